@@ -1,0 +1,53 @@
+//! `quire-bench`: the experiments that say what Quire gains, and what it costs.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`cli`] | what can be asked for |
+//! | [`spec`] | the workloads and their metrics |
+//! | [`target`] | what each workload has to reach, and whether it does |
+//! | [`variant`] | the ways to run a program that are compared |
+//! | [`schedule`] | which run comes when |
+//! | [`launch`] | how a child process is started, bounded and stopped |
+//! | [`worker`] | workloads that run in a child process of this program |
+//! | [`service`] | workloads that drive other programs |
+//! | [`results`] | samples and their summaries |
+//! | [`report`] | JSON, HTML and the table on the terminal |
+//! | [`system`], [`cgroup`], [`procfs`], [`statpage`] | what the machine says |
+//! | [`memory`] | every raw memory access of this program |
+
+mod cgroup;
+mod cli;
+mod launch;
+mod memory;
+mod procfs;
+mod report;
+mod results;
+mod schedule;
+mod service;
+mod spec;
+mod statpage;
+mod system;
+mod target;
+mod variant;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Superpages(options) => schedule::run(&options),
+        Command::Worker(options) => worker::run(&options),
+        Command::Launch(options) => launch::exec(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quire-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

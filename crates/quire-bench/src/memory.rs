@@ -1,0 +1,440 @@
+//! Every raw memory access of this program, so that the rest is safe code.
+//!
+//! Workload memory comes from the C library (`malloc`, `mmap`), because that
+//! is what a preloaded library takes over. Probes of the kernel itself go
+//! through system calls, which no preloaded library sees.
+
+use std::ffi::{CStr, c_void};
+use std::fs::File;
+use std::marker::PhantomData;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use quire_core::stat::StatPage;
+use quire_core::units::{BASE_PAGE, SUPERPAGE};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+const PAGE: usize = BASE_PAGE as usize;
+const HUGE: usize = SUPERPAGE as usize;
+/// `MADV_COLLAPSE`: make a superpage of the range now.
+const MADV_COLLAPSE: i32 = 25;
+
+/// Where the memory of a [`Block`] came from, and so how it goes back.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Malloc(NonNull<c_void>),
+    Map,
+}
+
+/// Page-aligned memory that this process owns.
+#[derive(Debug)]
+pub struct Block {
+    origin: Origin,
+    start: NonNull<u8>,
+    len: usize,
+    initialised: bool,
+}
+
+impl Block {
+    /// Takes `len` bytes from `malloc`; the block begins at the first page
+    /// boundary in them.
+    pub fn malloc(len: usize) -> Result<Block> {
+        // SAFETY: malloc has no precondition.
+        let raw = unsafe { libc::malloc(len + PAGE) };
+        let raw = NonNull::new(raw).with_context(|| format!("malloc of {len} bytes failed"))?;
+        let offset = raw.cast::<u8>().align_offset(PAGE);
+        // SAFETY: the offset is less than a page, and a page more than `len`
+        // was allocated.
+        let start = unsafe { raw.cast::<u8>().add(offset) };
+        Ok(Block {
+            origin: Origin::Malloc(raw),
+            start,
+            len,
+            initialised: false,
+        })
+    }
+
+    /// Takes `len` bytes, a whole number of pages, of zeroed private memory
+    /// from the C library's `mmap`.
+    pub fn map(len: usize) -> Result<Block> {
+        ensure!(
+            len.is_multiple_of(PAGE) && len > 0,
+            "not a whole number of pages"
+        );
+        // SAFETY: a new private anonymous mapping at an address of the
+        // kernel's choice touches no memory that exists.
+        let raw = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if raw == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error()).context("mmap failed");
+        }
+        let start = NonNull::new(raw.cast()).context("mmap returned address zero")?;
+        Ok(Block {
+            origin: Origin::Map,
+            start,
+            len,
+            initialised: true,
+        })
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// The whole superpages inside, as offset and size; empty if there is none.
+    fn superpages(&self) -> (usize, usize) {
+        let offset = self.start.align_offset(HUGE);
+        let len = self.len.saturating_sub(offset) / HUGE * HUGE;
+        (offset, len)
+    }
+
+    /// Gives the kernel advice about the superpages inside.
+    fn advise(&self, advice: i32) -> Result<()> {
+        let (offset, len) = self.superpages();
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range lies in this block, and no advice that is given
+        // here changes what it holds.
+        let rc = unsafe { libc::madvise(self.start.as_ptr().add(offset).cast(), len, advice) };
+        ensure!(rc == 0, "madvise: {}", std::io::Error::last_os_error());
+        Ok(())
+    }
+
+    /// Asks the kernel for huge pages.
+    pub fn advise_huge(&self) -> Result<()> {
+        self.advise(libc::MADV_HUGEPAGE)
+    }
+
+    /// Asks the kernel for base pages.
+    pub fn advise_base(&self) -> Result<()> {
+        self.advise(libc::MADV_NOHUGEPAGE)
+    }
+
+    /// Offsets of the whole superpages inside.
+    pub fn superpage_offsets(&self) -> impl Iterator<Item = usize> + use<> {
+        let (offset, len) = self.superpages();
+        (offset..offset + len).step_by(HUGE)
+    }
+
+    /// Makes one superpage of the pages at `offset`.
+    pub fn collapse(&self, offset: usize) -> Result<()> {
+        ensure!(offset + HUGE <= self.len, "past the end");
+        // SAFETY: the range was checked to lie in this block, and collapsing
+        // keeps what it holds.
+        let rc =
+            unsafe { libc::madvise(self.start.as_ptr().add(offset).cast(), HUGE, MADV_COLLAPSE) };
+        ensure!(
+            rc == 0,
+            "MADV_COLLAPSE: {}",
+            std::io::Error::last_os_error()
+        );
+        Ok(())
+    }
+
+    /// Writes one byte in every `stride` bytes.
+    pub fn touch(&mut self, stride: usize) {
+        for offset in (0..self.len).step_by(stride) {
+            // SAFETY: `offset` is less than the length of the block.
+            unsafe { self.start.add(offset).write_volatile(1) };
+        }
+    }
+
+    /// Writes one byte in every page and appends how long each write took, in
+    /// nanoseconds.
+    pub fn touch_timed(&mut self, out: &mut Vec<u32>) {
+        for offset in (0..self.len).step_by(PAGE) {
+            let start = Instant::now();
+            // SAFETY: `offset` is less than the length of the block.
+            unsafe { self.start.add(offset).write_volatile(1) };
+            let nanos = start.elapsed().as_nanos();
+            out.push(u32::try_from(nanos).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Writes zeros everywhere.
+    pub fn clear(&mut self) {
+        // SAFETY: the whole block belongs to this process and is borrowed
+        // exclusively.
+        unsafe { self.start.write_bytes(0, self.len) };
+        self.initialised = true;
+    }
+
+    /// The block as numbers. Clears it first if it never was.
+    pub fn words(&mut self) -> &mut [u64] {
+        self.slice()
+    }
+
+    /// The block as floating-point numbers. Clears it first if it never was.
+    pub fn doubles(&mut self) -> &mut [f64] {
+        self.slice()
+    }
+
+    fn slice<T: Plain>(&mut self) -> &mut [T] {
+        if !self.initialised {
+            self.clear();
+        }
+        let len = self.len / size_of::<T>();
+        // SAFETY: the block is aligned to a page and initialised, every bit
+        // pattern is a valid `T`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast().as_ptr(), len) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        match self.origin {
+            // SAFETY: the pointer came from malloc and is freed once.
+            Origin::Malloc(raw) => unsafe { libc::free(raw.as_ptr()) },
+            Origin::Map => {
+                // SAFETY: the mapping is this block's own, and nothing
+                // borrows from it any more.
+                unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+            }
+        }
+    }
+}
+
+/// Types of which every bit pattern is a value.
+trait Plain {}
+impl Plain for u64 {}
+impl Plain for f64 {}
+
+/// Touches `bytes` of memory and gives them back, so that a host that hands
+/// out memory lazily has done so before anything is measured.
+pub fn warm_up(bytes: usize) -> Result<()> {
+    let mut block = Block::map(bytes.next_multiple_of(HUGE))?;
+    // Without huge pages it only takes longer.
+    let _ = block.advise_huge();
+    block.touch(PAGE);
+    Ok(())
+}
+
+/// A shared mapping of a file, aligned to a superpage and made by system calls
+/// that no preloaded library sees.
+#[derive(Debug)]
+pub struct SharedMap {
+    reserved: NonNull<c_void>,
+    reserved_len: usize,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl SharedMap {
+    /// Maps the first `len` bytes of `file` on base pages.
+    pub fn on_base_pages(file: impl AsFd, len: usize) -> Result<SharedMap> {
+        let reserved_len = len + HUGE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let reserved = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved_len,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .context("reserving addresses")?;
+        let reserved = NonNull::new(reserved).context("mmap returned address zero")?;
+        let offset = reserved.cast::<u8>().align_offset(HUGE);
+        // SAFETY: the offset is less than a superpage, which was reserved in
+        // addition to `len`.
+        let start = unsafe { reserved.cast::<u8>().add(offset) };
+        let map = SharedMap {
+            reserved,
+            reserved_len,
+            start,
+            len,
+        };
+        // SAFETY: the range lies in the addresses that were reserved above
+        // and that nothing else uses.
+        unsafe {
+            rustix::mm::mmap(
+                start.as_ptr().cast(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::FIXED,
+                file,
+                0,
+            )
+        }
+        .context("mapping the file")?;
+        map.advise(0, len, Advice::LinuxNoHugepage)?;
+        Ok(map)
+    }
+
+    fn advise(&self, offset: usize, len: usize, advice: Advice) -> Result<()> {
+        ensure!(offset + len <= self.len, "past the end");
+        // SAFETY: the range lies in this mapping, and the advice that is
+        // given here keeps what it holds.
+        unsafe { rustix::mm::madvise(self.start.as_ptr().add(offset).cast(), len, advice) }
+            .with_context(|| format!("madvise {advice:?}"))
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// Writes one byte in every page.
+    pub fn touch(&mut self) {
+        for offset in (0..self.len).step_by(PAGE) {
+            // SAFETY: `offset` is less than the length of the mapping.
+            unsafe { self.start.add(offset).write_volatile(1) };
+        }
+    }
+
+    /// Promotes the extent at `offset` in place.
+    pub fn promote(&self, offset: usize) -> Result<()> {
+        self.advise(offset, HUGE, Advice::LinuxHugepage)?;
+        // SAFETY: `advise` checked the range, and collapsing keeps what it
+        // holds.
+        let rc = unsafe {
+            let start = self.start.as_ptr().add(offset);
+            libc::syscall(libc::SYS_madvise, start, HUGE, MADV_COLLAPSE)
+        };
+        ensure!(
+            rc == 0,
+            "MADV_COLLAPSE: {}",
+            std::io::Error::last_os_error()
+        );
+        Ok(())
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: the addresses are this mapping's own, and nothing borrows
+        // from them.
+        let _ = unsafe { rustix::mm::munmap(self.reserved.as_ptr(), self.reserved_len) };
+    }
+}
+
+/// A statistics page of another process, mapped for reading.
+#[derive(Debug)]
+pub struct MappedStatPage {
+    page: NonNull<StatPage>,
+    _owned: PhantomData<StatPage>,
+}
+
+impl MappedStatPage {
+    /// Maps the statistics page in a file.
+    pub fn open(path: &Path) -> Result<MappedStatPage> {
+        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+        let len = size_of::<StatPage>();
+        if file.metadata()?.len() < len as u64 {
+            bail!("{} is too short for a statistics page", path.display());
+        }
+        // SAFETY: a new shared read-only mapping at an address of the
+        // kernel's choice.
+        let raw = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }?;
+        let page = NonNull::new(raw.cast()).context("mmap returned address zero")?;
+        Ok(MappedStatPage {
+            page,
+            _owned: PhantomData,
+        })
+    }
+
+    /// The page.
+    pub fn page(&self) -> &StatPage {
+        // SAFETY: the mapping is as long as a page, aligned, alive as long as
+        // `self`, and holds nothing but atomics, of which every bit pattern is
+        // a value; nothing is stored through it.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for MappedStatPage {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing borrows from it.
+        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), size_of::<StatPage>()) };
+    }
+}
+
+/// Forks and waits until the child, which does nothing, has ended.
+pub fn fork_and_exit() -> Result<()> {
+    // SAFETY: the child only calls `_exit`, which is safe after a fork.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: ends the child without running anything of the parent's.
+        unsafe { libc::_exit(0) };
+    }
+    wait_for(pid)
+}
+
+/// Forks, executes `program` without arguments and waits until it has ended.
+pub fn fork_and_exec(program: &CStr) -> Result<()> {
+    let args = [program.as_ptr(), std::ptr::null()];
+    // SAFETY: the child only calls `execv` and `_exit`, which are safe after
+    // a fork.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: the path and the arguments are terminated, and the argument
+        // list ends with a null pointer.
+        unsafe {
+            libc::execv(program.as_ptr(), args.as_ptr());
+            libc::_exit(127)
+        }
+    }
+    wait_for(pid)
+}
+
+fn wait_for(pid: libc::pid_t) -> Result<()> {
+    let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else {
+        bail!("fork: {}", std::io::Error::last_os_error());
+    };
+    let status = waitpid(Some(pid), WaitOptions::empty())?.map(|(_, status)| status);
+    let code = status.and_then(|s| s.exit_status());
+    ensure!(code == Some(0), "the child ended with {code:?}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_and_hold_what_is_written() {
+        let mut block = Block::malloc(3 * PAGE).unwrap();
+        assert!(block.address().is_multiple_of(PAGE));
+        block.words()[3 * PAGE / 8 - 1] = 7;
+        assert_eq!(block.words().iter().sum::<u64>(), 7);
+        let mut times = Vec::new();
+        block.touch_timed(&mut times);
+        assert_eq!((times.len(), block.words()[0]), (3, 1));
+        assert!(Block::map(5).is_err());
+    }
+
+    #[test]
+    fn children_end() {
+        fork_and_exit().unwrap();
+        fork_and_exec(c"/bin/true").unwrap();
+        assert!(fork_and_exec(c"/bin/false").is_err());
+    }
+}

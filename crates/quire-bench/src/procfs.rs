@@ -1,0 +1,92 @@
+//! What `/proc` says about memory.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+use quire_core::units::BASE_PAGE;
+
+/// One MiB, for figures in reports.
+pub const MIB: f64 = (1 << 20) as f64;
+
+/// The value of `key`, in bytes, in a file of lines such as `Key:  12 kB`.
+fn kib_line(text: &str, key: &str) -> Option<u64> {
+    let rest = text
+        .lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+    let number = rest.trim().strip_suffix("kB")?.trim();
+    Some(number.parse::<u64>().ok()? << 10)
+}
+
+/// A field of `/proc/meminfo`, in bytes.
+pub fn meminfo(key: &str) -> Option<u64> {
+    kib_line(&fs::read_to_string("/proc/meminfo").ok()?, key)
+}
+
+/// Hugetlb pages of a process, in bytes; a memory cgroup does not count them.
+pub fn hugetlb(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    kib_line(&status, "HugetlbPages").unwrap_or(0)
+}
+
+/// Resident memory of a process, hugetlb pages included, in bytes.
+pub fn resident(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/statm");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let pages: u64 = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|w| w.parse().ok())
+        .with_context(|| format!("{path} is not as expected"))?;
+    Ok(pages * BASE_PAGE + hugetlb(pid))
+}
+
+/// Memory of a process that is mapped by superpages, in bytes.
+pub fn huge_mapped(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let keys = [
+        "AnonHugePages",
+        "ShmemPmdMapped",
+        "FilePmdMapped",
+        "Private_Hugetlb",
+        "Shared_Hugetlb",
+    ];
+    Some(keys.iter().filter_map(|k| kib_line(&text, k)).sum())
+}
+
+/// The frame numbers of `pages` pages from `address` in this process; zero for
+/// a page that is not present. `None` where the kernel hides them.
+pub fn frames(address: usize, pages: usize) -> Option<Vec<u64>> {
+    let file = File::open("/proc/self/pagemap").ok()?;
+    let mut raw = vec![0u8; pages * 8];
+    let offset = address as u64 / BASE_PAGE * 8;
+    file.read_exact_at(&mut raw, offset).ok()?;
+    let frames: Vec<u64> = raw.chunks_exact(8).map(frame_of).collect();
+    frames.iter().any(|f| *f != 0).then_some(frames)
+}
+
+fn frame_of(entry: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(entry);
+    let entry = u64::from_le_bytes(word);
+    let present = entry >> 63 != 0;
+    if present { entry & ((1 << 55) - 1) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let text = "Rss:    12 kB\nAnonHugePages:\t 2048 kB\n";
+        assert_eq!(kib_line(text, "AnonHugePages"), Some(2 << 20));
+        assert_eq!(kib_line(text, "Anon"), None);
+    }
+
+    #[test]
+    fn this_process_is_resident() {
+        assert!(resident(std::process::id()).unwrap() > 1 << 18);
+        assert!(meminfo("MemTotal").is_some());
+    }
+}

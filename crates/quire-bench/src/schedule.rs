@@ -1,0 +1,213 @@
+//! Which run comes when: repetition by repetition, and in each of them every
+//! workload under every variant, in an order that rotates, so that a slow
+//! change of the machine does not favour a variant.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cgroup::OwnedGroup;
+use crate::cli::Superpages;
+use crate::launch::{self, Interrupt, Process};
+use crate::memory;
+use crate::procfs;
+use crate::report::{self, Report, Skipped};
+use crate::results::{Results, Run, Sample};
+use crate::service;
+use crate::spec::Workload;
+use crate::system::Machine;
+use crate::target::TARGETS;
+use crate::variant::{Environment, Libraries, Variant};
+
+/// How long a worker may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What is run.
+struct Plan {
+    quick: bool,
+    runs: u32,
+    workloads: Vec<(Workload, Vec<Variant>)>,
+    skipped: Vec<Skipped>,
+    libraries: Libraries,
+    interrupt: Interrupt,
+}
+
+/// Runs the superpage experiments and writes the report.
+pub fn run(options: &Superpages) -> Result<()> {
+    // A directory that cannot be written is found before the hours, not after.
+    std::fs::create_dir_all(&options.out)
+        .with_context(|| format!("making {}", options.out.display()))?;
+    let plan = Plan::of(options)?;
+    let start = Instant::now();
+    let machine = Machine::read();
+    let results = Results::of(plan.execute()?);
+    let workloads = results.workloads();
+    let judged = TARGETS.iter().filter(|t| workloads.contains(&t.workload));
+    let report = Report {
+        machine,
+        quick: plan.quick,
+        repetitions: plan.runs,
+        seconds: start.elapsed().as_secs_f64(),
+        skipped: plan.skipped,
+        verdicts: judged.map(|t| t.judge(&results)).collect(),
+        results,
+    };
+    let paths = report.write(&options.out)?;
+    report::table::print(&report);
+    for path in paths {
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// The values chosen, each once, or all.
+fn chosen<T: ValueEnum + PartialEq + Copy>(asked: &[T]) -> Vec<T> {
+    let all = T::value_variants().iter().copied();
+    all.filter(|value| asked.is_empty() || asked.contains(value))
+        .collect()
+}
+
+impl Plan {
+    fn of(options: &Superpages) -> Result<Plan> {
+        let variants = chosen(&options.variants);
+        let libraries = Libraries::find(variants.iter().any(|v| v.policy().is_some()));
+        let mut plan = Plan {
+            quick: options.quick,
+            runs: options.runs.unwrap_or(if options.quick { 2 } else { 5 }),
+            workloads: Vec::new(),
+            skipped: Vec::new(),
+            libraries,
+            interrupt: Interrupt::listen()?,
+        };
+        let mut present = Vec::new();
+        for variant in variants {
+            match variant.missing(&plan.libraries) {
+                None => present.push(variant),
+                Some(reason) => plan.skip(variant.name(), reason),
+            }
+        }
+        for workload in chosen(&options.only) {
+            if let Some(reason) = service::missing(workload) {
+                plan.skip(workload.name(), reason);
+                continue;
+            }
+            let own = workload.variants();
+            let variants = present
+                .iter()
+                .copied()
+                .filter(|v| own.contains(v))
+                .collect();
+            plan.workloads.push((workload, variants));
+        }
+        Ok(plan)
+    }
+
+    fn skip(&mut self, what: &str, reason: String) {
+        let what = what.to_owned();
+        self.skipped.push(Skipped { what, reason });
+    }
+
+    /// How much memory is touched before each group of runs.
+    fn warm_up(&self) -> Result<()> {
+        let wanted: u64 = if self.quick { 256 << 20 } else { 8 << 30 };
+        let available = procfs::meminfo("MemAvailable").unwrap_or(0);
+        memory::warm_up(wanted.min(available / 2) as usize).context("warming the memory up")
+    }
+
+    fn execute(&self) -> Result<Vec<Run>> {
+        let per_repetition: usize = self.workloads.iter().map(|(_, v)| v.len()).sum();
+        let progress = ProgressBar::new(per_repetition as u64 * u64::from(self.runs));
+        let style = ProgressStyle::with_template("{pos}/{len} [{elapsed}, {eta} left] {msg}")
+            .context("progress line")?;
+        progress.set_style(style);
+        progress.enable_steady_tick(Duration::from_millis(500));
+        let mut runs = Vec::new();
+        for repetition in 0..self.runs {
+            for (workload, variants) in &self.workloads {
+                self.warm_up()?;
+                let mut order = variants.clone();
+                let shift = repetition as usize % order.len().max(1);
+                order.rotate_left(shift);
+                for (position, variant) in order.into_iter().enumerate() {
+                    progress.set_message(format!("{} {}", workload.name(), variant.name()));
+                    let run = self.one(*workload, variant, repetition, position)?;
+                    if let Some(error) = &run.error {
+                        let what = format!("{} {}", workload.name(), variant.name());
+                        progress.suspend(|| eprintln!("quire-bench: {what}: {error}"));
+                    }
+                    runs.push(run);
+                    progress.inc(1);
+                }
+            }
+        }
+        progress.finish_and_clear();
+        Ok(runs)
+    }
+
+    /// One run. Fails only where the whole experiment has to stop.
+    fn one(
+        &self,
+        workload: Workload,
+        variant: Variant,
+        repetition: u32,
+        position: usize,
+    ) -> Result<Run> {
+        let start = Instant::now();
+        let outcome = variant
+            .prepare(workload, self.quick, &self.libraries)
+            .and_then(|e| {
+                let mut sample = self.measure(workload, &e)?;
+                sample.notes.extend_from_slice(&e.notes);
+                Ok(sample)
+            });
+        self.interrupt.check()?;
+        let (sample, error) = match outcome {
+            Ok(sample) => (sample, None),
+            Err(error) => (Sample::default(), Some(format!("{error:#}"))),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Run {
+            workload,
+            variant,
+            repetition,
+            position,
+            seconds,
+            sample,
+            error,
+        })
+    }
+
+    fn measure(&self, workload: Workload, environment: &Environment) -> Result<Sample> {
+        let (quick, interrupt) = (self.quick, &self.interrupt);
+        if matches!(workload, Workload::Redis | Workload::Slowdown) {
+            return service::measure(
+                workload,
+                service::Setup {
+                    environment,
+                    quick,
+                    interrupt,
+                },
+            );
+        }
+        let group = match workload {
+            Workload::Sparse4g => OwnedGroup::create().ok(),
+            _ => None,
+        };
+        let group = group.as_ref().map(OwnedGroup::group);
+        let own = launch::own_program()?;
+        let mut command = launch::command(environment, group, own, ["worker", workload.name()])?;
+        if quick {
+            command.arg("--quick");
+        }
+        if environment.madvise {
+            command.arg("--madvise");
+        }
+        if let Some(group) = group {
+            command.arg("--cgroup").arg(group.dir());
+        }
+        let text = Process::start(command)?.wait(LIMIT, interrupt)?.output()?;
+        serde_json::from_str(&text).context("reading the worker's sample")
+    }
+}

@@ -1,0 +1,296 @@
+//! The workloads and what each of them measures.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::variant::Variant;
+
+/// A workload of the superpage experiments.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// First touch of 256 MiB after an idle moment
+    #[value(name = "touch-256m")]
+    #[serde(rename = "touch-256m")]
+    Touch256m,
+    /// First touch of 4 GiB, with its CPU time
+    #[value(name = "touch-4g")]
+    #[serde(rename = "touch-4g")]
+    Touch4g,
+    /// Slowest first touches of single pages
+    #[value(name = "touch-p999")]
+    #[serde(rename = "touch-p999")]
+    TouchP999,
+    /// Random reads and a pointer chase over 1 GiB
+    #[value(name = "random-1g")]
+    #[serde(rename = "random-1g")]
+    Random1g,
+    /// Memory of a program that uses one page in each superpage, under pressure
+    #[value(name = "sparse-4g")]
+    #[serde(rename = "sparse-4g")]
+    Sparse4g,
+    /// Cost of a promotion, and whether frames stay where they are
+    Promote,
+    /// Matrix transposition by load and store stride (paper 004)
+    Transpose,
+    /// Matrix multiplication (paper 001)
+    Matmul,
+    /// A key-value store: throughput, slow requests, snapshots
+    Redis,
+    /// Programs that gain nothing: compiler, interpreter, database, processes
+    Slowdown,
+}
+
+/// Which way of a metric is the good one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Less is better.
+    Lower,
+    /// More is better.
+    Higher,
+    /// It explains other figures and is not compared.
+    Neither,
+}
+
+/// One figure that a workload measures. A sample may give it for several
+/// sizes, then named `name@size`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Metric {
+    /// Key in the JSON file.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub label: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Which way is good.
+    pub better: Better,
+}
+
+const fn lower(name: &'static str, label: &'static str, unit: &'static str) -> Metric {
+    Metric {
+        name,
+        label,
+        unit,
+        better: Better::Lower,
+    }
+}
+
+const fn higher(name: &'static str, label: &'static str, unit: &'static str) -> Metric {
+    Metric {
+        name,
+        label,
+        unit,
+        better: Better::Higher,
+    }
+}
+
+const fn info(name: &'static str, label: &'static str, unit: &'static str) -> Metric {
+    Metric {
+        name,
+        label,
+        unit,
+        better: Better::Neither,
+    }
+}
+
+const TOUCH: &[Metric] = &[
+    lower("wall_ms", "time", "ms"),
+    lower("cpu_ms", "CPU time of all threads", "ms"),
+];
+const TOUCH_P999: &[Metric] = &[
+    lower("p999_ns", "99.9th percentile", "ns"),
+    lower("p50_ns", "median", "ns"),
+    lower("p99_ns", "99th percentile", "ns"),
+    lower("p9999_ns", "99.99th percentile", "ns"),
+    lower("max_ns", "slowest", "ns"),
+];
+const RANDOM: &[Metric] = &[
+    lower("read_ns", "independent random read", "ns"),
+    lower("chase_ns", "step of a pointer chase", "ns"),
+    info("huge_mib", "mapped by superpages", "MiB"),
+];
+const SPARSE: &[Metric] = &[
+    lower("memory_mib", "charged memory under pressure", "MiB"),
+    lower("rss_mib", "resident under pressure", "MiB"),
+    info("touched_mib", "charged memory before pressure", "MiB"),
+    info(
+        "limited_mib",
+        "charged memory after the cgroup's limit alone",
+        "MiB",
+    ),
+    info(
+        "usage_mib",
+        "all of the cgroup under pressure, kernel included",
+        "MiB",
+    ),
+];
+const PROMOTE: &[Metric] = &[
+    lower("promote_us", "promotion of one superpage", "us"),
+    lower("moved_pages", "pages whose frame changed", "pages"),
+    info("promotions", "promotions counted", ""),
+    info(
+        "probe_moved_pages",
+        "pages whose frame changed, probe of the kernel",
+        "pages",
+    ),
+];
+const TRANSPOSE: &[Metric] = &[
+    lower("load_ns", "load stride, per element", "ns"),
+    lower("store_ns", "store stride, per element", "ns"),
+    lower(
+        "load_mean_ns",
+        "load stride, geometric mean over sizes",
+        "ns",
+    ),
+    lower(
+        "store_mean_ns",
+        "store stride, geometric mean over sizes",
+        "ns",
+    ),
+];
+const MATMUL: &[Metric] = &[
+    lower("ikj_s", "row by row", "s"),
+    lower("ijk_s", "by columns, half the dimension", "s"),
+    info("huge_mib", "mapped by superpages", "MiB"),
+];
+const REDIS: &[Metric] = &[
+    higher("get_rps", "GET throughput", "1/s"),
+    higher("set_rps", "SET throughput", "1/s"),
+    lower("get_p999_ms", "GET, 99.9th percentile", "ms"),
+    lower("set_p999_ms", "SET, 99.9th percentile", "ms"),
+    higher("save_set_rps", "SET throughput during a snapshot", "1/s"),
+    lower(
+        "save_set_p999_ms",
+        "SET during a snapshot, 99.9th percentile",
+        "ms",
+    ),
+    lower("rss_mib", "resident memory", "MiB"),
+    info("charged_mib", "charged memory", "MiB"),
+    info("huge_mib", "mapped by superpages, loaded", "MiB"),
+    info(
+        "huge_after_mib",
+        "mapped by superpages, 10 s after the snapshot at most",
+        "MiB",
+    ),
+    lower("load_s", "loading", "s"),
+    lower("save_s", "snapshot", "s"),
+    lower(
+        "back_s",
+        "until superpages are back after the snapshot",
+        "s",
+    ),
+];
+const SLOWDOWN: &[Metric] = &[
+    lower("total_s", "total", "s"),
+    lower("gcc_s", "compiler", "s"),
+    lower("python_s", "Python script", "s"),
+    lower("sqlite_s", "SQLite script", "s"),
+    lower("spawn_s", "fork and exec of /bin/true, all", "s"),
+    lower("micro_s", "micro-costs below, all", "s"),
+    lower("fault_ns", "first touch of a page of 64 MiB", "ns"),
+    lower("mmap_64k_us", "mmap and munmap of 64 KiB", "us"),
+    lower("mmap_8m_us", "mmap and munmap of 8 MiB", "us"),
+    lower("fork_us", "fork with 64 MiB touched", "us"),
+    lower("fork_exec_us", "fork and exec with 64 MiB touched", "us"),
+];
+
+impl Workload {
+    /// The name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Workload::Touch256m => "touch-256m",
+            Workload::Touch4g => "touch-4g",
+            Workload::TouchP999 => "touch-p999",
+            Workload::Random1g => "random-1g",
+            Workload::Sparse4g => "sparse-4g",
+            Workload::Promote => "promote",
+            Workload::Transpose => "transpose",
+            Workload::Matmul => "matmul",
+            Workload::Redis => "redis",
+            Workload::Slowdown => "slowdown",
+        }
+    }
+
+    /// What happens in it, for people.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Workload::Touch256m => {
+                "Sleeps 300 ms, so that memory can be prepared, then takes 256 MiB and writes to each page in turn."
+            }
+            Workload::Touch4g => {
+                "Takes 4 GiB at once and writes to each page in turn, without an idle moment before."
+            }
+            Workload::TouchP999 => {
+                "Takes 64 MiB at a time with idle moments between and times each first touch of a page."
+            }
+            Workload::Random1g => {
+                "Touches 1 GiB twice, waits 1.5 s, then reads at random places: independent reads, and a chain in which each read says where the next one is."
+            }
+            Workload::Sparse4g => {
+                "Touches one page in each 2 MiB of 4 GiB, then its memory cgroup is limited to 1 GiB, and, under Quire, where that takes nothing back, another program takes the machine's memory but for 1.5 GiB. Charged memory counts reserved pages."
+            }
+            Workload::Promote => {
+                "Writes to all pages of 64 MiB, notes every physical frame, waits for promotion, and compares. The time is that of a promotion of a fully populated folio, by a probe of the kernel; under `thp` it is that of collapsing anonymous memory."
+            }
+            Workload::Transpose => {
+                "a[i][j] = b[j][i] (load stride) and a[j][i] = b[i][j] (store stride) over square matrices of 64-bit numbers: the experiment of Figures 8 to 11 of paper 004."
+            }
+            Workload::Matmul => {
+                "Multiplies two matrices of 2048 x 2048 numbers row by row, and two of half the dimension with a strided inner loop: the experiment of paper 001."
+            }
+            Workload::Redis => {
+                "Redis holds about 1 GiB of small values; redis-benchmark asks for GET and SET, and SET while a snapshot is written by a forked child. Only the server runs under the variant."
+            }
+            Workload::Slowdown => {
+                "A C compiler, a Python script, an in-memory SQLite database, processes made in a loop, and the kernel calls that memory management makes dearer."
+            }
+        }
+    }
+
+    /// What it measures; the first is the most important.
+    pub const fn metrics(self) -> &'static [Metric] {
+        match self {
+            Workload::Touch256m | Workload::Touch4g => TOUCH,
+            Workload::TouchP999 => TOUCH_P999,
+            Workload::Random1g => RANDOM,
+            Workload::Sparse4g => SPARSE,
+            Workload::Promote => PROMOTE,
+            Workload::Transpose => TRANSPOSE,
+            Workload::Matmul => MATMUL,
+            Workload::Redis => REDIS,
+            Workload::Slowdown => SLOWDOWN,
+        }
+    }
+
+    /// The metric that a sample's figure called `key` belongs to.
+    pub fn metric(self, key: &str) -> Option<&'static Metric> {
+        let name = key.split_once('@').map_or(key, |(name, _)| name);
+        self.metrics().iter().find(|m| m.name == name)
+    }
+
+    /// The variants that are compared in it.
+    pub fn variants(self) -> Vec<Variant> {
+        let all = Variant::value_variants().iter().copied();
+        match self {
+            Workload::Touch256m | Workload::TouchP999 => all.collect(),
+            Workload::Promote => vec![Variant::Thp, Variant::QuireReserve],
+            _ => all.filter(|v| v.ahead().is_none()).collect(),
+        }
+    }
+
+    /// An upper bound of the memory it uses at once, in bytes.
+    pub const fn footprint(self, quick: bool) -> u64 {
+        let mib = match (self, quick) {
+            (Workload::Touch4g | Workload::Sparse4g, false) => 4096 + 64,
+            (Workload::Redis, false) => 2048,
+            (Workload::Transpose | Workload::Random1g, false) => 1024 + 64,
+            (Workload::TouchP999, false) => 512 + 64,
+            (Workload::Touch256m, _) => 256 + 64,
+            _ => 320,
+        };
+        mib << 20
+    }
+}

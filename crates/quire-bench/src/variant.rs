@@ -1,0 +1,308 @@
+//! The ways to run a program that are compared: an environment, and settings
+//! of the kernel for the time of a run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use quire_core::config::{Config, Policy, SESSION_PREFIX, SESSION_ROOT};
+use quire_core::units::{Bytes, SUPERPAGE};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::spec::Workload;
+use crate::system::{HUGETLB_POOL, Setting, THP_ENABLED};
+
+/// Where Debian keeps shared libraries, and others do.
+const LIBRARY_DIRS: [&str; 5] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/lib/x86_64-linux-gnu",
+];
+/// Names the library of Quire to test.
+const ENV_LIB: &str = "QUIRE_LIB";
+
+/// A way to run a program.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variant {
+    /// Base pages of the kernel
+    #[value(name = "4k")]
+    #[serde(rename = "4k")]
+    Kernel4k,
+    /// The kernel's transparent huge pages
+    Thp,
+    /// jemalloc, which asks for transparent huge pages
+    JemallocThp,
+    /// mimalloc, which asks for transparent huge pages
+    Mimalloc,
+    /// The C library's allocator, which asks for transparent huge pages
+    #[value(name = "glibc-hugetlb1")]
+    #[serde(rename = "glibc-hugetlb1")]
+    GlibcHugetlb1,
+    /// Quire on base pages
+    QuireBase,
+    /// Quire, whole superpages at the first touch
+    QuireEager,
+    /// Quire, reservation and promotion
+    QuireReserve,
+    /// Quire, hugetlb pages
+    QuireStatic,
+    /// Quire, eager, zeroed ahead
+    QuireEagerAhead,
+    /// Quire, reserve, zeroed ahead
+    QuireReserveAhead,
+}
+
+/// What a variant sets for the time of a run; kernel settings are put back and
+/// the session directory is removed when this is dropped.
+#[derive(Debug, Default)]
+pub struct Environment {
+    /// Transparent huge pages are disabled for the child.
+    pub no_thp: bool,
+    /// The child asks for huge pages itself.
+    pub madvise: bool,
+    /// Environment variables of the child.
+    pub vars: Vec<(String, String)>,
+    /// What differs from what was wanted.
+    pub notes: Vec<String>,
+    session: Option<TempDir>,
+    settings: Vec<Setting>,
+}
+
+/// Paths of the libraries that variants preload.
+#[derive(Clone, Debug, Default)]
+pub struct Libraries {
+    quire: Option<PathBuf>,
+    quire_error: String,
+}
+
+impl Variant {
+    /// The name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Variant::Kernel4k => "4k",
+            Variant::Thp => "thp",
+            Variant::JemallocThp => "jemalloc-thp",
+            Variant::Mimalloc => "mimalloc",
+            Variant::GlibcHugetlb1 => "glibc-hugetlb1",
+            Variant::QuireBase => "quire-base",
+            Variant::QuireEager => "quire-eager",
+            Variant::QuireReserve => "quire-reserve",
+            Variant::QuireStatic => "quire-static",
+            Variant::QuireEagerAhead => "quire-eager-ahead",
+            Variant::QuireReserveAhead => "quire-reserve-ahead",
+        }
+    }
+
+    /// What it sets, for people.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Variant::Kernel4k => "PR_SET_THP_DISABLE",
+            Variant::Thp => "transparent_hugepage/enabled=always",
+            Variant::JemallocThp => "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=thp:always",
+            Variant::Mimalloc => {
+                "LD_PRELOAD=libmimalloc.so.2 MIMALLOC_LARGE_OS_PAGES=1 MIMALLOC_ALLOW_LARGE_OS_PAGES=1"
+            }
+            Variant::GlibcHugetlb1 => "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+            Variant::QuireBase => "QUIRE_POLICY=base",
+            Variant::QuireEager => "QUIRE_POLICY=eager",
+            Variant::QuireReserve => "QUIRE_POLICY=reserve",
+            Variant::QuireStatic => "QUIRE_POLICY=static, vm.nr_hugepages raised for the run",
+            Variant::QuireEagerAhead => "QUIRE_POLICY=eager QUIRE_AHEAD=256M",
+            Variant::QuireReserveAhead => "QUIRE_POLICY=reserve QUIRE_AHEAD=256M",
+        }
+    }
+
+    /// The policy of Quire, where it is one of Quire's.
+    pub const fn policy(self) -> Option<Policy> {
+        match self {
+            Variant::QuireBase => Some(Policy::Base),
+            Variant::QuireEager | Variant::QuireEagerAhead => Some(Policy::Eager),
+            Variant::QuireReserve | Variant::QuireReserveAhead => Some(Policy::Reserve),
+            Variant::QuireStatic => Some(Policy::Static),
+            _ => None,
+        }
+    }
+
+    /// The size of the pool that is zeroed ahead, where there is one.
+    pub const fn ahead(self) -> Option<Bytes> {
+        match self {
+            Variant::QuireEagerAhead | Variant::QuireReserveAhead => Some(Bytes::mib(256)),
+            _ => None,
+        }
+    }
+
+    /// Why it cannot be run here, or nothing.
+    pub fn missing(self, libraries: &Libraries) -> Option<String> {
+        let library = |name, package| match library(name) {
+            Some(_) => None,
+            None => Some(format!("{name} is missing (apt-get install {package})")),
+        };
+        match self {
+            Variant::JemallocThp => library("libjemalloc.so.2", "libjemalloc2"),
+            Variant::Mimalloc => library("libmimalloc.so.2", "libmimalloc2.0"),
+            v if v.policy().is_some() && libraries.quire.is_none() => {
+                Some(libraries.quire_error.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets the machine up for one run of `workload`.
+    pub fn prepare(
+        self,
+        workload: Workload,
+        quick: bool,
+        libraries: &Libraries,
+    ) -> Result<Environment> {
+        let mut environment = Environment::default();
+        match self {
+            Variant::Kernel4k => environment.no_thp = true,
+            Variant::Thp => environment.enable_thp(workload)?,
+            Variant::JemallocThp => {
+                environment.preload(&library("libjemalloc.so.2").context("library vanished")?);
+                environment.set("MALLOC_CONF", "thp:always");
+            }
+            Variant::Mimalloc => {
+                environment.preload(&library("libmimalloc.so.2").context("library vanished")?);
+                environment.set("MIMALLOC_LARGE_OS_PAGES", "1");
+                environment.set("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1");
+            }
+            Variant::GlibcHugetlb1 => {
+                environment.set("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+            }
+            _ => environment.quire(self, libraries)?,
+        }
+        if self == Variant::QuireStatic {
+            environment.fill_pool(workload.footprint(quick));
+        }
+        Ok(environment)
+    }
+}
+
+impl Environment {
+    fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.vars.push((name.to_owned(), value.into()));
+    }
+
+    fn preload(&mut self, library: &Path) {
+        self.set("LD_PRELOAD", library.display().to_string());
+    }
+
+    fn enable_thp(&mut self, workload: Workload) -> Result<()> {
+        match Setting::change(THP_ENABLED, "always") {
+            Ok(setting) => self.settings.push(setting),
+            Err(error) if matches!(workload, Workload::Redis | Workload::Slowdown) => {
+                return Err(error.context("other programs need the setting, which needs root"));
+            }
+            Err(_) => {
+                self.madvise = true;
+                self.notes
+                    .push("THP by madvise in the workload: the setting needs root".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn quire(&mut self, variant: Variant, libraries: &Libraries) -> Result<()> {
+        let (Some(library), Some(policy)) = (&libraries.quire, variant.policy()) else {
+            bail!("{} is not available", variant.name());
+        };
+        let session = tempfile::Builder::new()
+            .prefix(SESSION_PREFIX)
+            .tempdir_in(SESSION_ROOT)
+            .with_context(|| format!("making a session directory in {SESSION_ROOT}"))?;
+        let config = Config {
+            policy,
+            ahead: variant.ahead().unwrap_or_default(),
+            reserve_limit: None,
+            session: Some(session.path().display().to_string()),
+        };
+        self.preload(library);
+        for (name, value) in config.to_env() {
+            self.set(name, value);
+        }
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn fill_pool(&mut self, bytes: u64) {
+        let pages = bytes / SUPERPAGE + 32;
+        match Setting::change(HUGETLB_POOL, &pages.to_string()) {
+            Ok(setting) => self.settings.push(setting),
+            Err(error) => self
+                .notes
+                .push(format!("hugetlb pool as it was: {error:#}")),
+        }
+        let have = std::fs::read_to_string(HUGETLB_POOL).unwrap_or_default();
+        if have.trim().parse::<u64>().is_ok_and(|n| n < pages) {
+            self.notes.push(format!(
+                "hugetlb pool of {} of {pages} superpages",
+                have.trim()
+            ));
+        }
+    }
+
+    /// The session directory, where the variant is one of Quire's.
+    pub fn session(&self) -> Option<&Path> {
+        self.session.as_ref().map(TempDir::path)
+    }
+}
+
+/// Where a shared library is.
+fn library(name: &str) -> Option<PathBuf> {
+    LIBRARY_DIRS
+        .iter()
+        .map(|d| Path::new(d).join(name))
+        .find(|p| p.exists())
+}
+
+impl Libraries {
+    /// Finds the library of Quire, and builds it if `needed` and not there.
+    pub fn find(needed: bool) -> Libraries {
+        if !needed {
+            return Libraries::default();
+        }
+        match quire_library() {
+            Ok(path) => Libraries {
+                quire: Some(path),
+                quire_error: String::new(),
+            },
+            Err(error) => Libraries {
+                quire: None,
+                quire_error: format!("{error:#}"),
+            },
+        }
+    }
+}
+
+fn quire_library() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(ENV_LIB).map(PathBuf::from) {
+        return path
+            .canonicalize()
+            .with_context(|| format!("{ENV_LIB}={}", path.display()));
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| workspace.join("target"));
+    let path = target.join("preload/libquire.so");
+    if !path.exists() {
+        eprintln!("quire-bench: building libquire.so");
+        let output = Command::new("cargo")
+            .args(["build", "--profile", "preload", "-p", "quire-preload"])
+            .current_dir(&workspace)
+            .output();
+        if !output.is_ok_and(|o| o.status.success()) || !path.exists() {
+            bail!(
+                "libquire.so is missing (cargo build --profile preload -p quire-preload, or set {ENV_LIB})"
+            );
+        }
+    }
+    Ok(path.canonicalize()?)
+}

@@ -1,0 +1,115 @@
+//! Workloads that run in a process of their own, under a variant. Such a
+//! process prints its sample as one line of JSON.
+
+mod ballast;
+mod matmul;
+pub mod micro;
+mod promote;
+mod random;
+mod sparse;
+mod touch;
+mod transpose;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::cgroup::Group;
+use crate::cli;
+use crate::memory::Block;
+use crate::results::Sample;
+use crate::spec::Workload;
+use crate::statpage;
+
+/// What a workload is told.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Small sizes.
+    pub quick: bool,
+    /// Ask for huge pages with madvise.
+    pub madvise: bool,
+    /// The memory cgroup of this process.
+    pub cgroup: Option<Group>,
+}
+
+impl Setup {
+    /// Memory as a program gets it under the variant.
+    pub fn memory(&self, len: usize) -> Result<Block> {
+        let block = Block::malloc(len)?;
+        if self.madvise {
+            block.advise_huge()?;
+        }
+        Ok(block)
+    }
+
+    /// `full`, or `quick` where sizes are to be small.
+    pub fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Sleeps; shorter where sizes are small.
+    pub fn sleep(&self, millis: u64) {
+        std::thread::sleep(Duration::from_millis(self.size(millis, millis / 4)));
+    }
+}
+
+/// Seconds that `work` takes.
+pub fn seconds(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64()
+}
+
+/// Runs a workload and prints its sample.
+pub fn run(options: &cli::Worker) -> Result<()> {
+    if options.ballast {
+        return ballast::hold();
+    }
+    let setup = Setup {
+        quick: options.quick,
+        madvise: options.madvise,
+        cgroup: options.cgroup.as_deref().map(Group::at),
+    };
+    let mut sample = measure(options.workload, &setup)?;
+    explain(&mut sample);
+    println!("{}", serde_json::to_string(&sample)?);
+    Ok(())
+}
+
+/// Adds what Quire counted in this process, if it was to manage it.
+fn explain(sample: &mut Sample) {
+    let Some(session) = statpage::session() else {
+        return;
+    };
+    let Some(stat) = statpage::read(&session, std::process::id()) else {
+        sample.note("Quire kept no statistics page: it managed nothing");
+        return;
+    };
+    let totals = stat.totals;
+    sample.put("quire_superpages_peak", totals.superpages_peak as f64);
+    sample.put("quire_promotions", totals.promotions as f64);
+    sample.put("quire_preemptions", totals.preemptions as f64);
+    sample.put(
+        "quire_failed_reservations",
+        totals.failed_reservations as f64,
+    );
+    sample.put("quire_pager_cpu_ms", totals.pager_cpu_ns as f64 * 1e-6);
+    for note in stat.notes {
+        sample.note(note.text());
+    }
+}
+
+fn measure(workload: Workload, setup: &Setup) -> Result<Sample> {
+    match workload {
+        Workload::Touch256m => touch::after_idle(setup),
+        Workload::Touch4g => touch::at_once(setup),
+        Workload::TouchP999 => touch::single(setup),
+        Workload::Random1g => random::run(setup),
+        Workload::Sparse4g => sparse::run(setup),
+        Workload::Promote => promote::run(setup),
+        Workload::Transpose => transpose::run(setup),
+        Workload::Matmul => matmul::run(setup),
+        Workload::Slowdown => micro::run(setup),
+        Workload::Redis => bail!("redis is not a worker"),
+    }
+}

@@ -1,0 +1,74 @@
+//! Errors of the command: one line for people, and an exit status.
+
+use std::fmt;
+use std::io;
+
+/// Exit status for bad input.
+pub const BAD_USAGE: u8 = 2;
+/// Exit status when the program cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// Exit status when the program does not exist.
+pub const NOT_FOUND: u8 = 127;
+
+/// What a command gives.
+pub type Outcome<T> = Result<T, Failure>;
+
+/// An error that ends the command.
+#[derive(Debug)]
+pub struct Failure {
+    status: u8,
+    message: String,
+}
+
+impl Failure {
+    /// A failure with the exit status that a shell would give.
+    pub fn with_status(status: u8, message: impl Into<String>) -> Failure {
+        Failure {
+            status,
+            message: message.into(),
+        }
+    }
+
+    /// The input was bad.
+    pub fn bad_usage(message: impl Into<String>) -> Failure {
+        Failure::with_status(BAD_USAGE, message)
+    }
+
+    /// The machine refused.
+    pub fn system(message: impl Into<String>) -> Failure {
+        Failure::with_status(1, message)
+    }
+
+    /// The exit status.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// Whether there is anything to print.
+    pub fn is_worth_telling(&self) -> bool {
+        !self.message.is_empty()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// An error of writing the output. A reader that closed it early, such as
+    /// `head`, is not told off.
+    fn from(error: io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::system("");
+        }
+        Failure::system(format!("cannot write the output: {error}"))
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        Failure::from(io::Error::from(error))
+    }
+}

@@ -1,0 +1,104 @@
+//! The `quire` command: starts programs under Quire, shows what they have, and
+//! checks what the machine offers.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`args`] | the command line |
+//! | [`failure`] | errors, each one line and an exit status |
+//! | [`session`] | the directories in which managed processes keep statistics |
+//! | [`run`] | `quire run` |
+//! | [`stat`] | `quire stat` |
+//! | [`doctor`] | `quire doctor` |
+//! | [`pages`] | `quire completions` and `quire man` |
+//! | [`table`] | aligned columns |
+
+mod args;
+mod doctor;
+mod failure;
+mod pages;
+mod run;
+mod session;
+mod stat;
+mod table;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::{Failure, Outcome};
+
+quire_linux::record_sigpipe!();
+
+fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => finish(dispatch(cli)),
+        Err(error) => usage(&error),
+    }
+}
+
+fn dispatch(cli: Cli) -> Outcome<u8> {
+    match cli.command {
+        Command::Run(options) => run::run(&options),
+        Command::Stat(options) => stat::stat(&options).map(|()| 0),
+        Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
+        Command::Completions { shell } => pages::completions(shell).map(|()| 0),
+        Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),
+    }
+}
+
+fn finish(outcome: Outcome<u8>) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => report(&failure),
+    }
+}
+
+/// Prints help as it is, and any error of the command line on one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody is left to be told when the output is closed.
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() {
+                failure::BAD_USAGE
+            } else {
+                0
+            })
+        }
+        _ => report(&Failure::bad_usage(one_line(&error.to_string()))),
+    }
+}
+
+/// The message of a command line error without the usage that follows it.
+fn one_line(message: &str) -> String {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let mut line = String::new();
+    let kept = message
+        .lines()
+        .map(str::trim)
+        .take_while(|part| !part.starts_with("Usage:") && !part.starts_with("For more"))
+        .filter(|part| !part.is_empty());
+    for part in kept {
+        let separator = match part.strip_prefix("tip: ") {
+            _ if line.is_empty() => "",
+            Some(_) => "; ",
+            None => " ",
+        };
+        line.push_str(separator);
+        line.push_str(part.strip_prefix("tip: ").unwrap_or(part));
+    }
+    line + " (see `quire --help`)"
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    if failure.is_worth_telling() {
+        // Where standard error is closed the exit status has to do.
+        let _ = writeln!(io::stderr(), "quire: {failure}");
+    }
+    ExitCode::from(failure.status())
+}

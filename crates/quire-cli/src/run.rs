@@ -1,0 +1,137 @@
+//! `quire run`: starts a program with the library preloaded, stands in for it
+//! while it runs, and sums up what it had.
+
+mod child;
+mod library;
+mod program;
+mod report;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Instant;
+
+use quire_core::config::{Config, ENV_AHEAD, ENV_POLICY, ENV_RESERVE_LIMIT, ENV_SESSION};
+use quire_linux::sysinfo::signals::{self, Signals};
+
+use crate::args::RunArgs;
+use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, Outcome};
+use crate::session::Session;
+use program::Program;
+use report::Report;
+
+/// Runs the program and returns its exit status; does not return where a
+/// signal killed it.
+pub fn run(options: &RunArgs) -> Outcome<u8> {
+    let stats = options.stats.as_deref().map(open_stats).transpose()?;
+    let library = library::find()?;
+    let program = Program::find(&options.command)?;
+    let session = Session::create();
+    let config = Config {
+        policy: options.policy,
+        ahead: options.ahead.unwrap_or_default(),
+        reserve_limit: options.reserve_limit,
+        session: session.as_ref().ok().map(|s| s.dir().display().to_string()),
+    };
+    let signals = Signals::block()
+        .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
+    let mut command = command_for(&program, options, &config, &library);
+    signals.hand_down(&mut command);
+    let started = Instant::now();
+    let ended = match spawn(&mut command, &program) {
+        Ok(child) => child::stand_in(child.id(), &signals)
+            .map_err(|error| Failure::system(format!("cannot wait for the program: {error}"))),
+        Err(failure) => Err(failure),
+    };
+    let wall = started.elapsed();
+    let entries = session.as_ref().map(Session::entries).unwrap_or_default();
+    if let Ok(session) = &session {
+        session.sweep();
+    }
+    let ended = ended?;
+    let report = Report::new(options, &program, ended, wall, entries, session.err());
+    tell(options, &report, stats);
+    match (ended.code, ended.signal) {
+        (_, Some(signal)) => signals::die_by(signal),
+        (code, None) => Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+    }
+}
+
+/// Opens the statistics file before the program starts, so that a bad path
+/// does not cost a run.
+fn open_stats(path: &Path) -> Outcome<File> {
+    File::create(path).map_err(|error| {
+        Failure::bad_usage(format!(
+            "cannot write --stats {}: {error}; name a file in a directory that you may write to",
+            path.display()
+        ))
+    })
+}
+
+fn command_for(
+    program: &Program,
+    options: &RunArgs,
+    config: &Config,
+    library: &library::Library,
+) -> Command {
+    let mut command = Command::new(&program.path);
+    let mut words = options.command.iter();
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    command.args(words);
+    for name in [ENV_POLICY, ENV_AHEAD, ENV_RESERVE_LIMIT, ENV_SESSION] {
+        command.env_remove(name);
+    }
+    command.envs(config.to_env());
+    command.env(
+        "LD_PRELOAD",
+        preload(library, std::env::var_os("LD_PRELOAD")),
+    );
+    command
+}
+
+/// Our library before the ones that are preloaded anyway, and only once.
+fn preload(library: &library::Library, existing: Option<OsString>) -> OsString {
+    let mut list = library.path().as_os_str().to_owned();
+    if let Some(existing) = existing.filter(|list| !list.is_empty()) {
+        let ours = list.to_string_lossy().into_owned();
+        let text = existing.to_string_lossy();
+        if text.split([':', ' ']).any(|item| item == ours) {
+            return existing;
+        }
+        list.push(":");
+        list.push(existing);
+    }
+    list
+}
+
+fn spawn(command: &mut Command, program: &Program) -> Outcome<Child> {
+    command.spawn().map_err(|error| {
+        let name = program.path.display();
+        if error.kind() == io::ErrorKind::NotFound {
+            let why = "its interpreter does not exist; check its first line, or install its loader";
+            Failure::with_status(NOT_FOUND, format!("cannot execute {name}: {why}"))
+        } else {
+            Failure::with_status(NOT_EXECUTABLE, format!("cannot execute {name}: {error}"))
+        }
+    })
+}
+
+/// Writes the summary and the statistics. The program is over by now, so its
+/// exit status stands whatever happens to these.
+fn tell(options: &RunArgs, report: &Report, stats: Option<File>) {
+    let mut stderr = io::stderr().lock();
+    if !options.quiet {
+        let _ = stderr.write_all(report.summary().as_bytes());
+    }
+    if let (Some(file), Some(path)) = (stats, &options.stats)
+        && let Err(error) = report.write_json(file)
+    {
+        let path = path.display();
+        let _ = writeln!(stderr, "quire: cannot write --stats {path}: {error}");
+    }
+}

@@ -1,0 +1,154 @@
+//! What a run comes to: a few lines for people, or JSON.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+use quire_core::config::Policy;
+use quire_core::stat::{Note, ProcessStat, Totals};
+use quire_core::units::Bytes;
+use quire_linux::sysinfo::signals::Ended;
+use serde::Serialize;
+
+use super::program::Program;
+use crate::args::RunArgs;
+use crate::session::Entry;
+
+/// Everything that is known about a run that is over.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    version: u32,
+    command: Vec<String>,
+    policy: Policy,
+    exit: Exit,
+    wall_s: f64,
+    user_s: f64,
+    system_s: f64,
+    totals: Totals,
+    notes: Vec<String>,
+    processes: Vec<ProcessStat>,
+}
+
+#[derive(Debug, Serialize)]
+struct Exit {
+    code: Option<i32>,
+    signal: Option<i32>,
+}
+
+impl Report {
+    /// Sums up a run.
+    pub fn new(
+        options: &RunArgs,
+        program: &Program,
+        ended: Ended,
+        wall: Duration,
+        entries: Vec<Entry>,
+        no_session: Option<io::Error>,
+    ) -> Report {
+        let mut notes = Vec::new();
+        if let Some(why) = program.unmanaged {
+            notes.push(format!("not managed: {} {why}", program.name));
+        }
+        if let Some(error) = no_session {
+            notes.push(format!("no statistics: no directory in /dev/shm: {error}"));
+        }
+        let mut processes = Vec::new();
+        for entry in entries {
+            match entry.stat {
+                Ok(stat) => processes.push(stat),
+                Err(error) => notes.push(format!("{}: {error}", entry.path.display())),
+            }
+        }
+        let mut totals = Totals::default();
+        processes.iter().for_each(|stat| totals.add(&stat.totals));
+        notes.extend(distinct_notes(&processes).map(|note| note.text().to_owned()));
+        Report {
+            version: 1,
+            command: options
+                .command
+                .iter()
+                .map(|w| w.to_string_lossy().into_owned())
+                .collect(),
+            policy: options.policy,
+            exit: Exit {
+                code: ended.code,
+                signal: ended.signal,
+            },
+            wall_s: wall.as_secs_f64(),
+            user_s: ended.user.as_secs_f64(),
+            system_s: ended.system.as_secs_f64(),
+            totals,
+            notes,
+            processes,
+        }
+    }
+
+    /// The summary: one line, and one for each note.
+    pub fn summary(&self) -> String {
+        let mut text = format!("quire: {}: {}\n", self.policy, self.gist());
+        for note in &self.notes {
+            text.push_str(&format!("quire: {note}\n"));
+        }
+        text
+    }
+
+    fn gist(&self) -> String {
+        let t = &self.totals;
+        if t.populated_peak_bytes == 0 && t.superpages_peak == 0 && t.reservations == 0 {
+            if self.policy == Policy::Base {
+                return "base pages only, nothing was managed".to_owned();
+            }
+            if !self.notes.is_empty() {
+                return "nothing was managed".to_owned();
+            }
+            let program = self.command.first().map_or("the program", String::as_str);
+            return format!("nothing to manage ({program} used little memory)");
+        }
+        format!(
+            "{} at the peak, {} populated, {} reserved; {}, {}, {}, {} failed; pager {} CPU, calls {}; {}",
+            count(t.superpages_peak, "superpage"),
+            Bytes(t.populated_peak_bytes),
+            Bytes(t.reserved_peak_bytes),
+            count(t.promotions, "promotion"),
+            count(t.demotions, "demotion"),
+            count(t.preemptions, "preemption"),
+            t.failed_reservations,
+            time(t.pager_cpu_ns),
+            time(t.call_time_ns),
+            processes(self.processes.len()),
+        )
+    }
+
+    /// Writes the report as JSON.
+    pub fn write_json(&self, file: File) -> io::Result<()> {
+        let mut out = BufWriter::new(file);
+        serde_json::to_writer_pretty(&mut out, self)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    }
+}
+
+fn distinct_notes(processes: &[ProcessStat]) -> impl Iterator<Item = Note> {
+    Note::ALL
+        .into_iter()
+        .filter(|note| processes.iter().any(|stat| stat.notes.contains(note)))
+}
+
+fn count(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+fn processes(n: usize) -> String {
+    match n {
+        1 => "1 process".to_owned(),
+        n => format!("{n} processes"),
+    }
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        10_000_000..10_000_000_000 => format!("{} ms", ns / 1_000_000),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}

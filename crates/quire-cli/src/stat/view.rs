@@ -1,0 +1,169 @@
+//! The tables of `quire stat`.
+
+use std::io::{self, Write};
+
+use quire_core::stat::{Privilege, ProcessStat, RegionKind, RegionStat};
+use quire_core::units::{BASE_PAGE, Bytes};
+
+use super::machine::Machine;
+use crate::table::Table;
+
+/// Writes the table of processes, then each one's regions and notes.
+pub fn write_processes(out: &mut impl Write, processes: &[ProcessStat]) -> io::Result<()> {
+    if processes.is_empty() {
+        writeln!(
+            out,
+            "No process is managed. Start one with `quire run -- PROGRAM`.\n"
+        )?;
+        return Ok(());
+    }
+    let mut table = Table::new(
+        4,
+        &[
+            "PID",
+            "COMMAND",
+            "POLICY",
+            "FAULTS",
+            "MAPPED",
+            "POPULATED",
+            "RESERVED",
+            "SUPERPAGES",
+            "PEAK",
+            "PROMOTED",
+            "DEMOTED",
+            "PREEMPTED",
+            "FAILED",
+            "AHEAD",
+        ],
+    );
+    for stat in processes {
+        table.row(process_row(stat));
+    }
+    table.write(out, 0)?;
+    writeln!(out)?;
+    processes
+        .iter()
+        .try_for_each(|stat| write_details(out, stat))
+}
+
+fn process_row(stat: &ProcessStat) -> Vec<String> {
+    let t = &stat.totals;
+    let faults = match stat.privilege {
+        Privilege::None => "none",
+        Privilege::User => "user",
+        Privilege::Full => "full",
+    };
+    vec![
+        stat.pid.to_string(),
+        printable(&stat.comm),
+        stat.policy.to_string(),
+        faults.to_owned(),
+        Bytes(t.mapped_bytes).to_string(),
+        Bytes(t.populated_bytes).to_string(),
+        Bytes(t.reserved_bytes).to_string(),
+        t.superpages.to_string(),
+        t.superpages_peak.to_string(),
+        t.promotions.to_string(),
+        t.demotions.to_string(),
+        t.preemptions.to_string(),
+        t.failed_reservations.to_string(),
+        t.pool_ready.to_string(),
+    ]
+}
+
+/// A command name without what could drive a terminal.
+fn printable(name: &str) -> String {
+    name.replace(char::is_control, "?")
+}
+
+fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
+    if stat.regions.is_empty() && stat.notes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "Process {} ({}):", stat.pid, printable(&stat.comm))?;
+    if !stat.regions.is_empty() {
+        let mut table = Table::new(
+            3,
+            &[
+                "REGION",
+                "KIND",
+                "POLICY",
+                "MAPPED",
+                "POPULATED",
+                "RESERVED",
+                "SUPERPAGES",
+                "PROMOTED",
+                "DEMOTED",
+                "PREEMPTED",
+                "FAILED",
+            ],
+        );
+        for region in &stat.regions {
+            table.row(region_row(region));
+        }
+        table.write(out, 2)?;
+    }
+    for note in &stat.notes {
+        writeln!(out, "  note: {}", note.text())?;
+    }
+    writeln!(out)
+}
+
+fn region_row(region: &RegionStat) -> Vec<String> {
+    let kind = match region.kind {
+        RegionKind::Heap => "heap",
+        RegionKind::Anon => "anon",
+        RegionKind::Rest => "rest",
+    };
+    vec![
+        format!("{:012x}-{:012x}", region.range.start.0, region.range.end.0),
+        kind.to_owned(),
+        region.policy.to_string(),
+        region.mapped_bytes.to_string(),
+        region.populated_bytes.to_string(),
+        region.reserved_bytes.to_string(),
+        region.superpages.to_string(),
+        region.promotions.to_string(),
+        region.demotions.to_string(),
+        region.preemptions.to_string(),
+        region.failed_reservations.to_string(),
+    ]
+}
+
+/// Writes the free blocks by size, and the memory pressure.
+pub fn write_machine(out: &mut impl Write, machine: &Machine) -> io::Result<()> {
+    if machine.free_blocks.is_empty() {
+        writeln!(
+            out,
+            "Free blocks: the kernel does not tell (/proc/buddyinfo)"
+        )?;
+    } else {
+        let mut table = Table::new(1, &[]);
+        let sizes = (0..machine.free_blocks.len()).map(|order| Bytes(BASE_PAGE << order));
+        let counts = machine.free_blocks.iter().map(u64::to_string);
+        let head = ["Block size".to_owned()];
+        table.row(
+            head.into_iter()
+                .chain(sizes.map(|s| s.to_string()))
+                .collect(),
+        );
+        table.row(
+            ["Free blocks".to_owned()]
+                .into_iter()
+                .chain(counts)
+                .collect(),
+        );
+        table.write(out, 0)?;
+    }
+    match &machine.pressure {
+        Some(psi) => writeln!(
+            out,
+            "Memory pressure over 10 s: some {:.2} %, full {:.2} %",
+            psi.some.avg10, psi.full.avg10
+        ),
+        None => writeln!(
+            out,
+            "Memory pressure: the kernel does not tell (boot with psi=1)"
+        ),
+    }
+}

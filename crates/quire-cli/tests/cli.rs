@@ -1,0 +1,414 @@
+//! The command as a user meets it. Programs run with a harmless library
+//! preloaded, so none of this needs `libquire.so`.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A library that every machine has and that does nothing when preloaded.
+fn harmless_library() -> &'static str {
+    [
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/usr/lib64/libm.so.6",
+        "/usr/lib/libm.so.6",
+    ]
+    .into_iter()
+    .find(|path| Path::new(path).exists())
+    .expect("the C library's libm.so.6")
+}
+
+fn quire(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+    command.env("QUIRE_LIB", harmless_library()).args(args);
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    quire(args).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Asserts a failure with one line on standard error.
+fn assert_refused(output: &Output, status: i32, words: &[&str]) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("quire: "), "{text}");
+    for word in words {
+        assert!(text.contains(word), "{text} lacks {word}");
+    }
+}
+
+fn sh(script: &str) -> Output {
+    output(&["run", "--quiet", "--", "sh", "-c", script])
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    assert_eq!(sh("exit 0").status.code(), Some(0));
+    assert_eq!(sh("exit 42").status.code(), Some(42));
+    assert_eq!(sh("exit 255").status.code(), Some(255));
+}
+
+#[test]
+fn a_signal_that_kills_the_program_kills_quire() {
+    // SIGABRT, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM.
+    for signal in [6, 9, 11, 13, 15] {
+        let done = sh(&format!("kill -{signal} $$"));
+        assert_eq!(done.status.signal(), Some(signal));
+        assert!(!done.status.core_dumped());
+    }
+}
+
+fn send(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args(["-s", signal, &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// Starts a shell under quire and waits until its script made the file.
+fn start(script: &str, ready: &Path) -> Child {
+    let child = quire(&["run", "--quiet", "--", "sh", "-c", script])
+        .spawn()
+        .unwrap();
+    wait_for(|| ready.exists());
+    child
+}
+
+fn wait_for(condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "nothing happened");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn signals_are_passed_on() {
+    for signal in ["TERM", "HUP", "INT", "QUIT", "USR1"] {
+        let dir = tempfile::tempdir().unwrap();
+        let ready = dir.path().join("ready");
+        let script = format!(
+            "trap 'exit 7' {signal}; : > {}; while :; do sleep 0.05; done",
+            ready.display()
+        );
+        let mut child = start(&script, &ready);
+        send(signal, child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{signal}");
+    }
+}
+
+fn state(pid: u32) -> char {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.chars().next().unwrap_or('?')
+}
+
+#[test]
+fn quire_stops_and_continues_with_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready");
+    let script = format!(": > {}; kill -s TSTP $$; exit 5", ready.display());
+    let mut child = start(&script, &ready);
+    wait_for(|| state(child.id()) == 'T');
+    send("CONT", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+/// The signals that a program started by `shell` under quire ignores and
+/// blocks, and those without quire.
+fn masks(shell: &str) -> (String, String) {
+    let script =
+        |command: &str| format!("{shell} {command} grep -E '^Sig(Blk|Ign)' /proc/self/status");
+    let run = |script: &str| {
+        let done = Command::new("bash")
+            .args(["-c", script])
+            .env("QUIRE_LIB", harmless_library())
+            .output()
+            .unwrap();
+        stdout(&done)
+    };
+    let wrapped = format!("{} run --quiet --", env!("CARGO_BIN_EXE_quire"));
+    (run(&script(&wrapped)), run(&script("env")))
+}
+
+#[test]
+fn dispositions_and_mask_are_inherited() {
+    for shell in ["", "trap '' PIPE;", "trap '' HUP INT;", "trap '' CHLD;"] {
+        let (wrapped, direct) = masks(shell);
+        assert!(direct.contains("SigIgn"), "{direct}");
+        assert_eq!(wrapped, direct, "{shell}");
+    }
+}
+
+#[test]
+fn input_output_and_arguments_pass_through() {
+    let mut child = quire(&["run", "--quiet", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"hello\n").unwrap();
+    assert_eq!(stdout(&child.wait_with_output().unwrap()), "hello\n");
+    let done = output(&[
+        "run", "--quiet", "printf", "%s|", "--policy", "-x", "--", "a b",
+    ]);
+    assert_eq!(stdout(&done), "--policy|-x|--|a b|");
+    let done = output(&["run", "--quiet", "--", "sh", "-c", "echo $0 >&2"]);
+    assert_eq!(stderr(&done), "sh\n");
+}
+
+#[test]
+fn the_configuration_reaches_the_program() {
+    let script = "echo $QUIRE_POLICY $QUIRE_AHEAD $QUIRE_RESERVE_LIMIT; stat -c %a $QUIRE_SESSION";
+    let done = quire(&[
+        "run",
+        "-q",
+        "--policy=eager",
+        "--ahead",
+        "--reserve-limit",
+        "1M",
+    ])
+    .args(["--", "sh", "-c", script])
+    .output()
+    .unwrap();
+    assert_eq!(stdout(&done), "eager 268435456 1048576\n700\n");
+    let done = quire(&[
+        "run",
+        "-q",
+        "--ahead=64K",
+        "sh",
+        "-c",
+        "echo $QUIRE_AHEAD $LD_PRELOAD",
+    ])
+    .env("LD_PRELOAD", "libdl.so.2")
+    .env("QUIRE_RESERVE_LIMIT", "nonsense")
+    .output()
+    .unwrap();
+    let library = fs::canonicalize(harmless_library()).unwrap();
+    assert_eq!(
+        stdout(&done),
+        format!("65536 {}:libdl.so.2\n", library.display())
+    );
+}
+
+#[test]
+fn the_session_directory_is_removed() {
+    let done = sh("echo $QUIRE_SESSION; : > $QUIRE_SESSION/stat.999999999");
+    let dir = stdout(&done);
+    assert!(dir.starts_with("/dev/shm/quire."), "{dir}");
+    assert!(!Path::new(dir.trim()).exists());
+}
+
+#[test]
+fn a_missing_program_is_127() {
+    let done = output(&["run", "--", "no-such-program-anywhere"]);
+    assert_refused(&done, 127, &["no-such-program-anywhere", "not found"]);
+    let done = output(&["run", "--", "/no/such/program"]);
+    assert_refused(&done, 127, &["/no/such/program", "does not exist"]);
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let done = output(&["run", "--", script.to_str().unwrap()]);
+    assert_refused(&done, 127, &["interpreter"]);
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_126() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "echo\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let done = output(&["run", "--", file.to_str().unwrap()]);
+    assert_refused(&done, 126, &["not executable", "chmod +x"]);
+    let done = quire(&["run", "--", "file"])
+        .env("PATH", dir.path())
+        .output()
+        .unwrap();
+    assert_refused(&done, 126, &["not executable"]);
+    let done = output(&["run", "--", dir.path().to_str().unwrap()]);
+    assert_refused(&done, 126, &["directory"]);
+}
+
+#[test]
+fn bad_options_are_refused() {
+    let done = output(&["run", "--policy", "huge", "true"]);
+    assert_refused(&done, 2, &["huge", "base, eager, reserve, static"]);
+    let done = output(&["run", "--ahead=12x", "true"]);
+    assert_refused(&done, 2, &["12x", "256M"]);
+    let done = output(&["run", "--reserve-limit", "much", "true"]);
+    assert_refused(&done, 2, &["much"]);
+    let done = output(&["run", "--polcy", "base", "true"]);
+    assert_refused(&done, 2, &["--polcy", "--policy"]);
+    assert_refused(&output(&["run"]), 2, &["PROGRAM"]);
+    assert_refused(&output(&["fly"]), 2, &["fly"]);
+    assert_refused(&output(&["stat", "--jsn"]), 2, &["--jsn"]);
+    assert_refused(&output(&["completions", "tcsh"]), 2, &["bash, zsh, fish"]);
+}
+
+#[test]
+fn a_missing_library_is_named() {
+    let done = quire(&["run", "true"])
+        .env("QUIRE_LIB", "/no/libquire.so")
+        .output()
+        .unwrap();
+    assert_refused(&done, 2, &["/no/libquire.so", "QUIRE_LIB"]);
+}
+
+#[test]
+fn statistics_that_cannot_be_written_stop_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("mark");
+    let done = output(&[
+        "run",
+        "--stats",
+        "/no/dir/s.json",
+        "touch",
+        mark.to_str().unwrap(),
+    ]);
+    assert_refused(&done, 2, &["/no/dir/s.json"]);
+    assert!(!mark.exists());
+}
+
+#[test]
+fn statistics_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.json");
+    let run = |script: &str| -> Value {
+        let file = path.to_str().unwrap();
+        output(&[
+            "run", "-q", "--policy", "base", "--stats", file, "--", "sh", "-c", script,
+        ]);
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap()
+    };
+    let value = run("exit 3");
+    assert_eq!(value["version"], 1);
+    assert_eq!(value["command"], serde_json::json!(["sh", "-c", "exit 3"]));
+    assert_eq!(value["policy"], "base");
+    assert_eq!(
+        value["exit"],
+        serde_json::json!({"code": 3, "signal": null})
+    );
+    assert_eq!(value["totals"]["promotions"], 0);
+    assert_eq!(value["processes"], serde_json::json!([]));
+    assert!(value["wall_s"].as_f64().unwrap() > 0.0);
+    let value = run("kill -9 $$");
+    assert_eq!(
+        value["exit"],
+        serde_json::json!({"code": null, "signal": 9})
+    );
+}
+
+#[test]
+fn the_summary_is_on_standard_error() {
+    let done = output(&["run", "true"]);
+    assert_eq!(stdout(&done), "");
+    assert_eq!(
+        stderr(&done),
+        "quire: reserve: nothing to manage (true used little memory)\n"
+    );
+    let done = output(&["run", "--policy", "base", "true"]);
+    assert_eq!(
+        stderr(&done),
+        "quire: base: base pages only, nothing was managed\n"
+    );
+    assert_eq!(stderr(&output(&["run", "--quiet", "true"])), "");
+}
+
+#[test]
+fn stat_of_a_process_that_is_not_there() {
+    assert_refused(&output(&["stat", "4194305"]), 2, &["no process 4194305"]);
+    let pid = std::process::id().to_string();
+    assert_refused(&output(&["stat", &pid]), 2, &["not managed", "quire run"]);
+    assert_refused(&output(&["stat", "zero"]), 2, &["zero"]);
+}
+
+#[test]
+fn stat_shows_the_machine() {
+    let done = output(&["stat"]);
+    assert!(done.status.success());
+    assert!(stdout(&done).contains("Free blocks"), "{}", stdout(&done));
+    let value: Value = serde_json::from_slice(&output(&["stat", "--json"]).stdout).unwrap();
+    assert!(value["processes"].is_array());
+    assert!(value["machine"]["free_blocks"].is_array());
+}
+
+#[test]
+fn doctor_checks_everything() {
+    let done = output(&["doctor"]);
+    assert!(done.status.success());
+    let text = stdout(&done);
+    let last = text.lines().last().unwrap();
+    for policy in ["base", "eager", "reserve", "static"] {
+        assert!(last.contains(policy), "{last}");
+    }
+    assert!(!text.contains('\x1b'));
+    let value: Value = serde_json::from_slice(&output(&["doctor", "--json"]).stdout).unwrap();
+    for check in value["checks"].as_array().unwrap() {
+        let ok = check["status"] == "ok";
+        assert_eq!(check["remedy"] == "", ok, "{check}");
+    }
+    assert_eq!(value["policies"]["base"], "ok");
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = stdout(&output(&["completions", shell]));
+        assert!(
+            text.contains("doctor") && text.contains("reserve-limit"),
+            "{shell}"
+        );
+    }
+    assert!(stdout(&output(&["man"])).contains(".TH quire 1"));
+    let dir = tempfile::tempdir().unwrap();
+    assert!(
+        output(&["man", dir.path().to_str().unwrap()])
+            .status
+            .success()
+    );
+    for page in [
+        "quire",
+        "quire-run",
+        "quire-stat",
+        "quire-doctor",
+        "quire-completions",
+        "quire-man",
+    ] {
+        let text = fs::read_to_string(dir.path().join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(&format!(".TH {page} 1")), "{page}: {text}");
+        assert!(text.contains(".SH EXAMPLES"), "{page}");
+    }
+    assert_refused(&output(&["man", "/proc/no"]), 2, &["/proc/no"]);
+}
+
+#[test]
+fn help_and_version() {
+    let done = output(&["--version"]);
+    assert_eq!(
+        stdout(&done),
+        format!("quire {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    for command in ["run", "stat", "doctor", "completions", "man"] {
+        let done = output(&[command, "--help"]);
+        assert!(done.status.success());
+        assert!(stdout(&done).contains("EXAMPLES"), "{command}");
+    }
+    assert_eq!(output(&[]).status.code(), Some(2));
+}

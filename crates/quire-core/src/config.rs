@@ -1,0 +1,178 @@
+//! What a user may choose, and how the choice travels: `quire run` writes it
+//! into environment variables, the preloaded library reads it from there, and
+//! so it is inherited across fork and exec.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, SizeError};
+
+/// Name of the variable that holds the policy.
+pub const ENV_POLICY: &str = "QUIRE_POLICY";
+/// Name of the variable that holds the size of the pool zeroed ahead.
+pub const ENV_AHEAD: &str = "QUIRE_AHEAD";
+/// Name of the variable that holds the limit of reserved memory.
+pub const ENV_RESERVE_LIMIT: &str = "QUIRE_RESERVE_LIMIT";
+/// Name of the variable that holds the directory of the statistics pages.
+pub const ENV_SESSION: &str = "QUIRE_SESSION";
+/// Where session directories are made.
+pub const SESSION_ROOT: &str = "/dev/shm";
+/// How the name of a session directory begins.
+pub const SESSION_PREFIX: &str = "quire.";
+
+/// How big a program's pages are (papers 000, 001 and 004).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Base pages only: what the program would have had without superpages.
+    Base,
+    /// A whole superpage at the first touch (LISP of paper 004; the kernel's
+    /// transparent huge pages).
+    Eager,
+    /// Reserve at the first touch, populate page by page, promote when full
+    /// (GISP, paper 000).
+    #[default]
+    Reserve,
+    /// Superpages from the kernel's hugetlb pool (paper 001).
+    Static,
+}
+
+impl Policy {
+    /// Every policy, in the order in which help and reports list them.
+    pub const ALL: [Policy; 4] = [Policy::Base, Policy::Eager, Policy::Reserve, Policy::Static];
+
+    /// The name that the command line and reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Base => "base",
+            Policy::Eager => "eager",
+            Policy::Reserve => "reserve",
+            Policy::Static => "static",
+        }
+    }
+
+    /// The number that stands for the policy in a statistics page.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Policy::Base => 0,
+            Policy::Eager => 1,
+            Policy::Reserve => 2,
+            Policy::Static => 3,
+        }
+    }
+
+    /// The policy that `code` stands for.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Policy> {
+        Policy::ALL.into_iter().find(|p| p.code() == code)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A policy name that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown policy `{0}`: choose one of base, eager, reserve, static")]
+pub struct PolicyError(pub String);
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Policy, PolicyError> {
+        Policy::ALL
+            .into_iter()
+            .find(|p| p.name() == text)
+            .ok_or_else(|| PolicyError(text.to_owned()))
+    }
+}
+
+/// A configuration that could not be read from the environment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The policy does not exist.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A size could not be read.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+}
+
+/// What a user chose for a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The page-size policy.
+    pub policy: Policy,
+    /// Bound of the pool of superpages that is zeroed ahead of need; zero
+    /// switches the pool off.
+    pub ahead: Bytes,
+    /// Bound of the memory that is reserved but not populated.
+    pub reserve_limit: Option<Bytes>,
+    /// Directory in which each managed process keeps its statistics page.
+    pub session: Option<String>,
+}
+
+impl Config {
+    /// Reads the configuration from environment variables, of which `get`
+    /// returns the value by name. What is not set takes its default.
+    ///
+    /// # Errors
+    /// When a variable is set to something that cannot be read.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+        Ok(Config {
+            policy: get(ENV_POLICY).map_or(Ok(Policy::default()), |t| t.parse())?,
+            ahead: get(ENV_AHEAD).map_or(Ok(Bytes::ZERO), |t| t.parse())?,
+            reserve_limit: get(ENV_RESERVE_LIMIT).map(|t| t.parse()).transpose()?,
+            session: get(ENV_SESSION),
+        })
+    }
+
+    /// The environment variables that carry this configuration.
+    #[must_use]
+    pub fn to_env(&self) -> Vec<(&'static str, String)> {
+        let mut vars = vec![
+            (ENV_POLICY, self.policy.to_string()),
+            (ENV_AHEAD, self.ahead.0.to_string()),
+        ];
+        if let Some(limit) = self.reserve_limit {
+            vars.push((ENV_RESERVE_LIMIT, limit.0.to_string()));
+        }
+        if let Some(session) = &self.session {
+            vars.push((ENV_SESSION, session.clone()));
+        }
+        vars
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environment_round_trip() {
+        let config = Config {
+            policy: Policy::Eager,
+            ahead: Bytes::mib(64),
+            reserve_limit: Some(Bytes::mib(1)),
+            session: Some("/dev/shm/quire.7".into()),
+        };
+        let vars = config.to_env();
+        let get = |name: &str| vars.iter().find(|v| v.0 == name).map(|v| v.1.clone());
+        assert_eq!(Config::from_env(get), Ok(config));
+        assert_eq!(Config::from_env(|_| None), Ok(Config::default()));
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        let get = |name: &str| (name == ENV_POLICY).then(|| "huge".to_owned());
+        let error = Config::from_env(get).unwrap_err();
+        assert!(error.to_string().contains("base, eager, reserve, static"));
+    }
+}

@@ -1,0 +1,559 @@
+//! What the fault path does with an extent: reserve it, map it whole at once,
+//! or leave it to base pages.
+//!
+//! The default policy reserves at the first touch and promotes when full
+//! (paper 000, section 3.5). Each region remembers how earlier reservations
+//! fared: where extents fill up one after the other, the next ones are mapped
+//! whole without waiting; where they stay sparse, reserving pauses. Every
+//! prediction is bounded by the evidence behind it, so that one that is wrong
+//! costs a known amount.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::config::Policy;
+use crate::units::{PAGES_PER_SUPERPAGE, PageCount, Slot};
+
+/// How many extents are prepared ahead at most.
+pub const MAX_AHEAD: u64 = 32;
+/// How many adjacent extents must have filled up before the next ones are
+/// mapped whole.
+pub const DENSE_RUN: u64 = 4;
+/// How many extents are mapped whole, for each one of the run behind them.
+pub const WHOLE_PER_DENSE: u64 = 4;
+/// How many reservations must have stayed sparse before reserving pauses.
+pub const SPARSE_RUN: u64 = 16;
+/// The mean population below which reservations count as sparse.
+pub const SPARSE_POPULATION: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64 / 8);
+/// For how many touches reserving pauses: at first, and at most.
+pub const PAUSE_TOUCHES: (u64, u64) = (64, 4096);
+/// How far ahead of the program its next extents are prepared when the program
+/// has caught up, in extents.
+pub const LEAD: u64 = 4;
+/// How long a failed reservation is not retried: at first, and at most, in
+/// milliseconds.
+pub const RETRY_MS: (u64, u64) = (10, 10_000);
+
+/// What to do with an extent at its first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Reserve it, populate it page by page and promote it when it is full.
+    Reserve,
+    /// Map it as a superpage at once.
+    Whole,
+    /// Leave it to base pages.
+    Base,
+}
+
+/// What a region's extents did so far, and what follows for the next one.
+///
+/// It holds at most one entry for every second extent of the region.
+#[derive(Clone, Debug)]
+pub struct RegionHistory {
+    policy: Policy,
+    /// Maximal runs of extents known to be dense: first slot to end.
+    runs: BTreeMap<u64, u64>,
+    /// The run of [`DENSE_RUN`] or more that grew last.
+    growing: Option<Range<u64>>,
+    pause: Pause,
+    window: Window,
+}
+
+impl RegionHistory {
+    /// The history of a region that has not been touched.
+    #[must_use]
+    pub const fn new(policy: Policy) -> RegionHistory {
+        RegionHistory {
+            policy,
+            runs: BTreeMap::new(),
+            growing: None,
+            pause: Pause::NONE,
+            window: Window {
+                last: None,
+                ahead: 0,
+            },
+        }
+    }
+
+    /// Notes that an extent that was reserved has become full, in whatever
+    /// order extents do. One that was mapped whole is no evidence: do not
+    /// report it.
+    pub fn note_full(&mut self, slot: Slot) {
+        self.pause = Pause::NONE;
+        let run = self.join(slot.0);
+        if run.end - run.start >= DENSE_RUN {
+            self.growing = Some(run);
+        }
+    }
+
+    /// Notes that the program has moved on from a reservation with `populated`
+    /// pages in use: younger reservations exist, and it has not grown for a
+    /// while. To be called once for each reservation.
+    ///
+    /// A run whose prediction covers the extent, or just precedes it, is
+    /// forgotten.
+    pub fn note_sparse(&mut self, slot: Slot, populated: PageCount) {
+        self.pause.note_sparse(populated);
+        if let (Some(run), Some(whole)) = (self.growing.clone(), self.whole_run())
+            && (run.start..=whole.end.0).contains(&slot.0)
+        {
+            self.runs.remove(&run.start);
+            self.growing = None;
+        }
+    }
+
+    /// Notes a first touch in an unreserved extent, or that the program has
+    /// reached the edge of what was prepared for it.
+    pub fn note_touch(&mut self, slot: Slot) {
+        self.pause.left = self.pause.left.saturating_sub(1);
+        self.window.note_touch(slot.0);
+    }
+
+    /// What to do with an extent at its first touch.
+    #[must_use]
+    pub fn decide(&self, slot: Slot) -> Decision {
+        match self.policy {
+            Policy::Eager => Decision::Whole,
+            Policy::Base | Policy::Static => Decision::Base,
+            Policy::Reserve => {
+                if self.whole_run().is_some_and(|run| run.contains(&slot)) {
+                    Decision::Whole
+                } else if self.pause.left > 0 {
+                    Decision::Base
+                } else {
+                    Decision::Reserve
+                }
+            }
+        }
+    }
+
+    /// How many extents after the one touched last to prepare for the program:
+    /// none after a jump, then 1, 2, 4 and so on up to [`MAX_AHEAD`] while it
+    /// goes upward, as a file system reads ahead.
+    #[must_use]
+    pub const fn ahead(&self) -> u64 {
+        self.window.ahead
+    }
+
+    /// The extents that may be mapped whole at the first touch: those after
+    /// the run that grew last, [`WHOLE_PER_DENSE`] for each one in it. `None`
+    /// while no run is [`DENSE_RUN`] long.
+    ///
+    /// The extent after them is reserved again. When it fills up, everything
+    /// before it counts as part of the run, so that the range grows
+    /// geometrically.
+    #[must_use]
+    pub fn whole_run(&self) -> Option<Range<Slot>> {
+        self.growing.as_ref().map(|run| {
+            let whole = (run.end - run.start).saturating_mul(WHOLE_PER_DENSE);
+            Slot(run.end)..Slot(run.end.saturating_add(whole))
+        })
+    }
+
+    /// Adds a dense extent to the runs and returns the run that it is in.
+    fn join(&mut self, slot: u64) -> Range<u64> {
+        let mut run = slot..slot + 1;
+        if let (Some(growing), Some(whole)) = (&self.growing, self.whole_run())
+            && whole.end.0 == slot
+        {
+            run.start = growing.start;
+        }
+        if let Some((&start, &end)) = self.runs.range(..=slot).next_back()
+            && end >= slot
+        {
+            run = start.min(run.start)..end.max(run.end);
+        }
+        if let Some(end) = self.runs.remove(&run.end) {
+            run.end = end;
+        }
+        while let Some((&start, _)) = self.runs.range(run.clone()).next() {
+            self.runs.remove(&start);
+        }
+        self.runs.insert(run.start, run.end);
+        run
+    }
+}
+
+/// The pause of reserving after a series of sparse reservations.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    /// Sparse reservations since the last full one or the last verdict, and
+    /// their pages.
+    seen: u64,
+    pages: PageCount,
+    /// Touches until reserving resumes.
+    left: u64,
+    /// Length of the next pause, in touches.
+    next: u64,
+}
+
+impl Pause {
+    const NONE: Pause = Pause {
+        seen: 0,
+        pages: PageCount(0),
+        left: 0,
+        next: PAUSE_TOUCHES.0,
+    };
+
+    /// Counts a sparse reservation, unless reserving pauses already: then it
+    /// was made before the pause, and its like have been counted.
+    fn note_sparse(&mut self, populated: PageCount) {
+        if self.left > 0 {
+            return;
+        }
+        self.seen += 1;
+        self.pages += populated;
+        if self.seen == SPARSE_RUN {
+            if self.pages.0 < SPARSE_RUN * SPARSE_POPULATION.0 {
+                self.left = self.next;
+                self.next = (self.next * 2).min(PAUSE_TOUCHES.1);
+            }
+            self.seen = 0;
+            self.pages = PageCount(0);
+        }
+    }
+}
+
+/// How far to prepare ahead of a program that goes upward.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    last: Option<u64>,
+    ahead: u64,
+}
+
+impl Window {
+    /// A touch up to the end of the window, or just past it, is sequential;
+    /// one as far behind comes from a second thread and changes nothing.
+    fn note_touch(&mut self, slot: u64) {
+        match self.last {
+            Some(last) if slot > last && slot - last <= self.ahead + 1 => {
+                self.ahead = (self.ahead * 2).clamp(1, MAX_AHEAD);
+            }
+            Some(last) if slot <= last && last - slot <= self.ahead => return,
+            _ => self.ahead = 0,
+        }
+        self.last = Some(slot);
+    }
+}
+
+/// The extent that a second thread should zero next, so that it zeroes extents
+/// in parallel with the program; `None` at the `limit`.
+///
+/// `toucher` is the highest extent that the program has touched, and
+/// `prepared_end` the end of those prepared before. Where the program is about
+/// to catch up, the next extents are left to its own faults and preparation
+/// goes on [`LEAD`] ahead of it.
+#[must_use]
+pub fn next_to_prepare(toucher: Slot, prepared_end: Slot, limit: Slot) -> Option<Slot> {
+    let next = if prepared_end.0.saturating_sub(toucher.0) < 2 {
+        Slot(toucher.0.saturating_add(LEAD))
+    } else {
+        prepared_end
+    };
+    (next < limit).then_some(next)
+}
+
+/// When a reservation that failed may be tried again.
+///
+/// Paper 004 (section 5) found programs slower than without superpages where
+/// reservations failed, and asks whether to leave them failed. Here the wait
+/// doubles from failure to failure within [`RETRY_MS`], so that failing costs
+/// next to nothing and memory that becomes free later is still used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backoff {
+    delay_ms: u64,
+    retry_at_ms: u64,
+}
+
+impl Backoff {
+    /// Notes a failure at the time `now_ms`, in milliseconds of any clock that
+    /// never goes back.
+    pub fn failed(&mut self, now_ms: u64) {
+        let (least, most) = RETRY_MS;
+        self.delay_ms = (self.delay_ms * 2).clamp(least, most);
+        self.retry_at_ms = now_ms.saturating_add(self.delay_ms);
+    }
+
+    /// Whether a reservation may be tried at the time `now_ms`.
+    #[must_use]
+    pub const fn may_try(&self, now_ms: u64) -> bool {
+        now_ms >= self.retry_at_ms
+    }
+
+    /// Notes a success, which forgets all failures.
+    pub fn succeeded(&mut self) {
+        *self = Backoff::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reserve() -> RegionHistory {
+        RegionHistory::new(Policy::Reserve)
+    }
+
+    fn sparse(history: &mut RegionHistory, populated: u64) {
+        for n in 0..SPARSE_RUN {
+            history.note_sparse(Slot(1000 + 2 * n), PageCount(populated));
+        }
+    }
+
+    #[test]
+    fn fixed_policies_ignore_history() {
+        for (policy, decision) in [
+            (Policy::Eager, Decision::Whole),
+            (Policy::Base, Decision::Base),
+            (Policy::Static, Decision::Base),
+            (Policy::Reserve, Decision::Reserve),
+        ] {
+            let mut history = RegionHistory::new(policy);
+            assert_eq!(history.decide(Slot(7)), decision);
+            sparse(&mut history, 1);
+            (0..8).for_each(|n| history.note_full(Slot(n)));
+            assert_eq!(history.decide(Slot(1 << 20)), decision);
+        }
+    }
+
+    #[test]
+    fn a_dense_run_in_any_order_maps_the_next_extents_whole() {
+        let mut history = reserve();
+        for slot in [13, 10, 12] {
+            history.note_full(Slot(slot));
+            assert_eq!(history.whole_run(), None);
+        }
+        history.note_full(Slot(11));
+        assert_eq!(history.whole_run(), Some(Slot(14)..Slot(30)));
+        assert_eq!(history.decide(Slot(14)), Decision::Whole);
+        assert_eq!(history.decide(Slot(29)), Decision::Whole);
+        assert_eq!(history.decide(Slot(30)), Decision::Reserve);
+        history.note_full(Slot(30));
+        assert_eq!(history.whole_run(), Some(Slot(31)..Slot(31 + 21 * 4)));
+    }
+
+    #[test]
+    fn a_sequential_program_seldom_reserves() {
+        let mut history = reserve();
+        let mut reserved = 0;
+        for slot in (0..100_000).map(Slot) {
+            history.note_touch(slot);
+            match history.decide(slot) {
+                Decision::Reserve => {
+                    reserved += 1;
+                    history.note_full(slot);
+                }
+                decision => assert_eq!(decision, Decision::Whole),
+            }
+        }
+        assert_eq!(reserved, 10, "4, then one for each five-fold growth");
+    }
+
+    #[test]
+    fn a_sparse_extent_refutes_the_run_before_it() {
+        let dense = || {
+            let mut history = reserve();
+            (0..4).for_each(|n| history.note_full(Slot(n)));
+            history
+        };
+        for (slot, forgotten) in [(4, true), (20, true), (21, false)] {
+            let mut history = dense();
+            history.note_sparse(Slot(slot), PageCount(300));
+            assert_eq!(history.whole_run().is_none(), forgotten, "slot {slot}");
+        }
+    }
+
+    #[test]
+    fn sparse_reservations_pause_reserving_for_longer_and_longer() {
+        let mut history = reserve();
+        for expected in [64, 128, 256, 512, 1024, 2048, 4096, 4096] {
+            sparse(&mut history, SPARSE_POPULATION.0 - 1);
+            assert_eq!(touches_until_reserving(&mut history), expected);
+        }
+        history.note_full(Slot(0));
+        sparse(&mut history, 0);
+        assert_eq!(touches_until_reserving(&mut history), 64);
+        sparse(&mut history, SPARSE_POPULATION.0);
+        assert_eq!(history.decide(Slot(0)), Decision::Reserve);
+        sparse(&mut history, 0);
+        history.note_full(Slot(0));
+        assert_eq!(history.decide(Slot(0)), Decision::Reserve);
+    }
+
+    fn touches_until_reserving(history: &mut RegionHistory) -> u64 {
+        let far = Slot(1 << 40);
+        let mut touches = 0;
+        while history.decide(far) == Decision::Base {
+            history.note_touch(far);
+            touches += 1;
+        }
+        touches
+    }
+
+    #[test]
+    fn the_window_doubles_and_a_jump_resets_it() {
+        let mut history = reserve();
+        let mut slot = 100;
+        for expected in [0, 1, 2, 4, 8, 16, 32, 32] {
+            history.note_touch(Slot(slot));
+            assert_eq!(history.ahead(), expected);
+            slot += history.ahead() + 1;
+        }
+        history.note_touch(Slot(slot - 34));
+        assert_eq!(history.ahead(), 32, "a second thread, a little behind");
+        history.note_touch(Slot(slot + 1));
+        assert_eq!(history.ahead(), 0, "past the window");
+        history.note_touch(Slot(slot));
+        assert_eq!(history.ahead(), 0, "downward");
+    }
+
+    #[test]
+    fn preparation_keeps_clear_of_the_program() {
+        let next = |toucher, end| next_to_prepare(Slot(toucher), Slot(end), Slot(20));
+        assert_eq!(next(5, 0), Some(Slot(9)));
+        assert_eq!(next(5, 6), Some(Slot(9)));
+        assert_eq!(next(5, 7), Some(Slot(7)));
+        assert_eq!(next(15, 19), Some(Slot(19)));
+        assert_eq!(next(15, 20), None);
+        assert_eq!(next(16, 17), None);
+    }
+
+    /// The history of dense extents as a plain set.
+    #[derive(Default)]
+    struct Model {
+        dense: HashSet<u64>,
+        growing: Option<Range<u64>>,
+    }
+
+    impl Model {
+        fn whole(&self) -> Option<Range<u64>> {
+            let run = self.growing.clone()?;
+            Some(run.end..run.end + 4 * (run.end - run.start))
+        }
+
+        fn note_full(&mut self, slot: u64) {
+            if let (Some(run), Some(whole)) = (self.growing.clone(), self.whole())
+                && whole.end == slot
+            {
+                self.dense.extend(run.start..slot);
+            }
+            self.dense.insert(slot);
+            let mut run = slot..slot;
+            while self.dense.contains(&run.end) {
+                run.end += 1;
+            }
+            while run.start > 0 && self.dense.contains(&(run.start - 1)) {
+                run.start -= 1;
+            }
+            if run.end - run.start >= 4 {
+                self.growing = Some(run);
+            }
+        }
+
+        fn note_sparse(&mut self, slot: u64) {
+            if let (Some(run), Some(whole)) = (self.growing.clone(), self.whole())
+                && run.start <= slot
+                && slot <= whole.end
+            {
+                self.dense.retain(|s| !run.contains(s));
+                self.growing = None;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn runs_agree_with_a_set(steps in vec((0u64..48, 0u8..12), 0..150)) {
+            let (mut history, mut model) = (reserve(), Model::default());
+            for (slot, kind) in steps {
+                // Now and then, the extent that the prediction waits for.
+                let probe = model.whole().filter(|_| kind == 1).map(|whole| whole.end);
+                let slot = probe.filter(|p| *p < 4096).unwrap_or(slot);
+                if kind == 0 {
+                    history.note_sparse(Slot(slot), PageCount(511));
+                    model.note_sparse(slot);
+                } else {
+                    history.note_full(Slot(slot));
+                    model.note_full(slot);
+                }
+                let whole = history.whole_run().map(|run| run.start.0..run.end.0);
+                prop_assert_eq!(&whole, &model.whole());
+                let total: u64 = history.runs.iter().map(|(start, end)| end - start).sum();
+                prop_assert_eq!(total, model.dense.len() as u64);
+                for slot in 0..300 {
+                    let expected = whole.as_ref().is_some_and(|run| run.contains(&slot));
+                    prop_assert_eq!(history.decide(Slot(slot)) == Decision::Whole, expected);
+                }
+            }
+        }
+
+        #[test]
+        fn every_pause_ends(steps in vec((0u64..200, 0u64..512, 0u8..3), 0..400)) {
+            let mut history = reserve();
+            for (slot, populated, kind) in steps {
+                match kind {
+                    0 if slot < 4 => history.note_full(Slot(slot)),
+                    0 | 1 => history.note_sparse(Slot(slot), PageCount(populated / 8)),
+                    _ => history.note_touch(Slot(slot)),
+                }
+                prop_assert!(history.ahead() <= MAX_AHEAD);
+            }
+            prop_assert!(touches_until_reserving(&mut history) <= PAUSE_TOUCHES.1);
+        }
+
+        #[test]
+        fn only_upward_touches_open_the_window(slots in vec(0u64..64, 1..60)) {
+            let mut history = reserve();
+            let mut climbed = 0;
+            let mut highest = None;
+            for slot in slots {
+                let before = history.ahead();
+                history.note_touch(Slot(slot));
+                let after = history.ahead();
+                if after > before {
+                    prop_assert!(highest.is_some_and(|h| slot > h && slot - h <= before + 1));
+                    prop_assert!(after == (before * 2).max(1));
+                }
+                climbed = if after == 0 { 0 } else { climbed + 1 };
+                prop_assert!(after <= 1 << climbed);
+                if after != before || after == 0 || highest.is_none_or(|h| slot > h) {
+                    highest = Some(slot);
+                }
+            }
+        }
+
+        #[test]
+        fn preparation_is_ahead_and_within_the_limit(
+            toucher in any::<u64>(),
+            end in any::<u64>(),
+            limit in any::<u64>(),
+        ) {
+            if let Some(next) = next_to_prepare(Slot(toucher), Slot(end), Slot(limit)) {
+                prop_assert!(next.0 < limit && next.0 >= end);
+                prop_assert!(next.0 - toucher >= 2);
+            }
+        }
+
+        #[test]
+        fn retries_are_ever_rarer(start in 0u64..1 << 40, failures in 1usize..30) {
+            let mut backoff = Backoff::default();
+            let mut now = start;
+            let mut delay = 0;
+            for _ in 0..failures {
+                prop_assert!(backoff.may_try(now));
+                backoff.failed(now);
+                delay = if delay == 0 { 10 } else { (delay * 2).min(10_000) };
+                prop_assert!(!backoff.may_try(now) && !backoff.may_try(now + delay - 1));
+                now += delay;
+            }
+            backoff.failed(now);
+            backoff.succeeded();
+            prop_assert!(backoff.may_try(now));
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! How much memory may be reserved, and how much must be given back.
+//!
+//! A reservation takes memory that the program may never use, so it yields to
+//! everybody else (paper 000, section 3.4: reservations are preempted when
+//! free memory is low). Rules apply at two levels, the whole system and the
+//! process's own control group: a floor stays free at each, and only a part of
+//! what lies above it is reserved.
+
+use crate::units::{Bytes, SUPERPAGE};
+
+/// The least that must stay available to the rest of the system.
+const SYSTEM_FLOOR_MIN: u64 = 64 << 20;
+/// The bounds of what must stay available inside a control group.
+const GROUP_FLOOR: (u64, u64) = (4 << 20, 64 << 20);
+
+/// The state of memory, as the kernel reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryState {
+    /// All memory (`MemTotal`).
+    pub total: Bytes,
+    /// What can be had without swapping (`MemAvailable`).
+    pub available: Bytes,
+    /// What can be had without dropping caches (`MemFree`).
+    pub free: Bytes,
+    /// Limit less usage of the process's control group, or of the ancestor
+    /// where that is least; `None` where no limit is set.
+    pub group_headroom: Option<Bytes>,
+    /// The limit that `group_headroom` is measured against.
+    pub group_limit: Option<Bytes>,
+    /// Whether the kernel reported a stall for want of memory since the last
+    /// look (pressure stall information).
+    pub stalled: bool,
+}
+
+/// What to do about reservations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Advice {
+    /// How much more may be reserved now.
+    pub may_reserve: Bytes,
+    /// How much of what is reserved and not populated must be given back; if
+    /// this is not zero, `may_reserve` is.
+    pub give_back: Bytes,
+}
+
+/// What to do when `reserved_unpopulated` is reserved and not populated, and
+/// the user allows `reserve_limit` of that.
+///
+/// Reserved memory counts as used in every number of `state`.
+#[must_use]
+pub fn advise(
+    state: &MemoryState,
+    reserved_unpopulated: Bytes,
+    reserve_limit: Option<Bytes>,
+) -> Advice {
+    Advice {
+        may_reserve: may_reserve(state, reserved_unpopulated, reserve_limit),
+        give_back: give_back(state, reserved_unpopulated, reserve_limit),
+    }
+}
+
+/// Half of what the system has above its floor, of which little may come out
+/// of caches; a quarter of what the group has above its own, in this step and
+/// over all; and the user's limit.
+fn may_reserve(state: &MemoryState, reserved: Bytes, limit: Option<Bytes>) -> Bytes {
+    if state.stalled {
+        return Bytes::ZERO;
+    }
+    let spare = state.available.saturating_sub(system_floor(state)).0;
+    let mut most = (spare / 2).min(state.free.0.saturating_add(spare / 8));
+    if let Some(limit) = limit {
+        most = most.min(limit.saturating_sub(reserved).0);
+    }
+    if let Some(headroom) = state.group_headroom {
+        let step = headroom.saturating_sub(group_floor(state)).0 / 4;
+        let overall = headroom.0.saturating_add(reserved.0) / 4;
+        most = most.min(step).min(overall.saturating_sub(reserved.0));
+    }
+    Bytes(most)
+}
+
+/// The largest of what each rule asks for, as far as it is there to give.
+fn give_back(state: &MemoryState, reserved: Bytes, limit: Option<Bytes>) -> Bytes {
+    let stall = if state.stalled {
+        (reserved.0 / 2).max(SUPERPAGE)
+    } else {
+        0
+    };
+    let system = shortfall(state.available, system_floor(state));
+    let group = state
+        .group_headroom
+        .map_or(0, |headroom| shortfall(headroom, group_floor(state)));
+    let excess = limit.map_or(0, |limit| reserved.saturating_sub(limit).0);
+    Bytes(stall.max(system).max(group).max(excess).min(reserved.0))
+}
+
+/// What `have` lacks of `floor`, in bytes, rounded up to superpages.
+fn shortfall(have: Bytes, floor: Bytes) -> u64 {
+    floor.saturating_sub(have).0.div_ceil(SUPERPAGE) * SUPERPAGE
+}
+
+/// What must stay available to the rest of the system.
+fn system_floor(state: &MemoryState) -> Bytes {
+    Bytes((state.total.0 / 32).max(SYSTEM_FLOOR_MIN))
+}
+
+/// What must stay available inside the control group: an eighth of its limit
+/// within bounds, but never so much that a small group is all floor.
+fn group_floor(state: &MemoryState) -> Bytes {
+    let (low, high) = GROUP_FLOOR;
+    let floor = state
+        .group_limit
+        .map_or(low, |limit| (limit.0 / 8).clamp(low, high).min(limit.0 / 4));
+    Bytes(floor)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn roomy() -> MemoryState {
+        MemoryState {
+            total: Bytes::mib(4096),
+            available: Bytes::mib(2048 + 128),
+            free: Bytes::mib(2048),
+            ..MemoryState::default()
+        }
+    }
+
+    fn grouped(limit: u64, headroom: u64) -> MemoryState {
+        MemoryState {
+            group_limit: Some(Bytes::mib(limit)),
+            group_headroom: Some(Bytes::mib(headroom)),
+            ..roomy()
+        }
+    }
+
+    fn advice(may_reserve: u64, give_back: u64) -> Advice {
+        Advice {
+            may_reserve: Bytes::mib(may_reserve),
+            give_back: Bytes::mib(give_back),
+        }
+    }
+
+    #[test]
+    fn half_of_the_spare_memory_may_be_reserved() {
+        assert_eq!(advise(&roomy(), Bytes::mib(8), None), advice(1024, 0));
+        let limit = Some(Bytes::mib(24));
+        assert_eq!(advise(&roomy(), Bytes::mib(8), limit), advice(16, 0));
+        assert_eq!(advise(&roomy(), Bytes::mib(32), limit), advice(0, 8));
+    }
+
+    #[test]
+    fn caches_are_mostly_left_alone() {
+        let state = MemoryState {
+            free: Bytes::mib(100),
+            ..roomy()
+        };
+        assert_eq!(advise(&state, Bytes::ZERO, None), advice(356, 0));
+    }
+
+    #[test]
+    fn the_system_floor_is_restored() {
+        let state = MemoryState {
+            available: Bytes::mib(127),
+            ..roomy()
+        };
+        assert_eq!(advise(&state, Bytes::mib(64), None), advice(0, 2));
+        assert_eq!(advise(&state, Bytes::mib(1), None), advice(0, 1));
+        assert_eq!(advise(&state, Bytes::ZERO, None), advice(0, 0));
+    }
+
+    #[test]
+    fn the_group_has_rules_of_its_own() {
+        assert_eq!(
+            advise(&grouped(512, 264), Bytes::ZERO, None),
+            advice(50, 0),
+            "a quarter above the floor of 64 MiB"
+        );
+        assert_eq!(
+            advise(&grouped(512, 264), Bytes::mib(80), None),
+            advice(6, 0),
+            "a quarter over all"
+        );
+        assert_eq!(
+            advise(&grouped(512, 61), Bytes::mib(80), None),
+            advice(0, 4)
+        );
+        assert_eq!(
+            advise(&grouped(8, 6), Bytes::ZERO, None),
+            advice(1, 0),
+            "a small group is not all floor"
+        );
+    }
+
+    #[test]
+    fn a_stall_gives_back_half() {
+        let state = MemoryState {
+            stalled: true,
+            ..roomy()
+        };
+        assert_eq!(advise(&state, Bytes::mib(64), None), advice(0, 32));
+        assert_eq!(advise(&state, Bytes::mib(3), None), advice(0, 2));
+        assert_eq!(advise(&state, Bytes::mib(1), None), advice(0, 1));
+    }
+
+    /// Sizes of interest, from nothing to 16 GiB, and the largest there is.
+    fn size() -> impl Strategy<Value = Bytes> {
+        prop_oneof![
+            4 => (0u64..256 << 20).prop_map(Bytes),
+            4 => (0u64..16 << 30).prop_map(Bytes),
+            1 => Just(Bytes(u64::MAX)),
+        ]
+    }
+
+    fn state() -> impl Strategy<Value = MemoryState> {
+        let group = (option::of(size()), option::of(size()));
+        (size(), size(), size(), group, any::<bool>()).prop_map(
+            |(total, available, free, (group_headroom, group_limit), stalled)| MemoryState {
+                total,
+                available,
+                free,
+                group_headroom,
+                group_limit,
+                stalled,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn advice_is_consistent(s in state(), reserved in size(), limit in option::of(size())) {
+            let advice = advise(&s, reserved, limit);
+            prop_assert!(advice.give_back <= reserved);
+            prop_assert!(advice.give_back == Bytes::ZERO || advice.may_reserve == Bytes::ZERO);
+            prop_assert!(!s.stalled || advice.may_reserve == Bytes::ZERO);
+            prop_assert!(!s.stalled || advice.give_back.0 >= reserved.0.min(SUPERPAGE));
+            prop_assert!(advice.may_reserve <= s.available);
+            if let Some(headroom) = s.group_headroom {
+                prop_assert!(advice.may_reserve <= headroom);
+            }
+            if let Some(limit) = limit {
+                prop_assert!(reserved.saturating_sub(advice.give_back) <= limit);
+                let after = reserved.0.saturating_add(advice.may_reserve.0);
+                prop_assert!(after <= limit.0.max(reserved.0));
+            }
+        }
+
+        #[test]
+        fn less_memory_never_allows_more(
+            s in state(),
+            reserved in size(),
+            limit in option::of(size()),
+            less in size(),
+        ) {
+            let before = advise(&s, reserved, limit);
+            let poorer = [
+                MemoryState { available: s.available.min(less), ..s },
+                MemoryState { free: s.free.min(less), ..s },
+                MemoryState { group_headroom: s.group_headroom.map(|h| h.min(less)), ..s },
+                MemoryState { group_headroom: s.group_headroom.or(Some(less)), ..s },
+                MemoryState { total: s.total.max(less), ..s },
+                MemoryState { stalled: true, ..s },
+            ];
+            for state in poorer {
+                let after = advise(&state, reserved, limit);
+                prop_assert!(after.may_reserve <= before.may_reserve);
+                prop_assert!(after.give_back >= before.give_back);
+            }
+            let more = Bytes(reserved.0.saturating_add(less.0));
+            prop_assert!(advise(&s, more, limit).may_reserve <= before.may_reserve);
+        }
+
+        #[test]
+        fn reserving_as_allowed_leaves_the_floors(s in state(), reserved in size()) {
+            let step = advise(&s, reserved, None).may_reserve;
+            let then = MemoryState {
+                available: s.available.saturating_sub(step),
+                free: s.free.saturating_sub(step),
+                group_headroom: s.group_headroom.map(|h| h.saturating_sub(step)),
+                ..s
+            };
+            if step > Bytes::ZERO {
+                let after = Bytes(reserved.0.saturating_add(step.0));
+                prop_assert_eq!(advise(&then, after, None).give_back, Bytes::ZERO);
+            }
+        }
+    }
+}

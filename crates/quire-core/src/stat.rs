@@ -1,0 +1,696 @@
+//! The statistics page: a block of shared memory in which a managed process
+//! keeps its counters, and which `quire stat` reads without disturbing it.
+//!
+//! The page is a fixed `repr(C)` layout of atomics. Counters are monotone and
+//! are read one by one. The region table is rewritten as a whole by one writer
+//! at a time and is guarded by a sequence number: odd while it is written, so
+//! a reader that saw an odd or a changed number tries again.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Policy;
+use crate::units::{AddrRange, Bytes, VirtAddr};
+
+/// First word of every statistics page.
+pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
+/// Version of the layout below.
+pub const STAT_VERSION: u32 = 1;
+/// Regions that the table can hold; the rest is summed into the last entry.
+pub const MAX_REGIONS: usize = 512;
+/// Name of the file in the session directory, before the process number.
+pub const STAT_FILE_PREFIX: &str = "stat.";
+
+/// What a process counts. The discriminant is the counter's place in the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Bytes of managed address space, now.
+    Mapped,
+    /// Bytes of managed memory that the program has populated, now.
+    Populated,
+    /// Bytes reserved and not populated, now.
+    Reserved,
+    /// Superpages mapped, now.
+    Superpages,
+    /// Largest number of superpages mapped at once.
+    SuperpagesPeak,
+    /// Largest number of bytes reserved and not populated at once.
+    ReservedPeak,
+    /// Largest number of bytes populated at once.
+    PopulatedPeak,
+    /// Reservations made.
+    Reservations,
+    /// Reservations that failed for want of a contiguous block or of memory.
+    FailedReservations,
+    /// Extents that became a superpage in place.
+    Promotions,
+    /// Superpages that went back to base pages.
+    Demotions,
+    /// Reservations whose unpopulated pages were taken back.
+    Preemptions,
+    /// Faults that the pager thread resolved.
+    PagerFaults,
+    /// Forks in which managed memory was split between parent and child.
+    Forks,
+    /// Superpages taken back by the parent after a fork.
+    Returned,
+    /// CPU time of the pager thread, nanoseconds.
+    PagerCpu,
+    /// Time that the program's own threads spent in Quire's calls, nanoseconds.
+    CallTime,
+    /// Superpages zeroed ahead of need, ready in the pool, now.
+    PoolReady,
+}
+
+/// Number of counters.
+pub const COUNTERS: usize = 18;
+
+/// Why a process, or a part of it, is managed less than it could be. Each is a
+/// bit of the page's note word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u32)]
+pub enum Note {
+    /// `userfaultfd` is missing or refused.
+    NoUserfaultfd = 0,
+    /// Only faults from user mode can be handled.
+    UserModeOnly = 1,
+    /// No file system with huge folios could be had.
+    NoHugeFolios = 2,
+    /// The hugetlb pool was empty.
+    HugetlbPoolEmpty = 3,
+    /// `vm.overcommit_memory=2`.
+    StrictOvercommit = 4,
+    /// `RLIMIT_DATA` is set.
+    DataLimit = 5,
+    /// The pager thread could not be started.
+    NoPager = 6,
+    /// `PAGEMAP_SCAN` is missing.
+    NoPagemapScan = 7,
+    /// Memory was short, so reservations were refused or taken back.
+    MemoryShort = 8,
+    /// After a fork the parent's changed pages could not be taken back.
+    ForkNotReturned = 9,
+    /// Transparent huge pages are switched off for this process.
+    HugePagesDisabled = 10,
+    /// The statistics page could not be shared.
+    NoStatPage = 11,
+    /// A system call that Quire needed failed.
+    SystemCallFailed = 12,
+}
+
+impl Note {
+    /// Every note.
+    pub const ALL: [Note; 13] = [
+        Note::NoUserfaultfd,
+        Note::UserModeOnly,
+        Note::NoHugeFolios,
+        Note::HugetlbPoolEmpty,
+        Note::StrictOvercommit,
+        Note::DataLimit,
+        Note::NoPager,
+        Note::NoPagemapScan,
+        Note::MemoryShort,
+        Note::ForkNotReturned,
+        Note::HugePagesDisabled,
+        Note::NoStatPage,
+        Note::SystemCallFailed,
+    ];
+
+    /// One sentence for people, with the remedy where there is one.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Note::NoUserfaultfd => {
+                "userfaultfd is refused, so memory stayed on the kernel's own pages (see `quire doctor`)"
+            }
+            Note::UserModeOnly => {
+                "userfaultfd handles user mode only: touched reservations cannot be preempted and superpages do not come back after a fork (see `quire doctor`)"
+            }
+            Note::NoHugeFolios => {
+                "no tmpfs with huge=always could be mounted, so memory stayed on the kernel's own pages (see `quire doctor`)"
+            }
+            Note::HugetlbPoolEmpty => {
+                "the hugetlb pool was empty: base pages were used (sysctl vm.nr_hugepages=N provides it)"
+            }
+            Note::StrictOvercommit => {
+                "vm.overcommit_memory=2: the kernel's accounting must see every mapping, so memory stayed on its own pages"
+            }
+            Note::DataLimit => {
+                "RLIMIT_DATA is set, so the kernel kept the mappings that count against it"
+            }
+            Note::NoPager => {
+                "the pager thread could not be started, so memory stayed on the kernel's own pages"
+            }
+            Note::NoPagemapScan => {
+                "PAGEMAP_SCAN is missing (Linux 6.7 has it), so nothing is promoted"
+            }
+            Note::MemoryShort => "memory was short: reservations were refused or taken back",
+            Note::ForkNotReturned => {
+                "after a fork, pages that the parent changed stayed base pages"
+            }
+            Note::HugePagesDisabled => {
+                "huge pages are disabled for this process (PR_SET_THP_DISABLE)"
+            }
+            Note::NoStatPage => {
+                "the statistics page could not be shared, so `quire stat` does not see this process"
+            }
+            Note::SystemCallFailed => {
+                "a system call failed, and part of the memory stayed on base pages"
+            }
+        }
+    }
+}
+
+/// What kind of memory a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RegionKind {
+    /// The allocator's.
+    Heap,
+    /// A private anonymous mapping of the program.
+    Anon,
+    /// The sum of the regions that the table has no room for.
+    Rest,
+}
+
+impl RegionKind {
+    const fn code(self) -> u32 {
+        match self {
+            RegionKind::Heap => 0,
+            RegionKind::Anon => 1,
+            RegionKind::Rest => 2,
+        }
+    }
+
+    const fn from_code(code: u32) -> RegionKind {
+        match code {
+            0 => RegionKind::Heap,
+            1 => RegionKind::Anon,
+            _ => RegionKind::Rest,
+        }
+    }
+}
+
+/// The state of one region, as it is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionStat {
+    /// Its addresses.
+    #[serde(flatten)]
+    pub range: AddrRange,
+    /// What it is.
+    pub kind: RegionKind,
+    /// Its policy.
+    pub policy: Policy,
+    /// Bytes of address space.
+    pub mapped_bytes: Bytes,
+    /// Bytes that the program has populated.
+    pub populated_bytes: Bytes,
+    /// Bytes reserved and not populated.
+    pub reserved_bytes: Bytes,
+    /// Superpages mapped now.
+    pub superpages: u64,
+    /// Promotions since the region exists.
+    pub promotions: u64,
+    /// Demotions since the region exists.
+    pub demotions: u64,
+    /// Preemptions since the region exists.
+    pub preemptions: u64,
+    /// Failed reservations since the region exists.
+    pub failed_reservations: u64,
+}
+
+const REGION_WORDS: usize = 12;
+
+impl RegionStat {
+    fn encode(&self) -> [u64; REGION_WORDS] {
+        [
+            self.range.start.0,
+            self.range.end.0,
+            u64::from(self.kind.code()),
+            u64::from(self.policy.code()),
+            self.mapped_bytes.0,
+            self.populated_bytes.0,
+            self.reserved_bytes.0,
+            self.superpages,
+            self.promotions,
+            self.demotions,
+            self.preemptions,
+            self.failed_reservations,
+        ]
+    }
+
+    fn decode(words: [u64; REGION_WORDS]) -> RegionStat {
+        RegionStat {
+            range: AddrRange {
+                start: VirtAddr(words[0]),
+                end: VirtAddr(words[1]),
+            },
+            kind: RegionKind::from_code(words[2] as u32),
+            policy: Policy::from_code(words[3] as u32).unwrap_or_default(),
+            mapped_bytes: Bytes(words[4]),
+            populated_bytes: Bytes(words[5]),
+            reserved_bytes: Bytes(words[6]),
+            superpages: words[7],
+            promotions: words[8],
+            demotions: words[9],
+            preemptions: words[10],
+            failed_reservations: words[11],
+        }
+    }
+
+    /// Adds `other` to this entry, which then stands for both.
+    pub fn absorb(&mut self, other: &RegionStat) {
+        self.range.start = self.range.start.min(other.range.start);
+        self.range.end = self.range.end.max(other.range.end);
+        self.kind = RegionKind::Rest;
+        self.mapped_bytes += other.mapped_bytes;
+        self.populated_bytes += other.populated_bytes;
+        self.reserved_bytes += other.reserved_bytes;
+        self.superpages += other.superpages;
+        self.promotions += other.promotions;
+        self.demotions += other.demotions;
+        self.preemptions += other.preemptions;
+        self.failed_reservations += other.failed_reservations;
+    }
+}
+
+/// How much of the machinery a process could have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Privilege {
+    /// Nothing is managed by Quire's own objects.
+    None,
+    /// `userfaultfd` for user mode only.
+    User,
+    /// `userfaultfd` for user and kernel mode.
+    Full,
+}
+
+/// The shared page. All fields are atomics because the writer is a running
+/// process and the reader another one.
+#[repr(C)]
+pub struct StatPage {
+    magic: AtomicU64,
+    version: AtomicU32,
+    pid: AtomicU32,
+    start_time: AtomicU64,
+    policy: AtomicU32,
+    privilege: AtomicU32,
+    comm: [AtomicU64; 2],
+    notes: AtomicU64,
+    counters: [AtomicU64; COUNTERS],
+    sequence: AtomicU32,
+    region_count: AtomicU32,
+    regions: [[AtomicU64; REGION_WORDS]; MAX_REGIONS],
+}
+
+/// Everything that a statistics page says, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStat {
+    /// Process number.
+    pub pid: u32,
+    /// Start time of the process in clock ticks since boot; with the number it
+    /// names a process for ever.
+    pub start_time: u64,
+    /// Command name.
+    pub comm: String,
+    /// Policy of the process.
+    pub policy: Policy,
+    /// What the process could have.
+    pub privilege: Privilege,
+    /// Why it is managed less than it could be.
+    pub notes: Vec<Note>,
+    /// Its counters.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Its regions.
+    pub regions: Vec<RegionStat>,
+}
+
+/// The counters by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "each field is the counter of the same name, see Counter"
+)]
+pub struct Totals {
+    pub mapped_bytes: u64,
+    pub populated_bytes: u64,
+    pub reserved_bytes: u64,
+    pub superpages: u64,
+    pub superpages_peak: u64,
+    pub reserved_peak_bytes: u64,
+    pub populated_peak_bytes: u64,
+    pub reservations: u64,
+    pub failed_reservations: u64,
+    pub promotions: u64,
+    pub demotions: u64,
+    pub preemptions: u64,
+    pub pager_faults: u64,
+    pub forks: u64,
+    pub returned: u64,
+    pub pager_cpu_ns: u64,
+    pub call_time_ns: u64,
+    pub pool_ready: u64,
+}
+
+impl Totals {
+    fn from_words(w: [u64; COUNTERS]) -> Totals {
+        let at = |c: Counter| w[c as usize];
+        Totals {
+            mapped_bytes: at(Counter::Mapped),
+            populated_bytes: at(Counter::Populated),
+            reserved_bytes: at(Counter::Reserved),
+            superpages: at(Counter::Superpages),
+            superpages_peak: at(Counter::SuperpagesPeak),
+            reserved_peak_bytes: at(Counter::ReservedPeak),
+            populated_peak_bytes: at(Counter::PopulatedPeak),
+            reservations: at(Counter::Reservations),
+            failed_reservations: at(Counter::FailedReservations),
+            promotions: at(Counter::Promotions),
+            demotions: at(Counter::Demotions),
+            preemptions: at(Counter::Preemptions),
+            pager_faults: at(Counter::PagerFaults),
+            forks: at(Counter::Forks),
+            returned: at(Counter::Returned),
+            pager_cpu_ns: at(Counter::PagerCpu),
+            call_time_ns: at(Counter::CallTime),
+            pool_ready: at(Counter::PoolReady),
+        }
+    }
+
+    /// Adds the counters of another process to these.
+    pub fn add(&mut self, other: &Totals) {
+        self.mapped_bytes += other.mapped_bytes;
+        self.populated_bytes += other.populated_bytes;
+        self.reserved_bytes += other.reserved_bytes;
+        self.superpages += other.superpages;
+        self.superpages_peak += other.superpages_peak;
+        self.reserved_peak_bytes += other.reserved_peak_bytes;
+        self.populated_peak_bytes += other.populated_peak_bytes;
+        self.reservations += other.reservations;
+        self.failed_reservations += other.failed_reservations;
+        self.promotions += other.promotions;
+        self.demotions += other.demotions;
+        self.preemptions += other.preemptions;
+        self.pager_faults += other.pager_faults;
+        self.forks += other.forks;
+        self.returned += other.returned;
+        self.pager_cpu_ns += other.pager_cpu_ns;
+        self.call_time_ns += other.call_time_ns;
+        self.pool_ready += other.pool_ready;
+    }
+}
+
+/// A block of memory that is not a statistics page of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatError {
+    /// The magic number is missing.
+    #[error("not a statistics page")]
+    NotAPage,
+    /// The page was written by another version.
+    #[error(
+        "statistics page of version {0}, this program reads version {STAT_VERSION}: use the same version of quire on both sides"
+    )]
+    Version(u32),
+    /// The writer never left the region table alone long enough, or died while
+    /// writing it.
+    #[error("the region table kept changing")]
+    Busy,
+}
+
+impl Default for StatPage {
+    fn default() -> StatPage {
+        StatPage::new()
+    }
+}
+
+impl StatPage {
+    /// A page that belongs to nobody yet.
+    #[must_use]
+    pub const fn new() -> StatPage {
+        StatPage {
+            magic: AtomicU64::new(0),
+            version: AtomicU32::new(0),
+            pid: AtomicU32::new(0),
+            start_time: AtomicU64::new(0),
+            policy: AtomicU32::new(0),
+            privilege: AtomicU32::new(0),
+            comm: [const { AtomicU64::new(0) }; 2],
+            notes: AtomicU64::new(0),
+            counters: [const { AtomicU64::new(0) }; COUNTERS],
+            sequence: AtomicU32::new(0),
+            region_count: AtomicU32::new(0),
+            regions: [const { [const { AtomicU64::new(0) }; REGION_WORDS] }; MAX_REGIONS],
+        }
+    }
+
+    /// Forgets what has been counted, for the copy of a page that a forked
+    /// child inherited.
+    pub fn reset(&self) {
+        self.notes.store(0, Ordering::Relaxed);
+        self.region_count.store(0, Ordering::Relaxed);
+        self.counters
+            .iter()
+            .for_each(|c| c.store(0, Ordering::Relaxed));
+    }
+
+    /// Fills in who the page belongs to. The magic number goes in last, so
+    /// that a reader never takes a half-made page for a whole one.
+    pub fn identify(&self, pid: u32, start_time: u64, comm: &str, policy: Policy) {
+        let mut name = [0u8; 16];
+        let len = comm.len().min(15);
+        name[..len].copy_from_slice(&comm.as_bytes()[..len]);
+        for (word, bytes) in self.comm.iter().zip(name.chunks_exact(8)) {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+        }
+        self.pid.store(pid, Ordering::Relaxed);
+        self.start_time.store(start_time, Ordering::Relaxed);
+        self.policy.store(policy.code(), Ordering::Relaxed);
+        self.version.store(STAT_VERSION, Ordering::Relaxed);
+        self.magic.store(STAT_MAGIC, Ordering::Release);
+    }
+
+    /// Says what the process could have.
+    pub fn set_privilege(&self, privilege: Privilege) {
+        let code = match privilege {
+            Privilege::None => 0,
+            Privilege::User => 1,
+            Privilege::Full => 2,
+        };
+        self.privilege.store(code, Ordering::Relaxed);
+    }
+
+    /// Says which policy is in force, where it is not the one asked for.
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy.code(), Ordering::Relaxed);
+    }
+
+    /// Adds `n` to a counter.
+    pub fn add(&self, counter: Counter, n: u64) {
+        self.counters[counter as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Sets a counter that reports a present state.
+    pub fn set(&self, counter: Counter, n: u64) {
+        self.counters[counter as usize].store(n, Ordering::Relaxed);
+    }
+
+    /// Sets a counter that reports a maximum.
+    pub fn raise(&self, counter: Counter, n: u64) {
+        self.counters[counter as usize].fetch_max(n, Ordering::Relaxed);
+    }
+
+    /// Reads a counter.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Adds a note; adding it again changes nothing.
+    pub fn note(&self, note: Note) {
+        self.notes.fetch_or(1 << note as u32, Ordering::Relaxed);
+    }
+
+    /// Rewrites the region table. Calls must not overlap.
+    pub fn set_regions(&self, regions: impl IntoIterator<Item = RegionStat>) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence | 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let mut count = 0;
+        let mut last = None;
+        for region in regions {
+            if count < MAX_REGIONS {
+                self.store_region(count, &region);
+                count += 1;
+                last = Some(region);
+            } else if let Some(rest) = last.as_mut() {
+                rest.absorb(&region);
+            }
+        }
+        if let (Some(rest), true) = (last, count == MAX_REGIONS) {
+            self.store_region(MAX_REGIONS - 1, &rest);
+        }
+        self.region_count.store(count as u32, Ordering::Relaxed);
+        self.sequence
+            .store((sequence | 1).wrapping_add(1), Ordering::Release);
+    }
+
+    fn store_region(&self, index: usize, region: &RegionStat) {
+        for (word, value) in self.regions[index].iter().zip(region.encode()) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads the whole page.
+    ///
+    /// # Errors
+    /// When it is not a page of this version. A region table that is never at
+    /// rest is reported as empty, with the counters, rather than as an error.
+    pub fn read(&self) -> Result<ProcessStat, StatError> {
+        if self.magic.load(Ordering::Acquire) != STAT_MAGIC {
+            return Err(StatError::NotAPage);
+        }
+        let version = self.version.load(Ordering::Relaxed);
+        if version != STAT_VERSION {
+            return Err(StatError::Version(version));
+        }
+        let notes = self.notes.load(Ordering::Relaxed);
+        let name: Vec<u8> = self
+            .comm
+            .iter()
+            .flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes())
+            .take_while(|b| *b != 0)
+            .collect();
+        Ok(ProcessStat {
+            pid: self.pid.load(Ordering::Relaxed),
+            start_time: self.start_time.load(Ordering::Relaxed),
+            comm: String::from_utf8_lossy(&name).into_owned(),
+            policy: Policy::from_code(self.policy.load(Ordering::Relaxed)).unwrap_or_default(),
+            privilege: match self.privilege.load(Ordering::Relaxed) {
+                0 => Privilege::None,
+                1 => Privilege::User,
+                _ => Privilege::Full,
+            },
+            notes: Note::ALL
+                .into_iter()
+                .filter(|n| notes & (1 << *n as u32) != 0)
+                .collect(),
+            totals: Totals::from_words(std::array::from_fn(|i| {
+                self.counters[i].load(Ordering::Relaxed)
+            })),
+            regions: self.read_regions().unwrap_or_default(),
+        })
+    }
+
+    /// Reads the region table at rest.
+    ///
+    /// # Errors
+    /// [`StatError::Busy`] when it was never at rest.
+    pub fn read_regions(&self) -> Result<Vec<RegionStat>, StatError> {
+        for _ in 0..1000 {
+            let before = self.sequence.load(Ordering::Acquire);
+            if before & 1 == 0 {
+                let count = self.region_count.load(Ordering::Relaxed) as usize;
+                let regions = self.regions[..count.min(MAX_REGIONS)]
+                    .iter()
+                    .map(|r| {
+                        RegionStat::decode(std::array::from_fn(|i| r[i].load(Ordering::Relaxed)))
+                    })
+                    .collect();
+                fence(Ordering::Acquire);
+                if self.sequence.load(Ordering::Relaxed) == before {
+                    return Ok(regions);
+                }
+            }
+            std::thread::yield_now();
+        }
+        Err(StatError::Busy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::BASE_PAGE;
+
+    fn region(n: u64) -> RegionStat {
+        RegionStat {
+            range: AddrRange::new(VirtAddr(n << 21), Bytes(1 << 21)),
+            kind: RegionKind::Anon,
+            policy: Policy::Reserve,
+            mapped_bytes: Bytes(1 << 21),
+            populated_bytes: Bytes(BASE_PAGE),
+            reserved_bytes: Bytes((1 << 21) - BASE_PAGE),
+            superpages: 1,
+            promotions: n,
+            demotions: 0,
+            preemptions: 0,
+            failed_reservations: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let page = Box::new(StatPage::default());
+        assert_eq!(page.read(), Err(StatError::NotAPage));
+        page.identify(
+            7,
+            99,
+            "a-name-that-is-longer-than-the-kernel-allows",
+            Policy::Eager,
+        );
+        page.set_privilege(Privilege::Full);
+        page.add(Counter::Promotions, 3);
+        page.raise(Counter::SuperpagesPeak, 5);
+        page.raise(Counter::SuperpagesPeak, 4);
+        page.note(Note::MemoryShort);
+        page.set_regions([region(1), region(2)]);
+        let stat = page.read().unwrap();
+        assert_eq!(
+            (stat.pid, stat.start_time, stat.policy),
+            (7, 99, Policy::Eager)
+        );
+        assert_eq!(stat.comm, "a-name-that-is-");
+        assert_eq!(
+            (stat.totals.promotions, stat.totals.superpages_peak),
+            (3, 5)
+        );
+        assert_eq!(stat.notes, [Note::MemoryShort]);
+        assert_eq!(stat.regions, [region(1), region(2)]);
+    }
+
+    #[test]
+    fn regions_past_the_table_are_summed() {
+        let page = Box::new(StatPage::default());
+        page.set_regions((0..MAX_REGIONS as u64 + 10).map(region));
+        let regions = page.read_regions().unwrap();
+        assert_eq!(regions.len(), MAX_REGIONS);
+        let rest = regions.last().unwrap();
+        assert_eq!((rest.kind, rest.superpages), (RegionKind::Rest, 11));
+        let promotions: u64 = regions.iter().map(|r| r.promotions).sum();
+        assert_eq!(promotions, (0..MAX_REGIONS as u64 + 10).sum());
+    }
+
+    #[test]
+    fn a_reader_never_sees_a_torn_table() {
+        let page = Box::new(StatPage::default());
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for n in 0..2000 {
+                    page.set_regions((0..8).map(|_| region(n)));
+                }
+            });
+            while !writer.is_finished() {
+                if let Ok(regions) = page.read_regions() {
+                    assert!(regions.windows(2).all(|w| w[0] == w[1]));
+                }
+            }
+        });
+    }
+}

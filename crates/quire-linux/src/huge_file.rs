@@ -1,0 +1,331 @@
+//! A file whose memory comes in huge folios: one on a private tmpfs that is
+//! mounted with `huge=always` and that nobody else can see. It works whatever
+//! `shmem_enabled` says, and needs neither a path nor a change to the system.
+//!
+//! With the privilege to mount, the mount is detached (`fsmount`) and lives as
+//! long as the file. Without it, a child process gets the same in a user
+//! namespace of its own and passes the descriptor back.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+use crate::memory::{self, Advice};
+use crate::raw::{Errno, Result, syscall};
+
+/// Size of the file: its offsets are never used twice, so it is as large as
+/// the kernel allows and almost all of it stays a hole.
+const FILE_SIZE: u64 = 1 << 60;
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Errno {
+        Errno(errno.raw_os_error())
+    }
+}
+
+/// Makes a file of huge folios.
+///
+/// # Errors
+/// When neither a mount nor a user namespace is allowed.
+pub fn create() -> Result<OwnedFd> {
+    let file = match create_on_detached_mount() {
+        Ok(file) => file,
+        Err(_) => create_in_namespace()?,
+    };
+    rustix::fs::ftruncate(&file, FILE_SIZE)?;
+    Ok(file)
+}
+
+fn create_on_detached_mount() -> Result<OwnedFd> {
+    let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in [(c"huge", c"always"), (c"size", c"0"), (c"mode", c"0700")] {
+        rustix::mount::fsconfig_set_string(context.as_fd(), key, value)?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let mount = rustix::mount::fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(
+        &mount,
+        c".",
+        flags,
+        Mode::RUSR | Mode::WUSR,
+    )?)
+}
+
+/// Runs the mount in a child process that has its own user and mount
+/// namespaces. The child is a copy of this process (not a thread of it), it
+/// makes only bare system calls, and it ends without running anything of the
+/// program's.
+fn create_in_namespace() -> Result<OwnedFd> {
+    let (ours, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    let (mut uid_text, mut gid_text) = ([0; 32], [0; 32]);
+    let uid_map = identity_map(uid.as_raw(), &mut uid_text);
+    let gid_map = identity_map(gid.as_raw(), &mut gid_text);
+    // SAFETY: a fork that shares nothing and raises no signal when it ends;
+    // the child only makes system calls on memory that its copy holds.
+    let child = unsafe { syscall(libc::SYS_clone, [0; 6])? };
+    if child == 0 {
+        let ok = serve_from_namespace(theirs.as_fd(), uid_map, gid_map).is_ok();
+        loop {
+            // SAFETY: ends the child.
+            let _ = unsafe { syscall(libc::SYS_exit_group, [usize::from(!ok), 0, 0, 0, 0, 0]) };
+        }
+    }
+    drop(theirs);
+    let received = receive_descriptor(ours.as_fd());
+    let args = [child, 0, libc::__WALL as usize, 0, 0, 0];
+    // SAFETY: reaps our own child; a null status is allowed.
+    while unsafe { syscall(libc::SYS_wait4, args) } == Err(Errno(libc::EINTR)) {}
+    received
+}
+
+fn identity_map(id: u32, buffer: &mut [u8; 32]) -> &[u8] {
+    use std::io::Write;
+    let mut rest = &mut buffer[..];
+    // Writing "0 N 1" into 32 bytes cannot fail for a 32-bit number.
+    let _ = write!(rest, "0 {id} 1");
+    let used = 32 - rest.len();
+    &buffer[..used]
+}
+
+fn serve_from_namespace(to: BorrowedFd<'_>, uid_map: &[u8], gid_map: &[u8]) -> Result<()> {
+    let flags = (libc::CLONE_NEWUSER | libc::CLONE_NEWNS) as usize;
+    // SAFETY: changes only the calling process, which is our own child.
+    unsafe { syscall(libc::SYS_unshare, [flags, 0, 0, 0, 0, 0])? };
+    write_file(c"/proc/self/setgroups", b"deny")?;
+    write_file(c"/proc/self/uid_map", uid_map)?;
+    write_file(c"/proc/self/gid_map", gid_map)?;
+    let file = create_on_detached_mount()?;
+    send_descriptor(to, file.as_fd())
+}
+
+fn write_file(path: &std::ffi::CStr, text: &[u8]) -> Result<()> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, text)?;
+    Ok(())
+}
+
+fn send_descriptor(to: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd];
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let data = [std::io::IoSlice::new(b"q")];
+    sendmsg(to, &data, &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive_descriptor(from: BorrowedFd<'_>) -> Result<OwnedFd> {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0u8; 1];
+    let mut data = [std::io::IoSliceMut::new(&mut byte)];
+    recvmsg(from, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut fds) = message
+            && let Some(fd) = fds.next()
+        {
+            return Ok(fd);
+        }
+    }
+    Err(Errno(libc::EPERM))
+}
+
+/// A window of one extent through which folios are faulted in and zeroed, so
+/// that the program's own mapping is not touched.
+#[derive(Debug)]
+pub struct Window(VirtAddr);
+
+impl Window {
+    /// Takes address space for the window.
+    ///
+    /// # Errors
+    /// As `mmap`.
+    pub fn new() -> Result<Window> {
+        let window = Window(memory::reserve_space(Bytes(SUPERPAGE), 0)?);
+        // SAFETY: our own inaccessible mapping, which a child has no use for.
+        unsafe { memory::advise(window.range(), Advice::DontFork)? };
+        Ok(window)
+    }
+
+    fn range(&self) -> AddrRange {
+        AddrRange::new(self.0, Bytes(SUPERPAGE))
+    }
+
+    /// Brings the extent at `offset` into the file as one zeroed huge folio.
+    /// Says whether the kernel had one; if not, the extent holds a base page.
+    ///
+    /// # Errors
+    /// When there is no memory, or `ENOSPC`.
+    pub fn reserve(
+        &self,
+        file: BorrowedFd<'_>,
+        pagemap: BorrowedFd<'_>,
+        offset: ObjectOffset,
+    ) -> Result<bool> {
+        let range = self.range();
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+        );
+        // SAFETY: the window is ours; nobody holds a reference into it.
+        unsafe {
+            memory::map_file(range.start, range.len(), prot, flags, file, offset)?;
+            let first = AddrRange::new(range.start, Bytes(quire_core::units::BASE_PAGE));
+            let done = memory::advise(range, Advice::DontFork)
+                .and_then(|()| memory::advise(range, Advice::HugePage))
+                .and_then(|()| memory::advise(first, Advice::PopulateWrite));
+            let huge = done.and_then(|()| self.is_huge(pagemap));
+            let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
+            memory::map_anonymous(range.start, range.len(), libc::PROT_NONE, flags)?;
+            memory::advise(range, Advice::DontFork)?;
+            huge
+        }
+    }
+
+    fn is_huge(&self, pagemap: BorrowedFd<'_>) -> Result<bool> {
+        use crate::pagemap::{Filter, HUGE, scan};
+        let filter = Filter {
+            all: HUGE,
+            none: 0,
+            any: 0,
+            report: HUGE,
+        };
+        let mut huge = false;
+        scan(pagemap, self.range(), filter, |_| huge = true)?;
+        Ok(huge)
+    }
+}
+
+/// Punches a range out of the file: its memory is free, and it reads as zero.
+///
+/// # Errors
+/// As `fallocate`.
+pub fn punch(file: BorrowedFd<'_>, offset: ObjectOffset, len: Bytes) -> Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, flags, offset.0, len.0)?)
+}
+
+/// Copies memory of this process into the file.
+///
+/// # Errors
+/// As `pwrite`; `EFAULT` when the memory cannot be read.
+pub fn copy_in(file: BorrowedFd<'_>, from: AddrRange, offset: ObjectOffset) -> Result<()> {
+    let mut done = 0;
+    let len = from.len().0;
+    while done < len {
+        let args = [
+            file.as_raw_fd() as usize,
+            (from.start.0 + done) as usize,
+            (len - done) as usize,
+            (offset.0 + done) as usize,
+            0,
+            0,
+        ];
+        // SAFETY: the kernel only reads from the range and reports EFAULT
+        // where it cannot.
+        match unsafe { syscall(libc::SYS_pwrite64, args) } {
+            Ok(0) => return Err(Errno(libc::EIO)),
+            Ok(n) => done += n as u64,
+            Err(Errno(libc::EINTR)) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// A mark that every process holds which was forked while the parent had it
+/// mapped, until it ends or runs another program. It rests on a lock of the
+/// open file that the mapping keeps alive, so it sees children of every
+/// flavour, grandchildren, and children that closed all their descriptors.
+#[derive(Debug)]
+pub struct ForkMark(AddrRange);
+
+impl ForkMark {
+    /// Makes the file on which marks are taken.
+    ///
+    /// # Errors
+    /// As `create`.
+    pub fn new_file() -> Result<OwnedFd> {
+        // SAFETY: the name is a C string that outlives the call.
+        let fd = unsafe {
+            let name = c"quire-fork-mark".as_ptr() as usize;
+            syscall(
+                libc::SYS_memfd_create,
+                [name, libc::MFD_CLOEXEC as usize, 0, 0, 0, 0],
+            )?
+        };
+        // SAFETY: the kernel just gave us this descriptor.
+        let file = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        rustix::fs::ftruncate(&file, quire_core::units::BASE_PAGE)?;
+        Ok(file)
+    }
+
+    /// Maps a new mark, to be inherited by the fork that follows.
+    ///
+    /// # Errors
+    /// As `open`, `flock` and `mmap`.
+    pub fn raise(file: BorrowedFd<'_>) -> Result<ForkMark> {
+        let mut path = [0u8; 48];
+        {
+            use std::io::Write;
+            let mut rest = &mut path[..47];
+            // A 32-bit number fits; the last byte stays zero.
+            let _ = write!(rest, "/proc/thread-self/fd/{}", file.as_raw_fd());
+        }
+        let len = path.iter().position(|b| *b == 0).unwrap_or(0);
+        let name =
+            std::ffi::CStr::from_bytes_with_nul(&path[..=len]).map_err(|_| Errno(libc::EINVAL))?;
+        let own = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::fs::flock(&own, FlockOperation::LockShared)?;
+        let size = Bytes(quire_core::units::BASE_PAGE);
+        let flags = libc::MAP_SHARED;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let at = unsafe {
+            memory::map_file(
+                VirtAddr(0),
+                size,
+                libc::PROT_READ,
+                flags,
+                own.as_fd(),
+                ObjectOffset(0),
+            )?
+        };
+        Ok(ForkMark(AddrRange::new(at, size)))
+    }
+
+    /// Drops the caller's own hold of the mark.
+    pub fn lower(self) {
+        // SAFETY: the mapping is this mark's own, and nothing reads it.
+        let _ = unsafe { memory::unmap(self.0) };
+    }
+
+    /// Whether no process holds a mark any more.
+    ///
+    /// # Errors
+    /// As `flock`.
+    pub fn all_gone(file: BorrowedFd<'_>) -> Result<bool> {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                rustix::fs::flock(file, FlockOperation::Unlock)?;
+                Ok(true)
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}

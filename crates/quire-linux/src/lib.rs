@@ -1,0 +1,19 @@
+//! Thin, typed wrappers of the Linux facilities that Quire stands on.
+//!
+//! Everything here that the manager calls in a signal handler, in a fork
+//! handler or under the allocator is a bare system call: it takes no lock,
+//! allocates nothing and leaves `errno` alone. The modules under [`sysinfo`]
+//! read `/proc` and `/sys` with the standard library and are for the pager
+//! thread and the command line.
+
+pub mod futex;
+pub mod huge_file;
+pub mod memory;
+pub mod pagemap;
+pub mod raw;
+pub mod stat_map;
+pub mod sysinfo;
+pub mod thread;
+pub mod uffd;
+
+pub use raw::Errno;

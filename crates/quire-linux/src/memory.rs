@@ -1,0 +1,198 @@
+//! Mappings: the memory system calls, with typed ranges.
+//!
+//! Changing a mapping can pull memory from under a live reference, so the
+//! functions that can do so are `unsafe`; the manager, which owns the ranges,
+//! argues at each call why nobody is hurt.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+
+use crate::raw::{Result, syscall};
+
+/// What `madvise` can be told here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Advice {
+    /// Drop the page table entries.
+    DontNeed = libc::MADV_DONTNEED,
+    /// Punch the pages out of the object.
+    Remove = libc::MADV_REMOVE,
+    /// Leave the range out of forks.
+    DontFork = libc::MADV_DONTFORK,
+    /// Allow superpages.
+    HugePage = libc::MADV_HUGEPAGE,
+    /// Forbid superpages.
+    NoHugePage = libc::MADV_NOHUGEPAGE,
+    /// Make superpages now.
+    Collapse = 25,
+    /// Fault the range in for reading.
+    PopulateRead = 22,
+    /// Fault the range in for writing.
+    PopulateWrite = 23,
+}
+
+/// Maps a file.
+///
+/// # Errors
+/// As `mmap`.
+///
+/// # Safety
+/// With `MAP_FIXED` in `flags`, whatever the range held is gone.
+pub unsafe fn map_file(
+    at: VirtAddr,
+    len: Bytes,
+    prot: i32,
+    flags: i32,
+    file: BorrowedFd<'_>,
+    offset: ObjectOffset,
+) -> Result<VirtAddr> {
+    let fd = file.as_raw_fd() as usize;
+    // SAFETY: passed on to the caller.
+    unsafe { map(at, len, prot, flags, fd, offset.0) }
+}
+
+/// Maps private anonymous memory.
+///
+/// # Errors
+/// As `mmap`.
+///
+/// # Safety
+/// With `MAP_FIXED` in `flags`, whatever the range held is gone.
+pub unsafe fn map_anonymous(at: VirtAddr, len: Bytes, prot: i32, flags: i32) -> Result<VirtAddr> {
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: passed on to the caller.
+    unsafe { map(at, len, prot, flags, usize::MAX, 0) }
+}
+
+unsafe fn map(
+    at: VirtAddr,
+    len: Bytes,
+    prot: i32,
+    flags: i32,
+    fd: usize,
+    offset: u64,
+) -> Result<VirtAddr> {
+    let args = [
+        at.0 as usize,
+        len.0 as usize,
+        prot as usize,
+        flags as usize,
+        fd,
+        offset as usize,
+    ];
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_mmap, args) }.map(|a| VirtAddr(a as u64))
+}
+
+/// Unmaps a range.
+///
+/// # Errors
+/// As `munmap`.
+///
+/// # Safety
+/// Nothing may use the range afterwards.
+pub unsafe fn unmap(range: AddrRange) -> Result<()> {
+    let args = [range.start.0 as usize, range.len().0 as usize, 0, 0, 0, 0];
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_munmap, args) }.map(drop)
+}
+
+/// Moves or resizes a mapping.
+///
+/// # Errors
+/// As `mremap`.
+///
+/// # Safety
+/// Nothing may use the old range afterwards, nor what a fixed new range held.
+pub unsafe fn remap(old: AddrRange, new_len: Bytes, flags: i32, new: VirtAddr) -> Result<VirtAddr> {
+    let args = [
+        old.start.0 as usize,
+        old.len().0 as usize,
+        new_len.0 as usize,
+        flags as usize,
+        new.0 as usize,
+        0,
+    ];
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_mremap, args) }.map(|a| VirtAddr(a as u64))
+}
+
+/// Changes the protection of a range.
+///
+/// # Errors
+/// As `mprotect`.
+///
+/// # Safety
+/// Accesses that the new protection forbids fault.
+pub unsafe fn protect(range: AddrRange, prot: i32) -> Result<()> {
+    let (start, len) = (range.start.0 as usize, range.len().0 as usize);
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_mprotect, [start, len, prot as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// Advises the kernel about a range.
+///
+/// # Errors
+/// As `madvise`.
+///
+/// # Safety
+/// [`Advice::DontNeed`] and [`Advice::Remove`] may change what the range
+/// holds.
+pub unsafe fn advise(range: AddrRange, advice: Advice) -> Result<()> {
+    // SAFETY: passed on to the caller.
+    unsafe { advise_raw(range, advice as i32) }
+}
+
+/// `madvise` with any advice, as a program gave it.
+///
+/// # Errors
+/// As `madvise`.
+///
+/// # Safety
+/// As the advice.
+pub unsafe fn advise_raw(range: AddrRange, advice: i32) -> Result<()> {
+    let (start, len) = (range.start.0 as usize, range.len().0 as usize);
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_madvise, [start, len, advice as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// Locks a range as it is faulted in.
+///
+/// # Errors
+/// As `mlock2`.
+pub fn lock_on_fault(range: AddrRange) -> Result<()> {
+    let (start, len) = (range.start.0 as usize, range.len().0 as usize);
+    // SAFETY: locking changes neither contents nor protection.
+    unsafe { syscall(libc::SYS_mlock2, [start, len, 1, 0, 0, 0]) }.map(drop)
+}
+
+/// Finds free address space of `len` bytes whose start is congruent to
+/// `congruent` modulo the superpage size, and holds it with an inaccessible
+/// mapping that the caller maps over.
+///
+/// # Errors
+/// As `mmap`.
+pub fn reserve_space(len: Bytes, congruent: u64) -> Result<VirtAddr> {
+    let whole = Bytes(len.0 + SUPERPAGE);
+    let flags = libc::MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel gives address space that nobody uses.
+    let got = unsafe { map_anonymous(VirtAddr(0), whole, libc::PROT_NONE, flags)? };
+    let lead = congruent.wrapping_sub(got.0) % SUPERPAGE;
+    let start = got + Bytes(lead);
+    let before = AddrRange {
+        start: got,
+        end: start,
+    };
+    let after = AddrRange {
+        start: start + len,
+        end: got + whole,
+    };
+    for spare in [before, after] {
+        if !spare.is_empty() {
+            // SAFETY: part of the mapping just made, which nobody knows.
+            unsafe { unmap(spare)? };
+        }
+    }
+    Ok(start)
+}

@@ -1,0 +1,130 @@
+//! The page table as the kernel tells it: `PAGEMAP_SCAN` (Linux 6.7).
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use quire_core::units::{AddrRange, VirtAddr};
+
+use crate::raw::{Result, syscall};
+
+/// The page belongs to a file or to shared memory.
+pub const FILE: u64 = 1 << 2;
+/// The page is mapped.
+pub const PRESENT: u64 = 1 << 3;
+/// The page is in swap.
+pub const SWAPPED: u64 = 1 << 4;
+/// The page is the kernel's page of zeros.
+pub const ZERO: u64 = 1 << 5;
+/// The page is mapped by a superpage.
+pub const HUGE: u64 = 1 << 6;
+
+/// A run of pages with the same categories.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageRun {
+    start: u64,
+    end: u64,
+    /// The categories that hold, of those asked for.
+    pub categories: u64,
+}
+
+impl PageRun {
+    /// The addresses of the run.
+    #[must_use]
+    pub const fn range(&self) -> AddrRange {
+        AddrRange {
+            start: VirtAddr(self.start),
+            end: VirtAddr(self.end),
+        }
+    }
+}
+
+#[repr(C)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+const IOCTL_SCAN: usize = (3 << 30) | (size_of::<ScanArg>() << 16) | ((b'f' as usize) << 8) | 16;
+
+/// Opens the page table of this process.
+///
+/// # Errors
+/// As `open`.
+pub fn open() -> Result<OwnedFd> {
+    let path = c"/proc/self/pagemap";
+    let at = libc::AT_FDCWD as usize;
+    let how = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: the path is a C string that outlives the call.
+    let fd = unsafe { syscall(libc::SYS_openat, [at, path.as_ptr() as usize, how, 0, 0, 0])? };
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Which pages a scan reports.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter {
+    /// Categories that must hold.
+    pub all: u64,
+    /// Categories that must not hold.
+    pub none: u64,
+    /// Categories of which one at least must hold, unless zero.
+    pub any: u64,
+    /// Categories that are reported, and by which runs are told apart.
+    pub report: u64,
+}
+
+/// Calls `found` for each run of pages of `range` that passes the filter, in
+/// order of address.
+///
+/// # Errors
+/// As the ioctl.
+pub fn scan(
+    pagemap: BorrowedFd<'_>,
+    range: AddrRange,
+    filter: Filter,
+    mut found: impl FnMut(PageRun),
+) -> Result<()> {
+    let mut runs = [PageRun::default(); 128];
+    let mut start = range.start.0;
+    while start < range.end.0 {
+        let mut arg = ScanArg {
+            size: size_of::<ScanArg>() as u64,
+            flags: 0,
+            start,
+            end: range.end.0,
+            walk_end: 0,
+            vec: runs.as_mut_ptr() as u64,
+            vec_len: runs.len() as u64,
+            max_pages: 0,
+            category_inverted: filter.none,
+            category_mask: filter.all | filter.none,
+            category_anyof_mask: filter.any,
+            return_mask: filter.report,
+        };
+        let fd = pagemap.as_raw_fd() as usize;
+        // SAFETY: the argument is the structure that this ioctl takes, and it
+        // names a vector of `vec_len` runs that lives until the call returns.
+        let count = unsafe {
+            syscall(
+                libc::SYS_ioctl,
+                [fd, IOCTL_SCAN, (&raw mut arg) as usize, 0, 0, 0],
+            )?
+        };
+        runs.iter().take(count).copied().for_each(&mut found);
+        if arg.walk_end <= start {
+            break;
+        }
+        start = arg.walk_end;
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! The writer's side of the statistics page: a file in the session directory,
+//! mapped into the process that it describes.
+
+use std::os::fd::AsFd;
+
+use quire_core::stat::{STAT_FILE_PREFIX, StatPage};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
+use rustix::fs::{Mode, OFlags};
+
+use crate::memory::{self, Advice};
+use crate::raw::{Errno, Result};
+
+/// Makes the statistics page of process `pid` in the directory `session` and
+/// maps it for the rest of the process's life. Children do not inherit it.
+///
+/// # Errors
+/// When the directory cannot be written or the page not be mapped.
+pub fn create(session: &str, pid: u32) -> Result<&'static StatPage> {
+    let path = format!("{session}/{STAT_FILE_PREFIX}{pid}");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+    let size = Bytes(size_of::<StatPage>() as u64).to_pages().to_bytes();
+    rustix::fs::ftruncate(&file, size.0)?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let at = unsafe {
+        memory::map_file(
+            VirtAddr(0),
+            size,
+            prot,
+            libc::MAP_SHARED,
+            file.as_fd(),
+            ObjectOffset(0),
+        )?
+    };
+    // SAFETY: leaving the range out of forks changes nothing for this process.
+    unsafe { memory::advise(AddrRange::new(at, size), Advice::DontFork)? };
+    let page: *const StatPage = at.as_ptr().cast();
+    // SAFETY: the mapping is large enough, page-aligned, zero-filled (for which
+    // every atomic of the page has a value), and is never unmapped.
+    unsafe { page.as_ref() }.ok_or(Errno(libc::EFAULT))
+}

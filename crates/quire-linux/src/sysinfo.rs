@@ -1,0 +1,54 @@
+//! What the machine offers and how it stands: readers of `/proc` and `/sys`,
+//! and probes that ask the kernel whether a facility can be had.
+//!
+//! Nothing here changes the machine. The manager reads memory and pressure
+//! from here, `quire stat` the state of the machine and of managed processes,
+//! and `quire doctor` runs every probe.
+
+pub mod cgroup;
+pub mod check;
+pub mod manager_checks;
+pub mod memory;
+pub mod process;
+pub mod signals;
+pub mod stat_file;
+pub mod system_checks;
+pub mod thp_checks;
+
+pub use cgroup::MemoryGroup;
+pub use check::{Check, Status, policy_status, run_checks};
+pub use memory::{MemInfo, Psi, PsiLine, buddyinfo, meminfo, psi_memory};
+pub use process::{Identity, own_identity};
+pub use stat_file::{StatFileError, read_stat_file};
+
+use std::fs;
+use std::path::Path;
+
+/// The text of a small file of `/proc` or `/sys` without surrounding white
+/// space; nothing where it cannot be read.
+fn read_trimmed(path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// The number that a small file of `/proc` or `/sys` holds.
+fn read_number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
+    read_trimmed(path)?.parse().ok()
+}
+
+/// The choice in brackets of a file such as `always [madvise] never`.
+fn bracketed(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(choice, _)| choice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chosen_word_is_found() {
+        assert_eq!(bracketed("always [madvise] never"), Some("madvise"));
+        assert_eq!(bracketed("always madvise"), None);
+    }
+}

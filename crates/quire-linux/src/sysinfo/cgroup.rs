@@ -1,0 +1,219 @@
+//! How much memory the control groups of this process leave to it.
+//!
+//! Both hierarchies are known: version 1 (`memory.limit_in_bytes`) and version
+//! 2 (`memory.max`). A limit binds all groups below it, so the group of this
+//! process and each group above it count, as far as the mount shows them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quire_core::units::Bytes;
+
+use super::read_number;
+
+/// A number this large stands for "unlimited" in version 1.
+const UNLIMITED: u64 = 1 << 62;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// The limited memory control groups that this process is in.
+#[derive(Clone, Debug)]
+pub struct MemoryGroup {
+    version: Version,
+    limited: Vec<(PathBuf, Bytes)>,
+}
+
+impl MemoryGroup {
+    /// The groups of this process that have a limit; nothing when none has.
+    #[must_use]
+    pub fn of_self() -> Option<MemoryGroup> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let (version, top, own) = locate(&groups, &mounts)?;
+        MemoryGroup::of_dir(version, &top, &own)
+    }
+
+    fn of_dir(version: Version, top: &Path, own: &Path) -> Option<MemoryGroup> {
+        let own = if own.is_dir() { own } else { top };
+        let limited: Vec<(PathBuf, Bytes)> = own
+            .ancestors()
+            .take_while(|dir| dir.starts_with(top))
+            .filter_map(|dir| Some((dir.to_owned(), limit_of(version, dir)?)))
+            .collect();
+        (!limited.is_empty()).then_some(MemoryGroup { version, limited })
+    }
+
+    /// The smallest limit.
+    #[must_use]
+    pub fn limit(&self) -> Bytes {
+        let smallest = self.limited.iter().map(|(_, limit)| *limit).min();
+        smallest.unwrap_or(Bytes(u64::MAX))
+    }
+
+    /// The directory of the group with the smallest limit.
+    #[must_use]
+    pub fn dir(&self) -> Option<&Path> {
+        let tightest = self.limited.iter().min_by_key(|(_, limit)| *limit)?;
+        Some(&tightest.0)
+    }
+
+    /// Memory that can still be used before a limit is met; the page cache
+    /// that the kernel would drop first counts as free. The limits are read
+    /// again, so a change of them is seen.
+    #[must_use]
+    pub fn headroom(&self) -> Option<Bytes> {
+        self.limited
+            .iter()
+            .filter_map(|(dir, _)| headroom_of(self.version, dir))
+            .min()
+    }
+}
+
+fn limit_of(version: Version, dir: &Path) -> Option<Bytes> {
+    let name = match version {
+        Version::V1 => "memory.limit_in_bytes",
+        Version::V2 => "memory.max",
+    };
+    let limit = read_number(dir.join(name))?;
+    (limit < UNLIMITED).then_some(Bytes(limit))
+}
+
+fn headroom_of(version: Version, dir: &Path) -> Option<Bytes> {
+    let limit = limit_of(version, dir)?;
+    let name = match version {
+        Version::V1 => "memory.usage_in_bytes",
+        Version::V2 => "memory.current",
+    };
+    let usage = Bytes(read_number(dir.join(name))?);
+    let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
+    let used = usage.saturating_sub(Bytes(inactive_file(&stat)));
+    Some(limit.saturating_sub(used))
+}
+
+/// Page cache that has not been used for a while. In version 1 the plain name
+/// leaves out the groups below, which the usage counts.
+fn inactive_file(stat: &str) -> u64 {
+    let field = |name: &str| {
+        stat.lines()
+            .filter_map(|l| l.split_once(' '))
+            .find_map(|(key, value)| (key == name).then(|| value.trim().parse().ok())?)
+    };
+    field("total_inactive_file")
+        .or_else(|| field("inactive_file"))
+        .unwrap_or(0)
+}
+
+/// Finds the memory controller: its version, the directory where it is
+/// mounted and the directory of this process.
+fn locate(groups: &str, mounts: &str) -> Option<(Version, PathBuf, PathBuf)> {
+    let entry = |wanted: fn(&str, &str) -> bool| {
+        groups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+            wanted(id, controllers).then_some(path)
+        })
+    };
+    let v1 = entry(|_, controllers| controllers.split(',').any(|c| c == "memory"))
+        .and_then(|path| Some((Version::V1, mount_of(mounts, Version::V1)?, path)));
+    let found = v1.or_else(|| {
+        let path = entry(|id, controllers| id == "0" && controllers.is_empty())?;
+        Some((Version::V2, mount_of(mounts, Version::V2)?, path))
+    });
+    let (version, (root, point), path) = found?;
+    let below = Path::new(path).strip_prefix(&root).unwrap_or(Path::new(""));
+    let own = point.join(below);
+    Some((version, point, own))
+}
+
+/// The root and the mount point of a hierarchy, from `mountinfo`.
+fn mount_of(mounts: &str, version: Version) -> Option<(PathBuf, PathBuf)> {
+    mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut kind = kind.split(' ');
+        let (file_system, _, options) = (kind.next()?, kind.next()?, kind.next()?);
+        let matches = match version {
+            Version::V1 => file_system == "cgroup" && options.split(',').any(|o| o == "memory"),
+            Version::V2 => file_system == "cgroup2",
+        };
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (place.next()?, place.next()?);
+        matches.then(|| (unescape(root), unescape(point)))
+    })
+}
+
+/// Undoes the octal escapes of `mountinfo`.
+fn unescape(text: &str) -> PathBuf {
+    let mut out = text.to_owned();
+    for (escape, plain) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
+        out = out.replace(escape, plain);
+    }
+    PathBuf::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V1_MOUNTS: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+        35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn the_controller_is_found_in_a_mixed_system() {
+        let groups = "4:memory:/docker/abc/job\n0::/\n";
+        let (version, top, own) = locate(groups, V1_MOUNTS).unwrap();
+        assert_eq!(version, Version::V1);
+        assert_eq!(top, Path::new("/sys/fs/cgroup/memory"));
+        assert_eq!(own, Path::new("/sys/fs/cgroup/memory/job"));
+    }
+
+    #[test]
+    fn the_unified_hierarchy_is_found() {
+        let mounts = "41 31 0:38 / /sys/fs/my\\040cgroup rw - cgroup2 cgroup2 rw\n";
+        let (version, _, own) = locate("0::/user.slice/a\n", mounts).unwrap();
+        assert_eq!(version, Version::V2);
+        assert_eq!(own, Path::new("/sys/fs/my cgroup/user.slice/a"));
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        let top = tempfile::tempdir().unwrap();
+        let own = top.path().join("a/b");
+        fs::create_dir_all(&own).unwrap();
+        let write = |dir: &Path, limit: &str, usage: u64, inactive: u64| {
+            fs::write(dir.join("memory.max"), limit).unwrap();
+            fs::write(dir.join("memory.current"), format!("{usage}\n")).unwrap();
+            let stat = format!("anon 5\ninactive_file {inactive}\n");
+            fs::write(dir.join("memory.stat"), stat).unwrap();
+        };
+        write(&own, "max\n", 1, 0);
+        write(&top.path().join("a"), "1000\n", 900, 100);
+        write(top.path(), "2000\n", 1950, 0);
+        let group = MemoryGroup::of_dir(Version::V2, top.path(), &own).unwrap();
+        assert_eq!(group.limit(), Bytes(1000));
+        assert_eq!(group.headroom(), Some(Bytes(50)));
+        assert_eq!(group.dir(), Some(top.path().join("a").as_path()));
+        fs::write(top.path().join("memory.max"), "max\n").unwrap();
+        assert_eq!(group.headroom(), Some(Bytes(200)));
+    }
+
+    #[test]
+    fn without_a_limit_there_is_no_group() {
+        let top = tempfile::tempdir().unwrap();
+        fs::write(
+            top.path().join("memory.limit_in_bytes"),
+            "9223372036854771712\n",
+        )
+        .unwrap();
+        assert!(MemoryGroup::of_dir(Version::V1, top.path(), top.path()).is_none());
+    }
+}

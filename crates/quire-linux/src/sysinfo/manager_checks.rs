@@ -1,0 +1,265 @@
+//! Checks of what the memory manager stands on: `userfaultfd`,
+//! `PAGEMAP_SCAN`, and files of huge folios. Each tries the very call that the
+//! manager makes, so that a kernel, a container or a security module that
+//! refuses it is found out whatever the settings say.
+
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use quire_core::config::Policy;
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+
+use super::{Check, bracketed, read_number, read_trimmed};
+use crate::raw::{Errno, Result, syscall};
+use crate::{huge_file, pagemap, uffd};
+
+const UFFD_USER_MODE_ONLY: usize = 1;
+const UFFD_FEATURES: [(u64, &str); 2] = [
+    (1 << 0, "PAGEFAULT_FLAG_WP"),
+    (1 << 12, "WP_HUGETLBFS_SHMEM"),
+];
+
+/// All checks of this module.
+#[must_use]
+pub fn all() -> Vec<Check> {
+    vec![
+        userfaultfd(),
+        userfaultfd_features(),
+        pagemap_scan(),
+        huge_tmpfs(),
+        pagemap_frames(),
+    ]
+}
+
+/// Whether faults can be handled, and from which mode.
+#[must_use]
+pub fn userfaultfd() -> Check {
+    const NAME: &str = "userfaultfd";
+    const REMEDY: &str = "sudo sysctl vm.unprivileged_userfaultfd=1";
+    let call = open_uffd(0);
+    let device = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/userfaultfd");
+    let device_text = match &device {
+        Ok(_) => "/dev/userfaultfd opens".to_owned(),
+        Err(error) => format!("/dev/userfaultfd: {error}"),
+    };
+    let check = match call {
+        Ok(_) => Check::ok(NAME, format!("user and kernel mode; {device_text}")),
+        Err(_) if device.is_ok() => {
+            Check::ok(NAME, "user and kernel mode, through /dev/userfaultfd")
+        }
+        Err(_) if open_uffd(UFFD_USER_MODE_ONLY).is_ok() => Check::limited(
+            NAME,
+            format!("user mode only; {device_text}"),
+            "touched reservations cannot be preempted, and superpages do not come back after a fork",
+            REMEDY,
+        ),
+        Err(Errno(libc::ENOSYS)) => Check::missing(
+            NAME,
+            "the kernel does not have it",
+            "memory stays on the kernel's own pages",
+            "boot a kernel with CONFIG_USERFAULTFD=y",
+        ),
+        Err(errno) => Check::missing(
+            NAME,
+            format!("refused: {errno}; {device_text}"),
+            "memory stays on the kernel's own pages",
+            format!(
+                "{REMEDY}; in a container, allow the userfaultfd system call (docker run --security-opt seccomp=unconfined)"
+            ),
+        ),
+    };
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
+}
+
+/// Whether shared memory can be protected against writes.
+#[must_use]
+pub fn userfaultfd_features() -> Check {
+    const NAME: &str = "userfaultfd write protection";
+    const COST: &str = "memory stays on the kernel's own pages";
+    let check = match offered_features() {
+        Err(errno) => Check::missing(
+            NAME,
+            format!("cannot be asked: {errno}"),
+            COST,
+            "see userfaultfd above",
+        ),
+        Ok(offered) => {
+            let absent: Vec<&str> = UFFD_FEATURES
+                .iter()
+                .filter(|(bit, _)| offered & bit == 0)
+                .map(|(_, name)| *name)
+                .collect();
+            if absent.is_empty() {
+                Check::ok(NAME, UFFD_FEATURES.map(|(_, name)| name).join(", "))
+            } else {
+                let found = format!("the kernel lacks {}", absent.join(", "));
+                Check::missing(
+                    NAME,
+                    found,
+                    COST,
+                    "boot Linux 6.7 or newer with CONFIG_PTE_MARKER_UFFD_WP=y",
+                )
+            }
+        }
+    };
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
+}
+
+/// Whether the page table can be scanned.
+#[must_use]
+pub fn pagemap_scan() -> Check {
+    const NAME: &str = "PAGEMAP_SCAN";
+    let check = match scan_own_page() {
+        Ok(()) => Check::ok(NAME, "works on /proc/self/pagemap"),
+        Err(errno) => Check::missing(
+            NAME,
+            format!("refused: {errno}"),
+            "nothing is promoted",
+            "boot Linux 6.7 or newer with CONFIG_PROC_PAGE_MONITOR=y",
+        ),
+    };
+    check.needed_by(&[Policy::Reserve])
+}
+
+/// Whether a private file of huge folios can be had, and whether the kernel
+/// gives it one now.
+#[must_use]
+pub fn huge_tmpfs() -> Check {
+    const NAME: &str = "tmpfs with huge=always";
+    let check = match try_huge_file() {
+        Ok(true) => Check::ok(NAME, "mounted privately; a superpage was given"),
+        Ok(false) => {
+            let denied = read_trimmed("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+                .is_some_and(|text| bracketed(&text) == Some("deny"));
+            let (found, remedy) = if denied {
+                (
+                    "mounted privately, but shmem_enabled is `deny`",
+                    "echo never | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                )
+            } else {
+                (
+                    "mounted privately, but no superpage was given: no block of 2 MiB is free",
+                    "echo 1 | sudo tee /proc/sys/vm/compact_memory",
+                )
+            };
+            Check::limited(NAME, found, "superpages fail, base pages are used", remedy)
+        }
+        Err(errno) => Check::missing(
+            NAME,
+            format!("refused: {errno}"),
+            "memory stays on the kernel's own pages",
+            namespace_remedy(),
+        ),
+    };
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
+}
+
+/// Whether the page map tells physical addresses.
+#[must_use]
+pub fn pagemap_frames() -> Check {
+    const NAME: &str = "pagemap frame numbers";
+    match own_frame() {
+        Some(frame) if frame != 0 => Check::ok(NAME, "shown"),
+        _ => Check::limited(
+            NAME,
+            "hidden",
+            "measurements cannot tell physical addresses; programs run the same",
+            "run the measurement as root (CAP_SYS_ADMIN)",
+        ),
+    }
+}
+
+fn open_uffd(extra: usize) -> Result<OwnedFd> {
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize | extra;
+    // SAFETY: the call makes a descriptor and touches no memory.
+    let fd = unsafe { syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])? };
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The features that the kernel offers, as bits.
+fn offered_features() -> Result<u64> {
+    const IOCTL_API: usize = 0xC018_AA3F;
+    let fd = match open_uffd(0).or_else(|_| open_uffd(UFFD_USER_MODE_ONLY)) {
+        Ok(fd) => fd,
+        // Only the device may be allowed: then what the manager needs is
+        // asked for, and granted or refused as a whole.
+        Err(errno) => {
+            return match uffd::open() {
+                Ok(_) => Ok(u64::MAX),
+                Err(_) => Err(errno),
+            };
+        }
+    };
+    let mut api = [0xAAu64, 0, 0];
+    let arg = (&raw mut api) as usize;
+    // SAFETY: the argument is the three words that this ioctl takes.
+    unsafe {
+        syscall(
+            libc::SYS_ioctl,
+            [fd.as_raw_fd() as usize, IOCTL_API, arg, 0, 0, 0],
+        )?
+    };
+    Ok(api[1])
+}
+
+fn scan_own_page() -> Result<()> {
+    let word = black_box(1u64);
+    let start = VirtAddr((&raw const word) as u64).page_floor();
+    let filter = pagemap::Filter {
+        all: pagemap::PRESENT,
+        none: 0,
+        any: 0,
+        report: pagemap::PRESENT,
+    };
+    let map = pagemap::open()?;
+    let page = AddrRange::new(start, Bytes(BASE_PAGE));
+    pagemap::scan(map.as_fd(), page, filter, |_| {})
+}
+
+/// Whether the kernel gives a huge folio to a file like the manager's. Where
+/// the page table cannot be scanned, the file alone counts.
+fn try_huge_file() -> Result<bool> {
+    let file = huge_file::create()?;
+    let Ok(map) = pagemap::open() else {
+        return Ok(true);
+    };
+    if scan_own_page().is_err() {
+        return Ok(true);
+    }
+    let window = huge_file::Window::new()?;
+    Ok(window
+        .reserve(file.as_fd(), map.as_fd(), ObjectOffset(0))
+        .unwrap_or(false))
+}
+
+/// What lets an unprivileged user mount in a namespace of its own.
+fn namespace_remedy() -> &'static str {
+    let knob = |path| read_number::<u64>(path);
+    if knob("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) {
+        "sudo sysctl kernel.unprivileged_userns_clone=1"
+    } else if knob("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
+        "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+    } else if knob("/proc/sys/user/max_user_namespaces") == Some(0) {
+        "sudo sysctl user.max_user_namespaces=10000"
+    } else if !fs::exists("/proc/self/ns/user").unwrap_or(false) {
+        "boot a kernel with CONFIG_USER_NS=y, or run as root"
+    } else {
+        "run as root; in a container, docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined"
+    }
+}
+
+/// The frame number of a page of this process, as the page map shows it.
+fn own_frame() -> Option<u64> {
+    let word = black_box(1u64);
+    let page = (&raw const word) as u64 / BASE_PAGE;
+    let mut entry = [0; 8];
+    let map = File::open("/proc/self/pagemap").ok()?;
+    map.read_exact_at(&mut entry, page * 8).ok()?;
+    Some(u64::from_le_bytes(entry) & ((1 << 55) - 1))
+}

@@ -1,0 +1,257 @@
+//! Signals and waiting for a parent that stands in for its child: what a
+//! launcher needs so that the program behaves as if it had been started
+//! directly.
+//!
+//! The launcher blocks the signals that it handles and fetches them one by
+//! one, so no code runs in a signal handler. The child gets back the mask and
+//! the dispositions that the launcher was given, which `std` alone would not
+//! do: its runtime ignores SIGPIPE, and its `Command` empties the mask.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{io, mem, ptr};
+
+/// The signals that [`Signals`] fetches.
+const HANDLED: [libc::c_int; 9] = [
+    libc::SIGCHLD,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGCONT,
+];
+
+static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers whether SIGPIPE was ignored; see
+/// [`record_sigpipe!`](crate::record_sigpipe).
+pub extern "C" fn record_sigpipe_disposition() {
+    SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+}
+
+/// Put once into a program, makes it remember whether SIGPIPE was ignored when
+/// it was started. Rust's runtime overwrites that before `main`, so it is
+/// looked up by an initialiser of the executable.
+#[macro_export]
+macro_rules! record_sigpipe {
+    () => {
+        // SAFETY: the section holds pointers to functions that are called once
+        // before `main`; this one only reads a disposition and stores a flag.
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static RECORD_SIGPIPE: extern "C" fn() =
+            $crate::sysinfo::signals::record_sigpipe_disposition;
+    };
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub number: i32,
+    /// Whether the kernel sent it, such as for a key on the terminal, rather
+    /// than a process.
+    pub from_kernel: bool,
+}
+
+/// The signals of this process, blocked so that they can be fetched.
+pub struct Signals {
+    given_mask: libc::sigset_t,
+    child_was_ignored: bool,
+}
+
+impl Signals {
+    /// Blocks the signals that are handled in this thread, which must be the
+    /// only one, and lets exit statuses of children be collected.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn block() -> io::Result<Signals> {
+        let set = set_of(&HANDLED);
+        // SAFETY: all-zero is a valid signal set; the call overwrites it.
+        let mut given_mask = unsafe { mem::zeroed() };
+        // SAFETY: both sets live for the call.
+        let rc = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut given_mask) };
+        if rc != 0 {
+            return Err(io::Error::from_raw_os_error(rc));
+        }
+        let child_was_ignored = is_ignored(libc::SIGCHLD);
+        if child_was_ignored {
+            set_disposition(libc::SIGCHLD, libc::SIG_DFL);
+        }
+        Ok(Signals {
+            given_mask,
+            child_was_ignored,
+        })
+    }
+
+    /// Lets `command` start with the mask and the dispositions that this
+    /// process was given.
+    pub fn hand_down(&self, command: &mut Command) {
+        let mask = self.given_mask;
+        let ignore_child = self.child_was_ignored;
+        let ignore_pipe = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
+        let restore = move || {
+            if ignore_child {
+                set_disposition(libc::SIGCHLD, libc::SIG_IGN);
+            }
+            if ignore_pipe {
+                set_disposition(libc::SIGPIPE, libc::SIG_IGN);
+            }
+            // SAFETY: the set lives for the call; no old set is asked for.
+            let rc = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, ptr::null_mut()) };
+            match rc {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        };
+        // SAFETY: between fork and exec it makes only async-signal-safe calls
+        // and does not allocate.
+        unsafe { command.pre_exec(restore) };
+    }
+
+    /// Waits for the next of the blocked signals.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn wait(&self) -> io::Result<Arrived> {
+        let set = set_of(&HANDLED);
+        loop {
+            // SAFETY: all-zero is a valid `siginfo_t`; the call overwrites it.
+            let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+            // SAFETY: both arguments live for the call.
+            let number = unsafe { libc::sigwaitinfo(&set, &mut info) };
+            if number > 0 {
+                return Ok(Arrived {
+                    number,
+                    from_kernel: info.si_code > 0,
+                });
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// A change in the state of a child.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ChildEvent {
+    /// It ended.
+    Ended(Ended),
+    /// A signal stopped it.
+    Stopped(i32),
+    /// It runs again.
+    Continued,
+}
+
+/// How a child ended, and what it used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ended {
+    /// Its exit status, where it ended by itself.
+    pub code: Option<i32>,
+    /// The signal that killed it, where one did.
+    pub signal: Option<i32>,
+    /// CPU time in user mode, with that of its own children.
+    pub user: Duration,
+    /// CPU time in kernel mode, with that of its own children.
+    pub system: Duration,
+}
+
+/// The next change in the state of child `pid`, if there is one.
+///
+/// # Errors
+/// When `pid` is no child of this process.
+pub fn poll_child(pid: u32) -> io::Result<Option<ChildEvent>> {
+    let options = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+    let mut status = 0;
+    // SAFETY: all-zero is a valid `rusage`; the call overwrites it.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: both out-arguments live for the call.
+    match unsafe { libc::wait4(pid as libc::pid_t, &mut status, options, &mut usage) } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => return Ok(None),
+        _ => {}
+    }
+    Ok(Some(if libc::WIFSTOPPED(status) {
+        ChildEvent::Stopped(libc::WSTOPSIG(status))
+    } else if libc::WIFCONTINUED(status) {
+        ChildEvent::Continued
+    } else {
+        ChildEvent::Ended(Ended {
+            code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+            user: duration(usage.ru_utime),
+            system: duration(usage.ru_stime),
+        })
+    }))
+}
+
+/// Sends `signal` to process `pid`. A process that is gone is no concern.
+pub fn send(pid: u32, signal: i32) {
+    // SAFETY: the call touches no memory.
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// Ends this process by `signal`, without a core dump of it, so that its
+/// parent sees the same status as if the child had been its own.
+pub fn die_by(signal: i32) -> ! {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    let no_core = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    // Where a core dump cannot be switched off, dying the right way is still
+    // worth more than a spare dump costs.
+    let _ = setrlimit(Resource::Core, no_core);
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    set_disposition(signal, libc::SIG_DFL);
+    let set = set_of(&[signal]);
+    // SAFETY: the set lives for the call; no old set is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut()) };
+    // SAFETY: the call touches no memory of ours.
+    unsafe { libc::raise(signal) };
+    std::process::exit(128 + signal)
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
+}
+
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: all-zero is a valid signal set.
+    let mut set = unsafe { mem::zeroed() };
+    // SAFETY: the set lives for the call.
+    unsafe { libc::sigemptyset(&mut set) };
+    for signal in signals {
+        // SAFETY: the set is initialised and lives for the call; a bad number
+        // is refused.
+        unsafe { libc::sigaddset(&mut set, *signal) };
+    }
+    set
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: all-zero is a valid `sigaction`; the call overwrites it.
+    let mut old: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: nothing is changed, and `old` lives for the call.
+    let rc = unsafe { libc::sigaction(signal, ptr::null(), &mut old) };
+    rc == 0 && old.sa_sigaction == libc::SIG_IGN
+}
+
+/// Sets the disposition to `SIG_DFL` or `SIG_IGN`. The signals that refuse it
+/// need no change.
+fn set_disposition(signal: libc::c_int, disposition: libc::sighandler_t) {
+    // SAFETY: all-zero is a valid `sigaction`: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    action.sa_sigaction = disposition;
+    // SAFETY: the action lives for the call and installs no handler.
+    unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
+}

@@ -1,0 +1,243 @@
+//! Checks of the machine at large: kernel, pressure, limits, caches and
+//! counters.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use quire_core::config::Policy;
+use quire_core::units::Bytes;
+
+use super::{Check, MemoryGroup, meminfo, psi_memory, read_number, read_trimmed};
+
+/// The first kernel with `PAGEMAP_SCAN`.
+const OLDEST_KERNEL: (u32, u32) = (6, 7);
+
+/// All checks of this module but the kernel's version.
+#[must_use]
+pub fn all() -> Vec<Check> {
+    vec![
+        memory_pressure(),
+        overcommit(),
+        mapping_count(),
+        data_limit(),
+        control_group(),
+        cache_geometry(),
+        hardware_counters(),
+    ]
+}
+
+/// Whether the kernel is new enough.
+#[must_use]
+pub fn kernel_version() -> Check {
+    const NAME: &str = "kernel";
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let found = format!("Linux {release}");
+    let check = match parse_version(&release) {
+        Some(version) if version >= OLDEST_KERNEL => Check::ok(NAME, found),
+        _ => Check::limited(
+            NAME,
+            found,
+            "it may lack PAGEMAP_SCAN, without which nothing is promoted",
+            "install Linux 6.7 or newer",
+        ),
+    };
+    check.needed_by(&[Policy::Reserve])
+}
+
+fn parse_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
+}
+
+/// Whether the kernel tells memory pressure, and wakes who waits for it.
+#[must_use]
+pub fn memory_pressure() -> Check {
+    const NAME: &str = "memory pressure (PSI)";
+    let psi = match psi_memory() {
+        Ok(psi) => psi,
+        Err(error) => {
+            return Check::limited(
+                NAME,
+                format!("/proc/pressure/memory: {error}"),
+                "reservations are given back by the amount of free memory alone, which is later",
+                "boot with psi=1 (a kernel with CONFIG_PSI=y)",
+            );
+        }
+    };
+    let now = format!("some {:.2} %, full {:.2} %", psi.some.avg10, psi.full.avg10);
+    match set_trigger() {
+        Ok(()) => Check::ok(NAME, format!("{now}; triggers work")),
+        Err(error) => Check::limited(
+            NAME,
+            format!("{now}; no trigger: {error}"),
+            "pressure is looked up from time to time instead of waking Quire at once",
+            "run as root, or use Linux 6.6 or newer, which lets every user set a trigger",
+        ),
+    }
+}
+
+/// Sets a trigger that lasts as long as the file is open, with a window that
+/// is allowed to everyone.
+fn set_trigger() -> std::io::Result<()> {
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .open("/proc/pressure/memory")?;
+    file.write_all(b"some 200000 2000000\0")
+}
+
+/// Whether the kernel lets address space be reserved freely.
+#[must_use]
+pub fn overcommit() -> Check {
+    const NAME: &str = "vm.overcommit_memory";
+    let check = match read_number::<u32>("/proc/sys/vm/overcommit_memory") {
+        Some(2) => Check::limited(
+            NAME,
+            "2 (strict)",
+            "the kernel must account for every mapping, so memory stays on its own pages",
+            "sudo sysctl vm.overcommit_memory=0",
+        ),
+        Some(mode) => Check::ok(NAME, mode.to_string()),
+        None => Check::ok(NAME, "unknown"),
+    };
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
+}
+
+/// Whether a process may have enough mappings.
+#[must_use]
+pub fn mapping_count() -> Check {
+    const NAME: &str = "vm.max_map_count";
+    const USUAL: u64 = 65530;
+    let check = match read_number::<u64>("/proc/sys/vm/max_map_count") {
+        Some(count) if count < USUAL => Check::limited(
+            NAME,
+            count.to_string(),
+            "a program with many reservations may meet the limit; the rest stays on base pages",
+            format!("sudo sysctl vm.max_map_count={USUAL}"),
+        ),
+        Some(count) => Check::ok(NAME, count.to_string()),
+        None => Check::ok(NAME, "unknown"),
+    };
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
+}
+
+/// Whether `RLIMIT_DATA` binds programs started from here.
+#[must_use]
+pub fn data_limit() -> Check {
+    const NAME: &str = "RLIMIT_DATA";
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Data).current;
+    let check = match limit {
+        None => Check::ok(NAME, "unlimited"),
+        Some(bytes) => Check::limited(
+            NAME,
+            Bytes(bytes).to_string(),
+            "the kernel keeps the mappings that count against it, so they stay on its own pages",
+            "ulimit -d unlimited",
+        ),
+    };
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
+}
+
+/// How much memory the control groups leave.
+#[must_use]
+pub fn control_group() -> Check {
+    const NAME: &str = "control group memory limit";
+    const LITTLE: Bytes = Bytes::mib(64);
+    let Some(group) = MemoryGroup::of_self() else {
+        let machine = meminfo().map(|m| format!("; the machine has {}", m.total));
+        return Check::ok(NAME, format!("none{}", machine.unwrap_or_default()));
+    };
+    let headroom = group.headroom().unwrap_or_default();
+    let place = group.dir().map(|d| d.display().to_string());
+    let found = format!(
+        "{}, {headroom} left ({})",
+        group.limit(),
+        place.unwrap_or_default()
+    );
+    if headroom < LITTLE {
+        let remedy = "raise the limit of the control group (memory.max, memory.limit_in_bytes)";
+        Check::limited(NAME, found, "little can be reserved", remedy)
+    } else {
+        Check::ok(NAME, found)
+    }
+}
+
+/// The caches, which page colouring depends on.
+#[must_use]
+pub fn cache_geometry() -> Check {
+    const NAME: &str = "caches";
+    let mut caches: Vec<String> = (0..8).filter_map(cache).collect();
+    caches.sort();
+    if caches.is_empty() {
+        return Check::limited(
+            NAME,
+            "the kernel does not tell them",
+            "measurements do not know the sizes of caches; programs run the same",
+            "run on the machine itself, or let the hypervisor pass the cache topology (qemu: -cpu host,host-cache-info=on)",
+        );
+    }
+    Check::ok(NAME, caches.join(", "))
+}
+
+fn cache(index: u32) -> Option<String> {
+    let dir = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+    let read = |file: &str| read_trimmed(format!("{dir}/{file}"));
+    let kind = match read("type")?.as_str() {
+        "Data" => "d",
+        "Instruction" => "i",
+        _ => "",
+    };
+    let kib: u64 = read("size")?.strip_suffix('K')?.parse().ok()?;
+    let ways = read("ways_of_associativity")
+        .filter(|ways| ways != "0")
+        .map(|ways| format!(" {ways}-way"));
+    Some(format!(
+        "L{}{kind} {}{}",
+        read("level")?,
+        Bytes(kib << 10),
+        ways.unwrap_or_default()
+    ))
+}
+
+/// Whether TLB misses can be counted.
+#[must_use]
+pub fn hardware_counters() -> Check {
+    const NAME: &str = "hardware counters (PMU)";
+    const COST: &str = "TLB misses cannot be counted; programs run the same";
+    let devices = "/sys/bus/event_source/devices";
+    let device = ["cpu", "cpu_core", "cpu_atom"]
+        .into_iter()
+        .find(|name| fs::exists(format!("{devices}/{name}")).unwrap_or(false));
+    let paranoid: i32 = read_number("/proc/sys/kernel/perf_event_paranoid").unwrap_or(2);
+    let root = rustix::process::geteuid().is_root();
+    match device {
+        None => Check::missing(
+            NAME,
+            "the machine shows none",
+            COST,
+            "run on the machine itself, or let the hypervisor pass the PMU (qemu: -cpu host,pmu=on)",
+        ),
+        Some(device) if paranoid > 2 && !root => Check::limited(
+            NAME,
+            format!("{device}, but perf_event_paranoid is {paranoid}"),
+            COST,
+            "sudo sysctl kernel.perf_event_paranoid=2",
+        ),
+        Some(device) => Check::ok(NAME, format!("{device}, perf_event_paranoid {paranoid}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(parse_version("6.18.44-fc"), Some((6, 18)));
+        assert!(parse_version("6.18.44") >= Some(OLDEST_KERNEL));
+        assert!(parse_version("6.2.0-39-generic") < Some(OLDEST_KERNEL));
+        assert_eq!(parse_version("weird"), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! Checks of the kernel's own ways to superpages: transparent huge pages and
+//! the hugetlb pool.
+
+use std::fs;
+
+use quire_core::config::Policy;
+
+use super::{Check, bracketed, read_number, read_trimmed};
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+/// All checks of this module.
+#[must_use]
+pub fn all() -> Vec<Check> {
+    vec![
+        transparent_huge_pages(),
+        transparent_sizes(),
+        allowed_for_process(),
+        hugetlb_pool(),
+    ]
+}
+
+/// Whether transparent huge pages are switched on. The setting is for the
+/// kernel's own anonymous memory; no policy depends on it.
+#[must_use]
+pub fn transparent_huge_pages() -> Check {
+    const NAME: &str = "transparent huge pages";
+    const COST: &str = "memory that Quire leaves to the kernel gets base pages";
+    let remedy = format!("echo madvise | sudo tee {THP}/enabled");
+    let Some(enabled) = read_trimmed(format!("{THP}/enabled")) else {
+        let remedy = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y";
+        let cost = "`eager` and `reserve` get base pages";
+        return Check::missing(NAME, "the kernel does not have them", cost, remedy)
+            .needed_by(&[Policy::Eager, Policy::Reserve]);
+    };
+    let chosen = |file: &str| {
+        read_trimmed(format!("{THP}/{file}"))
+            .and_then(|text| bracketed(&text).map(str::to_owned))
+            .unwrap_or_else(|| "unknown".to_owned())
+    };
+    let found = format!(
+        "enabled {}, defrag {}, shmem_enabled {}",
+        chosen("enabled"),
+        chosen("defrag"),
+        chosen("shmem_enabled")
+    );
+    let size = chosen_for_superpages();
+    let usable = |word: &str| matches!(word, "always" | "madvise");
+    let global = bracketed(&enabled).unwrap_or("never");
+    let on = match size.as_deref() {
+        None | Some("inherit") => usable(global),
+        Some(own) => usable(own),
+    };
+    if on {
+        Check::ok(NAME, found)
+    } else {
+        Check::limited(NAME, found, COST, remedy)
+    }
+}
+
+/// The setting of the superpage size alone, where the kernel has one per size.
+fn chosen_for_superpages() -> Option<String> {
+    let text = read_trimmed(format!("{THP}/hugepages-2048kB/enabled"))?;
+    bracketed(&text).map(str::to_owned)
+}
+
+/// The sizes of transparent huge pages and which are switched on. None but
+/// the superpage matters here, so whatever is found is fine.
+#[must_use]
+pub fn transparent_sizes() -> Check {
+    const NAME: &str = "transparent huge page sizes";
+    let mut sizes: Vec<(u64, String)> = fs::read_dir(THP)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+            let enabled = read_trimmed(entry.path().join("enabled"))?;
+            Some((size.parse().ok()?, bracketed(&enabled)?.to_owned()))
+        })
+        .collect();
+    sizes.sort();
+    if sizes.is_empty() {
+        return Check::ok(NAME, "2048 kB only");
+    }
+    let text: Vec<String> = sizes
+        .iter()
+        .map(|(size, enabled)| format!("{size} kB {enabled}"))
+        .collect();
+    Check::ok(NAME, text.join(", "))
+}
+
+/// Whether this process, and so those that it starts, may have them.
+#[must_use]
+pub fn allowed_for_process() -> Check {
+    const NAME: &str = "transparent huge pages here";
+    // SAFETY: this operation takes no pointer; the arguments must be zero.
+    let disabled = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) };
+    let check = if disabled > 0 {
+        Check::missing(
+            NAME,
+            "switched off for this process and its children (PR_SET_THP_DISABLE)",
+            "`eager` and `reserve` get base pages",
+            "start quire from a process that does not set PR_SET_THP_DISABLE (systemd: MemoryTHP=)",
+        )
+    } else {
+        Check::ok(NAME, "allowed for this process and its children")
+    };
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
+}
+
+/// Whether the pool of 2 MiB pages holds any.
+#[must_use]
+pub fn hugetlb_pool() -> Check {
+    const NAME: &str = "hugetlb pool of 2 MiB pages";
+    const COST: &str = "`static` uses base pages";
+    const REMEDY: &str = "sudo sysctl vm.nr_hugepages=512";
+    let read = |file: &str| read_number::<u64>(format!("{POOL}/{file}"));
+    let Some(total) = read("nr_hugepages") else {
+        let remedy = "boot a kernel with CONFIG_HUGETLBFS=y";
+        return Check::missing(NAME, "the kernel does not have one", COST, remedy)
+            .needed_by(&[Policy::Static]);
+    };
+    let free = read("free_hugepages").unwrap_or(0);
+    let reserved = read("resv_hugepages").unwrap_or(0);
+    let surplus = read("surplus_hugepages").unwrap_or(0);
+    let overcommit = read("nr_overcommit_hugepages").unwrap_or(0);
+    let found = format!(
+        "{total} pages, {free} free, {reserved} promised, {surplus} of {overcommit} surplus pages used"
+    );
+    let check = if free > reserved || overcommit > surplus {
+        Check::ok(NAME, found)
+    } else if total > 0 {
+        Check::limited(
+            NAME,
+            found,
+            COST,
+            format!("{REMEDY} (a larger number than {total})"),
+        )
+    } else {
+        Check::missing(NAME, found, COST, REMEDY)
+    };
+    check.needed_by(&[Policy::Static])
+}

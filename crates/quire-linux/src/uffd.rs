@@ -1,0 +1,236 @@
+//! `userfaultfd`: events for missing pages, and write protection that holds
+//! writers back while the manager changes what lies under them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use quire_core::units::{AddrRange, VirtAddr};
+
+use crate::raw::{Errno, Result, syscall};
+
+const UFFD_API: u64 = 0xAA;
+const USER_MODE_ONLY: usize = 1;
+const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const EVENT_PAGEFAULT: u8 = 0x12;
+const PAGEFAULT_FLAG_WP: u64 = 1 << 1;
+
+#[repr(C)]
+struct ApiArg {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct RangeArg {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct RegisterArg {
+    range: RangeArg,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct WriteProtectArg {
+    range: RangeArg,
+    mode: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Message {
+    event: u8,
+    reserved: [u8; 7],
+    flags: u64,
+    address: u64,
+    feature: u64,
+}
+
+const fn ioctl_number(direction: u32, number: u32, size: usize) -> u32 {
+    (direction << 30) | ((size as u32) << 16) | (0xAA << 8) | number
+}
+const IOCTL_API: u32 = ioctl_number(3, 0x3F, size_of::<ApiArg>());
+const IOCTL_REGISTER: u32 = ioctl_number(3, 0x00, size_of::<RegisterArg>());
+const IOCTL_UNREGISTER: u32 = ioctl_number(2, 0x01, size_of::<RangeArg>());
+const IOCTL_WAKE: u32 = ioctl_number(2, 0x02, size_of::<RangeArg>());
+const IOCTL_WRITEPROTECT: u32 = ioctl_number(3, 0x06, size_of::<WriteProtectArg>());
+
+/// What a descriptor can handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Faults from user and kernel mode.
+    Full,
+    /// Faults from user mode; a system call that meets one gets `EFAULT`.
+    UserOnly,
+}
+
+/// What a range is registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Events for pages that the object does not hold, and write protection.
+    MissingAndProtect,
+    /// Write protection only.
+    Protect,
+}
+
+/// A fault that waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The address that was touched.
+    pub address: VirtAddr,
+    /// Whether a write met write protection, rather than a missing page.
+    pub protected: bool,
+}
+
+/// Opens a non-blocking descriptor with the features that the manager needs,
+/// with the widest scope that the kernel grants.
+///
+/// # Errors
+/// When the kernel refuses or lacks write protection for shared memory.
+pub fn open() -> Result<(OwnedFd, Scope)> {
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+    let (fd, scope) = match open_with(flags) {
+        Ok(fd) => (fd, Scope::Full),
+        Err(_) => match open_device(flags) {
+            Ok(fd) => (fd, Scope::Full),
+            Err(_) => (open_with(flags | USER_MODE_ONLY)?, Scope::UserOnly),
+        },
+    };
+    let mut api = ApiArg {
+        api: UFFD_API,
+        features: FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM,
+        ioctls: 0,
+    };
+    // SAFETY: the argument is the structure that this ioctl takes.
+    unsafe { ioctl(fd.as_fd(), IOCTL_API, &raw mut api)? };
+    Ok((fd, scope))
+}
+
+fn open_with(flags: usize) -> Result<OwnedFd> {
+    // SAFETY: the call makes a descriptor and touches no memory.
+    let fd = unsafe { syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])? };
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn open_device(flags: usize) -> Result<OwnedFd> {
+    const IOCTL_NEW: usize = 0xAA00;
+    let device = c"/dev/userfaultfd";
+    let how = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
+    let at = libc::AT_FDCWD as usize;
+    // SAFETY: the path is a C string that outlives the call.
+    let fd = unsafe {
+        syscall(
+            libc::SYS_openat,
+            [at, device.as_ptr() as usize, how, 0, 0, 0],
+        )?
+    };
+    // SAFETY: the kernel just gave us this descriptor.
+    let device = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let raw = device.as_raw_fd() as usize;
+    // SAFETY: this ioctl takes flags and makes a descriptor.
+    let fd = unsafe { syscall(libc::SYS_ioctl, [raw, IOCTL_NEW, flags, 0, 0, 0])? };
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Registers a range.
+///
+/// # Errors
+/// As the ioctl.
+pub fn register(uffd: BorrowedFd<'_>, range: AddrRange, mode: Mode) -> Result<()> {
+    let mut arg = RegisterArg {
+        range: range_arg(range),
+        mode: match mode {
+            Mode::MissingAndProtect => 3,
+            Mode::Protect => 2,
+        },
+        ioctls: 0,
+    };
+    // SAFETY: the argument is the structure that this ioctl takes.
+    unsafe { ioctl(uffd, IOCTL_REGISTER, &raw mut arg) }
+}
+
+/// Unregisters a range: lifts its write protection and wakes who waits there.
+///
+/// # Errors
+/// As the ioctl.
+pub fn unregister(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
+    let mut arg = range_arg(range);
+    // SAFETY: the argument is the structure that this ioctl takes.
+    unsafe { ioctl(uffd, IOCTL_UNREGISTER, &raw mut arg) }
+}
+
+/// Wakes who waits in a range; they touch again.
+///
+/// # Errors
+/// As the ioctl.
+pub fn wake(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
+    let mut arg = range_arg(range);
+    // SAFETY: the argument is the structure that this ioctl takes.
+    unsafe { ioctl(uffd, IOCTL_WAKE, &raw mut arg) }
+}
+
+/// Protects a registered range against writes, present pages and missing ones
+/// alike, or lifts the protection and wakes who waits.
+///
+/// # Errors
+/// As the ioctl.
+pub fn write_protect(uffd: BorrowedFd<'_>, range: AddrRange, protect: bool) -> Result<()> {
+    loop {
+        let mut arg = WriteProtectArg {
+            range: range_arg(range),
+            mode: u64::from(protect),
+        };
+        // SAFETY: the argument is the structure that this ioctl takes.
+        match unsafe { ioctl(uffd, IOCTL_WRITEPROTECT, &raw mut arg) } {
+            Err(Errno(libc::EAGAIN)) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Reads the next fault; `None` when none waits.
+#[must_use]
+pub fn read_fault(uffd: BorrowedFd<'_>) -> Option<Fault> {
+    let mut message = Message::default();
+    let len = size_of::<Message>();
+    let args = [
+        uffd.as_raw_fd() as usize,
+        (&raw mut message) as usize,
+        len,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel writes at most `len` bytes into the message.
+    let read = unsafe { syscall(libc::SYS_read, args) }.ok()?;
+    (read == len && message.event == EVENT_PAGEFAULT).then_some(Fault {
+        address: VirtAddr(message.address),
+        protected: message.flags & PAGEFAULT_FLAG_WP != 0,
+    })
+}
+
+const fn range_arg(range: AddrRange) -> RangeArg {
+    RangeArg {
+        start: range.start.0,
+        len: range.end.0 - range.start.0,
+    }
+}
+
+unsafe fn ioctl<T>(fd: BorrowedFd<'_>, number: u32, arg: *mut T) -> Result<()> {
+    let args = [
+        fd.as_raw_fd() as usize,
+        number as usize,
+        arg as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the caller gives the structure that the ioctl takes.
+    unsafe { syscall(libc::SYS_ioctl, args) }.map(drop)
+}

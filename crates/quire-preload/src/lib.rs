@@ -1,0 +1,71 @@
+//! `libquire.so`: Quire for unmodified programs.
+//!
+//! Loaded by `LD_PRELOAD`, it takes the place of the C library's allocator and
+//! of the calls that change mappings and make processes. Each of them does
+//! what it does without Quire; for memory that is managed, the manager of
+//! `quire-vm` carries it out.
+//!
+//! | module | replaces |
+//! |---|---|
+//! | `heap` | `malloc` and its relatives, by jemalloc on managed memory |
+//! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock` |
+//! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
+//! | `syscalls` | `syscall`, for programs that make those calls by number |
+//! | `internal` | the allocator of this library itself |
+//!
+//! A process that never asks for much is left alone: it gets the allocator,
+//! and nothing else is set up (see `quire_vm::manager::WORTHWHILE`).
+
+mod heap;
+mod internal;
+mod mappings;
+mod processes;
+mod syscalls;
+
+use quire_core::config::{Config, Policy};
+use quire_core::units::Bytes;
+use quire_vm::Manager;
+
+pub(crate) static MANAGER: Manager = Manager::new();
+
+#[global_allocator]
+static INTERNAL: internal::InternalAllocator = internal::InternalAllocator;
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set_errno(errno: quire_vm::Errno) {
+    // SAFETY: the C library gives the address of this thread's own variable.
+    unsafe { *libc::__errno_location() = errno.0 };
+}
+
+extern "C" fn start() {
+    let get = |name: &str| std::env::var(name).ok();
+    // A value that cannot be read is `quire run`'s business to refuse; here
+    // the program must go on.
+    let config = Config::from_env(get).unwrap_or(Config {
+        policy: Policy::Base,
+        ..Config::default()
+    });
+    if config.policy == Policy::Base {
+        // SAFETY: switches huge pages off for this process, as the policy says.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    }
+    let ahead = config.ahead > Bytes::ZERO;
+    MANAGER.configure(config);
+    processes::start();
+    heap::start();
+    if ahead {
+        heap::start_early();
+    }
+}
+
+extern "C" fn finish() {
+    MANAGER.share_final();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINISH: extern "C" fn() = finish;

@@ -1,0 +1,291 @@
+//! The calls that change mappings, as the program makes them, and the bare
+//! ones that this library makes itself.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
+use quire_linux::raw::{Result, check, syscall_raw};
+use quire_vm::{Errno, Handled};
+
+use crate::{MANAGER, set_errno};
+
+const FAILED: *mut c_void = libc::MAP_FAILED;
+
+fn range(at: *mut c_void, len: usize) -> AddrRange {
+    let start = VirtAddr(at as u64);
+    AddrRange {
+        start,
+        end: VirtAddr(start.0.saturating_add(len as u64)),
+    }
+}
+
+/// The range rounded up to whole pages, as the kernel sees it; empty where
+/// that overflows.
+fn pages(at: *mut c_void, len: usize) -> AddrRange {
+    let whole = (len as u64).checked_next_multiple_of(BASE_PAGE);
+    let end = whole.and_then(|len| (at as u64).checked_add(len));
+    let start = VirtAddr(at as u64);
+    AddrRange {
+        start,
+        end: end.map_or(start, VirtAddr),
+    }
+}
+
+unsafe fn raw(number: i64, args: [usize; 6]) -> Result<usize> {
+    // SAFETY: the caller passes on what the program asked for.
+    check(unsafe { syscall_raw(number, args) })
+}
+
+fn pointer(result: Result<usize>) -> *mut c_void {
+    match result {
+        Ok(at) => at as *mut c_void,
+        Err(errno) => {
+            set_errno(errno);
+            FAILED
+        }
+    }
+}
+
+fn status(result: Result<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    let target = pages(at, len);
+    let aligned = (offset as u64).is_multiple_of(BASE_PAGE);
+    let large = len as u64 >= SUPERPAGE && !target.is_empty();
+    if flags & libc::MAP_ANONYMOUS != 0 && large && aligned {
+        if !MANAGER.is_started() && may_start_thread() && MANAGER.ask(Bytes(len as u64)) {
+            crate::heap::install_hooks();
+        }
+        let answer = MANAGER.map(target.start, target.len(), prot, flags);
+        if let Handled::Yes(result) = answer {
+            return pointer(result.map(|at| at.0 as usize));
+        }
+    }
+    if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
+        MANAGER.make_way(target);
+    }
+    let args = [
+        at as usize,
+        len,
+        prot as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ];
+    // SAFETY: passed on as it came.
+    pointer(unsafe { raw(libc::SYS_mmap, args) })
+}
+
+/// Whether this is no place of which the C library may be in the middle: in a
+/// signal handler, the signal that is handled is blocked.
+fn may_start_thread() -> bool {
+    let mut mask = 0u64;
+    let how = libc::SIG_BLOCK as usize;
+    let args = [how, 0, (&raw mut mask) as usize, 8, 0, 0];
+    // SAFETY: with no new mask the call writes eight bytes and changes nothing.
+    unsafe { raw(libc::SYS_rt_sigprocmask, args) }.is_ok() && mask == 0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap64(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: passed on as it came.
+    unsafe { mmap(at, len, prot, flags, fd, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+    let target = pages(at, len);
+    let valid = target.start.is_page_aligned() && !target.is_empty();
+    if valid && let Handled::Yes(result) = MANAGER.unmap(target) {
+        return status(result);
+    }
+    // SAFETY: passed on as it came.
+    status(unsafe { raw(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) }.map(drop))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    let old = range(at, old_len.max(1));
+    let answer = MANAGER.remap(old, Bytes(new_len as u64), flags, VirtAddr(new as u64));
+    if let Handled::Yes(result) = answer {
+        return pointer(result.map(|at| at.0 as usize));
+    }
+    let args = [
+        at as usize,
+        old_len,
+        new_len,
+        flags as usize,
+        new as usize,
+        0,
+    ];
+    // SAFETY: passed on as it came.
+    pointer(unsafe { raw(libc::SYS_mremap, args) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    let target = pages(at, len);
+    if let Handled::Yes(result) = MANAGER.advise(target, advice) {
+        return status(result);
+    }
+    let args = [at as usize, len, advice as usize, 0, 0, 0];
+    // SAFETY: passed on as it came.
+    status(unsafe { raw(libc::SYS_madvise, args) }.map(drop))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+    let args = [at as usize, len, prot as usize, 0, 0, 0];
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(libc::SYS_mprotect, args) }.map(drop);
+    protect(pages(at, len), prot, change)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pkey_mprotect(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    key: c_int,
+) -> c_int {
+    let args = [at as usize, len, prot as usize, key as usize, 0, 0];
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(libc::SYS_pkey_mprotect, args) }.map(drop);
+    protect(pages(at, len), prot, change)
+}
+
+fn protect(target: AddrRange, prot: c_int, change: impl Fn() -> Result<()>) -> c_int {
+    status(match MANAGER.protect_by(target, prot, &change) {
+        Handled::Yes(result) => result,
+        Handled::No => change(),
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlock(at: *const c_void, len: usize) -> c_int {
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(libc::SYS_mlock, [at as usize, len, 0, 0, 0, 0]) }.map(drop);
+    lock(at, len, true, change)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int {
+    let args = [at as usize, len, flags as usize, 0, 0, 0];
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(libc::SYS_mlock2, args) }.map(drop);
+    lock(at, len, true, change)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn munlock(at: *const c_void, len: usize) -> c_int {
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(libc::SYS_munlock, [at as usize, len, 0, 0, 0, 0]) }.map(drop);
+    lock(at, len, false, change)
+}
+
+fn lock(at: *const c_void, len: usize, locked: bool, change: impl Fn() -> Result<()>) -> c_int {
+    let start = (at as u64) & !(BASE_PAGE - 1);
+    let len = len + (at as u64 - start) as usize;
+    let target = pages(start as *mut c_void, len);
+    status(match MANAGER.lock_by(target, locked, &change) {
+        Handled::Yes(result) => result,
+        Handled::No => change(),
+    })
+}
+
+// The calls of this library and of the allocator inside it: the kernel's.
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_mmap(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    if prot != libc::PROT_NONE {
+        MANAGER.count_asked(Bytes(len as u64));
+    }
+    let args = [
+        at as usize,
+        len,
+        prot as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ];
+    // SAFETY: passed on as it came.
+    pointer(unsafe { raw(libc::SYS_mmap, args) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_munmap(at: *mut c_void, len: usize) -> c_int {
+    // SAFETY: passed on as it came.
+    status(unsafe { raw(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) }.map(drop))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_mremap(
+    at: *mut c_void,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    let args = [
+        at as usize,
+        old_len,
+        new_len,
+        flags as usize,
+        new as usize,
+        0,
+    ];
+    // SAFETY: passed on as it came.
+    pointer(unsafe { raw(libc::SYS_mremap, args) })
+}
+
+/// jemalloc advises on its own extents, which may be managed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { madvise(at, len, advice) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { mprotect(at, len, prot) }
+}
+
+/// The error that stands for a failed fork.
+pub const NO_FORK: Errno = Errno(libc::EAGAIN);

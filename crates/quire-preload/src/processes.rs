@@ -1,0 +1,200 @@
+//! Making processes.
+//!
+//! Whatever way the program forks, three things happen in this order: managed
+//! memory is made private ([`quire_vm::Manager::before_fork`]), jemalloc's
+//! locks are taken, the manager's lock is taken; and afterwards the reverse.
+//! The order is that of a thread inside `malloc`, which may hold jemalloc's
+//! locks when it needs the manager's.
+//!
+//! `fork` and all that the C library builds on it (`daemon`, `forkpty`) run
+//! the handlers registered here. `_Fork` and `clone` run no handlers, so they
+//! are replaced. `vfork`, `posix_spawn`, `system` and `popen` share memory
+//! until `exec` and need nothing.
+
+use std::ffi::{c_int, c_ulong, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::mappings::NO_FORK;
+use crate::{MANAGER, internal, set_errno};
+
+type Handler = Option<unsafe extern "C" fn()>;
+type Child = extern "C" fn(*mut c_void) -> c_int;
+type Fork = unsafe extern "C" fn() -> libc::pid_t;
+type Clone = unsafe extern "C" fn(
+    Child,
+    *mut c_void,
+    c_int,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
+
+unsafe extern "C" {
+    fn __real_pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
+    fn __fork() -> libc::pid_t;
+}
+
+/// jemalloc's handlers: before, in the parent, in the child.
+static ALLOCATOR: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REAL_CLONE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// Finds what the C library offers, before any fork.
+pub fn start() {
+    for (cell, name) in [(&REAL_FORK, c"_Fork"), (&REAL_CLONE, c"clone")] {
+        // SAFETY: the name is a C string.
+        let symbol = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        cell.store(symbol, Ordering::Relaxed);
+    }
+}
+
+/// jemalloc registers its handlers when it starts; they are run from ours.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_pthread_atfork(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+) -> c_int {
+    for (cell, handler) in ALLOCATOR.iter().zip([prepare, parent, child]) {
+        let address = handler.map_or(0, |h| h as *const () as usize);
+        cell.store(address, Ordering::Release);
+    }
+    // SAFETY: the handlers live as long as the library, which is never unloaded.
+    unsafe { __real_pthread_atfork(Some(on_prepare), Some(on_parent), Some(on_child)) }
+}
+
+fn run_allocator_handler(which: usize) {
+    let address = ALLOCATOR[which].load(Ordering::Acquire);
+    // SAFETY: the address is zero or that of a handler that jemalloc gave.
+    if let Some(handler) = unsafe { std::mem::transmute::<usize, Handler>(address) } {
+        // SAFETY: called at the moment for which it was registered.
+        unsafe { handler() };
+    }
+}
+
+unsafe extern "C" fn on_prepare() {
+    // `fork` below has prepared already, unless the C library forks by itself;
+    // then there is no way to refuse, and the child goes without.
+    let _ = MANAGER.before_fork();
+    run_allocator_handler(0);
+    hold();
+}
+
+unsafe extern "C" fn on_parent() {
+    release_held();
+    run_allocator_handler(1);
+    MANAGER.after_fork_parent();
+}
+
+unsafe extern "C" fn on_child() {
+    internal::release_held();
+    MANAGER.after_fork_child();
+    run_allocator_handler(2);
+}
+
+fn hold() {
+    MANAGER.hold();
+    internal::hold();
+}
+
+fn release_held() {
+    internal::release_held();
+    MANAGER.release_held();
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fork() -> libc::pid_t {
+    if MANAGER.before_fork().is_err() {
+        set_errno(NO_FORK);
+        return -1;
+    }
+    // SAFETY: the C library's own fork, which runs the handlers above.
+    unsafe { __fork() }
+}
+
+/// Does what the handlers do, except for jemalloc, around a fork that runs no
+/// handlers.
+pub fn fork_bare<T: Copy + PartialOrd + From<i32>>(fork: impl FnOnce() -> T) -> Option<T> {
+    if MANAGER.before_fork().is_err() {
+        return None;
+    }
+    hold();
+    let child = fork();
+    if child == T::from(0) {
+        internal::release_held();
+        MANAGER.after_fork_child();
+    } else {
+        release_held();
+        MANAGER.after_fork_parent();
+    }
+    Some(child)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Fork() -> libc::pid_t {
+    let address = REAL_FORK.load(Ordering::Relaxed);
+    // SAFETY: the address is zero or that of the C library's function.
+    let real = unsafe { std::mem::transmute::<*mut c_void, Option<Fork>>(address) };
+    // SAFETY: the caller forks.
+    let child = real.and_then(|real| fork_bare(|| unsafe { real() }));
+    child.unwrap_or_else(|| {
+        set_errno(NO_FORK);
+        -1
+    })
+}
+
+/// What the child of `clone` runs first.
+struct Start {
+    main: Child,
+    argument: *mut c_void,
+}
+
+extern "C" fn start_child(start: *mut c_void) -> c_int {
+    internal::release_held();
+    MANAGER.after_fork_child();
+    let start: *const Start = start.cast();
+    // SAFETY: the child has a copy of the stack that `clone` below left the
+    // structure on, and reads it before anything else.
+    let Start { main, argument } = unsafe { start.read() };
+    main(argument)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clone(
+    main: Child,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_id: *mut c_void,
+    tls: *mut c_void,
+    child_id: *mut c_void,
+) -> c_int {
+    let address = REAL_CLONE.load(Ordering::Relaxed);
+    // SAFETY: the address is zero or that of the C library's function.
+    let Some(real) = (unsafe { std::mem::transmute::<*mut c_void, Option<Clone>>(address) }) else {
+        set_errno(quire_vm::Errno(libc::ENOSYS));
+        return -1;
+    };
+    if flags & libc::CLONE_VM != 0 {
+        // SAFETY: passed on as it came.
+        return unsafe { real(main, stack, flags, argument, parent_id, tls, child_id) };
+    }
+    if MANAGER.before_fork().is_err() {
+        set_errno(NO_FORK);
+        return -1;
+    }
+    let start = Start { main, argument };
+    let first = (&raw const start).cast_mut().cast();
+    hold();
+    // SAFETY: the child starts in `start_child` on the stack that the caller
+    // gave, and finds `start` in its copy of this one.
+    let child = unsafe { real(start_child, stack, flags, first, parent_id, tls, child_id) };
+    release_held();
+    MANAGER.after_fork_parent();
+    child
+}
+
+/// Whether a `clone` by number makes a process with memory of its own.
+pub fn makes_copy(flags: c_ulong) -> bool {
+    flags & libc::CLONE_VM as c_ulong == 0
+}

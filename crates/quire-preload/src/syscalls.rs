@@ -1,0 +1,114 @@
+//! `syscall`: some programs make memory and process calls by number. Those
+//! that concern managed memory take the same way as the named ones; all others
+//! go straight to the kernel, by the few instructions that the C library has.
+//! `clone` with shared memory must go straight too: its child returns on
+//! another stack.
+
+use std::arch::naked_asm;
+use std::ffi::{c_int, c_void};
+
+use quire_linux::raw::{check, syscall_raw};
+use quire_vm::Errno;
+
+use crate::mappings::{self, NO_FORK};
+use crate::{processes, set_errno};
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn syscall(number: i64) -> i64 {
+    naked_asm!(
+        "cmp rdi, {mmap}",
+        "je 3f",
+        "cmp rdi, {mprotect}",
+        "je 3f",
+        "cmp rdi, {munmap}",
+        "je 3f",
+        "cmp rdi, {mremap}",
+        "je 3f",
+        "cmp rdi, {madvise}",
+        "je 3f",
+        "cmp rdi, {fork}",
+        "je 3f",
+        "cmp rdi, {clone}",
+        "jne 2f",
+        "test rsi, {clone_vm}",
+        "je 3f",
+        "2:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 4f",
+        "ret",
+        "3:",
+        "jmp {managed}",
+        "4:",
+        "mov rdi, rax",
+        "jmp {failed}",
+        mmap = const libc::SYS_mmap,
+        mprotect = const libc::SYS_mprotect,
+        munmap = const libc::SYS_munmap,
+        mremap = const libc::SYS_mremap,
+        madvise = const libc::SYS_madvise,
+        fork = const libc::SYS_fork,
+        clone = const libc::SYS_clone,
+        clone_vm = const libc::CLONE_VM,
+        managed = sym managed,
+        failed = sym failed,
+    )
+}
+
+extern "C" fn failed(answer: i64) -> i64 {
+    set_errno(Errno(-answer as i32));
+    -1
+}
+
+/// A call that may concern managed memory, with the arguments where `syscall`
+/// had them.
+unsafe extern "C" fn managed(
+    number: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> i64 {
+    let at = a as *mut c_void;
+    // SAFETY: passed on as the program gave it.
+    unsafe {
+        match number {
+            libc::SYS_mmap => {
+                mappings::mmap(at, b, c as c_int, d as c_int, e as c_int, f as i64) as i64
+            }
+            libc::SYS_mprotect => i64::from(mappings::mprotect(at, b, c as c_int)),
+            libc::SYS_munmap => i64::from(mappings::munmap(at, b)),
+            libc::SYS_mremap => mappings::mremap(at, b, c, d as c_int, e as *mut c_void) as i64,
+            libc::SYS_madvise => i64::from(mappings::madvise(at, b, c as c_int)),
+            _ => copy_process(number, [a, b, c, d, e, f]),
+        }
+    }
+}
+
+unsafe fn copy_process(number: i64, args: [usize; 6]) -> i64 {
+    debug_assert!(number == libc::SYS_fork || processes::makes_copy(args[0] as _));
+    // SAFETY: the caller forks; its child runs on a copy of this stack, or on
+    // one that it gave.
+    let answer = processes::fork_bare(|| unsafe { syscall_raw(number, args) as i64 });
+    match answer.map(|child| check(child as isize)) {
+        Some(Ok(child)) => child as i64,
+        Some(Err(errno)) => {
+            set_errno(errno);
+            -1
+        }
+        None => {
+            set_errno(NO_FORK);
+            -1
+        }
+    }
+}

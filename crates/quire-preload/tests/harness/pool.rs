@@ -1,0 +1,56 @@
+//! The kernel's hugetlb pool, enlarged for a test and put back after it.
+
+use std::fs;
+use std::sync::{Mutex, MutexGuard};
+
+use super::process;
+
+const SIZE_FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+/// Tests that need the pool run one after the other.
+static IN_USE: Mutex<()> = Mutex::new(());
+
+/// A pool of a certain size; dropping restores the size before.
+pub struct Pool {
+    before: Option<u64>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn size() -> u64 {
+    let text = fs::read_to_string(SIZE_FILE).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Why there is no pool of `pages`.
+pub fn missing(pages: u64) -> Option<String> {
+    if !fs::exists(SIZE_FILE).unwrap_or(false) {
+        return Some("the kernel has no hugetlb pool of 2 MiB pages".to_owned());
+    }
+    (!process::is_root() && size() < pages).then(|| {
+        format!("the hugetlb pool has less than {pages} pages and only root may enlarge it")
+    })
+}
+
+impl Pool {
+    /// Gives the pool the size `pages`, or as near as the memory allows. Who
+    /// is not root takes it as it is.
+    pub fn with(pages: u64) -> Pool {
+        let turn = IN_USE.lock().unwrap_or_else(|e| e.into_inner());
+        let before = process::is_root().then(size);
+        if before.is_some() {
+            fs::write(SIZE_FILE, pages.to_string()).expect("root may size the pool");
+        }
+        Pool {
+            before,
+            _turn: turn,
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            let _ = fs::write(SIZE_FILE, before.to_string());
+        }
+    }
+}

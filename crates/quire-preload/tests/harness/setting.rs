@@ -1,0 +1,126 @@
+//! The settings under which programs run: policies, options and users.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::cgroup::MemoryCgroup;
+use super::{pool, process};
+
+/// One way of running a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// For messages.
+    pub name: &'static str,
+    /// Value of `QUIRE_POLICY`; none: the library is not loaded.
+    pub policy: Option<&'static str>,
+    /// Further variables.
+    pub env: &'static [(&'static str, &'static str)],
+    /// Whether to run as a user without privileges.
+    pub unprivileged: bool,
+    /// Size of the hugetlb pool during the run.
+    pub pool_pages: Option<u64>,
+}
+
+const fn with(name: &'static str, policy: &'static str) -> Setting {
+    Setting {
+        name,
+        policy: Some(policy),
+        env: &[],
+        unprivileged: false,
+        pool_pages: None,
+    }
+}
+
+/// Without the library.
+pub const PLAIN: Setting = Setting {
+    policy: None,
+    ..with("no library", "")
+};
+/// Base pages.
+pub const BASE: Setting = with("base", "base");
+/// A superpage at the first touch.
+pub const EAGER: Setting = with("eager", "eager");
+/// Reservations.
+pub const RESERVE: Setting = with("reserve", "reserve");
+/// Reservations with a pool of zeroed superpages.
+pub const RESERVE_AHEAD: Setting = Setting {
+    env: &[("QUIRE_AHEAD", "64M")],
+    ..with("reserve with a pool", "reserve")
+};
+/// Reservations that are taken back all the time.
+pub const RESERVE_LIMIT: Setting = Setting {
+    env: &[("QUIRE_RESERVE_LIMIT", "8M")],
+    ..with("reserve with a limit", "reserve")
+};
+/// The kernel's pool, with room for most programs.
+pub const STATIC: Setting = Setting {
+    pool_pages: Some(384),
+    ..with("static", "static")
+};
+/// The kernel's pool, which runs dry in the middle.
+pub const STATIC_SMALL: Setting = Setting {
+    pool_pages: Some(24),
+    ..with("static with a small pool", "static")
+};
+/// Reservations as a user without privileges.
+pub const UNPRIVILEGED: Setting = Setting {
+    unprivileged: true,
+    ..with("reserve without privileges", "reserve")
+};
+
+impl Setting {
+    /// The same user without the library.
+    pub const fn without_library(&self) -> Setting {
+        Setting {
+            unprivileged: self.unprivileged,
+            ..PLAIN
+        }
+    }
+
+    /// Why this setting cannot be had here.
+    pub fn missing(&self) -> Option<String> {
+        if let Some(pages) = self.pool_pages {
+            return pool::missing(pages);
+        }
+        // Without root, every run is one without privileges.
+        if self.unprivileged && process::is_root() && process::find("setpriv").is_none() {
+            return Some("setpriv is missing".to_owned());
+        }
+        None
+    }
+
+    /// The command line that runs `argv` in this setting. Variables are set by
+    /// `env` at the very end, so that only the program itself is preloaded.
+    pub fn command(
+        &self,
+        argv: &[OsString],
+        library: Option<&Path>,
+        cgroup: Option<&MemoryCgroup>,
+    ) -> Vec<OsString> {
+        let mut command: Vec<OsString> = Vec::new();
+        if let Some(cgroup) = cgroup {
+            let enter = r#"echo 0 > "$0" && exec "$@""#;
+            command.extend(["sh", "-c", enter].map(OsString::from));
+            command.push(cgroup.procs_file().into());
+        }
+        if self.unprivileged && process::is_root() {
+            let drop = [
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ];
+            command.extend(drop.map(OsString::from));
+        }
+        command.push("env".into());
+        if let (Some(library), Some(policy)) = (library, self.policy) {
+            let mut preload = OsString::from("LD_PRELOAD=");
+            preload.push(library);
+            command.push(preload);
+            command.push(format!("QUIRE_POLICY={policy}").into());
+            command.extend(self.env.iter().map(|(k, v)| format!("{k}={v}").into()));
+        }
+        command.extend_from_slice(argv);
+        command
+    }
+}

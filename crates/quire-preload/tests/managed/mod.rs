@@ -1,0 +1,127 @@
+//! Looks at a preloaded process from outside: without this, every comparison
+//! would also succeed with a library that manages nothing.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::harness::scratch::Scratch;
+use crate::harness::setting::{self, Setting};
+use crate::harness::{build, pool, process, skip};
+
+/// Bytes that `hold.c` fills, half by `mmap` and half by `malloc`.
+const HELD: u64 = 128 << 20;
+
+/// What the kernel says about a held process.
+struct Seen {
+    maps: String,
+    /// Bytes that are mapped by superpages of whatever kind.
+    huge: u64,
+    /// Whether the statistics page was made.
+    stat_page: bool,
+}
+
+fn huge_bytes(pid: u32) -> u64 {
+    const FIELDS: [&str; 5] = [
+        "AnonHugePages:",
+        "ShmemPmdMapped:",
+        "FilePmdMapped:",
+        "Shared_Hugetlb:",
+        "Private_Hugetlb:",
+    ];
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let kib = smaps.lines().filter_map(|line| {
+        let (field, value) = line.split_once(char::is_whitespace)?;
+        let counts = FIELDS.contains(&field);
+        let number = value.trim().trim_end_matches(" kB").parse::<u64>().ok()?;
+        counts.then_some(number)
+    });
+    kib.sum::<u64>() << 10
+}
+
+/// Looks until `enough` bytes are huge, or for a few seconds.
+fn look(setting: &Setting, enough: u64) -> Seen {
+    let scratch = Scratch::new(setting.unprivileged);
+    let session = scratch.path().join("session");
+    fs::create_dir(&session).expect("the scratch directory is ours");
+    let mut argv = vec![OsString::from("env")];
+    argv.push(format!("QUIRE_SESSION={}", session.display()).into());
+    argv.push(build::program("hold").into());
+    argv.push((HELD >> 21).to_string().into());
+    let command = setting.command(&argv, Some(build::library()), None);
+    let mut child = process::command(&command, scratch.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("env is a program");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("stdout is a pipe");
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .expect("the pipe can be read");
+    assert_eq!(line, "ready\n");
+    let start = Instant::now();
+    let mut huge = huge_bytes(child.id());
+    while huge < enough && start.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(50));
+        huge = huge_bytes(child.id());
+    }
+    let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap_or_default();
+    let stat_page = session.join(format!("stat.{}", child.id())).exists();
+    drop(child.stdin.take());
+    let status = child.wait().expect("the child is ours");
+    assert!(status.success(), "hold under {}: {status}", setting.name);
+    Seen {
+        maps,
+        huge,
+        stat_page,
+    }
+}
+
+fn check(setting: &Setting, superpages: bool) {
+    if let Some(reason) = setting.missing() {
+        return skip(&reason);
+    }
+    if superpages && !process::is_root() {
+        return skip("superpages are certain only for root");
+    }
+    let _pool = setting.pool_pages.map(pool::Pool::with);
+    let enough = if superpages { HELD / 4 * 3 } else { 0 };
+    let seen = look(setting, enough);
+    assert!(seen.maps.contains("libquire.so"), "the library is loaded");
+    assert!(seen.stat_page, "the statistics page exists");
+    if superpages {
+        assert!(
+            seen.huge >= enough,
+            "{}: {} MiB of {} MiB are superpages\n{}",
+            setting.name,
+            seen.huge >> 20,
+            HELD >> 20,
+            seen.maps
+        );
+    } else {
+        assert_eq!(seen.huge, 0, "{}: superpages\n{}", setting.name, seen.maps);
+    }
+}
+
+#[test]
+fn base_has_no_superpages() {
+    check(&setting::BASE, false);
+}
+
+#[test]
+fn eager_has_superpages() {
+    check(&setting::EAGER, true);
+}
+
+#[test]
+fn reserve_promotes() {
+    check(&setting::RESERVE, true);
+}
+
+#[test]
+fn static_takes_from_the_pool() {
+    check(&setting::STATIC, true);
+}

@@ -1,0 +1,89 @@
+//! Unmodified programs under the library. Each of the programs in `programs/`
+//! checks itself; here it must also print the same and end in the same way as
+//! without the library. `real/` does the same with programs of the system.
+//!
+//! One test is `cargo test -p quire-preload --test programs remap::eager`.
+//! `QUIRE_LIB` names a library to test instead of the one that Cargo builds,
+//! `QUIRE_TEST_SEED` another seed for the random operations. What cannot be
+//! tested on a machine is reported in lines that begin with `SKIP:`.
+
+mod harness;
+mod managed;
+mod real;
+
+use std::ffi::OsString;
+
+use harness::{Program, build, setting::Setting};
+
+/// Checks one of the programs in `programs/`.
+fn check(
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+    memory_limit: Option<u64>,
+    setting: &Setting,
+) {
+    let mut argv = vec![OsString::from(build::program(program))];
+    let seed = std::env::var("QUIRE_TEST_SEED").unwrap_or_else(|_| "1".to_owned());
+    for argument in arguments {
+        argv.push(argument.replace("SEED", &seed).into());
+    }
+    Program {
+        name,
+        argv,
+        prepare: &|_| (),
+        result: None,
+        memory_limit,
+    }
+    .check(setting);
+}
+
+/// One module per program, one test per setting.
+macro_rules! programs {
+    ($($module:ident = $program:literal $arguments:expr, limit $limit:expr, under $($test:ident)*;)*) => {$(
+        mod $module {
+            $(programs!(@test $module $program $arguments, $limit, $test);)*
+        }
+    )*};
+    (@test $module:ident $program:literal $arguments:expr, $limit:expr, $test:ident) => {
+        #[test]
+        fn $test() {
+            let setting = programs!(@setting $test);
+            crate::check(stringify!($module), $program, &$arguments, $limit, &setting);
+        }
+    };
+    (@setting plain) => { crate::harness::setting::PLAIN };
+    (@setting base) => { crate::harness::setting::BASE };
+    (@setting eager) => { crate::harness::setting::EAGER };
+    (@setting reserve) => { crate::harness::setting::RESERVE };
+    (@setting reserve_ahead) => { crate::harness::setting::RESERVE_AHEAD };
+    (@setting reserve_limit) => { crate::harness::setting::RESERVE_LIMIT };
+    (@setting static_pool) => { crate::harness::setting::STATIC };
+    (@setting static_small) => { crate::harness::setting::STATIC_SMALL };
+    (@setting unprivileged) => { crate::harness::setting::UNPRIVILEGED };
+}
+
+programs! {
+    threads = "threads" ["64", "8000"], limit None,
+        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    fork_storm = "fork_storm" ["32", "32", "112"], limit None,
+        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    fork_write = "fork_write" ["96", "5", "1200"], limit None,
+        under plain eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
+    signals = "signals" ["128", "1300"], limit None,
+        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    syscalls_untouched = "syscalls_untouched" [], limit None,
+        under plain base eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
+    remap = "remap" [], limit None,
+        under plain base eager reserve reserve_ahead static_pool unprivileged;
+    stress_single = "stress" ["SEED", "1", "2500"], limit None,
+        under plain base eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
+    stress_threads = "stress" ["SEED", "4", "700"], limit None,
+        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    limits = "limits" [], limit None,
+        under plain base eager reserve static_pool unprivileged;
+    closefds = "closefds" [], limit None,
+        under plain base eager reserve static_pool unprivileged;
+    pressure = "pressure" [], limit Some(256 << 20),
+        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+}

@@ -1,0 +1,205 @@
+//! Confidence intervals by resampling.
+//!
+//! An interval is the percentile bootstrap's: a series is drawn anew from its
+//! own values, with replacement, [`RESAMPLES`] times, and the middle 95 % of
+//! what those draws yield is the interval. With few values it is too narrow:
+//! five runs are about the least that it makes sense for.
+
+use crate::order::{quantile_of_sorted, sorted};
+use crate::random::SplitMix64;
+
+/// How often a series is drawn anew.
+pub const RESAMPLES: usize = 2000;
+/// The quantiles that bound an interval of 95 %.
+const BOUNDS: (f64, f64) = (0.025, 0.975);
+
+/// What a series of values says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How many values there are.
+    pub n: usize,
+    /// Their median.
+    pub median: f64,
+    /// Their arithmetic mean.
+    pub mean: f64,
+    /// The least of them.
+    pub min: f64,
+    /// The largest of them.
+    pub max: f64,
+    /// Lower end of the 95 % interval of the median.
+    pub ci_low: f64,
+    /// Upper end of the 95 % interval of the median.
+    pub ci_high: f64,
+}
+
+impl Summary {
+    /// Summarises `values`, of any unit; `seed` makes the interval
+    /// reproducible. `None` when there is no value or one is not finite.
+    #[must_use]
+    pub fn of(values: &[f64], seed: u64) -> Option<Summary> {
+        let sorted = sorted(values)?;
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
+        let mut resampler = Resampler::new(seed);
+        let (ci_low, ci_high) = interval(|| resampler.median(&sorted))?;
+        Some(Summary {
+            n: sorted.len(),
+            median: quantile_of_sorted(&sorted, 0.5),
+            mean: mean.clamp(min, max),
+            min,
+            max,
+            ci_low,
+            ci_high,
+        })
+    }
+}
+
+/// The ratio of the medians of two series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The ratio.
+    pub value: f64,
+    /// Lower end of its 95 % interval.
+    pub ci_low: f64,
+    /// Upper end of its 95 % interval.
+    pub ci_high: f64,
+}
+
+/// The median of `a` over the median of `b`, the series drawn anew
+/// independently; `seed` makes the interval reproducible. `None` when a series
+/// is empty or holds a value that is not finite, when a value of `b` is not
+/// above zero, or when a ratio is too large to represent.
+#[must_use]
+pub fn ratio_of_medians(a: &[f64], b: &[f64], seed: u64) -> Option<Ratio> {
+    let (a, b) = (sorted(a)?, sorted(b)?);
+    if b.first().is_none_or(|least| *least <= 0.0) {
+        return None;
+    }
+    let mut resampler = Resampler::new(seed);
+    let (ci_low, ci_high) = interval(|| resampler.median(&a) / resampler.median(&b))?;
+    let value = quantile_of_sorted(&a, 0.5) / quantile_of_sorted(&b, 0.5);
+    value.is_finite().then_some(Ratio {
+        value,
+        ci_low,
+        ci_high,
+    })
+}
+
+/// The interval of what [`RESAMPLES`] draws yield; `None` when one of them is
+/// not finite.
+fn interval(draw: impl FnMut() -> f64) -> Option<(f64, f64)> {
+    let draws: Vec<f64> = std::iter::repeat_with(draw).take(RESAMPLES).collect();
+    let draws = sorted(&draws)?;
+    Some((
+        quantile_of_sorted(&draws, BOUNDS.0),
+        quantile_of_sorted(&draws, BOUNDS.1),
+    ))
+}
+
+/// Draws series anew, in one buffer.
+#[derive(Debug)]
+struct Resampler {
+    random: SplitMix64,
+    buffer: Vec<f64>,
+}
+
+impl Resampler {
+    fn new(seed: u64) -> Resampler {
+        Resampler {
+            random: SplitMix64::new(seed),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The median of one draw from `values`, which are not empty.
+    fn median(&mut self, values: &[f64]) -> f64 {
+        let Resampler { random, buffer } = self;
+        buffer.clear();
+        buffer.extend((0..values.len()).map(|_| values[random.below(values.len())]));
+        buffer.sort_unstable_by(f64::total_cmp);
+        quantile_of_sorted(buffer, 0.5)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_constant_series_is_certain() {
+        let summary = Summary::of(&[3.0; 9], 1).unwrap();
+        assert_eq!((summary.n, summary.median, summary.mean), (9, 3.0, 3.0));
+        assert_eq!((summary.min, summary.max), (3.0, 3.0));
+        assert_eq!((summary.ci_low, summary.ci_high), (3.0, 3.0));
+        let ratio = ratio_of_medians(&[3.0; 5], &[2.0; 5], 1).unwrap();
+        assert_eq!((ratio.value, ratio.ci_low, ratio.ci_high), (1.5, 1.5, 1.5));
+    }
+
+    #[test]
+    fn more_values_narrow_the_interval() {
+        let series = |n: u32| (0..n).map(move |i| f64::from(i * 7919 % n) / f64::from(n));
+        let width = |n| {
+            let summary = Summary::of(&series(n).collect::<Vec<_>>(), 5).unwrap();
+            summary.ci_high - summary.ci_low
+        };
+        assert!(width(1000) < width(100) && width(100) < width(10));
+    }
+
+    #[test]
+    fn the_interval_covers_the_true_median_mostly() {
+        let mut random = SplitMix64::new(42);
+        let covered = (0..200)
+            .filter(|seed| {
+                let draw = |_| (random.below(1 << 30) as f64 / (1u64 << 30) as f64).powi(3);
+                let values: Vec<f64> = (0..25).map(draw).collect();
+                let summary = Summary::of(&values, *seed).unwrap();
+                (summary.ci_low..=summary.ci_high).contains(&0.125)
+            })
+            .count();
+        assert!((180..=200).contains(&covered), "{covered} of 200");
+    }
+
+    #[test]
+    fn what_has_no_answer_gets_none() {
+        assert_eq!(Summary::of(&[], 1), None);
+        assert_eq!(Summary::of(&[1.0, f64::NAN], 1), None);
+        for (a, b) in [
+            (&[][..], &[1.0][..]),
+            (&[1.0], &[]),
+            (&[f64::NAN], &[1.0]),
+            (&[1.0], &[1.0, 0.0]),
+            (&[f64::MAX], &[f64::MIN_POSITIVE]),
+        ] {
+            assert_eq!(ratio_of_medians(a, b, 1), None);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn the_interval_holds_the_median(values in vec(-1e6f64..1e6, 1..30), seed: u64) {
+            let s = Summary::of(&values, seed).unwrap();
+            prop_assert!(s.min <= s.ci_low && s.ci_low <= s.median);
+            prop_assert!(s.median <= s.ci_high && s.ci_high <= s.max);
+            prop_assert!(s.min <= s.mean && s.mean <= s.max);
+            prop_assert_eq!(s, Summary::of(&values, seed).unwrap());
+        }
+
+        #[test]
+        fn the_ratio_lies_in_its_interval(
+            a in vec(0.5f64..100.0, 1..20),
+            b in vec(0.5f64..100.0, 1..20),
+            seed: u64,
+        ) {
+            let ratio = ratio_of_medians(&a, &b, seed).unwrap();
+            prop_assert!(ratio.ci_low <= ratio.value && ratio.value <= ratio.ci_high);
+            let (a, b) = (sorted(&a).unwrap(), sorted(&b).unwrap());
+            prop_assert!(ratio.ci_low >= a[0] / b[b.len() - 1]);
+            prop_assert!(ratio.ci_high <= a[a.len() - 1] / b[0]);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Statistics for measurements: what a series of repeated runs says, and how
+//! sure that is.
+//!
+//! Run times are skewed and have outliers, so the median stands for a series
+//! and the bootstrap, which assumes no distribution, gives its interval.
+//! Everything is deterministic for a given seed. Series that hold a value that
+//! is not finite are refused, never skipped.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`order`] | quantiles and means of one series |
+//! | [`bootstrap`] | summaries and ratios with confidence intervals |
+
+pub mod bootstrap;
+pub mod order;
+mod random;
+
+pub use bootstrap::{RESAMPLES, Ratio, Summary, ratio_of_medians};
+pub use order::{geometric_mean, median, quantile};

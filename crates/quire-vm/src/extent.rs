@@ -1,0 +1,460 @@
+//! What can be done to extents: arm, reserve, map whole, promote, demote,
+//! discard, preempt. All of it under the manager's lock, except for the
+//! zeroing of a folio, which takes long and is done with the extent marked
+//! busy.
+//!
+//! How each state looks to the kernel:
+//!
+//! | state | mapping | `userfaultfd` |
+//! |---|---|---|
+//! | `Empty`, `Reserved` | `MADV_NOHUGEPAGE` | registered: one page is mapped per fault, so the page table is the population map |
+//! | `Whole`, `Promoted` | `MADV_HUGEPAGE` | not registered: a fault maps the folio whole |
+//! | `Base` | `MADV_NOHUGEPAGE` | not registered: the kernel faults in base pages |
+
+use std::ops::Range;
+
+use quire_core::config::Policy;
+use quire_core::popmap::Popmap;
+use quire_core::stat::{Counter, Note, Privilege};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, PageCount, SUPERPAGE, Slot, VirtAddr};
+use quire_linux::huge_file;
+use quire_linux::memory::{self, Advice};
+use quire_linux::pagemap::{self, Filter, PageRun};
+use quire_linux::raw::Result;
+use quire_linux::thread;
+use quire_linux::uffd::{self, Mode};
+
+use crate::manager::{Handles, Manager, State};
+use crate::table::ExtentState;
+
+/// Monotonic time in milliseconds.
+pub(crate) fn now_ms() -> u64 {
+    thread::now_ns() / 1_000_000
+}
+
+/// The addresses of a run of slots.
+pub(crate) fn run_range(run: &Range<Slot>) -> AddrRange {
+    AddrRange {
+        start: run.start.start(),
+        end: run.end.start(),
+    }
+}
+
+/// The pages of `part` within its slot.
+pub(crate) fn pages_in_slot(slot: Slot, part: AddrRange) -> Range<usize> {
+    let page = |at: VirtAddr| ((at - slot.start()).0 / BASE_PAGE) as usize;
+    page(part.start)..page(part.end)
+}
+
+/// Splits a range at superpage boundaries.
+pub(crate) fn by_slot(range: AddrRange) -> impl Iterator<Item = (Slot, AddrRange)> {
+    range
+        .slots()
+        .map(Slot)
+        .map(move |slot| (slot, slot.range().intersect(range)))
+}
+
+/// The addresses of some pages of a slot.
+pub(crate) fn pages_range(slot: Slot, pages: &Range<usize>) -> AddrRange {
+    let at = |page: usize| slot.start() + Bytes(page as u64 * BASE_PAGE);
+    AddrRange {
+        start: at(pages.start),
+        end: at(pages.end),
+    }
+}
+
+const PRESENT: Filter = Filter {
+    all: 0,
+    none: 0,
+    any: pagemap::PRESENT | pagemap::SWAPPED,
+    report: pagemap::PRESENT | pagemap::HUGE,
+};
+
+/// The manager at work: the state, locked, and the descriptors.
+pub(crate) struct Work<'a> {
+    pub manager: &'a Manager,
+    pub handles: &'a Handles,
+    pub state: &'a mut State,
+}
+
+impl Work<'_> {
+    /// Makes a fresh mapping of the object ready: armed for reservation.
+    pub fn arm(&self, range: AddrRange) -> Result<()> {
+        // SAFETY: advice about page sizes does not change contents.
+        unsafe { memory::advise(range, Advice::NoHugePage)? };
+        uffd::register(self.handles.uffd()?, range, self.arm_mode())
+    }
+
+    fn arm_mode(&self) -> Mode {
+        match self.manager.privilege() {
+            Privilege::Full => Mode::MissingAndProtect,
+            Privilege::User | Privilege::None => Mode::Protect,
+        }
+    }
+
+    /// Lets faults in a range map whole folios.
+    pub fn arm_whole(&self, range: AddrRange) -> Result<()> {
+        self.disarm(range);
+        // SAFETY: advice about page sizes does not change contents.
+        unsafe { memory::advise(range, Advice::HugePage) }
+    }
+
+    /// Leaves a range to the kernel's base pages.
+    pub fn arm_base(&self, range: AddrRange) -> Result<()> {
+        self.disarm(range);
+        // SAFETY: advice about page sizes does not change contents.
+        unsafe { memory::advise(range, Advice::NoHugePage) }
+    }
+
+    fn disarm(&self, range: AddrRange) {
+        if let Ok(uffd) = self.handles.uffd() {
+            // A range that was not registered is no failure.
+            let _ = uffd::unregister(uffd, range);
+        }
+    }
+
+    /// Which pages of a slot are mapped, and whether by a superpage.
+    pub fn population(&self, slot: Slot) -> Result<(Popmap, bool)> {
+        let mut map = Popmap::new();
+        let mut huge = false;
+        pagemap::scan(self.handles.pagemap(), slot.range(), PRESENT, |run| {
+            map.set(pages_in_slot(slot, run.range()));
+            huge |= run.categories & pagemap::HUGE != 0;
+        })?;
+        Ok((map, huge))
+    }
+
+    /// Looks at the page table of a run of extents and notes what has changed.
+    /// Returns the extents that have become full, and whether any changed.
+    pub fn look(&mut self, run: &Range<Slot>, now_ms: u64) -> Result<(Vec<Slot>, bool)> {
+        let count = (run.end.0 - run.start.0) as usize;
+        let mut maps = vec![(Popmap::new(), false); count];
+        let mut note = |found: PageRun| {
+            for (slot, part) in by_slot(found.range()) {
+                let entry = &mut maps[(slot.0 - run.start.0) as usize];
+                entry.0.set(pages_in_slot(slot, part));
+                entry.1 |= found.categories & pagemap::HUGE != 0;
+            }
+        };
+        pagemap::scan(self.handles.pagemap(), run_range(run), PRESENT, &mut note)?;
+        let mut full = Vec::new();
+        let mut changed = false;
+        for (index, (map, huge)) in maps.into_iter().enumerate() {
+            let slot = Slot(run.start.0 + index as u64);
+            let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+                continue;
+            };
+            let map = if extent.state == ExtentState::Whole && !huge {
+                Popmap::new()
+            } else {
+                map
+            };
+            if map == extent.popmap {
+                continue;
+            }
+            changed = true;
+            let grew = map.count() > extent.popmap.count();
+            extent.popmap = map;
+            extent.changed_ms = now_ms;
+            if extent.state == ExtentState::Reserved {
+                if grew {
+                    self.state.queue.touch(slot);
+                    extent.told_sparse = false;
+                }
+                if map.is_full() {
+                    full.push(slot);
+                }
+            }
+        }
+        Ok((full, changed))
+    }
+
+    /// Promotes a run of fully populated reservations in place (paper 000,
+    /// section 3.4: promotion without copying).
+    pub fn promote(&mut self, run: &Range<Slot>) {
+        let range = run_range(run);
+        let whole = self.arm_whole(range).is_ok();
+        for slot in (run.start.0..run.end.0).map(Slot) {
+            // SAFETY: collapsing changes how the folio is mapped, not what it
+            // holds.
+            let done = whole && unsafe { memory::advise(slot.range(), Advice::Collapse).is_ok() };
+            self.state.queue.remove(slot);
+            let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+                continue;
+            };
+            extent.state = if done {
+                ExtentState::Promoted
+            } else {
+                ExtentState::Whole
+            };
+            if !done {
+                extent.popmap = Popmap::new();
+                continue;
+            }
+            extent.popmap = Popmap::full();
+            self.manager.stats().add(Counter::Promotions, 1);
+            if let Some(region) = self.state.table.regions.get_mut(&extent.region) {
+                region.promotions += 1;
+                region.history.note_full(slot);
+            }
+        }
+    }
+
+    /// Lets the first touch of each extent of a run map a superpage. Extents
+    /// that are not merely empty or reserved are left as they are.
+    pub fn make_whole(&mut self, run: Range<Slot>) {
+        let mut pending: Option<Range<Slot>> = None;
+        for slot in (run.start.0..run.end.0).map(Slot) {
+            let eligible = self.state.table.extents.get(&slot).is_some_and(|e| {
+                !e.busy && matches!(e.state, ExtentState::Empty | ExtentState::Reserved)
+            }) && self.state.table.slot_is_uniform(slot);
+            match (&mut pending, eligible) {
+                (Some(run), true) => run.end = slot.next(),
+                (None, true) => pending = Some(slot..slot.next()),
+                (_, false) => {
+                    if let Some(run) = pending.take() {
+                        self.set_whole(run);
+                    }
+                }
+            }
+        }
+        if let Some(run) = pending {
+            self.set_whole(run);
+        }
+    }
+
+    fn set_whole(&mut self, run: Range<Slot>) {
+        if self.arm_whole(run_range(&run)).is_err() {
+            self.manager.stats().note(Note::SystemCallFailed);
+        }
+        for slot in (run.start.0..run.end.0).map(Slot) {
+            self.state.queue.remove(slot);
+            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.state = ExtentState::Whole;
+                extent.popmap = Popmap::new();
+            }
+        }
+    }
+
+    /// Gives a run of extents up to the kernel's base pages.
+    pub fn make_base(&mut self, run: Range<Slot>) {
+        if self.arm_base(run_range(&run)).is_err() {
+            self.manager.stats().note(Note::SystemCallFailed);
+        }
+        for slot in (run.start.0..run.end.0).map(Slot) {
+            self.state.queue.remove(slot);
+            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.state = ExtentState::Base;
+            }
+        }
+    }
+
+    /// Takes back what a reservation holds unpopulated (paper 000, section
+    /// 3.3: preemption). Writers are held back while that is done; it takes
+    /// the scope to hold back writers in kernel mode too. Returns what was
+    /// freed.
+    pub fn preempt(&mut self, slot: Slot) -> Result<Bytes> {
+        let Some(offset) = self.state.table.slot_offset(slot) else {
+            return Ok(Bytes::ZERO);
+        };
+        let uffd = self.handles.uffd()?;
+        let range = slot.range();
+        uffd::write_protect(uffd, range, true)?;
+        let population = self.population(slot);
+        let mut freed = PageCount(0);
+        if let Ok((map, _)) = &population {
+            for gap in map.gaps() {
+                let part = pages_range(slot, &gap);
+                let at = offset + (part.start - range.start);
+                if huge_file::punch(self.handles.object(), at, part.len()).is_ok() {
+                    freed += part.len().to_pages();
+                }
+            }
+        }
+        let (map, _) = population.unwrap_or((Popmap::full(), false));
+        if map.is_empty() {
+            uffd::write_protect(uffd, range, false)?;
+        } else {
+            self.arm_base(range)?;
+        }
+        self.state.queue.remove(slot);
+        if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            extent.state = if map.is_empty() {
+                ExtentState::Empty
+            } else {
+                ExtentState::Base
+            };
+            extent.popmap = map;
+            self.manager.stats().add(Counter::Preemptions, 1);
+            if let Some(region) = self.state.table.regions.get_mut(&extent.region) {
+                region.preemptions += 1;
+            }
+        }
+        Ok(freed.to_bytes())
+    }
+
+    /// Makes shared memory read as zero again and takes it from the program's
+    /// resident set. A whole extent is given back; freed pages of a
+    /// reservation stay in it (paper 000, section 3.2), and a superpage of
+    /// which a part is freed becomes a reservation again.
+    pub fn discard(&mut self, range: AddrRange) -> Result<()> {
+        let mut whole: Option<Range<Slot>> = None;
+        for (slot, part) in by_slot(range) {
+            let is_extent = self.state.table.extents.contains_key(&slot);
+            if is_extent && part == slot.range() {
+                let run = whole.get_or_insert(slot..slot);
+                run.end = slot.next();
+                continue;
+            }
+            if let Some(run) = whole.take() {
+                self.discard_extents(run)?;
+            }
+            self.discard_part(slot, part)?;
+        }
+        whole.map_or(Ok(()), |run| self.discard_extents(run))
+    }
+
+    fn discard_extents(&mut self, run: Range<Slot>) -> Result<()> {
+        // SAFETY: the program gave the contents up; it reads zeros from now on.
+        unsafe { memory::advise(run_range(&run), Advice::Remove)? };
+        for slot in (run.start.0..run.end.0).map(Slot) {
+            self.state.queue.remove(slot);
+            let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+                continue;
+            };
+            let was = extent.state;
+            let region = Some(extent.region);
+            extent.popmap = Popmap::new();
+            let eager = self.region_policy(region) == Policy::Eager;
+            let (next, result) = match was {
+                ExtentState::Empty => continue,
+                ExtentState::Reserved => (ExtentState::Empty, Ok(())),
+                _ if eager => (ExtentState::Whole, self.arm_whole(slot.range())),
+                _ => (ExtentState::Empty, self.arm(slot.range())),
+            };
+            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.state = if result.is_ok() {
+                    next
+                } else {
+                    ExtentState::Base
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn region_policy(&self, region: Option<u32>) -> Policy {
+        region
+            .and_then(|id| self.state.table.regions.get(&id))
+            .map_or(Policy::Reserve, |r| r.policy)
+    }
+
+    fn discard_part(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
+        let extent = self.state.table.extents.get(&slot).copied();
+        let state = extent.map_or(ExtentState::Base, |e| e.state);
+        let writable = self
+            .state
+            .table
+            .overlaps(part)
+            .all(|i| i.prot & libc::PROT_WRITE != 0);
+        match state {
+            ExtentState::Empty => Ok(()),
+            ExtentState::Base => punch_mapped(part),
+            ExtentState::Reserved if writable => self.free_in_reservation(slot, part),
+            ExtentState::Whole | ExtentState::Promoted
+                if writable
+                    && extent
+                        .is_some_and(|e| self.region_policy(Some(e.region)) == Policy::Reserve)
+                    && self.state.table.slot_is_uniform(slot) =>
+            {
+                self.demote(slot, part)
+            }
+            _ => {
+                punch_mapped(part)?;
+                if extent.is_some_and(|e| e.is_superpage()) {
+                    self.count_demotion(slot);
+                }
+                self.make_base(slot..slot.next());
+                Ok(())
+            }
+        }
+    }
+
+    /// Zeroes the populated pages of `part` and unmaps them; they stay in the
+    /// reservation for later use.
+    fn free_in_reservation(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
+        pagemap::scan(self.handles.pagemap(), part, PRESENT, |run| {
+            zero(run.range());
+        })?;
+        // SAFETY: the pages hold zeros, and the object keeps them.
+        unsafe { memory::advise(part, Advice::DontNeed)? };
+        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+            return Ok(());
+        };
+        extent.popmap.clear(pages_in_slot(slot, part));
+        if extent.popmap.is_empty() && !extent.busy {
+            let (map, _) = self.population(slot)?;
+            if map.is_empty() {
+                self.discard_extents(slot..slot.next())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns a superpage of which `part` is freed into a reservation again
+    /// (paper 000, section 3.5: only this extent, only as far as needed).
+    fn demote(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
+        let (mut map, huge) = self.population(slot)?;
+        if map.is_empty() {
+            return punch_mapped(part);
+        }
+        zero(part);
+        let range = slot.range();
+        map.clear(pages_in_slot(slot, part));
+        // SAFETY: the object keeps the pages; they are mapped again below or at
+        // the next touch.
+        unsafe { memory::advise(range, Advice::DontNeed)? };
+        self.arm(range)?;
+        for run in map.runs() {
+            // SAFETY: populating maps pages that the object holds.
+            let _ = unsafe { memory::advise(pages_range(slot, &run), Advice::PopulateRead) };
+        }
+        if huge {
+            self.count_demotion(slot);
+        }
+        if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            extent.state = ExtentState::Reserved;
+            extent.popmap = map;
+            extent.changed_ms = now_ms();
+        }
+        self.state.queue.touch(slot);
+        Ok(())
+    }
+
+    /// Counts a superpage that went back to base pages.
+    pub fn count_demotion(&mut self, slot: Slot) {
+        self.manager.stats().add(Counter::Demotions, 1);
+        let region = self.state.table.extents.get(&slot).map(|e| e.region);
+        if let Some(region) = region.and_then(|id| self.state.table.regions.get_mut(&id)) {
+            region.demotions += 1;
+        }
+    }
+}
+
+/// Punches a mapped range out of its object.
+fn punch_mapped(part: AddrRange) -> Result<()> {
+    // SAFETY: the program gave the contents up; it reads zeros from now on.
+    unsafe { memory::advise(part, Advice::Remove) }
+}
+
+/// Fills mapped, writable memory with zeros.
+fn zero(range: AddrRange) {
+    // SAFETY: the range is mapped readable and writable and belongs to the
+    // program, which has just given its contents up.
+    unsafe { std::ptr::write_bytes(range.start.as_ptr(), 0, range.len().0 as usize) };
+}
+
+/// The slots of the superpages that `len` bytes need from `start`.
+pub(crate) fn slots_needed(start: VirtAddr, len: Bytes) -> u64 {
+    (start.0 % SUPERPAGE + len.0).div_ceil(SUPERPAGE)
+}

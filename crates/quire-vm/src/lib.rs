@@ -1,0 +1,51 @@
+//! The in-process manager: it decides how big a program's pages are.
+//!
+//! A [`Manager`] watches over ranges of private anonymous memory. It gives
+//! them memory from an *object* (a file of huge folios that nobody else
+//! sees), reserves a superpage where the program begins to touch, maps what
+//! is touched page by page, and turns an extent into a superpage in place when
+//! it is full (paper 000). A *pager thread* does this beside the program.
+//!
+//! For the program the ranges stay what they were: private, anonymous,
+//! copy-on-write across forks. Every call that can change a mapping must go
+//! through the manager; `libquire.so` does that for unmodified programs. A
+//! program that links this library asks for memory itself:
+//!
+//! ```
+//! use quire_core::{config::{Config, Policy}, units::Bytes};
+//! use quire_vm::Manager;
+//!
+//! static MANAGER: Manager = Manager::new();
+//!
+//! MANAGER.configure(Config { policy: Policy::Reserve, ..Config::default() });
+//! MANAGER.begin();
+//! // `None` where this kernel or user cannot have it: use mmap then.
+//! if let Some(range) = MANAGER.allocate(Bytes::mib(64)) {
+//!     // SAFETY: the range was just mapped, readable and writable.
+//!     unsafe { range.start.as_ptr().write(1) };
+//!     // SAFETY: nothing uses the range any more.
+//!     unsafe { MANAGER.free(range) }.expect("our own mapping");
+//! }
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`table`] | what is mapped where, without system calls |
+//! | [`manager`] | the process's manager, its lock, its descriptors |
+//! | `mapping` | the calls that a program makes on its mappings |
+//! | `extent` | reserve, promote, demote, preempt |
+//! | `fork` | isolation at a fork, and taking memory back after it |
+//! | `pager` | the pager thread |
+
+pub mod manager;
+pub mod table;
+
+mod extent;
+mod fork;
+mod mapping;
+mod pager;
+
+pub use fork::ForkRefused;
+pub use manager::Manager;
+pub use mapping::Handled;
+pub use quire_linux::Errno;

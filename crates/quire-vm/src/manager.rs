@@ -1,0 +1,398 @@
+//! The manager of one process: its configuration, its lock, its statistics
+//! page, and how threads of the program reach the pager's descriptors.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use quire_core::config::{Config, Policy};
+use quire_core::queue::ReservationQueue;
+use quire_core::stat::{Counter, Note, Privilege, StatPage};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
+use quire_linux::futex::Lock;
+use quire_linux::huge_file::ForkMark;
+use quire_linux::raw::{Errno, Result};
+use quire_linux::thread::{self, DescriptorTable};
+
+use crate::table::{RegionId, Table};
+
+/// A process that asks for less than this is left to the kernel: it has no
+/// use for superpages, and starting the pager would cost more than it gains.
+pub const WORTHWHILE: Bytes = Bytes::mib(16);
+
+/// The descriptors that the manager works with. The pager thread owns them;
+/// other threads borrow copies for the length of a call.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    /// The object: the file in which all managed memory lives.
+    pub object: OwnedFd,
+    /// `userfaultfd`, where the kernel grants one.
+    pub uffd: Option<OwnedFd>,
+    /// The page table of this process.
+    pub pagemap: OwnedFd,
+    /// Wakes the pager.
+    pub event: OwnedFd,
+    /// The file of fork marks.
+    pub mark: OwnedFd,
+}
+
+impl Handles {
+    pub fn object(&self) -> BorrowedFd<'_> {
+        self.object.as_fd()
+    }
+
+    pub fn pagemap(&self) -> BorrowedFd<'_> {
+        self.pagemap.as_fd()
+    }
+
+    /// The `userfaultfd`.
+    ///
+    /// # Errors
+    /// `ENOSYS` where there is none.
+    pub fn uffd(&self) -> Result<BorrowedFd<'_>> {
+        self.uffd
+            .as_ref()
+            .map(OwnedFd::as_fd)
+            .ok_or(Errno(libc::ENOSYS))
+    }
+}
+
+/// The part of the heap that has been mapped and not yet handed out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeapSpace {
+    pub next: VirtAddr,
+    pub end: VirtAddr,
+    pub region: Option<RegionId>,
+}
+
+/// Everything that the lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub table: Table,
+    /// Reservations that are not fully populated, by most recent allocation.
+    pub queue: ReservationQueue<Slot>,
+    /// Object offsets from here on have never been used.
+    pub next_offset: ObjectOffset,
+    /// Object offsets from `next_offset` to here hold zeroed superpages.
+    pub pool_end: ObjectOffset,
+    /// The superpage after the pool, while it is being zeroed.
+    pub pool_busy: Option<ObjectOffset>,
+    pub heap: HeapSpace,
+    /// Threads that have begun a fork and not ended it in this process. While
+    /// there are any, nothing new is managed.
+    pub forkers: Vec<u32>,
+    /// Marks of those forks, by thread.
+    pub marks: Vec<(u32, ForkMark)>,
+    /// Since a fork, memory is mapped privately and children may share it.
+    pub children: bool,
+    /// A fork could not be marked, so its end will never be known.
+    pub unmarked: bool,
+    /// Forks so far.
+    pub fork_count: u64,
+    /// Ranges of the object that nobody here maps any more, to be punched out
+    /// when the children are gone.
+    pub garbage: Vec<(ObjectOffset, Bytes)>,
+    pub config: Config,
+}
+
+/// The manager of this process's memory. One value, in a `static`, serves the
+/// whole process: see [`Manager::new`].
+#[derive(Debug)]
+pub struct Manager {
+    pub(crate) state: Lock<State>,
+    page: AtomicPtr<StatPage>,
+    policy: AtomicU32,
+    privilege: AtomicU32,
+    asked: AtomicU64,
+    start: AtomicU32,
+    pager_thread: AtomicU32,
+    numbers: [AtomicI32; 5],
+    pub(crate) table_empty: AtomicBool,
+    pub(crate) memory_total: AtomicU64,
+}
+
+const NOT_STARTED: u32 = 0;
+const STARTING: u32 = 1;
+const STARTED: u32 = 2;
+const REFUSED: u32 = 3;
+
+/// Counts for a process that has no shared statistics page.
+static PRIVATE_PAGE: StatPage = StatPage::new();
+
+impl Default for Manager {
+    fn default() -> Self {
+        Manager::new()
+    }
+}
+
+impl Manager {
+    /// A manager that manages nothing yet.
+    #[must_use]
+    pub const fn new() -> Manager {
+        Manager {
+            state: Lock::new(State {
+                table: Table::new(),
+                queue: ReservationQueue::new(),
+                next_offset: ObjectOffset(0),
+                pool_end: ObjectOffset(0),
+                pool_busy: None,
+                heap: HeapSpace {
+                    next: VirtAddr(0),
+                    end: VirtAddr(0),
+                    region: None,
+                },
+                forkers: Vec::new(),
+                marks: Vec::new(),
+                children: false,
+                unmarked: false,
+                fork_count: 0,
+                garbage: Vec::new(),
+                config: Config {
+                    policy: Policy::Base,
+                    ahead: Bytes::ZERO,
+                    reserve_limit: None,
+                    session: None,
+                },
+            }),
+            page: AtomicPtr::new(std::ptr::null_mut()),
+            policy: AtomicU32::new(Policy::Base.code()),
+            privilege: AtomicU32::new(0),
+            asked: AtomicU64::new(0),
+            start: AtomicU32::new(NOT_STARTED),
+            pager_thread: AtomicU32::new(0),
+            numbers: [const { AtomicI32::new(-1) }; 5],
+            table_empty: AtomicBool::new(true),
+            memory_total: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets what the user chose. Memory that is already managed stays as it
+    /// is.
+    pub fn configure(&self, config: Config) {
+        self.policy.store(config.policy.code(), Ordering::Relaxed);
+        self.state.lock().config = config;
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy::from_code(self.policy.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    /// The statistics page, or a private stand-in.
+    #[must_use]
+    pub fn stats(&self) -> &'static StatPage {
+        let page = self.page.load(Ordering::Acquire);
+        // SAFETY: the pointer is null or names a page that is mapped for the
+        // rest of the process's life.
+        unsafe { page.as_ref() }.unwrap_or(&PRIVATE_PAGE)
+    }
+
+    /// What the process could have of the machinery.
+    #[must_use]
+    pub fn privilege(&self) -> Privilege {
+        match self.privilege.load(Ordering::Relaxed) {
+            0 => Privilege::None,
+            1 => Privilege::User,
+            _ => Privilege::Full,
+        }
+    }
+
+    /// Adds to what the process has asked for, and starts managing when that
+    /// is worth while. Returns whether the process is managed now.
+    ///
+    /// The first call that crosses the threshold starts a thread, so this must
+    /// not be called from within the allocator or with a lock that the
+    /// program may need.
+    pub fn ask(&'static self, size: Bytes) -> bool {
+        match self.start.load(Ordering::Acquire) {
+            STARTED => true,
+            REFUSED => false,
+            _ => {
+                let asked = self.asked.fetch_add(size.0, Ordering::Relaxed) + size.0;
+                asked >= WORTHWHILE.0 && self.begin()
+            }
+        }
+    }
+
+    /// Whether the threshold has been crossed and nobody has started yet:
+    /// cheap enough for every `malloc`.
+    #[must_use]
+    #[inline]
+    pub fn wants_start(&self) -> bool {
+        self.start.load(Ordering::Relaxed) == NOT_STARTED
+            && self.asked.load(Ordering::Relaxed) >= WORTHWHILE.0
+    }
+
+    /// Counts memory that the allocator took from the kernel before managing
+    /// began.
+    pub fn count_asked(&self, size: Bytes) {
+        self.asked.fetch_add(size.0, Ordering::Relaxed);
+    }
+
+    /// Starts managing, if that has not been tried.
+    pub fn begin(&'static self) -> bool {
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        if self
+            .start
+            .compare_exchange(NOT_STARTED, STARTING, order.0, order.1)
+            .is_err()
+        {
+            return self.is_started();
+        }
+        let started = self.policy() != Policy::Base && self.start_up();
+        let outcome = if started { STARTED } else { REFUSED };
+        self.start.store(outcome, Ordering::Release);
+        started
+    }
+
+    /// Whether memory is managed.
+    #[must_use]
+    #[inline]
+    pub fn is_started(&self) -> bool {
+        self.start.load(Ordering::Acquire) == STARTED
+    }
+
+    fn start_up(&'static self) -> bool {
+        self.share_page();
+        if self.policy() == Policy::Static {
+            return true;
+        }
+        match crate::pager::start(self) {
+            Ok(()) => true,
+            Err(note) => {
+                self.stats().note(note);
+                false
+            }
+        }
+    }
+
+    fn share_page(&self) {
+        let session = self.state.lock().config.session.clone();
+        let pid = thread::process_id();
+        let shared = session.and_then(|s| quire_linux::stat_map::create(&s, pid).ok());
+        match shared {
+            Some(page) => self
+                .page
+                .store(std::ptr::from_ref(page).cast_mut(), Ordering::Release),
+            None => self.stats().note(Note::NoStatPage),
+        }
+        let identity = quire_linux::sysinfo::own_identity();
+        self.stats()
+            .identify(pid, identity.start_time, &identity.comm, self.policy());
+    }
+
+    /// Says what the pager could get and where its descriptors are.
+    pub(crate) fn publish(&self, handles: &Handles, privilege: Privilege) {
+        let numbers = [
+            handles.object.as_raw_fd(),
+            handles.uffd.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            handles.pagemap.as_raw_fd(),
+            handles.event.as_raw_fd(),
+            handles.mark.as_raw_fd(),
+        ];
+        for (cell, number) in self.numbers.iter().zip(numbers) {
+            cell.store(number, Ordering::Relaxed);
+        }
+        let code = match privilege {
+            Privilege::None => 0,
+            Privilege::User => 1,
+            Privilege::Full => 2,
+        };
+        self.privilege.store(code, Ordering::Relaxed);
+        self.stats().set_privilege(privilege);
+        self.pager_thread
+            .store(thread::current_id(), Ordering::Release);
+    }
+
+    /// Borrows the pager's descriptors.
+    ///
+    /// # Errors
+    /// When there is no pager, or the calling thread's table is full.
+    pub(crate) fn borrow(&self) -> Result<Handles> {
+        let table = DescriptorTable::of_thread(self.pager_id()?)?;
+        let number = |i: usize| self.numbers[i].load(Ordering::Relaxed);
+        Ok(Handles {
+            object: table.borrow(number(0))?,
+            uffd: match number(1) {
+                -1 => None,
+                n => Some(table.borrow(n)?),
+            },
+            pagemap: table.borrow(number(2))?,
+            event: table.borrow(number(3))?,
+            mark: table.borrow(number(4))?,
+        })
+    }
+
+    fn pager_id(&self) -> Result<u32> {
+        match self.pager_thread.load(Ordering::Acquire) {
+            0 => Err(Errno(libc::ESRCH)),
+            id => Ok(id),
+        }
+    }
+
+    /// Whether the calling thread is the pager.
+    #[must_use]
+    pub fn is_pager(&self) -> bool {
+        self.pager_id().is_ok_and(|id| id == thread::current_id())
+    }
+
+    /// Whether a range touches managed memory; exact, and cheap for a process
+    /// that manages none.
+    #[must_use]
+    pub fn manages(&self, range: AddrRange) -> bool {
+        !self.table_empty.load(Ordering::Acquire) && self.state.lock().table.touches(range)
+    }
+
+    /// Takes the lock and keeps it until [`Manager::release_held`]: for the
+    /// moment of a fork, which must find the state at rest.
+    pub fn hold(&self) {
+        self.state.hold();
+    }
+
+    /// Lets go of the lock that [`Manager::hold`] took, in the same thread or
+    /// in its copy in a child process.
+    pub fn release_held(&self) {
+        self.state.release_held();
+    }
+
+    /// Makes the manager of a forked child: it manages nothing new until it
+    /// asks for enough itself, and counts on its own.
+    pub(crate) fn reset_for_child(&self) {
+        self.page.store(std::ptr::null_mut(), Ordering::Relaxed);
+        PRIVATE_PAGE.reset();
+        self.pager_thread.store(0, Ordering::Relaxed);
+        self.privilege.store(0, Ordering::Relaxed);
+        self.asked.store(0, Ordering::Relaxed);
+        if self.start.load(Ordering::Relaxed) != REFUSED {
+            self.start.store(NOT_STARTED, Ordering::Release);
+        }
+    }
+}
+
+impl State {
+    /// Takes object offsets for `slots` superpages. The first of them may be
+    /// in the pool of zeroed superpages; the number that is comes second.
+    pub fn take_offsets(&mut self, slots: u64) -> (ObjectOffset, u64) {
+        let first = self.next_offset;
+        self.next_offset = first + Bytes(slots * SUPERPAGE);
+        let ready = self.pool_end.0.saturating_sub(first.0) / SUPERPAGE;
+        self.pool_end = self.pool_end.max(self.next_offset);
+        (first, ready.min(slots))
+    }
+
+    /// Bytes that are reserved and not populated.
+    pub fn reserved_unpopulated(&self) -> Bytes {
+        let in_regions: u64 = self
+            .queue
+            .iter()
+            .filter_map(|slot| self.table.extents.get(&slot))
+            .map(|extent| SUPERPAGE - extent.popmap.count().to_bytes().0)
+            .sum();
+        Bytes(in_regions + self.pool_end.0.saturating_sub(self.next_offset.0))
+    }
+
+    /// Notes in the counters how much is managed.
+    pub fn count_mapped(&self, stats: &StatPage) {
+        stats.set(Counter::Mapped, self.table.mapped().0);
+    }
+}

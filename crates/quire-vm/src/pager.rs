@@ -1,0 +1,941 @@
+//! The pager thread: it answers faults on missing pages, prepares extents
+//! ahead of need, watches populations, promotes, gives memory back under
+//! pressure, and takes memory back after forks.
+//!
+//! Its rules: it never touches memory that it manages, it holds the lock only
+//! for short steps, and it zeroes folios without the lock. It keeps its
+//! descriptors in a table of its own.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use quire_core::config::Policy;
+use quire_core::policy::{Decision, next_to_prepare};
+use quire_core::pressure::{self, MemoryState};
+use quire_core::stat::{Counter, Note, Privilege, RegionStat};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
+use quire_linux::huge_file::{self, ForkMark, Window};
+use quire_linux::raw::Result;
+use quire_linux::sysinfo::cgroup::MemoryGroup;
+use quire_linux::uffd::{self, Fault, Scope};
+use quire_linux::{futex, pagemap, sysinfo, thread};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::extent::{Work, now_ms};
+use crate::manager::{Handles, Manager};
+use crate::table::{ExtentState, RegionId, Table};
+
+/// How often populations are looked at: while they change, and at most.
+const LOOK_US: (u64, u64) = (500, 1_000_000);
+/// Looking may take this part of the pager's time at most.
+const LOOK_SHARE: u64 = 20;
+/// How many extents are looked at under one hold of the lock.
+const LOOK_RUN: u64 = 64;
+/// How often the machine's memory is looked at while something is reserved.
+const PRESSURE_MS: u64 = 100;
+/// The same while memory is short.
+const TIGHT_MS: u64 = 10;
+/// How often it is checked whether forked children are gone.
+const CHILDREN_MS: u64 = 20;
+/// A reservation that has not grown for this long counts as left behind.
+const STALE_MS: u64 = 200;
+/// How far ahead of the program whole extents are zeroed, in extents.
+const WHOLE_LEAD: u64 = 32;
+/// How often the table of regions is shared.
+const SHARE_MS: u64 = 100;
+
+const PENDING: u32 = 0;
+const READY: u32 = 1;
+
+/// Starts the pager thread and waits until it is ready.
+pub(crate) fn start(manager: &'static Manager) -> std::result::Result<(), Note> {
+    static OUTCOME: AtomicU32 = AtomicU32::new(PENDING);
+    OUTCOME.store(PENDING, Ordering::Relaxed);
+    let report = |outcome: std::result::Result<(), Note>| {
+        let code = outcome.map_or_else(|note| note as u32 + 2, |()| READY);
+        OUTCOME.store(code, Ordering::Release);
+        futex::wake_all(&OUTCOME);
+    };
+    let signals = thread::block_program_signals();
+    let spawned = std::thread::Builder::new()
+        .name("quire-pager".into())
+        .stack_size(256 << 10)
+        .spawn(move || match Pager::new(manager) {
+            Ok(mut pager) => {
+                report(Ok(()));
+                pager.run();
+            }
+            Err(note) => report(Err(note)),
+        });
+    drop(signals);
+    if spawned.is_err() {
+        return Err(Note::NoPager);
+    }
+    thread::await_change(&OUTCOME, PENDING);
+    match OUTCOME.load(Ordering::Acquire) {
+        READY => Ok(()),
+        code => Err(Note::ALL
+            .into_iter()
+            .find(|n| *n as u32 + 2 == code)
+            .unwrap_or(Note::NoPager)),
+    }
+}
+
+struct Pager {
+    manager: &'static Manager,
+    handles: Handles,
+    window: Window,
+    group: Option<MemoryGroup>,
+    stall: Option<OwnedFd>,
+    stalled: bool,
+    /// Extents to reserve ahead of need.
+    ahead: VecDeque<Slot>,
+    look_us: u64,
+    next_look_ns: u64,
+    next_pressure_ms: u64,
+    next_children_ms: u64,
+    next_share_ms: u64,
+    /// What may still be reserved before memory is looked at again.
+    budget: Bytes,
+    /// Where the zeroing of whole extents stands, by region.
+    whole_done: std::collections::BTreeMap<RegionId, Slot>,
+}
+
+impl Pager {
+    fn new(manager: &'static Manager) -> std::result::Result<Pager, Note> {
+        // SAFETY: a thread that has just begun holds no descriptor.
+        unsafe { thread::own_descriptor_table() }.map_err(|_| Note::NoPager)?;
+        if sysinfo::memory::strict_overcommit() {
+            return Err(Note::StrictOvercommit);
+        }
+        if sysinfo::process::huge_pages_disabled() {
+            return Err(Note::HugePagesDisabled);
+        }
+        let memory = sysinfo::memory::meminfo().map_err(|_| Note::SystemCallFailed)?;
+        manager
+            .memory_total
+            .store(memory.total.0, Ordering::Relaxed);
+        let (uffd, privilege) = match uffd::open() {
+            Ok((fd, Scope::Full)) => (Some(fd), Privilege::Full),
+            Ok((fd, Scope::UserOnly)) => (Some(fd), Privilege::User),
+            Err(_) if manager.policy() == Policy::Eager => (None, Privilege::None),
+            Err(_) => return Err(Note::NoUserfaultfd),
+        };
+        match privilege {
+            Privilege::Full => {}
+            Privilege::User => manager.stats().note(Note::UserModeOnly),
+            Privilege::None => manager.stats().note(Note::NoUserfaultfd),
+        }
+        let handles = Handles {
+            object: huge_file::create().map_err(|_| Note::NoHugeFolios)?,
+            uffd,
+            pagemap: pagemap::open().map_err(|_| Note::NoPagemapScan)?,
+            event: thread::new_event().map_err(|_| Note::NoPager)?,
+            mark: ForkMark::new_file().map_err(|_| Note::NoPager)?,
+        };
+        let everything = AddrRange::new(VirtAddr(0), Bytes(SUPERPAGE));
+        let nothing = pagemap::Filter {
+            all: pagemap::PRESENT,
+            none: 0,
+            any: 0,
+            report: pagemap::PRESENT,
+        };
+        pagemap::scan(handles.pagemap(), everything, nothing, |_| {})
+            .map_err(|_| Note::NoPagemapScan)?;
+        let window = Window::new().map_err(|_| Note::NoPager)?;
+        manager.publish(&handles, privilege);
+        Ok(Pager {
+            manager,
+            handles,
+            window,
+            group: MemoryGroup::of_self(),
+            stall: sysinfo::memory::stall_trigger().ok(),
+            stalled: false,
+            ahead: VecDeque::new(),
+            look_us: LOOK_US.0,
+            next_look_ns: 0,
+            next_pressure_ms: 0,
+            next_children_ms: 0,
+            next_share_ms: 0,
+            budget: Bytes::ZERO,
+            whole_done: std::collections::BTreeMap::new(),
+        })
+    }
+
+    fn run(&mut self) {
+        loop {
+            let timeout = self.timeout();
+            self.wait(timeout);
+            self.answer_faults();
+            self.work();
+        }
+    }
+
+    /// How long nothing needs to be done.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ahead.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = thread::now_ns();
+        let state = self.manager.state.lock();
+        let pool_wanted = self.pool_missing(&state);
+        let idle = state.table.is_empty() && !state.children && !pool_wanted;
+        drop(state);
+        if idle {
+            return None;
+        }
+        if pool_wanted && self.budget.0 >= SUPERPAGE {
+            return Some(Duration::ZERO);
+        }
+        Some(Duration::from_nanos(self.next_look_ns.saturating_sub(now)))
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let mut fds = Vec::with_capacity(3);
+        fds.push(PollFd::new(&self.handles.event, PollFlags::IN));
+        if let Some(uffd) = &self.handles.uffd {
+            fds.push(PollFd::new(uffd, PollFlags::IN));
+        }
+        if let Some(stall) = &self.stall {
+            fds.push(PollFd::new(stall, PollFlags::PRI));
+        }
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs() as i64,
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return;
+        }
+        let event = fds[0].revents().contains(PollFlags::IN);
+        let stalled = fds
+            .last()
+            .is_some_and(|f| f.revents().contains(PollFlags::PRI));
+        if event {
+            thread::clear_event(&self.handles.event);
+            self.hurry();
+        }
+        if stalled {
+            self.stalled = true;
+            self.next_pressure_ms = 0;
+            self.hurry();
+        }
+    }
+
+    /// Something happened: look again soon.
+    fn hurry(&mut self) {
+        self.look_us = LOOK_US.0;
+        self.next_look_ns = self
+            .next_look_ns
+            .min(thread::now_ns() + self.look_us * 1000);
+    }
+
+    fn work(&mut self) {
+        let now = now_ms();
+        if now >= self.next_pressure_ms {
+            self.relieve(now);
+        }
+        if now >= self.next_children_ms {
+            self.next_children_ms = now + CHILDREN_MS;
+            self.take_back();
+        }
+        if let Some(slot) = self.ahead.pop_front() {
+            self.reserve(slot);
+            return;
+        }
+        if thread::now_ns() >= self.next_look_ns {
+            self.look(now);
+        }
+        self.fill_pool();
+        if now >= self.next_share_ms {
+            self.next_share_ms = now + SHARE_MS;
+            self.share();
+        }
+    }
+
+    fn answer_faults(&mut self) {
+        let Ok(uffd) = self.handles.uffd() else {
+            return;
+        };
+        let uffd = uffd.try_clone_to_owned();
+        let Ok(uffd) = uffd else { return };
+        while let Some(fault) = uffd::read_fault(uffd.as_fd()) {
+            if !fault.protected {
+                self.answer(&fault);
+            }
+        }
+    }
+
+    /// Answers a touch of a page that the object does not hold.
+    fn answer(&mut self, fault: &Fault) {
+        self.manager.stats().add(Counter::PagerFaults, 1);
+        let slot = fault.address.slot();
+        match self.decide(slot) {
+            Some(Decision::Reserve) if self.reserve(slot) => {}
+            Some(Decision::Reserve) => self.leave(slot),
+            Some(Decision::Whole) => self.map_whole(slot),
+            Some(Decision::Base) => self.leave(slot),
+            None => {}
+        }
+        if let Ok(uffd) = self.handles.uffd() {
+            let _ = uffd::wake(uffd, slot.range());
+        }
+        self.plan_ahead(slot);
+        self.hurry();
+    }
+
+    /// What to do with an extent that is touched while it is empty.
+    fn decide(&self, slot: Slot) -> Option<Decision> {
+        let mut state = self.manager.state.lock();
+        let extent = state.table.extents.get(&slot).copied()?;
+        if !state.table.slot_is_shared(slot) {
+            return None;
+        }
+        if extent.state != ExtentState::Empty {
+            return Some(Decision::Base);
+        }
+        let now = now_ms();
+        let region = state.table.regions.get_mut(&extent.region)?;
+        region.history.note_touch(slot);
+        if !region.backoff.may_try(now) {
+            return Some(Decision::Base);
+        }
+        Some(region.history.decide(slot))
+    }
+
+    fn plan_ahead(&mut self, slot: Slot) {
+        let state = self.manager.state.lock();
+        let Some(extent) = state.table.extents.get(&slot) else {
+            return;
+        };
+        let Some(region) = state.table.regions.get(&extent.region) else {
+            return;
+        };
+        let count = region.history.ahead();
+        let id = extent.region;
+        let follows = |slot: &Slot| {
+            state
+                .table
+                .extents
+                .get(slot)
+                .is_some_and(|e| e.region == id && e.state == ExtentState::Empty)
+        };
+        let next = (slot.0 + 1..=slot.0 + count).map(Slot);
+        let next: Vec<Slot> = next
+            .take_while(|s| state.table.extents.contains_key(s))
+            .collect();
+        self.ahead = next
+            .into_iter()
+            .filter(|s| follows(s) && region.history.decide(*s) == Decision::Reserve)
+            .collect();
+    }
+
+    /// Reserves an extent: brings one zeroed huge folio into the object. Says
+    /// whether the extent is reserved now.
+    fn reserve(&mut self, slot: Slot) -> bool {
+        if self.budget.0 < SUPERPAGE {
+            self.relieve(now_ms());
+            if self.budget.0 < SUPERPAGE {
+                self.manager.stats().note(Note::MemoryShort);
+                self.fail(slot);
+                return false;
+            }
+        }
+        let Some(offset) = self.claim(slot) else {
+            return false;
+        };
+        let reserved = self
+            .window
+            .reserve(self.handles.object(), self.handles.pagemap(), offset);
+        let huge = matches!(reserved, Ok(true));
+        if huge {
+            self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
+        }
+        self.complete(slot, offset, huge)
+    }
+
+    /// Marks an empty extent as being worked on.
+    fn claim(&self, slot: Slot) -> Option<ObjectOffset> {
+        let mut state = self.manager.state.lock();
+        if !state.table.slot_is_shared(slot) {
+            return None;
+        }
+        let offset = state.table.slot_offset(slot)?;
+        let extent = state.table.extents.get_mut(&slot)?;
+        if extent.busy || extent.state != ExtentState::Empty {
+            return None;
+        }
+        extent.busy = true;
+        Some(offset)
+    }
+
+    /// Enters the outcome of a reservation, unless the extent is gone.
+    fn complete(&self, slot: Slot, offset: ObjectOffset, huge: bool) -> bool {
+        let mut state = self.manager.state.lock();
+        let still = state.table.slot_offset(slot) == Some(offset);
+        let shared = still && state.table.slot_is_shared(slot);
+        let work = Work {
+            manager: self.manager,
+            handles: &self.handles,
+            state: &mut state,
+        };
+        let extent = work.state.table.extents.get_mut(&slot).filter(|_| still);
+        let Some(extent) = extent else {
+            // The program unmapped the extent meanwhile; its offset is ours.
+            let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));
+            return false;
+        };
+        extent.busy = false;
+        if !shared {
+            return false;
+        }
+        if !huge {
+            drop(state);
+            self.fail(slot);
+            return false;
+        }
+        extent.state = ExtentState::Reserved;
+        extent.changed_ms = now_ms();
+        let region = extent.region;
+        if let Some(region) = work.state.table.regions.get_mut(&region) {
+            region.backoff.succeeded();
+        }
+        work.state.queue.touch(slot);
+        self.manager.stats().add(Counter::Reservations, 1);
+        true
+    }
+
+    /// Counts a failed reservation and holds the next ones back.
+    fn fail(&self, slot: Slot) {
+        self.manager.stats().add(Counter::FailedReservations, 1);
+        let mut state = self.manager.state.lock();
+        let region = state.table.extents.get(&slot).map(|e| e.region);
+        if let Some(region) = region.and_then(|id| state.table.regions.get_mut(&id)) {
+            region.failed += 1;
+            region.backoff.failed(now_ms());
+        }
+    }
+
+    /// Leaves an extent to the kernel's base pages: later faults there cost
+    /// what they cost without Quire.
+    fn leave(&self, slot: Slot) {
+        let mut state = self.manager.state.lock();
+        let eligible = state.table.extents.get(&slot).is_some_and(|e| !e.busy)
+            && state.table.slot_is_shared(slot);
+        if eligible {
+            Work {
+                manager: self.manager,
+                handles: &self.handles,
+                state: &mut state,
+            }
+            .make_base(slot..slot.next());
+        }
+    }
+
+    /// Lets the predicted run of extents around `slot` be mapped whole.
+    fn map_whole(&mut self, slot: Slot) {
+        let mut state = self.manager.state.lock();
+        let Some(extent) = state.table.extents.get(&slot).copied() else {
+            return;
+        };
+        let run = state
+            .table
+            .regions
+            .get(&extent.region)
+            .and_then(|r| r.history.whole_run())
+            .filter(|run| run.contains(&slot))
+            .unwrap_or(slot..slot.next());
+        let clipped = clip_to_region(&state.table, &run, extent.region);
+        Work {
+            manager: self.manager,
+            handles: &self.handles,
+            state: &mut state,
+        }
+        .make_whole(clipped);
+    }
+
+    /// Looks at the populations of all extents that can change state.
+    fn look(&mut self, now: u64) {
+        let began = thread::now_ns();
+        let mut changed = false;
+        let mut next = Slot(0);
+        while let Some((run, changes)) = self.look_at_run(next, now) {
+            changed |= changes;
+            next = run.end;
+            self.answer_faults();
+        }
+        changed |= self.extend_whole();
+        self.note_stale(now);
+        let took = thread::now_ns() - began;
+        self.look_us = if changed {
+            LOOK_US.0
+        } else {
+            (self.look_us * 2).min(LOOK_US.1)
+        };
+        let pause = (self.look_us * 1000).max(took * LOOK_SHARE);
+        self.next_look_ns = thread::now_ns() + pause;
+    }
+
+    /// Looks at the first run of watched extents at or after `from`, promotes
+    /// what is full, and returns the run and whether anything changed.
+    fn look_at_run(&self, from: Slot, now: u64) -> Option<(Range<Slot>, bool)> {
+        let mut state = self.manager.state.lock();
+        let run = watched_run(&state.table, from)?;
+        let mut work = Work {
+            manager: self.manager,
+            handles: &self.handles,
+            state: &mut state,
+        };
+        let (full, changed) = work.look(&run, now).ok()?;
+        let full: Vec<Slot> = full
+            .into_iter()
+            .filter(|s| work.state.table.slot_is_uniform(*s))
+            .collect();
+        for group in full.chunk_by(|a, b| a.next() == *b) {
+            work.promote(&(group[0]..group[group.len() - 1].next()));
+        }
+        Some((run, changed))
+    }
+
+    /// Maps whole what the regions' histories predict, and zeroes it ahead of
+    /// the program.
+    fn extend_whole(&mut self) -> bool {
+        let regions: Vec<(RegionId, Range<Slot>)> = {
+            let state = self.manager.state.lock();
+            state
+                .table
+                .regions
+                .iter()
+                .filter(|(_, r)| r.policy == Policy::Reserve)
+                .filter_map(|(id, r)| Some((*id, r.history.whole_run()?)))
+                .collect()
+        };
+        let mut changed = false;
+        for (id, run) in regions {
+            let mut state = self.manager.state.lock();
+            let clipped = clip_to_region(&state.table, &run, id);
+            let fresh = state
+                .table
+                .extents
+                .range(clipped.clone())
+                .any(|(_, e)| matches!(e.state, ExtentState::Empty | ExtentState::Reserved));
+            if fresh {
+                Work {
+                    manager: self.manager,
+                    handles: &self.handles,
+                    state: &mut state,
+                }
+                .make_whole(clipped.clone());
+                changed = true;
+            }
+            drop(state);
+            changed |= self.zero_ahead(id, &clipped);
+        }
+        changed
+    }
+
+    /// Zeroes extents that are mapped whole before the program gets there.
+    fn zero_ahead(&mut self, region: RegionId, run: &Range<Slot>) -> bool {
+        let mut worked = false;
+        loop {
+            let Some(toucher) = self.last_touched(run) else {
+                return worked;
+            };
+            let done = self
+                .whole_done
+                .get(&region)
+                .copied()
+                .filter(|s| run.contains(s))
+                .unwrap_or(run.start);
+            let limit = Slot((toucher.0 + WHOLE_LEAD).min(run.end.0));
+            let Some(slot) = next_to_prepare(toucher, done, limit) else {
+                return worked;
+            };
+            if self.budget.0 < SUPERPAGE || !self.prepare(slot) {
+                self.whole_done.insert(region, slot.next());
+                return worked;
+            }
+            self.whole_done.insert(region, slot.next());
+            worked = true;
+            self.answer_faults();
+        }
+    }
+
+    /// The last extent of a run that the program has touched.
+    fn last_touched(&self, run: &Range<Slot>) -> Option<Slot> {
+        let mut state = self.manager.state.lock();
+        let first = state
+            .table
+            .extents
+            .range(run.clone())
+            .find(|(_, e)| e.state == ExtentState::Whole && !e.popmap.is_full())
+            .map_or(run.start, |(slot, _)| *slot);
+        let ahead = first..Slot((first.0 + LOOK_RUN).min(run.end.0));
+        let mut work = Work {
+            manager: self.manager,
+            handles: &self.handles,
+            state: &mut state,
+        };
+        work.look(&ahead, now_ms()).ok()?;
+        let touched = work
+            .state
+            .table
+            .extents
+            .range(run.start..ahead.end)
+            .filter(|(_, e)| e.popmap.is_full())
+            .map(|(slot, _)| *slot)
+            .next_back();
+        touched.or(Some(Slot(run.start.0.saturating_sub(1))))
+    }
+
+    fn prepare(&mut self, slot: Slot) -> bool {
+        let offset = {
+            let state = self.manager.state.lock();
+            let whole = state
+                .table
+                .extents
+                .get(&slot)
+                .is_some_and(|e| e.state == ExtentState::Whole && e.popmap.is_empty());
+            if !whole || !state.table.slot_is_shared(slot) {
+                return false;
+            }
+            state.table.slot_offset(slot)
+        };
+        let Some(offset) = offset else { return false };
+        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
+        let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
+        self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
+        let gone = self.manager.state.lock().table.slot_offset(slot) != Some(offset);
+        if gone {
+            let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));
+        }
+        huge
+    }
+
+    /// Tells the regions about reservations that were left sparse.
+    fn note_stale(&self, now: u64) {
+        let mut state = self.manager.state.lock();
+        let newest = state.queue.iter().next_back();
+        let stale: Vec<Slot> = state
+            .queue
+            .iter()
+            .filter(|slot| Some(*slot) != newest)
+            .filter(|slot| {
+                state.table.extents.get(slot).is_some_and(|e| {
+                    !e.told_sparse && e.changed_ms + STALE_MS < now && !e.popmap.is_empty()
+                })
+            })
+            .collect();
+        for slot in stale {
+            let Some(extent) = state.table.extents.get_mut(&slot) else {
+                continue;
+            };
+            extent.told_sparse = true;
+            let (region, count) = (extent.region, extent.popmap.count());
+            if let Some(region) = state.table.regions.get_mut(&region) {
+                region.history.note_sparse(slot, count);
+            }
+        }
+    }
+
+    fn pool_missing(&self, state: &crate::manager::State) -> bool {
+        let have = state.pool_end.0.saturating_sub(state.next_offset.0);
+        have + SUPERPAGE <= state.config.ahead.0
+    }
+
+    /// Adds one zeroed superpage to the pool.
+    fn fill_pool(&mut self) {
+        if self.budget.0 < SUPERPAGE {
+            return;
+        }
+        let offset = {
+            let mut state = self.manager.state.lock();
+            if !self.pool_missing(&state) {
+                return;
+            }
+            state.pool_end = state.pool_end.max(state.next_offset);
+            state.pool_busy = Some(state.pool_end);
+            state.pool_end
+        };
+        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
+        let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
+        self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
+        let mut state = self.manager.state.lock();
+        state.pool_busy = None;
+        if state.next_offset.0 <= offset.0 && huge {
+            state.pool_end = offset + Bytes(SUPERPAGE);
+            let ready = (state.pool_end.0 - state.next_offset.0) / SUPERPAGE;
+            self.manager.stats().set(Counter::PoolReady, ready);
+            return;
+        }
+        let taken = state
+            .table
+            .intervals()
+            .find(|i| i.offset <= offset && offset < i.offset + i.range.len())
+            .map(|i| (i.range.start + Bytes(offset.0 - i.offset.0)).slot());
+        drop(state);
+        match taken {
+            Some(slot) => drop(self.complete(slot, offset, huge)),
+            None => {
+                let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));
+            }
+        }
+        if !huge {
+            self.budget = Bytes::ZERO;
+        }
+    }
+
+    /// Looks at the machine's memory, and gives back what it asks for.
+    fn relieve(&mut self, now: u64) {
+        let (reserved, limit) = {
+            let state = self.manager.state.lock();
+            (state.reserved_unpopulated(), state.config.reserve_limit)
+        };
+        let memory = MemoryState {
+            stalled: std::mem::take(&mut self.stalled),
+            ..self.memory_state()
+        };
+        let advice = pressure::advise(&memory, reserved, limit);
+        self.budget = advice.may_reserve;
+        if advice.give_back.0 > 0 {
+            self.give_back(advice.give_back);
+        }
+        let tight = advice.may_reserve.0 < 16 * SUPERPAGE;
+        self.next_pressure_ms = now + if tight { TIGHT_MS } else { PRESSURE_MS };
+    }
+
+    fn memory_state(&self) -> MemoryState {
+        let machine = sysinfo::memory::meminfo().unwrap_or_default();
+        MemoryState {
+            total: machine.total,
+            available: machine.available,
+            free: machine.free,
+            group_headroom: self.group.as_ref().and_then(MemoryGroup::headroom),
+            group_limit: self.group.as_ref().map(MemoryGroup::limit),
+            stalled: false,
+        }
+    }
+
+    /// Frees at least `wanted` bytes of what is reserved and not populated:
+    /// the pool first, then the reservation least recently allocated from.
+    fn give_back(&mut self, wanted: Bytes) {
+        self.manager.stats().note(Note::MemoryShort);
+        let mut freed = self.empty_pool(wanted);
+        self.ahead.clear();
+        while freed < wanted {
+            let mut state = self.manager.state.lock();
+            let Some(slot) = state.queue.least_recent() else {
+                return;
+            };
+            if self.manager.privilege() != Privilege::Full || !state.table.slot_is_shared(slot) {
+                state.queue.remove(slot);
+                continue;
+            }
+            let taken = Work {
+                manager: self.manager,
+                handles: &self.handles,
+                state: &mut state,
+            }
+            .preempt(slot);
+            state.queue.remove(slot);
+            freed += taken.unwrap_or(Bytes::ZERO);
+        }
+    }
+
+    fn empty_pool(&self, wanted: Bytes) -> Bytes {
+        let mut state = self.manager.state.lock();
+        let have = state.pool_end.0.saturating_sub(state.next_offset.0);
+        let give = Bytes(have.min(wanted.0.next_multiple_of(SUPERPAGE)));
+        if give.0 == 0 {
+            return Bytes::ZERO;
+        }
+        state.pool_end.0 -= give.0;
+        let freed = huge_file::punch(self.handles.object(), state.pool_end, give);
+        let ready = (state.pool_end.0 - state.next_offset.0) / SUPERPAGE;
+        self.manager.stats().set(Counter::PoolReady, ready);
+        freed.map_or(Bytes::ZERO, |()| give)
+    }
+
+    /// When no child looks at the object any more, takes the memory back that
+    /// a fork made private.
+    fn take_back(&mut self) {
+        let forks = {
+            let mut state = self.manager.state.lock();
+            if !state.children || !state.forkers.is_empty() {
+                return;
+            }
+            if state.unmarked {
+                state.children = false;
+                self.manager.stats().note(Note::ForkNotReturned);
+                return;
+            }
+            state.fork_count
+        };
+        if !ForkMark::all_gone(self.handles.mark.as_fd()).unwrap_or(false) {
+            return;
+        }
+        let mut next = VirtAddr(0);
+        while let Some(done) = self.take_back_piece(next, forks) {
+            next = done;
+            self.answer_faults();
+        }
+        self.hurry();
+    }
+
+    /// Takes back the first private piece at or after `from`; returns where to
+    /// go on, or `None` when there is nothing left or a fork came between.
+    fn take_back_piece(&self, from: VirtAddr, forks: u64) -> Option<VirtAddr> {
+        let mut state = self.manager.state.lock();
+        if !state.forkers.is_empty() || state.fork_count != forks {
+            return None;
+        }
+        let mut work = Work {
+            manager: self.manager,
+            handles: &self.handles,
+            state: &mut state,
+        };
+        let Some(part) = work.next_private(from) else {
+            work.collect_garbage();
+            state.children = false;
+            return None;
+        };
+        let taken: Result<()> = if self.manager.privilege() == Privilege::Full {
+            work.take_back(&part)
+        } else {
+            Err(quire_linux::Errno(libc::EPERM))
+        };
+        if taken.is_err() {
+            work.note_not_returned();
+        }
+        Some(part.range.end)
+    }
+
+    /// Brings the statistics page up to date.
+    fn share(&self) {
+        let mut state = self.manager.state.lock();
+        self.manager.share_state(&mut state);
+        drop(state);
+        self.manager
+            .stats()
+            .set(Counter::PagerCpu, thread::cpu_time_ns());
+    }
+}
+
+/// The part of a run that lies in one region, without gaps, from its start.
+fn clip_to_region(table: &Table, run: &Range<Slot>, region: RegionId) -> Range<Slot> {
+    let mut end = run.start;
+    for (slot, extent) in table.extents.range(run.clone()) {
+        if *slot != end || extent.region != region {
+            break;
+        }
+        end = slot.next();
+    }
+    run.start..end
+}
+
+/// The first run of extents, at or after `from`, whose population is watched.
+fn watched_run(table: &Table, from: Slot) -> Option<Range<Slot>> {
+    let watched = |slot: &Slot, e: &crate::table::Extent| {
+        let live = match e.state {
+            ExtentState::Reserved => true,
+            ExtentState::Whole => !e.popmap.is_full(),
+            _ => false,
+        };
+        live && table.slot_is_shared(*slot)
+    };
+    let mut extents = table.extents.range(from..);
+    let (first, _) = extents.find(|(slot, e)| watched(slot, e))?;
+    let mut end = first.next();
+    for (slot, extent) in extents {
+        if *slot != end || end.0 - first.0 >= LOOK_RUN || !watched(slot, extent) {
+            break;
+        }
+        end = slot.next();
+    }
+    Some(*first..end)
+}
+
+impl Manager {
+    /// Writes the present state into the statistics page.
+    pub(crate) fn share_state(&self, state: &mut crate::manager::State) {
+        let regions = region_stats(&state.table);
+        let stats = self.stats();
+        let sum = |f: fn(&RegionStat) -> u64| regions.iter().map(f).sum::<u64>();
+        let populated = sum(|r| r.populated_bytes.0);
+        let reserved = state.reserved_unpopulated().0;
+        let superpages = sum(|r| r.superpages);
+        stats.set(Counter::Mapped, state.table.mapped().0);
+        stats.set(Counter::Populated, populated);
+        stats.raise(Counter::PopulatedPeak, populated);
+        stats.set(Counter::Reserved, reserved);
+        stats.raise(Counter::ReservedPeak, reserved);
+        stats.set(Counter::Superpages, superpages);
+        stats.raise(Counter::SuperpagesPeak, superpages);
+        stats.set_regions(regions);
+    }
+
+    /// Brings the statistics page up to date at the end of the process.
+    pub fn share_final(&'static self) {
+        if !self.is_started() {
+            return;
+        }
+        let handles = self.borrow();
+        let mut state = self.state.lock();
+        if let Ok(handles) = &handles {
+            let mut next = Slot(0);
+            while let Some(run) = watched_run(&state.table, next) {
+                next = run.end;
+                let mut work = Work {
+                    manager: self,
+                    handles,
+                    state: &mut state,
+                };
+                if work.look(&run, now_ms()).is_err() {
+                    break;
+                }
+            }
+        }
+        if self.policy() != Policy::Static {
+            self.share_state(&mut state);
+        }
+    }
+}
+
+fn region_stats(table: &Table) -> Vec<RegionStat> {
+    let mut stats: std::collections::BTreeMap<RegionId, RegionStat> =
+        std::collections::BTreeMap::new();
+    for interval in table.intervals() {
+        let Some(region) = table.regions.get(&interval.region) else {
+            continue;
+        };
+        let entry = stats.entry(interval.region).or_insert(RegionStat {
+            range: interval.range,
+            kind: region.kind,
+            policy: region.policy,
+            mapped_bytes: Bytes::ZERO,
+            populated_bytes: Bytes::ZERO,
+            reserved_bytes: Bytes::ZERO,
+            superpages: 0,
+            promotions: region.promotions,
+            demotions: region.demotions,
+            preemptions: region.preemptions,
+            failed_reservations: region.failed,
+        });
+        entry.range.end = interval.range.end;
+        entry.mapped_bytes += interval.range.len();
+    }
+    for extent in table.extents.values() {
+        let Some(entry) = stats.get_mut(&extent.region) else {
+            continue;
+        };
+        let populated = extent.popmap.count().to_bytes();
+        entry.populated_bytes += populated;
+        if extent.state == ExtentState::Reserved {
+            entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated);
+        }
+        entry.superpages += u64::from(extent.is_superpage());
+    }
+    stats.into_values().collect()
+}

@@ -1,0 +1,377 @@
+//! What is mapped where: the intervals of managed address space, and the
+//! extents (superpage-sized slots) that lie wholly inside them.
+//!
+//! Intervals carry what the program can change at the grain of a base page:
+//! protection, fork behaviour, and where in the object the memory lives.
+//! Extents carry what Quire decides at the grain of a superpage. Invariants:
+//!
+//! - intervals do not overlap, are never empty, and neighbours that could be
+//!   one interval are one;
+//! - a slot has an extent exactly if intervals of the object cover all of it,
+//!   with one run of object offsets that is congruent to the addresses.
+//!
+//! The table makes no system calls: it is the caller who keeps the kernel's
+//! view in step with it.
+
+use std::collections::BTreeMap;
+
+use quire_core::config::Policy;
+use quire_core::policy::{Backoff, RegionHistory};
+use quire_core::popmap::Popmap;
+use quire_core::stat::RegionKind;
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
+
+/// The number of a region.
+pub type RegionId = u32;
+
+/// How the kernel maps an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// The object, shared: the normal case.
+    Shared,
+    /// The object, private: since a fork, changed pages are copies.
+    Private,
+    /// Private anonymous memory: since a fork, where the object held nothing.
+    Anonymous,
+    /// The object of the parent process, private: in a forked child.
+    Inherited,
+    /// Superpages of the hugetlb pool.
+    Pool,
+}
+
+/// A run of managed addresses with one set of attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// The addresses.
+    pub range: AddrRange,
+    /// Where the first address lives in the object.
+    pub offset: ObjectOffset,
+    /// The protection, as `mmap` takes it.
+    pub prot: i32,
+    /// The region that it belongs to.
+    pub region: RegionId,
+    /// How the kernel maps it.
+    pub backing: Backing,
+    /// The program said `MADV_DONTFORK`.
+    pub dont_fork: bool,
+    /// The program said `MADV_WIPEONFORK`.
+    pub wipe_on_fork: bool,
+    /// The program locked it.
+    pub locked: bool,
+}
+
+impl Interval {
+    /// The object offset of an address of the interval.
+    #[must_use]
+    pub fn offset_of(&self, at: VirtAddr) -> ObjectOffset {
+        self.offset + (at - self.range.start)
+    }
+
+    /// The part that lies in `range`, as an interval of its own.
+    #[must_use]
+    pub fn clip(&self, range: AddrRange) -> Interval {
+        let part = self.range.intersect(range);
+        Interval {
+            range: part,
+            offset: self.offset_of(part.start),
+            ..*self
+        }
+    }
+
+    fn continues(&self, next: &Interval) -> bool {
+        self.range.end == next.range.start
+            && *next
+                == Interval {
+                    range: next.range,
+                    offset: self.offset_of(next.range.start),
+                    ..*self
+                }
+    }
+}
+
+/// What Quire has done with an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentState {
+    /// The object holds nothing; a first touch is reported.
+    Empty,
+    /// A folio is reserved; touched pages are mapped one by one.
+    Reserved,
+    /// The first touch maps a whole superpage, or has done so.
+    Whole,
+    /// Became a superpage when it was fully populated.
+    Promoted,
+    /// Left to the kernel's base pages.
+    Base,
+}
+
+/// A superpage-sized slot of the object that is mapped as one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// What has been done with it.
+    pub state: ExtentState,
+    /// The region that it belongs to.
+    pub region: RegionId,
+    /// The pager works on it without the lock; its state is about to change.
+    pub busy: bool,
+    /// Population at the last look.
+    pub popmap: Popmap,
+    /// When the population last changed, milliseconds.
+    pub changed_ms: u64,
+    /// It has been reported as sparse to the region's history.
+    pub told_sparse: bool,
+}
+
+impl Extent {
+    /// A new extent in a given state.
+    #[must_use]
+    pub fn new(state: ExtentState, region: RegionId) -> Extent {
+        Extent {
+            state,
+            region,
+            busy: false,
+            popmap: Popmap::new(),
+            changed_ms: 0,
+            told_sparse: false,
+        }
+    }
+
+    /// Whether it is, or is known to be, mapped by a superpage.
+    #[must_use]
+    pub fn is_superpage(&self) -> bool {
+        match self.state {
+            ExtentState::Promoted => true,
+            ExtentState::Whole => self.popmap.is_full(),
+            _ => false,
+        }
+    }
+}
+
+/// A range of the program with one policy and one history (paper 000: a local
+/// lightweight memory object).
+#[derive(Debug)]
+pub struct Region {
+    /// What it is.
+    pub kind: RegionKind,
+    /// Its policy.
+    pub policy: Policy,
+    /// What its extents have taught.
+    pub history: RegionHistory,
+    /// Holds reservations back after failures.
+    pub backoff: Backoff,
+    /// Promotions so far.
+    pub promotions: u64,
+    /// Demotions so far.
+    pub demotions: u64,
+    /// Preemptions so far.
+    pub preemptions: u64,
+    /// Failed reservations so far.
+    pub failed: u64,
+}
+
+impl Region {
+    /// A region without history.
+    #[must_use]
+    pub fn new(kind: RegionKind, policy: Policy) -> Region {
+        Region {
+            kind,
+            policy,
+            history: RegionHistory::new(policy),
+            backoff: Backoff::default(),
+            promotions: 0,
+            demotions: 0,
+            preemptions: 0,
+            failed: 0,
+        }
+    }
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct Table {
+    intervals: BTreeMap<VirtAddr, Interval>,
+    /// The extents by slot.
+    pub extents: BTreeMap<Slot, Extent>,
+    /// The regions by number.
+    pub regions: BTreeMap<RegionId, Region>,
+    next_region: RegionId,
+}
+
+impl Table {
+    /// An empty table.
+    #[must_use]
+    pub const fn new() -> Table {
+        Table {
+            intervals: BTreeMap::new(),
+            extents: BTreeMap::new(),
+            regions: BTreeMap::new(),
+            next_region: 0,
+        }
+    }
+
+    /// Adds a region and returns its number.
+    pub fn add_region(&mut self, region: Region) -> RegionId {
+        self.next_region += 1;
+        self.regions.insert(self.next_region, region);
+        self.next_region
+    }
+
+    /// Whether nothing is managed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.intervals.is_empty()
+    }
+
+    /// All intervals in order of address.
+    pub fn intervals(&self) -> impl Iterator<Item = &Interval> {
+        self.intervals.values()
+    }
+
+    /// The interval that holds an address.
+    #[must_use]
+    pub fn interval_at(&self, at: VirtAddr) -> Option<&Interval> {
+        let (_, interval) = self.intervals.range(..=at).next_back()?;
+        (at < interval.range.end).then_some(interval)
+    }
+
+    /// The parts of intervals that lie in `range`, in order of address.
+    pub fn overlaps(&self, range: AddrRange) -> impl Iterator<Item = Interval> {
+        let first = self
+            .interval_at(range.start)
+            .map_or(range.start, |i| i.range.start);
+        self.intervals
+            .range(first..range.end.max(first))
+            .map(move |(_, i)| i.clip(range))
+            .filter(|i| !i.range.is_empty())
+    }
+
+    /// Whether any of `range` is managed.
+    #[must_use]
+    pub fn touches(&self, range: AddrRange) -> bool {
+        self.overlaps(range).next().is_some()
+    }
+
+    /// Adds an interval where none is.
+    pub fn insert(&mut self, interval: Interval) {
+        let mut whole = interval;
+        if let Some((&key, before)) = self.intervals.range(..whole.range.start).next_back()
+            && before.continues(&whole)
+        {
+            whole.offset = before.offset;
+            whole.range.start = before.range.start;
+            self.intervals.remove(&key);
+        }
+        if let Some(after) = self.intervals.get(&whole.range.end).copied()
+            && whole.continues(&after)
+        {
+            whole.range.end = after.range.end;
+            self.intervals.remove(&after.range.start);
+        }
+        self.intervals.insert(whole.range.start, whole);
+    }
+
+    /// Removes what lies in `range` and returns it, in order of address.
+    pub fn remove(&mut self, range: AddrRange) -> Vec<Interval> {
+        let parts: Vec<Interval> = self.overlaps(range).collect();
+        for part in &parts {
+            let Some(old) = self.interval_at(part.range.start).copied() else {
+                continue;
+            };
+            self.intervals.remove(&old.range.start);
+            let before = AddrRange {
+                start: old.range.start,
+                end: part.range.start,
+            };
+            let after = AddrRange {
+                start: part.range.end,
+                end: old.range.end,
+            };
+            for rest in [before, after] {
+                if !rest.is_empty() {
+                    let rest = old.clip(rest);
+                    self.intervals.insert(rest.range.start, rest);
+                }
+            }
+        }
+        parts
+    }
+
+    /// Changes the attributes of what lies in `range`.
+    pub fn update(&mut self, range: AddrRange, mut change: impl FnMut(&mut Interval)) {
+        for mut part in self.remove(range) {
+            change(&mut part);
+            self.insert(part);
+        }
+    }
+
+    /// The object offset of a slot that one run of the object covers wholly.
+    #[must_use]
+    pub fn slot_offset(&self, slot: Slot) -> Option<ObjectOffset> {
+        let range = slot.range();
+        let mut next = range.start;
+        let mut first: Option<ObjectOffset> = None;
+        for part in self.overlaps(range) {
+            let foreign = matches!(part.backing, Backing::Pool | Backing::Inherited);
+            if part.range.start != next || foreign {
+                return None;
+            }
+            let base = *first.get_or_insert(part.offset);
+            if part.offset != base + (part.range.start - range.start) {
+                return None;
+            }
+            next = part.range.end;
+        }
+        first.filter(|o| next == range.end && o.0.is_multiple_of(SUPERPAGE))
+    }
+
+    /// Whether a slot is mapped in one way throughout: shared, with one
+    /// protection.
+    #[must_use]
+    pub fn slot_is_uniform(&self, slot: Slot) -> bool {
+        let mut parts = self.overlaps(slot.range());
+        let (first, second) = (parts.next(), parts.next());
+        first.is_some_and(|p| p.backing == Backing::Shared && p.range == slot.range())
+            && second.is_none()
+    }
+
+    /// Whether all parts of a slot are the object, shared.
+    #[must_use]
+    pub fn slot_is_shared(&self, slot: Slot) -> bool {
+        self.overlaps(slot.range())
+            .all(|p| p.backing == Backing::Shared)
+    }
+
+    /// Adds extents for the slots of `range` that lie wholly in the table and
+    /// have none; returns how many.
+    pub fn add_extents(&mut self, range: AddrRange, state: ExtentState, region: RegionId) -> u64 {
+        let mut added = 0;
+        for slot in range.slots().map(Slot) {
+            if !self.extents.contains_key(&slot) && self.slot_offset(slot).is_some() {
+                self.extents.insert(slot, Extent::new(state, region));
+                added += 1;
+            }
+        }
+        added
+    }
+
+    /// Drops regions that own no interval any more.
+    pub fn drop_dead_regions(&mut self, candidates: impl Iterator<Item = RegionId>) {
+        for id in candidates {
+            if !self.intervals.values().any(|i| i.region == id) {
+                self.regions.remove(&id);
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.intervals.clear();
+        self.extents.clear();
+        self.regions.clear();
+    }
+
+    /// Bytes of managed address space.
+    #[must_use]
+    pub fn mapped(&self) -> Bytes {
+        Bytes(self.intervals.values().map(|i| i.range.len().0).sum())
+    }
+}
