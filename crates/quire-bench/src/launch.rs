@@ -94,7 +94,9 @@ impl Interrupt {
     pub fn listen() -> Result<Interrupt> {
         let interrupt = Interrupt::default();
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            signal_hook::flag::register(signal, interrupt.0.clone())
+            // The second one ends the program at once, wherever it is.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.0.clone())
+                .and_then(|_| signal_hook::flag::register(signal, interrupt.0.clone()))
                 .context("listening for signals")?;
         }
         Ok(interrupt)

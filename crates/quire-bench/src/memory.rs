@@ -1,6 +1,6 @@
 //! Every raw memory access of this program, so that the rest is safe code.
 //!
-//! Workload memory comes from the C library (`malloc`, `mmap`), because that
+//! Workload memory comes from the C library (`posix_memalign`, `mmap`), because that
 //! is what a preloaded library takes over. Probes of the kernel itself go
 //! through system calls, which no preloaded library sees.
 
@@ -40,19 +40,20 @@ pub struct Block {
 }
 
 impl Block {
-    /// Takes `len` bytes from `malloc`; the block begins at the first page
-    /// boundary in them.
+    /// Takes `len` bytes from the allocator, aligned to a page. Exactly so
+    /// many: a page more, to align by hand, would be a size class more in some
+    /// allocators.
     pub fn malloc(len: usize) -> Result<Block> {
-        // SAFETY: malloc has no precondition.
-        let raw = unsafe { libc::malloc(len + PAGE) };
-        let raw = NonNull::new(raw).with_context(|| format!("malloc of {len} bytes failed"))?;
-        let offset = raw.cast::<u8>().align_offset(PAGE);
-        // SAFETY: the offset is less than a page, and a page more than `len`
-        // was allocated.
-        let start = unsafe { raw.cast::<u8>().add(offset) };
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the alignment is a power of two, and the result is stored
+        // in a place that lives.
+        let code = unsafe { libc::posix_memalign(&raw mut raw, PAGE, len) };
+        let raw = NonNull::new(raw)
+            .filter(|_| code == 0)
+            .with_context(|| format!("allocating {len} bytes failed"))?;
         Ok(Block {
             origin: Origin::Malloc(raw),
-            start,
+            start: raw.cast(),
             len,
             initialised: false,
         })
@@ -202,7 +203,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: the pointer came from malloc and is freed once.
+            // SAFETY: the pointer came from the allocator and is freed once.
             Origin::Malloc(raw) => unsafe { libc::free(raw.as_ptr()) },
             Origin::Map => {
                 // SAFETY: the mapping is this block's own, and nothing

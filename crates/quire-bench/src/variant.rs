@@ -233,7 +233,8 @@ impl Environment {
     }
 
     fn fill_pool(&mut self, bytes: u64) {
-        let pages = bytes / SUPERPAGE + 32;
+        // Allocators round up, and Quire keeps some in hand.
+        let pages = bytes * 3 / 2 / SUPERPAGE + 64;
         match Setting::change(HUGETLB_POOL, &pages.to_string()) {
             Ok(setting) => self.settings.push(setting),
             Err(error) => self

@@ -6,6 +6,8 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use quire_core::units::VirtAddr;
+
 use crate::raw::syscall;
 
 const FREE: u32 = 0;
@@ -62,6 +64,21 @@ pub fn wait(word: &AtomicU32, value: u32) {
 /// Wakes all who wait for `word`.
 pub fn wake_all(word: &AtomicU32) {
     wake(word, i32::MAX);
+}
+
+/// Wakes all who wait for the word at an address, by the key that the address
+/// has now for processes that share it.
+pub fn wake_shared(word: VirtAddr) {
+    let args = [
+        word.0 as usize,
+        libc::FUTEX_WAKE as usize,
+        i32::MAX as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: waking touches no memory; where nothing is mapped, it fails.
+    let _ = unsafe { syscall(libc::SYS_futex, args) };
 }
 
 fn wake(word: &AtomicU32, count: i32) {

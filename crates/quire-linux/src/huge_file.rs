@@ -190,10 +190,54 @@ impl Window {
                 .and_then(|()| memory::advise(range, Advice::HugePage))
                 .and_then(|()| memory::advise(first, Advice::PopulateWrite));
             let huge = done.and_then(|()| self.is_huge(pagemap));
-            let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
-            memory::map_anonymous(range.start, range.len(), libc::PROT_NONE, flags)?;
-            memory::advise(range, Advice::DontFork)?;
+            self.close()?;
             huge
+        }
+    }
+
+    /// Copies pages of the program, given by their addresses, to their places
+    /// in the file, none of which lies before `first` or a superpage after it.
+    ///
+    /// # Errors
+    /// As `mmap`.
+    ///
+    /// # Safety
+    /// The pages must be mapped readable, and nobody may write to them or to
+    /// their place in the file meanwhile.
+    pub unsafe fn copy_in(
+        &self,
+        file: BorrowedFd<'_>,
+        first: ObjectOffset,
+        runs: impl Iterator<Item = (AddrRange, ObjectOffset)>,
+    ) -> Result<()> {
+        let range = self.range();
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+        );
+        // SAFETY: the window is ours; nobody holds a reference into it. Each
+        // run lies where the window looks, and the caller vouches for the source.
+        unsafe {
+            memory::map_file(range.start, range.len(), prot, flags, file, first)?;
+            memory::advise(range, Advice::DontFork)?;
+            for (from, offset) in runs {
+                let to = range.start + Bytes(offset.0 - first.0);
+                let len = from.len().0 as usize;
+                std::ptr::copy_nonoverlapping(from.start.as_ptr(), to.as_ptr(), len);
+            }
+        }
+        self.close()
+    }
+
+    /// Takes the window's view away, and with it its share of the resident
+    /// set.
+    fn close(&self) -> Result<()> {
+        let range = self.range();
+        let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: the window is ours; nobody holds a reference into it.
+        unsafe {
+            memory::map_anonymous(range.start, range.len(), libc::PROT_NONE, flags)?;
+            memory::advise(range, Advice::DontFork)
         }
     }
 
@@ -220,32 +264,59 @@ pub fn punch(file: BorrowedFd<'_>, offset: ObjectOffset, len: Bytes) -> Result<(
     Ok(rustix::fs::fallocate(file, flags, offset.0, len.0)?)
 }
 
-/// Copies memory of this process into the file.
+/// Brings a range into the file without zeroing it yet: the first touch does
+/// that. Takes huge folios where the kernel has them.
 ///
 /// # Errors
-/// As `pwrite`; `EFAULT` when the memory cannot be read.
-pub fn copy_in(file: BorrowedFd<'_>, from: AddrRange, offset: ObjectOffset) -> Result<()> {
+/// As `fallocate`.
+pub fn allocate(file: BorrowedFd<'_>, offset: ObjectOffset, len: Bytes) -> Result<()> {
+    let flags = FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, flags, offset.0, len.0)?)
+}
+
+/// Where the file holds memory at or after `offset`; `None` when nowhere.
+///
+/// # Errors
+/// As `lseek`.
+pub fn next_data(file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<Option<ObjectOffset>> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset.0)) {
+        Ok(at) => Ok(Some(ObjectOffset(at))),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// How many of `pages` pages from `offset` hold zeros, up to the first that
+/// does not. Reading brings no memory into the file.
+#[must_use]
+pub fn leading_zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset, pages: usize) -> usize {
+    const PAGE: usize = quire_core::units::BASE_PAGE as usize;
+    let mut buffer = [0u64; 4 * PAGE / 8];
     let mut done = 0;
-    let len = from.len().0;
-    while done < len {
+    while done < pages {
+        let want = (pages - done).min(4) * PAGE;
+        let at = offset.0 + (done * PAGE) as u64;
         let args = [
             file.as_raw_fd() as usize,
-            (from.start.0 + done) as usize,
-            (len - done) as usize,
-            (offset.0 + done) as usize,
+            buffer.as_mut_ptr() as usize,
+            want,
+            at as usize,
             0,
             0,
         ];
-        // SAFETY: the kernel only reads from the range and reports EFAULT
-        // where it cannot.
-        match unsafe { syscall(libc::SYS_pwrite64, args) } {
-            Ok(0) => return Err(Errno(libc::EIO)),
-            Ok(n) => done += n as u64,
-            Err(Errno(libc::EINTR)) => {}
-            Err(errno) => return Err(errno),
+        // SAFETY: the kernel writes at most `want` bytes into the buffer, which
+        // is as large.
+        if unsafe { syscall(libc::SYS_pread64, args) } != Ok(want) {
+            return done;
+        }
+        for page in buffer[..want / 8].chunks_exact(PAGE / 8) {
+            if page.iter().any(|word| *word != 0) {
+                return done;
+            }
+            done += 1;
         }
     }
-    Ok(())
+    done
 }
 
 /// A mark that every process holds which was forked while the parent had it

@@ -4,8 +4,12 @@
 //! program that closes all of its descriptors does not reach them. A thread
 //! of the program that needs one borrows it for the length of a call.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
+
+use quire_core::units::VirtAddr;
+use rustix::fs::{Mode, OFlags};
 
 use crate::raw::{Result, syscall};
 
@@ -148,6 +152,42 @@ pub fn await_change(word: &AtomicU32, value: u32) {
     }
 }
 
+/// Where threads of this process wait for a futex by a key that is not private
+/// to the process: such a key depends on what is mapped at the address.
+///
+/// Like everything in this module, it does without the C library's allocator:
+/// it is called under the manager's lock.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn shared_futex_waits() -> Result<Vec<VirtAddr>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let tasks = rustix::fs::open(c"/proc/self/task", flags, Mode::empty())?;
+    let mut buffer = [const { MaybeUninit::uninit() }; 2048];
+    let mut entries = rustix::fs::RawDir::new(&tasks, &mut buffer);
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        let state = std::fs::read_to_string(format!("/proc/self/task/{name}/syscall"));
+        found.extend(parse_shared_wait(&state.unwrap_or_default()));
+    }
+    Ok(found)
+}
+
+/// The futex that a thread waits for, from its `syscall` file: the number of
+/// the call and its arguments.
+fn parse_shared_wait(state: &str) -> Option<VirtAddr> {
+    let mut words = state.split_whitespace();
+    let number: i64 = words.next()?.parse().ok()?;
+    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (address, operation) = (argument()?, argument()? as i32);
+    let command = operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+    let shared = operation & libc::FUTEX_PRIVATE_FLAG == 0;
+    let waits = matches!(command, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET);
+    (number == libc::SYS_futex && shared && waits).then_some(VirtAddr(address))
+}
+
 /// A limit on a resource of this process: the soft one.
 #[must_use]
 pub fn soft_limit(resource: u32) -> u64 {
@@ -179,5 +219,21 @@ pub fn block_program_signals() -> ProgramSignalsBlocked {
 impl Drop for ProgramSignalsBlocked {
     fn drop(&mut self) {
         crate::futex::set_signal_mask(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_shared_waits_are_found() {
+        let line = |op: &str| format!("202 0x7f00 {op} 0x0 0x0 0x0 0xffffffff 0x7ffd 0x7f94");
+        assert_eq!(parse_shared_wait(&line("0x109")), Some(VirtAddr(0x7f00)));
+        assert_eq!(parse_shared_wait(&line("0x0")), Some(VirtAddr(0x7f00)));
+        assert_eq!(parse_shared_wait(&line("0x80")), None);
+        assert_eq!(parse_shared_wait(&line("0x1")), None);
+        assert_eq!(parse_shared_wait("running"), None);
+        assert_eq!(parse_shared_wait("0 0x3 0x7f00 0x0"), None);
     }
 }

@@ -11,6 +11,7 @@ const UFFD_API: u64 = 0xAA;
 const USER_MODE_ONLY: usize = 1;
 const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const PAGEFAULT_FLAG_WP: u64 = 1 << 1;
 
@@ -102,7 +103,7 @@ pub fn open() -> Result<(OwnedFd, Scope)> {
     };
     let mut api = ApiArg {
         api: UFFD_API,
-        features: FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM,
+        features: FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED,
         ioctls: 0,
     };
     // SAFETY: the argument is the structure that this ioctl takes.

@@ -56,9 +56,14 @@ pub fn start_early() {
 /// jemalloc's arenas the hooks.
 #[cold]
 fn begin() {
-    if MANAGER.begin() {
-        install_hooks();
-    }
+    MANAGER.begin();
+    install_hooks();
+}
+
+/// Counts what the program asks for by other ways than this allocator.
+pub fn ask(size: Bytes) {
+    MANAGER.count_asked(size);
+    after();
 }
 
 /// jemalloc serves requests from this size on from an arena of their own,
@@ -66,7 +71,7 @@ fn begin() {
 const OVERSIZE: usize = 8 << 20;
 
 /// Gives every arena the hooks.
-pub fn install_hooks() {
+fn install_hooks() {
     // SAFETY: allocates and frees one block, so that the arena for large
     // requests exists.
     unsafe { jemalloc::free(jemalloc::malloc(OVERSIZE)) };
@@ -161,12 +166,18 @@ fn from_kernel(size: Bytes, align: Bytes) -> Option<VirtAddr> {
 
 unsafe extern "C" fn extent_dalloc(
     _hooks: *mut jemalloc::extent_hooks_t,
-    _at: *mut c_void,
-    _size: usize,
+    at: *mut c_void,
+    size: usize,
     _committed: bool,
     _arena: c_uint,
 ) -> bool {
-    true
+    // Address space is kept, unless it is scarce.
+    if quire_linux::thread::soft_limit(libc::RLIMIT_AS) == libc::RLIM64_INFINITY {
+        return true;
+    }
+    let range = AddrRange::new(VirtAddr(at as u64), Bytes(size as u64));
+    // SAFETY: jemalloc gives the extent up.
+    unsafe { MANAGER.free(range) }.is_err()
 }
 
 unsafe extern "C" fn extent_destroy(

@@ -69,8 +69,8 @@ pub unsafe extern "C" fn mmap(
     let aligned = (offset as u64).is_multiple_of(BASE_PAGE);
     let large = len as u64 >= SUPERPAGE && !target.is_empty();
     if flags & libc::MAP_ANONYMOUS != 0 && large && aligned {
-        if !MANAGER.is_started() && may_start_thread() && MANAGER.ask(Bytes(len as u64)) {
-            crate::heap::install_hooks();
+        if !MANAGER.is_started() && may_start_thread() {
+            crate::heap::ask(Bytes(len as u64));
         }
         let answer = MANAGER.map(target.start, target.len(), prot, flags);
         if let Handled::Yes(result) = answer {
@@ -134,7 +134,11 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    let old = range(at, old_len.max(1));
+    if old_len == 0 && MANAGER.manages(pages(at, 1)) {
+        // Only shared mappings can be doubled, and this must not look like one.
+        return pointer(Err(Errno(libc::EINVAL)));
+    }
+    let old = range(at, old_len);
     let answer = MANAGER.remap(old, Bytes(new_len as u64), flags, VirtAddr(new as u64));
     if let Handled::Yes(result) = answer {
         return pointer(result.map(|at| at.0 as usize));

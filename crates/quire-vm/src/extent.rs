@@ -16,16 +16,21 @@ use std::ops::Range;
 use quire_core::config::Policy;
 use quire_core::popmap::Popmap;
 use quire_core::stat::{Counter, Note, Privilege};
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, PageCount, SUPERPAGE, Slot, VirtAddr};
+use quire_core::units::{
+    AddrRange, BASE_PAGE, Bytes, ObjectOffset, PageCount, SUPERPAGE, Slot, VirtAddr,
+};
 use quire_linux::huge_file;
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter, PageRun};
-use quire_linux::raw::Result;
+use quire_linux::raw::{Errno, Result};
 use quire_linux::thread;
 use quire_linux::uffd::{self, Mode};
 
 use crate::manager::{Handles, Manager, State};
 use crate::table::ExtentState;
+
+/// How many pages are looked at in one step when zeros are searched for.
+const CHECK_PAGES: usize = 512;
 
 /// Monotonic time in milliseconds.
 pub(crate) fn now_ms() -> u64 {
@@ -66,7 +71,7 @@ pub(crate) fn pages_range(slot: Slot, pages: &Range<usize>) -> AddrRange {
 const PRESENT: Filter = Filter {
     all: 0,
     none: 0,
-    any: pagemap::PRESENT | pagemap::SWAPPED,
+    any: pagemap::PRESENT,
     report: pagemap::PRESENT | pagemap::HUGE,
 };
 
@@ -251,46 +256,71 @@ impl Work<'_> {
 
     /// Takes back what a reservation holds unpopulated (paper 000, section
     /// 3.3: preemption). Writers are held back while that is done; it takes
-    /// the scope to hold back writers in kernel mode too. Returns what was
+    /// the scope to hold back writers in kernel mode too. A page is given up
+    /// only if it is not mapped *and* holds zeros, so a page that the kernel
+    /// has unmapped for reasons of its own is never lost. Returns what was
     /// freed.
     pub fn preempt(&mut self, slot: Slot) -> Result<Bytes> {
+        if self.manager.privilege() != Privilege::Full {
+            return Err(Errno(libc::EPERM));
+        }
         let Some(offset) = self.state.table.slot_offset(slot) else {
             return Ok(Bytes::ZERO);
         };
         let uffd = self.handles.uffd()?;
         let range = slot.range();
         uffd::write_protect(uffd, range, true)?;
-        let population = self.population(slot);
+        let mut kept = self.population(slot).map_or(Popmap::full(), |(map, _)| map);
         let mut freed = PageCount(0);
-        if let Ok((map, _)) = &population {
-            for gap in map.gaps() {
-                let part = pages_range(slot, &gap);
-                let at = offset + (part.start - range.start);
-                if huge_file::punch(self.handles.object(), at, part.len()).is_ok() {
-                    freed += part.len().to_pages();
-                }
-            }
+        for gap in kept.gaps() {
+            freed += self.punch_zeros(offset, gap, &mut kept);
         }
-        let (map, _) = population.unwrap_or((Popmap::full(), false));
-        if map.is_empty() {
+        if kept.is_empty() {
             uffd::write_protect(uffd, range, false)?;
         } else {
             self.arm_base(range)?;
         }
         self.state.queue.remove(slot);
         if let Some(extent) = self.state.table.extents.get_mut(&slot) {
-            extent.state = if map.is_empty() {
+            extent.state = if kept.is_empty() {
                 ExtentState::Empty
             } else {
                 ExtentState::Base
             };
-            extent.popmap = map;
+            extent.popmap = kept;
             self.manager.stats().add(Counter::Preemptions, 1);
             if let Some(region) = self.state.table.regions.get_mut(&extent.region) {
                 region.preemptions += 1;
             }
         }
         Ok(freed.to_bytes())
+    }
+
+    /// Punches those pages of a gap that hold zeros out of the object; the
+    /// others count as kept.
+    fn punch_zeros(&self, offset: ObjectOffset, gap: Range<usize>, kept: &mut Popmap) -> PageCount {
+        let object = self.handles.object();
+        let at = |page: usize| offset + Bytes(page as u64 * BASE_PAGE);
+        let mut freed = 0;
+        let mut start = gap.start;
+        while start < gap.end {
+            let end = (start + CHECK_PAGES).min(gap.end);
+            let zeros = huge_file::leading_zero_pages(object, at(start), end - start);
+            if zeros > 0 {
+                let len = Bytes(zeros as u64 * BASE_PAGE);
+                if huge_file::punch(object, at(start), len).is_ok() {
+                    freed += zeros as u64;
+                } else {
+                    kept.set(start..start + zeros);
+                }
+            }
+            start += zeros;
+            if start < end {
+                kept.set(start..start + 1);
+                start += 1;
+            }
+        }
+        PageCount(freed)
     }
 
     /// Makes shared memory read as zero again and takes it from the program's
@@ -314,33 +344,39 @@ impl Work<'_> {
         whole.map_or(Ok(()), |run| self.discard_extents(run))
     }
 
+    /// Gives whole extents back. They are armed first: a touch that comes
+    /// after the memory is gone must be reported, or an extent would hold
+    /// something and be taken for empty.
     fn discard_extents(&mut self, run: Range<Slot>) -> Result<()> {
+        let slots = || (run.start.0..run.end.0).map(Slot);
+        let mut next = Vec::new();
+        for slot in slots() {
+            next.push(self.arm_for_discard(slot));
+        }
         // SAFETY: the program gave the contents up; it reads zeros from now on.
         unsafe { memory::advise(run_range(&run), Advice::Remove)? };
-        for slot in (run.start.0..run.end.0).map(Slot) {
+        for (slot, state) in slots().zip(next) {
             self.state.queue.remove(slot);
-            let Some(extent) = self.state.table.extents.get_mut(&slot) else {
-                continue;
-            };
-            let was = extent.state;
-            let region = Some(extent.region);
-            extent.popmap = Popmap::new();
-            let eager = self.region_policy(region) == Policy::Eager;
-            let (next, result) = match was {
-                ExtentState::Empty => continue,
-                ExtentState::Reserved => (ExtentState::Empty, Ok(())),
-                _ if eager => (ExtentState::Whole, self.arm_whole(slot.range())),
-                _ => (ExtentState::Empty, self.arm(slot.range())),
-            };
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {
-                extent.state = if result.is_ok() {
-                    next
-                } else {
-                    ExtentState::Base
-                };
+                extent.state = state;
+                extent.popmap = Popmap::new();
             }
         }
         Ok(())
+    }
+
+    /// Arms an extent that is about to be emptied, and says what it will be.
+    fn arm_for_discard(&self, slot: Slot) -> ExtentState {
+        let Some(extent) = self.state.table.extents.get(&slot) else {
+            return ExtentState::Base;
+        };
+        let eager = self.region_policy(Some(extent.region)) == Policy::Eager;
+        let (state, armed) = match extent.state {
+            ExtentState::Empty | ExtentState::Reserved => (ExtentState::Empty, Ok(())),
+            _ if eager => (ExtentState::Whole, self.arm_whole(slot.range())),
+            _ => (ExtentState::Empty, self.arm(slot.range())),
+        };
+        armed.map_or(ExtentState::Base, |()| state)
     }
 
     fn region_policy(&self, region: Option<u32>) -> Policy {
@@ -358,8 +394,8 @@ impl Work<'_> {
             .overlaps(part)
             .all(|i| i.prot & libc::PROT_WRITE != 0);
         match state {
-            ExtentState::Empty => Ok(()),
-            ExtentState::Base => punch_mapped(part),
+            ExtentState::Empty if self.manager.privilege() == Privilege::Full => Ok(()),
+            ExtentState::Empty | ExtentState::Base => punch_mapped(part),
             ExtentState::Reserved if writable => self.free_in_reservation(slot, part),
             ExtentState::Whole | ExtentState::Promoted
                 if writable
@@ -394,8 +430,8 @@ impl Work<'_> {
         extent.popmap.clear(pages_in_slot(slot, part));
         if extent.popmap.is_empty() && !extent.busy {
             let (map, _) = self.population(slot)?;
-            if map.is_empty() {
-                self.discard_extents(slot..slot.next())?;
+            if map.is_empty() && self.manager.privilege() == Privilege::Full {
+                self.preempt(slot)?;
             }
         }
         Ok(())
@@ -404,17 +440,20 @@ impl Work<'_> {
     /// Turns a superpage of which `part` is freed into a reservation again
     /// (paper 000, section 3.5: only this extent, only as far as needed).
     fn demote(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
-        let (mut map, huge) = self.population(slot)?;
+        let (map, huge) = self.population(slot)?;
         if map.is_empty() {
             return punch_mapped(part);
         }
         zero(part);
         let range = slot.range();
+        // A folio that was mapped whole counts as populated throughout, also
+        // where the kernel has unmapped a part of it since.
+        let mut map = Popmap::full();
         map.clear(pages_in_slot(slot, part));
+        self.arm(range)?;
         // SAFETY: the object keeps the pages; they are mapped again below or at
         // the next touch.
         unsafe { memory::advise(range, Advice::DontNeed)? };
-        self.arm(range)?;
         for run in map.runs() {
             // SAFETY: populating maps pages that the object holds.
             let _ = unsafe { memory::advise(pages_range(slot, &run), Advice::PopulateRead) };

@@ -15,22 +15,22 @@
 //! the private one. (Paper 000, section 3.7, has the child copy instead; from
 //! user space it is the parent's copies that can be taken back.)
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use quire_core::popmap::Popmap;
 use quire_core::stat::{Counter, Note, Privilege};
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Slot, VirtAddr};
-use quire_linux::huge_file::{self, ForkMark};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, Slot, VirtAddr};
+use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
-use quire_linux::thread;
-use quire_linux::uffd::{self, Mode};
+use quire_linux::uffd::{self, Mode, Scope};
+use quire_linux::{futex, thread};
 
 use crate::extent::{Work, by_slot, now_ms, pages_in_slot, pages_range};
 use crate::manager::{HeapSpace, Manager, State};
-use crate::table::{Backing, ExtentState, Interval};
+use crate::table::{Backing, ExtentState, Interval, Table};
 
 /// The memory could not be prepared, so the fork must not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,9 @@ impl Manager {
             return Ok(());
         }
         state.forkers.push(me);
+        if state.table.intervals().any(|i| i.backing == Backing::Pool) {
+            state.pool_copy = PoolCopy::if_needed(&state.table);
+        }
         let needed = state
             .table
             .intervals()
@@ -68,26 +71,30 @@ impl Manager {
     }
 
     fn split_for_fork(&self, state: &mut State) -> Result<()> {
-        let handles = self.borrow()?;
-        match ForkMark::raise(handles.mark.as_fd()) {
-            Ok(mark) => state.marks.push((thread::current_id(), mark)),
-            Err(_) => state.unmarked = true,
-        }
-        state.children = true;
-        state.fork_count += 1;
-        self.stats().add(Counter::Forks, 1);
+        let me = thread::current_id();
         let parts: Vec<Interval> = state
             .table
             .intervals()
             .filter(|i| i.backing == Backing::Shared && !i.dont_fork)
             .copied()
             .collect();
-        let mut work = Work {
-            manager: self,
-            handles: &handles,
-            state,
-        };
-        parts.iter().try_for_each(|part| work.make_private(part))
+        self.with_handles(|handles| {
+            match ForkMark::raise(handles.mark.as_fd()) {
+                Ok(mark) => state.marks.push((me, mark)),
+                Err(_) => state.unmarked = true,
+            }
+            state.children = true;
+            state.fork_count += 1;
+            self.stats().add(Counter::Forks, 1);
+            let mut work = Work {
+                manager: self,
+                handles,
+                state,
+            };
+            parts.iter().try_for_each(|part| work.make_private(part))?;
+            work.wake_stale_waits();
+            Ok(())
+        })
     }
 
     /// The parent's side after a fork, or after one that failed.
@@ -100,9 +107,13 @@ impl Manager {
             mark.lower();
         }
         let wake = state.children;
+        let copy = state.pool_copy.take();
         drop(state);
-        if wake && let Ok(handles) = self.borrow() {
-            thread::signal_event(&handles.event);
+        if let Some(copy) = copy {
+            copy.wait();
+        }
+        if wake {
+            self.wake_pager();
         }
     }
 
@@ -111,9 +122,14 @@ impl Manager {
     /// [`Manager::hold`], which this releases.
     pub fn after_fork_child(&'static self) {
         let renew = |state: &mut State| {
+            let copy = state.pool_copy.take();
             for part in state.table.intervals().copied().collect::<Vec<_>>() {
+                if part.backing == Backing::Pool && copy.is_some() {
+                    copy_from_pool(state, &part);
+                }
                 inherit(state, &part);
             }
+            drop(copy);
             state.table.extents.clear();
             state.queue.clear();
             state.next_offset.0 = 0;
@@ -134,6 +150,88 @@ impl Manager {
         unsafe { self.state.with_held(renew) };
         self.reset_for_child();
         self.release_held();
+    }
+}
+
+/// A fork with so few superpages left in the hugetlb pool that the first write
+/// on either side could meet an empty one, and the kernel would end the child.
+/// The child copies its pool memory to base pages at once, and the parent's
+/// forking thread waits for that. The pipe closes when the child has done so,
+/// or is gone.
+#[derive(Debug)]
+pub(crate) struct PoolCopy {
+    done: OwnedFd,
+    doing: OwnedFd,
+}
+
+impl PoolCopy {
+    fn if_needed(table: &Table) -> Option<PoolCopy> {
+        let used: u64 = table
+            .intervals()
+            .filter(|i| i.backing == Backing::Pool)
+            .map(|i| i.range.len().0 / SUPERPAGE)
+            .sum();
+        if quire_linux::sysinfo::memory::free_pool_pages() >= used {
+            return None;
+        }
+        let flags = rustix::pipe::PipeFlags::CLOEXEC;
+        let (done, doing) = rustix::pipe::pipe_with(flags).ok()?;
+        Some(PoolCopy { done, doing })
+    }
+
+    fn wait(self) {
+        drop(self.doing);
+        let mut byte = [0u8; 1];
+        while rustix::io::read(&self.done, &mut byte) == Err(rustix::io::Errno::INTR) {}
+    }
+}
+
+/// Moves pool memory to base pages in the child of a fork, which has this one
+/// thread.
+fn copy_from_pool(state: &mut State, part: &Interval) {
+    for (_, piece) in by_slot(part.range) {
+        if replace_by_copy(piece, part.prot).is_ok() {
+            state.table.remove(piece);
+        }
+    }
+}
+
+/// Moves one superpage of the pool to base pages, with writers held back where
+/// the kernel grants that.
+pub(crate) fn leave_pool(state: &mut State, part: &Interval) {
+    let hold = uffd::open().ok().filter(|(_, scope)| *scope == Scope::Full);
+    if let Some((uffd, _)) = &hold {
+        let uffd = uffd.as_fd();
+        // Without protection, the program's own threads are trusted not to
+        // write to what they are unmapping.
+        let _ = uffd::register(uffd, part.range, Mode::Protect)
+            .and_then(|()| uffd::write_protect(uffd, part.range, true));
+    }
+    if replace_by_copy(part.range, part.prot).is_ok() {
+        state.table.remove(part.range);
+    }
+    if let Some((uffd, _)) = &hold {
+        let _ = uffd::wake(uffd.as_fd(), part.range);
+    }
+}
+
+/// Puts a copy in base pages in the place of a range, at one stroke.
+fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
+    let len = range.len();
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the copy is a fresh mapping that nobody else knows, and it takes
+    // the place of the original when it is complete. Nobody writes meanwhile:
+    // the callers see to that.
+    unsafe {
+        if prot & libc::PROT_READ == 0 {
+            memory::protect(range, libc::PROT_READ)?;
+        }
+        let copy = AddrRange::new(memory::map_anonymous(VirtAddr(0), len, both, 0)?, len);
+        let (from, to) = (range.start.as_ptr(), copy.start.as_ptr());
+        std::ptr::copy_nonoverlapping(from, to, len.0 as usize);
+        memory::protect(copy, prot)?;
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        memory::remap(copy, len, flags, range.start).map(drop)
     }
 }
 
@@ -158,12 +256,30 @@ fn inherit(state: &mut State, part: &Interval) {
     }
 }
 
-const CHANGED: Filter = Filter {
-    all: 0,
-    none: pagemap::FILE | pagemap::ZERO,
-    any: pagemap::PRESENT | pagemap::SWAPPED,
-    report: pagemap::PRESENT,
-};
+/// Pages that are copies of the object's: before writers are held back, also
+/// those in swap. Later the marks that hold writers back look like swap.
+const fn changed(any: u64) -> Filter {
+    Filter {
+        all: 0,
+        none: pagemap::FILE | pagemap::ZERO,
+        any,
+        report: pagemap::PRESENT,
+    }
+}
+const CHANGED_BEFORE: Filter = changed(pagemap::PRESENT | pagemap::SWAPPED);
+const CHANGED_SINCE: Filter = changed(pagemap::PRESENT);
+
+/// A thread that waits for a futex in a copy waits by a key that goes with the
+/// copy, so the copy must stay until it has been woken.
+fn no_stale_waits(part: &Interval) -> Result<()> {
+    let waits = thread::shared_futex_waits().unwrap_or_default();
+    let here = |word: &VirtAddr| part.range.start <= *word && *word < part.range.end;
+    if waits.iter().any(here) {
+        Err(Errno(libc::EBUSY))
+    } else {
+        Ok(())
+    }
+}
 
 impl Work<'_> {
     /// Maps an interval anew for a fork: privately from the object, and
@@ -193,9 +309,9 @@ impl Work<'_> {
         let Some(extent) = self.state.table.extents.get(&slot).copied() else {
             return Backing::Private;
         };
-        let certain = self.manager.privilege() == Privilege::Full;
+        let certain = self.manager.privilege() == Privilege::Full && !extent.busy;
         match extent.state {
-            ExtentState::Empty if certain && !extent.busy && piece == slot.range() => {
+            ExtentState::Empty if certain && piece == slot.range() && self.is_hole(slot) => {
                 Backing::Anonymous
             }
             ExtentState::Reserved => {
@@ -208,6 +324,14 @@ impl Work<'_> {
             }
             _ => Backing::Private,
         }
+    }
+
+    /// Whether the object holds nothing of a slot.
+    fn is_hole(&self, slot: Slot) -> bool {
+        self.state.table.slot_offset(slot).is_some_and(|offset| {
+            let data = huge_file::next_data(self.handles.object(), offset);
+            data.is_ok_and(|at| at.is_none_or(|at| at >= offset + Bytes(SUPERPAGE)))
+        })
     }
 
     fn remap_for_fork(&mut self, part: &Interval, backing: Backing) -> Result<()> {
@@ -240,15 +364,49 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// A thread that waits for a futex with a key for shared memory waits for
+    /// the object's page, and would not see who wakes the copy. It is woken by
+    /// the object's page, looks again, and waits by the new key if it must.
+    pub fn wake_stale_waits(&self) {
+        let Ok(waits) = thread::shared_futex_waits() else {
+            return;
+        };
+        for word in waits {
+            let part = self.state.table.interval_at(word);
+            let Some(part) = part.filter(|i| i.backing == Backing::Private) else {
+                continue;
+            };
+            let page = part.offset_of(word.page_floor());
+            let size = Bytes(BASE_PAGE);
+            let (prot, object) = (libc::PROT_READ, self.handles.object());
+            let flags = libc::MAP_SHARED;
+            // SAFETY: a new mapping at an address that the kernel chooses, and
+            // which nobody else knows.
+            unsafe {
+                let Ok(at) = memory::map_file(VirtAddr(0), size, prot, flags, object, page) else {
+                    continue;
+                };
+                futex::wake_shared(at + (word - word.page_floor()));
+                let _ = memory::unmap(AddrRange::new(at, size));
+            }
+        }
+    }
+
     /// Takes one piece of private memory, which lies in one slot, back into
     /// the object. Only when no other process maps the object.
-    pub fn take_back(&mut self, part: &Interval) -> Result<()> {
+    pub fn take_back(&mut self, part: &Interval, window: &Window) -> Result<()> {
         if part.prot & libc::PROT_READ == 0 {
             return Err(Errno(libc::EACCES));
         }
+        no_stale_waits(part)?;
         let uffd = self.handles.uffd()?;
+        let mut changed = Popmap::new();
+        self.add_pages(part, CHANGED_BEFORE, &mut changed)?;
         uffd::register(uffd, part.range, Mode::Protect)?;
-        let taken = uffd::write_protect(uffd, part.range, true).and_then(|()| self.copy_back(part));
+        let taken = uffd::write_protect(uffd, part.range, true)
+            .and_then(|()| no_stale_waits(part))
+            .and_then(|()| self.add_pages(part, CHANGED_SINCE, &mut changed))
+            .and_then(|()| self.copy_back(part, &changed, window));
         match taken {
             Ok(present) => {
                 let _ = uffd::wake(uffd, part.range);
@@ -262,22 +420,33 @@ impl Work<'_> {
         }
     }
 
+    fn add_pages(&self, part: &Interval, filter: Filter, to: &mut Popmap) -> Result<()> {
+        let slot = part.range.start.slot();
+        pagemap::scan(self.handles.pagemap(), part.range, filter, |run| {
+            to.set(pages_in_slot(slot, run.range()));
+        })
+    }
+
     /// Copies the changed pages of a write-protected piece into the object and
     /// maps the object in its place. Returns which pages were mapped.
-    fn copy_back(&mut self, part: &Interval) -> Result<Popmap> {
+    fn copy_back(&mut self, part: &Interval, changed: &Popmap, window: &Window) -> Result<Popmap> {
         let slot = part.range.start.slot();
         let object = self.handles.object();
         let (present, _) = self.population(slot)?;
         if part.backing == Backing::Anonymous {
             huge_file::punch(object, part.offset, part.range.len())?;
+            if !changed.is_empty() && part.range == slot.range() {
+                window.reserve(object, self.handles.pagemap(), part.offset)?;
+            }
         }
-        let mut changed = Popmap::new();
-        pagemap::scan(self.handles.pagemap(), part.range, CHANGED, |run| {
-            changed.set(pages_in_slot(slot, run.range()));
-        })?;
-        for run in changed.runs() {
+        let pages = changed.runs().map(|run| {
             let pages = pages_range(slot, &run);
-            huge_file::copy_in(object, pages, part.offset_of(pages.start))?;
+            (pages, part.offset_of(pages.start))
+        });
+        if !changed.is_empty() {
+            // SAFETY: the piece is readable, and writers are held back; the
+            // object's pages under private copies are seen by nobody else.
+            unsafe { window.copy_in(object, part.offset, pages)? };
         }
         let (at, len) = (part.range.start, part.range.len());
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
@@ -291,8 +460,8 @@ impl Work<'_> {
             .table
             .update(part.range, |i| i.backing = Backing::Shared);
         Ok(match part.backing {
-            Backing::Anonymous => changed,
-            _ => present,
+            Backing::Anonymous => *changed,
+            _ => present.union(changed),
         })
     }
 
@@ -318,11 +487,7 @@ impl Work<'_> {
             ExtentState::Reserved | ExtentState::Empty if !present.is_empty() => {
                 self.resume_reservation(slot, present);
             }
-            ExtentState::Empty | ExtentState::Reserved => {
-                if self.arm(slot.range()).is_err() {
-                    self.make_base(slot..slot.next());
-                }
-            }
+            ExtentState::Empty | ExtentState::Reserved => self.resume_empty(slot),
             ExtentState::Base => self.make_base(slot..slot.next()),
         }
     }
@@ -340,6 +505,16 @@ impl Work<'_> {
         extent.changed_ms = now_ms();
         if huge {
             self.manager.stats().add(Counter::Returned, 1);
+        }
+    }
+
+    /// Arms an extent that held nothing. What touched it between the mapping
+    /// and now was not reported, so then it does not count as empty.
+    fn resume_empty(&mut self, slot: Slot) {
+        let armed = self.arm(slot.range());
+        let untouched = self.population(slot).is_ok_and(|(map, _)| map.is_empty());
+        if armed.is_err() || !untouched {
+            self.make_base(slot..slot.next());
         }
     }
 

@@ -36,12 +36,14 @@
 //! | `extent` | reserve, promote, demote, preempt |
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
+//! | `hands` | a thread that helps out where descriptors run short |
 
 pub mod manager;
 pub mod table;
 
 mod extent;
 mod fork;
+mod hands;
 mod mapping;
 mod pager;
 

@@ -1,7 +1,8 @@
 //! The manager of one process: its configuration, its lock, its statistics
 //! page, and how threads of the program reach the pager's descriptors.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use quire_core::config::{Config, Policy};
@@ -91,6 +92,9 @@ pub(crate) struct State {
     /// Ranges of the object that nobody here maps any more, to be punched out
     /// when the children are gone.
     pub garbage: Vec<(ObjectOffset, Bytes)>,
+    /// A fork whose child copies what it has of the hugetlb pool, before the
+    /// parent may go on.
+    pub pool_copy: Option<crate::fork::PoolCopy>,
     pub config: Config,
 }
 
@@ -146,6 +150,7 @@ impl Manager {
                 unmarked: false,
                 fork_count: 0,
                 garbage: Vec::new(),
+                pool_copy: None,
                 config: Config {
                     policy: Policy::Base,
                     ahead: Bytes::ZERO,
@@ -197,23 +202,6 @@ impl Manager {
         }
     }
 
-    /// Adds to what the process has asked for, and starts managing when that
-    /// is worth while. Returns whether the process is managed now.
-    ///
-    /// The first call that crosses the threshold starts a thread, so this must
-    /// not be called from within the allocator or with a lock that the
-    /// program may need.
-    pub fn ask(&'static self, size: Bytes) -> bool {
-        match self.start.load(Ordering::Acquire) {
-            STARTED => true,
-            REFUSED => false,
-            _ => {
-                let asked = self.asked.fetch_add(size.0, Ordering::Relaxed) + size.0;
-                asked >= WORTHWHILE.0 && self.begin()
-            }
-        }
-    }
-
     /// Whether the threshold has been crossed and nobody has started yet:
     /// cheap enough for every `malloc`.
     #[must_use]
@@ -223,13 +211,17 @@ impl Manager {
             && self.asked.load(Ordering::Relaxed) >= WORTHWHILE.0
     }
 
-    /// Counts memory that the allocator took from the kernel before managing
+    /// Counts memory that the program took from the kernel before managing
     /// began.
     pub fn count_asked(&self, size: Bytes) {
         self.asked.fetch_add(size.0, Ordering::Relaxed);
     }
 
-    /// Starts managing, if that has not been tried.
+    /// Starts managing, if that has not been tried. Says whether memory is
+    /// managed now.
+    ///
+    /// The first call starts threads, so this must not be called from within
+    /// the allocator or with a lock that the program may need.
     pub fn begin(&'static self) -> bool {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         if self
@@ -239,6 +231,7 @@ impl Manager {
         {
             return self.is_started();
         }
+        self.share_page();
         let started = self.policy() != Policy::Base && self.start_up();
         let outcome = if started { STARTED } else { REFUSED };
         self.start.store(outcome, Ordering::Release);
@@ -253,7 +246,8 @@ impl Manager {
     }
 
     fn start_up(&'static self) -> bool {
-        self.share_page();
+        let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
+        self.memory_total.store(memory.total.0, Ordering::Relaxed);
         if self.policy() == Policy::Static {
             return true;
         }
@@ -304,11 +298,21 @@ impl Manager {
             .store(thread::current_id(), Ordering::Release);
     }
 
-    /// Borrows the pager's descriptors.
+    /// Works with the pager's descriptors: with borrowed copies of them, or,
+    /// where the calling thread's descriptor table has no room, on the thread
+    /// that [`crate::hands`] keeps for this.
     ///
     /// # Errors
-    /// When there is no pager, or the calling thread's table is full.
-    pub(crate) fn borrow(&self) -> Result<Handles> {
+    /// When there is no pager, or as the work.
+    pub(crate) fn with_handles<R>(&self, work: impl FnOnce(&Handles) -> Result<R>) -> Result<R> {
+        match self.borrow() {
+            Ok(handles) => work(&handles),
+            Err(Errno(libc::ESRCH)) => Err(Errno(libc::ESRCH)),
+            Err(_) => crate::hands::run(|| work(&self.by_number()))?,
+        }
+    }
+
+    fn borrow(&self) -> Result<Handles> {
         let table = DescriptorTable::of_thread(self.pager_id()?)?;
         let number = |i: usize| self.numbers[i].load(Ordering::Relaxed);
         Ok(Handles {
@@ -321,6 +325,31 @@ impl Manager {
             event: table.borrow(number(3))?,
             mark: table.borrow(number(4))?,
         })
+    }
+
+    /// The descriptors themselves, for a thread that shares the pager's table.
+    fn by_number(&self) -> ManuallyDrop<Handles> {
+        // SAFETY: the pager never closes these descriptors, and the value is
+        // never dropped.
+        let fd =
+            |i: usize| unsafe { OwnedFd::from_raw_fd(self.numbers[i].load(Ordering::Relaxed)) };
+        let has_uffd = self.numbers[1].load(Ordering::Relaxed) >= 0;
+        ManuallyDrop::new(Handles {
+            object: fd(0),
+            uffd: has_uffd.then(|| fd(1)),
+            pagemap: fd(2),
+            event: fd(3),
+            mark: fd(4),
+        })
+    }
+
+    /// Wakes the pager.
+    pub(crate) fn wake_pager(&self) {
+        // Without a pager there is nobody to wake.
+        let _ = self.with_handles(|handles| {
+            thread::signal_event(&handles.event);
+            Ok(())
+        });
     }
 
     fn pager_id(&self) -> Result<u32> {
@@ -358,6 +387,7 @@ impl Manager {
     /// Makes the manager of a forked child: it manages nothing new until it
     /// asks for enough itself, and counts on its own.
     pub(crate) fn reset_for_child(&self) {
+        crate::hands::forget();
         self.page.store(std::ptr::null_mut(), Ordering::Relaxed);
         PRIVATE_PAGE.reset();
         self.pager_thread.store(0, Ordering::Relaxed);

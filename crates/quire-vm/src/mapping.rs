@@ -10,7 +10,7 @@ use quire_core::stat::{Counter, Note, Privilege, RegionKind};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
-use quire_linux::thread;
+use quire_linux::{pagemap, thread};
 
 use crate::extent::{Work, slots_needed};
 use crate::manager::{Manager, State};
@@ -21,6 +21,15 @@ const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
 const UNDERSTOOD: i32 =
     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_POPULATE | PLACED;
 const MADV_FREE: i32 = libc::MADV_FREE;
+
+/// The allocator's requests below this size are not served from the hugetlb
+/// pool: between a fork and its handlers the C library may write to small
+/// blocks in the child, and an empty pool would kill it.
+const STATIC_HEAP: Bytes = Bytes::mib(8);
+
+/// How many extents are reserved at the time of a mapping where it cannot be
+/// done at the first touch.
+const AT_ONCE: usize = 8;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +99,10 @@ impl Manager {
         }
         let mapped = match self.policy() {
             Policy::Static => map_from_pool(self, &mut state, hint, len, flags),
-            _ => self.borrow().and_then(|handles| {
+            _ => self.with_handles(|handles| {
                 let mut work = Work {
                     manager: self,
-                    handles: &handles,
+                    handles,
                     state: &mut state,
                 };
                 let at = work.map_region(hint, len, flags, RegionKind::Anon, None)?;
@@ -200,6 +209,7 @@ impl Manager {
         if !state.table.touches(range) {
             return Handled::No;
         }
+        soften(&mut state, range);
         let result = change();
         if result.is_ok() {
             state.table.update(range, |i| i.prot = prot);
@@ -284,7 +294,6 @@ impl Manager {
         if parts.iter().any(|i| i.locked) && advice == libc::MADV_DONTNEED {
             return Err(Errno(libc::EINVAL));
         }
-        let handles = self.borrow();
         let mut next = range.start;
         for part in parts {
             let gap = AddrRange {
@@ -296,21 +305,7 @@ impl Manager {
                 // SAFETY: the program gives the contents up.
                 unsafe { memory::advise_raw(gap, advice)? };
             }
-            match (part.backing, &handles) {
-                (Backing::Shared, Ok(handles)) => Work {
-                    manager: self,
-                    handles,
-                    state,
-                }
-                .discard(part.range)?,
-                (Backing::Shared, Err(errno)) => return Err(*errno),
-                (Backing::Anonymous, _) => {
-                    // SAFETY: the program gives the contents up.
-                    unsafe { memory::advise(part.range, Advice::DontNeed)? };
-                }
-                (Backing::Private | Backing::Inherited, _) => make_anonymous(state, &part)?,
-                (Backing::Pool, _) => discard_pool(&part)?,
-            }
+            self.discard_interval(state, &part)?;
         }
         let rest = AddrRange {
             start: next,
@@ -321,6 +316,28 @@ impl Manager {
         }
         // SAFETY: the program gives the contents up.
         unsafe { memory::advise_raw(rest, advice) }
+    }
+
+    fn discard_interval(&self, state: &mut State, part: &Interval) -> Result<()> {
+        match part.backing {
+            Backing::Shared => self.with_handles(|handles| {
+                let mut work = Work {
+                    manager: self,
+                    handles,
+                    state,
+                };
+                work.discard(part.range)
+            }),
+            // SAFETY: the program gives the contents up.
+            Backing::Anonymous => unsafe { memory::advise(part.range, Advice::DontNeed) },
+            Backing::Private | Backing::Inherited => make_anonymous(state, part),
+            Backing::Pool if part.prot & libc::PROT_WRITE == 0 => {
+                soften(state, part.range);
+                // SAFETY: the program gives the contents up.
+                unsafe { memory::advise(part.range, Advice::DontNeed) }
+            }
+            Backing::Pool => discard_pool(part),
+        }
     }
 
     /// `mremap`.
@@ -347,10 +364,14 @@ impl Manager {
             }
             return Handled::No;
         }
+        if new_len.0 > self.memory_total.load(std::sync::atomic::Ordering::Relaxed) {
+            return Handled::Yes(Err(Errno(libc::ENOMEM)));
+        }
         let overlap = fixed && !old.intersect(target).is_empty();
         if !old.start.is_page_aligned()
             || new_len.0 == 0
             || old_len.0 == 0
+            || flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0
             || (fixed && (!new.is_page_aligned() || flags & libc::MREMAP_MAYMOVE == 0 || overlap))
         {
             return Handled::Yes(Err(Errno(libc::EINVAL)));
@@ -400,6 +421,12 @@ impl Work<'_> {
             let _ = unsafe { memory::unmap(range) };
             return Err(errno);
         }
+        // `mlockall` makes the kernel populate what is mapped.
+        let locked = self.holds_pages(range)?;
+        let whole = whole || locked;
+        if locked {
+            self.arm_whole(range)?;
+        }
         let region = match region {
             Some(region) => region,
             None => self.state.table.add_region(Region::new(kind, policy)),
@@ -412,7 +439,7 @@ impl Work<'_> {
             backing: Backing::Shared,
             dont_fork: false,
             wipe_on_fork: false,
-            locked: false,
+            locked,
         });
         let initial = if whole {
             ExtentState::Whole
@@ -421,10 +448,47 @@ impl Work<'_> {
         };
         self.state.table.add_extents(range, initial, region);
         self.adopt_pool(range, ready, initial);
+        if self.manager.privilege() == Privilege::User && initial == ExtentState::Empty {
+            self.reserve_at_once(range);
+        }
         self.manager
             .table_empty
             .store(false, std::sync::atomic::Ordering::Release);
         Ok(at)
+    }
+
+    /// Where touches of missing pages cannot be reported, the first extents are
+    /// reserved before the program can touch them; the pager goes on from
+    /// there.
+    fn reserve_at_once(&mut self, range: AddrRange) {
+        for slot in range.slots().map(Slot).take(AT_ONCE) {
+            let Some(offset) = self.state.table.slot_offset(slot) else {
+                continue;
+            };
+            let empty = self.state.table.extents.get_mut(&slot);
+            let Some(extent) = empty.filter(|e| e.state == ExtentState::Empty && !e.busy) else {
+                continue;
+            };
+            let len = Bytes(SUPERPAGE);
+            if quire_linux::huge_file::allocate(self.handles.object(), offset, len).is_err() {
+                return;
+            }
+            extent.state = ExtentState::Reserved;
+            self.state.queue.touch(slot);
+            self.manager.stats().add(Counter::Reservations, 1);
+        }
+    }
+
+    fn holds_pages(&self, range: AddrRange) -> Result<bool> {
+        let mut any = false;
+        let filter = pagemap::Filter {
+            all: pagemap::PRESENT,
+            none: 0,
+            any: 0,
+            report: pagemap::PRESENT,
+        };
+        pagemap::scan(self.handles.pagemap(), range, filter, |_| any = true)?;
+        Ok(any)
     }
 
     /// Extents whose offsets came from the pool are reserved already.
@@ -437,6 +501,11 @@ impl Work<'_> {
                 extent.state = ExtentState::Reserved;
                 self.state.queue.touch(slot);
             }
+        }
+        let busy = self.state.pool_busy;
+        let busy = busy.and_then(|offset| self.state.table.slot_of(offset));
+        if let Some(extent) = busy.and_then(|slot| self.state.table.extents.get_mut(&slot)) {
+            extent.busy = true;
         }
     }
 
@@ -504,38 +573,40 @@ fn grow_heap(
 ) -> Result<()> {
     let whole = |b: Bytes| Bytes(b.0.next_multiple_of(SUPERPAGE));
     if manager.policy() == Policy::Static {
+        if fresh < STATIC_HEAP {
+            return Err(Errno(libc::ENOMEM));
+        }
         let at = map_from_pool(manager, state, VirtAddr(0), whole(fresh), 0)?;
         state.heap.next = at;
         state.heap.end = at + whole(fresh);
         return Ok(());
     }
-    let handles = manager.borrow()?;
     let (region, end) = (state.heap.region, state.heap.end);
-    let mut work = Work {
-        manager,
-        handles: &handles,
-        state,
-    };
-    let kind = RegionKind::Heap;
-    let extended = if end.0 == 0 {
-        Err(Errno(libc::ENOMEM))
-    } else {
-        let flags = libc::MAP_FIXED_NOREPLACE;
-        work.map_region(end, whole(missing), flags, kind, region)
-    };
-    if extended.is_err() {
-        let at = work.map_region(VirtAddr(0), whole(fresh), 0, kind, region)?;
-        state.heap.next = at;
-        state.heap.end = at + whole(fresh);
-    } else {
-        state.heap.end = end + whole(missing);
-    }
-    state.heap.region = state
-        .table
-        .interval_at(VirtAddr(state.heap.end.0 - 1))
-        .map(|i| i.region);
-    thread::signal_event(&handles.event);
-    Ok(())
+    manager.with_handles(|handles| {
+        let mut work = Work {
+            manager,
+            handles,
+            state,
+        };
+        let kind = RegionKind::Heap;
+        let extended = if end.0 == 0 {
+            Err(Errno(libc::ENOMEM))
+        } else {
+            let flags = libc::MAP_FIXED_NOREPLACE;
+            work.map_region(end, whole(missing), flags, kind, region)
+        };
+        if extended.is_err() {
+            let at = work.map_region(VirtAddr(0), whole(fresh), 0, kind, region)?;
+            state.heap.next = at;
+            state.heap.end = at + whole(fresh);
+        } else {
+            state.heap.end = end + whole(missing);
+        }
+        let last = state.table.interval_at(VirtAddr(state.heap.end.0 - 1));
+        state.heap.region = last.map(|i| i.region);
+        thread::signal_event(&handles.event);
+        Ok(())
+    })
 }
 
 /// Takes superpages from the hugetlb pool for the whole superpages of a
@@ -605,13 +676,11 @@ fn discard_pool(part: &Interval) -> Result<()> {
         if piece == slot.range() {
             // SAFETY: the program gives the contents up.
             unsafe { memory::advise(piece, Advice::DontNeed)? };
-        } else if part.prot & libc::PROT_WRITE != 0 {
+        } else {
             let len = piece.len().0 as usize;
             // SAFETY: the piece is mapped writable, and the program gave its
             // contents up.
             unsafe { std::ptr::write_bytes(piece.start.as_ptr(), 0, len) };
-        } else {
-            return Err(Errno(libc::EINVAL));
         }
     }
     Ok(())
@@ -671,6 +740,7 @@ fn demote_if_split(manager: &Manager, state: &mut State, slot: Slot) {
 /// Takes a range out of the table and gives its memory back, before it is
 /// unmapped or mapped over.
 pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
+    soften(state, range);
     break_edges(manager, state, range);
     let parts = state.table.remove(range);
     for part in &parts {
@@ -703,6 +773,20 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
     }
 }
 
+/// The kernel changes superpages of the hugetlb pool only as a whole. Those
+/// that a range covers in part go to base pages first.
+fn soften(state: &mut State, range: AddrRange) {
+    for slot in [range.start.slot(), VirtAddr(range.end.0 - 1).slot()] {
+        let pool = state
+            .table
+            .overlaps(slot.range())
+            .find(|i| i.backing == Backing::Pool && i.range == slot.range());
+        if let Some(part) = pool.filter(|_| !range.contains(slot.range())) {
+            crate::fork::leave_pool(state, &part);
+        }
+    }
+}
+
 /// Extents that lose only a part of their range leave the reservation to base
 /// pages first.
 fn break_edges(manager: &Manager, state: &mut State, range: AddrRange) {
@@ -723,21 +807,21 @@ fn break_edges(manager: &Manager, state: &mut State, range: AddrRange) {
         if !state.table.slot_is_shared(slot) {
             continue;
         }
-        let armed = matches!(extent.state, ExtentState::Empty | ExtentState::Reserved);
-        let Ok(handles) = manager.borrow() else {
-            continue;
-        };
-        let mut work = Work {
-            manager,
-            handles: &handles,
-            state,
-        };
-        if extent.state == ExtentState::Reserved && manager.privilege() == Privilege::Full {
-            let _ = work.preempt(slot);
-        }
-        if armed {
-            work.make_base(slot..slot.next());
-        }
+        // Where it fails, the rest of the extent stays reserved until exit.
+        let _ = manager.with_handles(|handles| {
+            let mut work = Work {
+                manager,
+                handles,
+                state,
+            };
+            if extent.state == ExtentState::Reserved && manager.privilege() == Privilege::Full {
+                work.preempt(slot)?;
+            }
+            if matches!(extent.state, ExtentState::Empty | ExtentState::Reserved) {
+                work.make_base(slot..slot.next());
+            }
+            Ok(())
+        });
     }
 }
 
@@ -767,11 +851,13 @@ fn remap_managed(
     }
     let kept = Bytes(old.len().0.min(new_len.0));
     let parts: Vec<Interval> = state.table.overlaps(old).collect();
-    if parts.iter().any(|p| p.backing == Backing::Pool) {
+    let prot = parts.last().map_or(READ_WRITE, |p| p.prot);
+    let pool = parts.iter().any(|p| p.backing == Backing::Pool);
+    let shrinks = new_len < old.len() && !fixed;
+    if pool && !shrinks {
         return remap_pool(manager, state, old, new_len, flags, new);
     }
-    let prot = parts.last().map_or(READ_WRITE, |p| p.prot);
-    if new_len < old.len() && !fixed {
+    if shrinks {
         let tail = AddrRange {
             start: old.start + new_len,
             end: old.end,
@@ -838,8 +924,8 @@ fn remap_managed(
     Ok(to)
 }
 
-/// Superpages from the pool cannot be resized or moved, so their contents go
-/// to base pages.
+/// Superpages from the pool cannot be resized or moved: the contents are
+/// copied to base pages.
 fn remap_pool(
     manager: &Manager,
     state: &mut State,
@@ -848,37 +934,33 @@ fn remap_pool(
     flags: i32,
     new: VirtAddr,
 ) -> Result<VirtAddr> {
-    if flags & libc::MREMAP_DONTUNMAP != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
     let fixed = flags & libc::MREMAP_FIXED != 0;
-    if !fixed && new_len <= old.len() {
-        // The tail stays mapped: parts of pool pages cannot be unmapped.
+    if new_len == old.len() && flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0 {
         return Ok(old.start);
     }
     if flags & libc::MREMAP_MAYMOVE == 0 {
         return Err(Errno(libc::ENOMEM));
     }
-    let place = if fixed { libc::MAP_FIXED } else { 0 };
-    if fixed {
+    let (hint, place) = if fixed {
         release(manager, state, AddrRange::new(new, new_len));
-    }
-    // SAFETY: the program asked for this place, or the kernel chooses one.
-    let to = unsafe {
-        memory::map_anonymous(
-            if fixed { new } else { VirtAddr(0) },
-            new_len,
-            READ_WRITE,
-            place,
-        )?
+        (new, libc::MAP_FIXED)
+    } else {
+        (VirtAddr(0), 0)
     };
+    // SAFETY: the program asked for this place, or the kernel chooses one.
+    let to = unsafe { memory::map_anonymous(hint, new_len, READ_WRITE, place)? };
     let kept = old.len().0.min(new_len.0) as usize;
     // SAFETY: both ranges are mapped and do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(old.start.as_ptr(), to.as_ptr(), kept) };
     release(manager, state, old);
-    let whole = AddrRange::new(old.start, Bytes(old.len().0.next_multiple_of(SUPERPAGE)));
-    // SAFETY: the program gives the range up.
-    let _ = unsafe { memory::unmap(old).or_else(|_| memory::unmap(whole)) };
+    // SAFETY: the program gives the old range up.
+    unsafe { memory::unmap(old)? };
+    if flags & libc::MREMAP_DONTUNMAP != 0 {
+        // SAFETY: the range was just vacated.
+        unsafe {
+            memory::map_anonymous(old.start, old.len(), READ_WRITE, libc::MAP_FIXED_NOREPLACE)?
+        };
+    }
     Ok(to)
 }
 
@@ -913,21 +995,22 @@ fn extend(
     let managed = last.is_some_and(|i| i.backing == Backing::Shared)
         && state.forkers.is_empty()
         && prot == READ_WRITE;
-    let handles = manager.borrow();
-    let (true, Ok(handles), Some(last)) = (managed, handles, last) else {
+    let Some(last) = last.filter(|_| managed) else {
         // SAFETY: the place is free or reserved for this.
         unsafe { memory::map_anonymous(growth.start, growth.len(), prot, how)? };
         return Ok(());
     };
-    let mut work = Work {
-        manager,
-        handles: &handles,
-        state,
-    };
-    let kind = RegionKind::Anon;
-    work.map_region(growth.start, growth.len(), how, kind, Some(last.region))?;
-    thread::signal_event(&handles.event);
-    Ok(())
+    manager.with_handles(|handles| {
+        let mut work = Work {
+            manager,
+            handles,
+            state,
+        };
+        let kind = RegionKind::Anon;
+        work.map_region(growth.start, growth.len(), how, kind, Some(last.region))?;
+        thread::signal_event(&handles.event);
+        Ok(())
+    })
 }
 
 /// Moves every piece of `old`, managed or not, to `to`.
@@ -939,6 +1022,7 @@ fn move_pieces(
 ) -> Result<()> {
     break_edges(manager, state, old);
     let parts: Vec<Interval> = state.table.overlaps(old).collect();
+    unify(manager, &parts);
     let destination = |at: VirtAddr| to + (at - old.start);
     let mut next = old.start;
     for part in &parts {
@@ -971,17 +1055,34 @@ fn move_pieces(
     Ok(())
 }
 
+/// Gives each piece one look to the kernel, which moves a mapping at a time:
+/// what extents had of their own is renewed after the move.
+fn unify(manager: &Manager, parts: &[Interval]) {
+    let unregister = |handles: &crate::manager::Handles| {
+        for part in parts.iter().filter(|p| p.backing == Backing::Shared) {
+            if let Ok(uffd) = handles.uffd() {
+                // A range that was not registered is no failure.
+                let _ = quire_linux::uffd::unregister(uffd, part.range);
+            }
+            // SAFETY: advice about page sizes does not change contents.
+            unsafe { memory::advise(part.range, Advice::NoHugePage)? };
+        }
+        Ok(())
+    };
+    // Where it fails, the move may fail too, and the program is told.
+    let _ = manager.with_handles(unregister);
+}
+
 fn move_piece(piece: AddrRange, to: VirtAddr) -> Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the target is address space reserved for this move.
     unsafe { memory::remap(piece, piece.len(), flags, to) }.map(drop)
 }
 
-/// Extents follow their memory where the new place is congruent. A move ends
-/// the registration with `userfaultfd`, so it is renewed.
+/// Extents follow their memory where the new place is congruent, and are armed
+/// again as they were.
 fn rekey_extents(manager: &'static Manager, state: &mut State, old: AddrRange, to: VirtAddr) {
     let congruent = old.start.0 % SUPERPAGE == to.0 % SUPERPAGE;
-    let handles = manager.borrow();
     for slot in old.slots().map(Slot) {
         if state.table.slot_offset(slot).is_some() {
             continue;
@@ -990,7 +1091,8 @@ fn rekey_extents(manager: &'static Manager, state: &mut State, old: AddrRange, t
         let Some(extent) = state.table.extents.remove(&slot) else {
             continue;
         };
-        let moved = VirtAddr(slot.start().0.wrapping_sub(old.start.0).wrapping_add(to.0)).slot();
+        let shifted = slot.start().0.wrapping_sub(old.start.0);
+        let moved = VirtAddr(shifted.wrapping_add(to.0)).slot();
         if !congruent || state.table.slot_offset(moved).is_none() {
             continue;
         }
@@ -998,16 +1100,34 @@ fn rekey_extents(manager: &'static Manager, state: &mut State, old: AddrRange, t
         if queued {
             state.queue.touch(moved);
         }
-        let armed = matches!(extent.state, ExtentState::Empty | ExtentState::Reserved);
-        if armed && let Ok(handles) = &handles {
-            let mut work = Work {
-                manager,
-                handles,
-                state,
-            };
-            if work.arm(moved.range()).is_err() {
-                work.make_base(moved..moved.next());
-            }
+        if state.table.slot_is_shared(moved) {
+            rearm(manager, state, moved, extent.state);
         }
+    }
+}
+
+fn rearm(manager: &Manager, state: &mut State, slot: Slot, was: ExtentState) {
+    let armed = manager.with_handles(|handles| {
+        let mut work = Work {
+            manager,
+            handles,
+            state,
+        };
+        let armed = match was {
+            ExtentState::Empty | ExtentState::Reserved => work.arm(slot.range()),
+            ExtentState::Whole | ExtentState::Promoted => work.arm_whole(slot.range()),
+            ExtentState::Base => Ok(()),
+        };
+        if armed.is_err() {
+            work.make_base(slot..slot.next());
+        }
+        Ok(())
+    });
+    if armed.is_err()
+        && let Some(extent) = state.table.extents.get_mut(&slot)
+    {
+        // A move unregisters, and without page-size advice of its own the
+        // memory is the kernel's.
+        extent.state = ExtentState::Base;
     }
 }

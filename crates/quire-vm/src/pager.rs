@@ -25,7 +25,7 @@ use quire_linux::{futex, pagemap, sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::extent::{Work, now_ms};
-use crate::manager::{Handles, Manager};
+use crate::manager::{Handles, Manager, State};
 use crate::table::{ExtentState, RegionId, Table};
 
 /// How often populations are looked at: while they change, and at most.
@@ -44,6 +44,12 @@ const CHILDREN_MS: u64 = 20;
 const STALE_MS: u64 = 200;
 /// How far ahead of the program whole extents are zeroed, in extents.
 const WHOLE_LEAD: u64 = 32;
+/// How many extents follow a populated one at most, reserved, where first
+/// touches are not reported.
+const UNREPORTED_AHEAD: u64 = 8;
+/// How often the same touch may be reported before its extent is left to the
+/// kernel.
+const MAX_REPEATS: u32 = 64;
 /// How often the table of regions is shared.
 const SHARE_MS: u64 = 100;
 
@@ -98,6 +104,13 @@ struct Pager {
     next_pressure_ms: u64,
     next_children_ms: u64,
     next_share_ms: u64,
+    /// Some memory could not be taken back yet.
+    waited_for: bool,
+    /// The last fork after which waiting threads were woken.
+    forks_woken: u64,
+    /// The last touch that was reported, and how often in succession.
+    last_fault: VirtAddr,
+    repeats: u32,
     /// What may still be reserved before memory is looked at again.
     budget: Bytes,
     /// Where the zeroing of whole extents stands, by region.
@@ -146,6 +159,7 @@ impl Pager {
         pagemap::scan(handles.pagemap(), everything, nothing, |_| {})
             .map_err(|_| Note::NoPagemapScan)?;
         let window = Window::new().map_err(|_| Note::NoPager)?;
+        crate::hands::start().map_err(|_| Note::NoPager)?;
         manager.publish(&handles, privilege);
         Ok(Pager {
             manager,
@@ -160,6 +174,10 @@ impl Pager {
             next_pressure_ms: 0,
             next_children_ms: 0,
             next_share_ms: 0,
+            waited_for: false,
+            forks_woken: 0,
+            last_fault: VirtAddr(0),
+            repeats: 0,
             budget: Bytes::ZERO,
             whole_done: std::collections::BTreeMap::new(),
         })
@@ -272,12 +290,21 @@ impl Pager {
     fn answer(&mut self, fault: &Fault) {
         self.manager.stats().add(Counter::PagerFaults, 1);
         let slot = fault.address.slot();
+        self.repeats = if self.last_fault == fault.address {
+            self.repeats + 1
+        } else {
+            0
+        };
+        self.last_fault = fault.address;
         match self.decide(slot) {
             Some(Decision::Reserve) if self.reserve(slot) => {}
             Some(Decision::Reserve) => self.leave(slot),
             Some(Decision::Whole) => self.map_whole(slot),
             Some(Decision::Base) => self.leave(slot),
             None => {}
+        }
+        if self.repeats >= MAX_REPEATS {
+            self.abandon(slot);
         }
         if let Ok(uffd) = self.handles.uffd() {
             let _ = uffd::wake(uffd, slot.range());
@@ -294,7 +321,8 @@ impl Pager {
             return None;
         }
         if extent.state != ExtentState::Empty {
-            return Some(Decision::Base);
+            // Somebody else's touch has been answered since.
+            return None;
         }
         let now = now_ms();
         let region = state.table.regions.get_mut(&extent.region)?;
@@ -332,6 +360,24 @@ impl Pager {
             .collect();
     }
 
+    /// Where first touches are not reported, plans from the populations: what
+    /// follows the extents that were allocated from most recently.
+    fn plan_unreported(&mut self) {
+        let recent: Vec<Slot> = {
+            let state = self.manager.state.lock();
+            let populated = |slot: &Slot| {
+                let extent = state.table.extents.get(slot);
+                extent.is_some_and(|e| !e.popmap.is_empty())
+            };
+            state.queue.iter().rev().filter(populated).take(4).collect()
+        };
+        for slot in recent {
+            let next = (slot.0 + 1..=slot.0 + UNREPORTED_AHEAD).map(Slot);
+            self.ahead
+                .extend(next.filter(|s| !self.ahead.contains(s)).collect::<Vec<_>>());
+        }
+    }
+
     /// Reserves an extent: brings one zeroed huge folio into the object. Says
     /// whether the extent is reserved now.
     fn reserve(&mut self, slot: Slot) -> bool {
@@ -353,7 +399,7 @@ impl Pager {
         if huge {
             self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
         }
-        self.complete(slot, offset, huge)
+        self.complete(offset, huge)
     }
 
     /// Marks an empty extent as being worked on.
@@ -371,20 +417,16 @@ impl Pager {
         Some(offset)
     }
 
-    /// Enters the outcome of a reservation, unless the extent is gone.
-    fn complete(&self, slot: Slot, offset: ObjectOffset, huge: bool) -> bool {
+    /// Enters the outcome of a reservation of the extent at `offset`, wherever
+    /// the program has moved it meanwhile.
+    fn complete(&self, offset: ObjectOffset, huge: bool) -> bool {
         let mut state = self.manager.state.lock();
-        let still = state.table.slot_offset(slot) == Some(offset);
-        let shared = still && state.table.slot_is_shared(slot);
-        let work = Work {
-            manager: self.manager,
-            handles: &self.handles,
-            state: &mut state,
+        let Some(slot) = state.table.slot_of(offset) else {
+            self.drop_extent(&mut state, offset);
+            return false;
         };
-        let extent = work.state.table.extents.get_mut(&slot).filter(|_| still);
-        let Some(extent) = extent else {
-            // The program unmapped the extent meanwhile; its offset is ours.
-            let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));
+        let shared = state.table.slot_is_shared(slot);
+        let Some(extent) = state.table.extents.get_mut(&slot) else {
             return false;
         };
         extent.busy = false;
@@ -392,19 +434,34 @@ impl Pager {
             return false;
         }
         if !huge {
+            // The attempt may have left a base page there, of which a touch
+            // would not be reported.
             drop(state);
             self.fail(slot);
+            self.leave(slot);
             return false;
         }
         extent.state = ExtentState::Reserved;
         extent.changed_ms = now_ms();
         let region = extent.region;
-        if let Some(region) = work.state.table.regions.get_mut(&region) {
+        if let Some(region) = state.table.regions.get_mut(&region) {
             region.backoff.succeeded();
         }
-        work.state.queue.touch(slot);
+        state.queue.touch(slot);
         self.manager.stats().add(Counter::Reservations, 1);
         true
+    }
+
+    /// Gives back an extent of the object that the program has unmapped
+    /// meanwhile; while children look at the object, later.
+    fn drop_extent(&self, state: &mut State, offset: ObjectOffset) {
+        if state.table.uses_object(offset, Bytes(SUPERPAGE)) {
+            // A part is still mapped; the rest is given back with it.
+        } else if state.children {
+            state.garbage.push((offset, Bytes(SUPERPAGE)));
+        } else {
+            let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));
+        }
     }
 
     /// Counts a failed reservation and holds the next ones back.
@@ -434,6 +491,16 @@ impl Pager {
         }
     }
 
+    /// A touch that is reported again and again meets a page that is truly
+    /// missing: whatever the reason, the kernel must supply it.
+    fn abandon(&self, slot: Slot) {
+        self.leave(slot);
+        if let Ok(uffd) = self.handles.uffd() {
+            let _ = uffd::unregister(uffd, slot.range());
+        }
+        self.manager.stats().note(Note::SystemCallFailed);
+    }
+
     /// Lets the predicted run of extents around `slot` be mapped whole.
     fn map_whole(&mut self, slot: Slot) {
         let mut state = self.manager.state.lock();
@@ -446,7 +513,7 @@ impl Pager {
             .get(&extent.region)
             .and_then(|r| r.history.whole_run())
             .filter(|run| run.contains(&slot))
-            .unwrap_or(slot..slot.next());
+            .map_or(slot..slot.next(), |run| slot..run.end);
         let clipped = clip_to_region(&state.table, &run, extent.region);
         Work {
             manager: self.manager,
@@ -467,6 +534,9 @@ impl Pager {
             self.answer_faults();
         }
         changed |= self.extend_whole();
+        if changed && self.manager.privilege() == Privilege::User {
+            self.plan_unreported();
+        }
         self.note_stale(now);
         let took = thread::now_ns() - began;
         self.look_us = if changed {
@@ -607,9 +677,9 @@ impl Pager {
         let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
         let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
         self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
-        let gone = self.manager.state.lock().table.slot_offset(slot) != Some(offset);
-        if gone {
-            let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));
+        let mut state = self.manager.state.lock();
+        if state.table.slot_of(offset).is_none() {
+            self.drop_extent(&mut state, offset);
         }
         huge
     }
@@ -640,7 +710,7 @@ impl Pager {
         }
     }
 
-    fn pool_missing(&self, state: &crate::manager::State) -> bool {
+    fn pool_missing(&self, state: &State) -> bool {
         let have = state.pool_end.0.saturating_sub(state.next_offset.0);
         have + SUPERPAGE <= state.config.ahead.0
     }
@@ -670,18 +740,8 @@ impl Pager {
             self.manager.stats().set(Counter::PoolReady, ready);
             return;
         }
-        let taken = state
-            .table
-            .intervals()
-            .find(|i| i.offset <= offset && offset < i.offset + i.range.len())
-            .map(|i| (i.range.start + Bytes(offset.0 - i.offset.0)).slot());
         drop(state);
-        match taken {
-            Some(slot) => drop(self.complete(slot, offset, huge)),
-            None => {
-                let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));
-            }
-        }
+        self.complete(offset, huge);
         if !huge {
             self.budget = Bytes::ZERO;
         }
@@ -773,10 +833,22 @@ impl Pager {
             }
             state.fork_count
         };
+        if self.forks_woken != forks {
+            // Threads that were on their way to wait at the moment of the fork.
+            self.forks_woken = forks;
+            let mut state = self.manager.state.lock();
+            Work {
+                manager: self.manager,
+                handles: &self.handles,
+                state: &mut state,
+            }
+            .wake_stale_waits();
+        }
         if !ForkMark::all_gone(self.handles.mark.as_fd()).unwrap_or(false) {
             return;
         }
         let mut next = VirtAddr(0);
+        self.waited_for = false;
         while let Some(done) = self.take_back_piece(next, forks) {
             next = done;
             self.answer_faults();
@@ -786,7 +858,7 @@ impl Pager {
 
     /// Takes back the first private piece at or after `from`; returns where to
     /// go on, or `None` when there is nothing left or a fork came between.
-    fn take_back_piece(&self, from: VirtAddr, forks: u64) -> Option<VirtAddr> {
+    fn take_back_piece(&mut self, from: VirtAddr, forks: u64) -> Option<VirtAddr> {
         let mut state = self.manager.state.lock();
         if !state.forkers.is_empty() || state.fork_count != forks {
             return None;
@@ -798,16 +870,18 @@ impl Pager {
         };
         let Some(part) = work.next_private(from) else {
             work.collect_garbage();
-            state.children = false;
+            state.children = self.waited_for;
             return None;
         };
         let taken: Result<()> = if self.manager.privilege() == Privilege::Full {
-            work.take_back(&part)
+            work.take_back(&part, &self.window)
         } else {
             Err(quire_linux::Errno(libc::EPERM))
         };
-        if taken.is_err() {
-            work.note_not_returned();
+        match taken {
+            Ok(()) => {}
+            Err(quire_linux::Errno(libc::EBUSY)) => self.waited_for = true,
+            Err(_) => work.note_not_returned(),
         }
         Some(part.range.end)
     }
@@ -859,7 +933,7 @@ fn watched_run(table: &Table, from: Slot) -> Option<Range<Slot>> {
 
 impl Manager {
     /// Writes the present state into the statistics page.
-    pub(crate) fn share_state(&self, state: &mut crate::manager::State) {
+    pub(crate) fn share_state(&self, state: &mut State) {
         let regions = region_stats(&state.table);
         let stats = self.stats();
         let sum = |f: fn(&RegionStat) -> u64| regions.iter().map(f).sum::<u64>();
@@ -881,22 +955,22 @@ impl Manager {
         if !self.is_started() {
             return;
         }
-        let handles = self.borrow();
         let mut state = self.state.lock();
-        if let Ok(handles) = &handles {
+        // Without descriptors the last look of the pager has to do.
+        let _ = self.with_handles(|handles| {
             let mut next = Slot(0);
             while let Some(run) = watched_run(&state.table, next) {
                 next = run.end;
-                let mut work = Work {
+                let state = &mut *state;
+                Work {
                     manager: self,
                     handles,
-                    state: &mut state,
-                };
-                if work.look(&run, now_ms()).is_err() {
-                    break;
+                    state,
                 }
+                .look(&run, now_ms())?;
             }
-        }
+            Ok(())
+        });
         if self.policy() != Policy::Static {
             self.share_state(&mut state);
         }

@@ -323,6 +323,26 @@ impl Table {
         first.filter(|o| next == range.end && o.0.is_multiple_of(SUPERPAGE))
     }
 
+    /// The slot that maps a superpage-aligned offset of the object, if any.
+    #[must_use]
+    pub fn slot_of(&self, offset: ObjectOffset) -> Option<Slot> {
+        self.intervals
+            .values()
+            .filter(|i| !matches!(i.backing, Backing::Pool | Backing::Inherited))
+            .find(|i| i.offset <= offset && offset < i.offset + i.range.len())
+            .map(|i| (i.range.start + Bytes(offset.0 - i.offset.0)).slot())
+            .filter(|slot| self.slot_offset(*slot) == Some(offset))
+    }
+
+    /// Whether any interval maps a part of a range of the object.
+    #[must_use]
+    pub fn uses_object(&self, offset: ObjectOffset, len: Bytes) -> bool {
+        self.intervals
+            .values()
+            .filter(|i| !matches!(i.backing, Backing::Pool | Backing::Inherited))
+            .any(|i| i.offset < offset + len && offset < i.offset + i.range.len())
+    }
+
     /// Whether a slot is mapped in one way throughout: shared, with one
     /// protection.
     #[must_use]

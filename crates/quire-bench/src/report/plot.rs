@@ -1,14 +1,16 @@
 //! Plots as SVG text.
 
 use anyhow::{Result, anyhow};
-use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::report::number;
 use crate::results::Summary;
 use crate::variant::Variant;
 
 const WIDTH: u32 = 760;
+/// Room for the names of variants.
+const LABELS: u32 = 150;
 /// The backend takes a size of 16 for a font of 13 pixels.
 const FONT: (&str, u32) = ("sans-serif", 16);
 
@@ -54,44 +56,32 @@ fn draw_bars(
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let most = upper_end(rows.iter().map(|s| s.ci_high));
-    // The axis wants two values at least.
-    let last = rows.len().saturating_sub(1).max(1);
-    let name = |value: &SegmentValue<usize>| match value {
-        SegmentValue::CenterOf(i) => rows
-            .iter()
-            .rev()
-            .nth(*i)
-            .map_or("", |s| s.variant.name())
-            .to_owned(),
-        _ => String::new(),
-    };
     let mut chart = ChartBuilder::on(&root)
         .caption(format!("{label} ({unit})"), FONT)
         .margin(8)
         .x_label_area_size(28)
-        .y_label_area_size(140)
-        .build_cartesian_2d(0.0..most, (0..last).into_segmented())?;
+        .y_label_area_size(LABELS)
+        .build_cartesian_2d(0.0..most, 0.0..rows.len() as f64)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
         .max_light_lines(0)
-        .y_labels(rows.len() + 1)
-        .y_label_formatter(&name)
+        .y_labels(0)
         .x_label_formatter(&|x| number(*x))
         .label_style(FONT)
         .draw()?;
+    let right = FONT
+        .into_text_style(&root)
+        .pos(Pos::new(HPos::Right, VPos::Center));
     for (i, row) in rows.iter().rev().enumerate() {
-        let corners = [
-            (0.0, SegmentValue::Exact(i)),
-            (row.median, SegmentValue::Exact(i + 1)),
-        ];
-        let mut bar = Rectangle::new(corners, colour(row.variant).filled());
-        bar.set_margin(4, 4, 0, 0);
-        chart.draw_series([bar])?;
-        let y = SegmentValue::CenterOf(i);
-        let ends = vec![(row.ci_low, y.clone()), (row.ci_high, y.clone())];
+        let (bottom, middle) = (i as f64, i as f64 + 0.5);
+        let corners = [(0.0, bottom + 0.15), (row.median, bottom + 0.85)];
+        chart.draw_series([Rectangle::new(corners, colour(row.variant).filled())])?;
+        let ends = vec![(row.ci_low, middle), (row.ci_high, middle)];
         chart.draw_series([PathElement::new(ends.clone(), BLACK.stroke_width(2))])?;
         chart.draw_series(ends.into_iter().map(|p| Circle::new(p, 2, BLACK.filled())))?;
+        let (x, y) = chart.backend_coord(&(0.0, middle));
+        root.draw(&Text::new(row.variant.name(), (x - 8, y), right.clone()))?;
     }
     root.present()?;
     Ok(())

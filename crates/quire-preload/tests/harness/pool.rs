@@ -13,6 +13,7 @@ static IN_USE: Mutex<()> = Mutex::new(());
 /// A pool of a certain size; dropping restores the size before.
 pub struct Pool {
     before: Option<u64>,
+    given: u64,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -42,6 +43,7 @@ impl Pool {
         }
         Pool {
             before,
+            given: size(),
             _turn: turn,
         }
     }
@@ -49,7 +51,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
+        // Where somebody else has sized the pool since, it is theirs.
+        if let (Some(before), true) = (self.before, size() == self.given) {
             let _ = fs::write(SIZE_FILE, before.to_string());
         }
     }

@@ -4,6 +4,9 @@
 
 int main(int argc, char **argv) {
   size_t size = MIB(argument(argc, argv, 1, 64));
+  /* A process is managed once it has asked for some memory. */
+  char *first = map_anon(MIB(32));
+  CHECK(munmap(first, MIB(32)) == 0);
   char *memory = map_anon(size);
   stamp_range(memory, size, 1);
   char *heap = malloc(size);

@@ -1,8 +1,8 @@
 /* Resource limits: what does not fit must fail as it does for plain memory,
  * what fits must work, and the program must go on after a failure.  Limits set
  * by the program itself and limits found at its start (it runs itself again).
- * The output differs only by whether the user may
- * lock memory.  Argument: a stage, internally. */
+ * The output differs
+ * only by whether the user may lock memory.  Argument: a stage, internally. */
 #include "common.h"
 #include <sys/resource.h>
 
