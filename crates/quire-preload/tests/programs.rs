@@ -84,6 +84,8 @@ programs! {
         under plain base eager reserve static_pool unprivileged;
     closefds = "closefds" [], limit None,
         under plain base eager reserve static_pool unprivileged;
+    // Not `eager`: it spends a superpage on each touch, which is the policy's
+    // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
-        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base reserve reserve_ahead reserve_limit static_pool unprivileged;
 }

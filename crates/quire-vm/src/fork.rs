@@ -125,7 +125,7 @@ impl Manager {
             let copy = state.pool_copy.take();
             for part in state.table.intervals().copied().collect::<Vec<_>>() {
                 if part.backing == Backing::Pool && copy.is_some() {
-                    copy_from_pool(state, &part);
+                    copy_from_pool(&part);
                 }
                 inherit(state, &part);
             }
@@ -187,18 +187,16 @@ impl PoolCopy {
 }
 
 /// Moves pool memory to base pages in the child of a fork, which has this one
-/// thread.
-fn copy_from_pool(state: &mut State, part: &Interval) {
-    for (_, piece) in by_slot(part.range) {
-        if replace_by_copy(piece, part.prot).is_ok() {
-            state.table.remove(piece);
-        }
-    }
+/// thread. The table goes on calling it pool memory, because the kernel sees
+/// separate mappings that it cannot move or resize as one.
+fn copy_from_pool(part: &Interval) {
+    // Where there is no memory for the copy, the child goes on with the pool.
+    let _ = replace_by_copy(part.range, part.prot);
 }
 
 /// Moves one superpage of the pool to base pages, with writers held back where
 /// the kernel grants that.
-pub(crate) fn leave_pool(state: &mut State, part: &Interval) {
+pub(crate) fn leave_pool(part: &Interval) {
     let hold = uffd::open().ok().filter(|(_, scope)| *scope == Scope::Full);
     if let Some((uffd, _)) = &hold {
         let uffd = uffd.as_fd();
@@ -207,9 +205,9 @@ pub(crate) fn leave_pool(state: &mut State, part: &Interval) {
         let _ = uffd::register(uffd, part.range, Mode::Protect)
             .and_then(|()| uffd::write_protect(uffd, part.range, true));
     }
-    if replace_by_copy(part.range, part.prot).is_ok() {
-        state.table.remove(part.range);
-    }
+    // Where there is no memory for the copy, the kernel refuses the call that
+    // this was done for.
+    let _ = replace_by_copy(part.range, part.prot);
     if let Some((uffd, _)) = &hold {
         let _ = uffd::wake(uffd.as_fd(), part.range);
     }

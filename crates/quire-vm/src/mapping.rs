@@ -209,7 +209,7 @@ impl Manager {
         if !state.table.touches(range) {
             return Handled::No;
         }
-        soften(&mut state, range);
+        soften(&state, range);
         let result = change();
         if result.is_ok() {
             state.table.update(range, |i| i.prot = prot);
@@ -407,9 +407,14 @@ impl Work<'_> {
         region: Option<RegionId>,
     ) -> Result<VirtAddr> {
         let slots = slots_needed(hint, len);
+        let before = (self.state.next_offset, self.state.pool_end);
         let (first, ready) = self.state.take_offsets(slots);
         let offset = first + Bytes(hint.0 % SUPERPAGE);
-        let at = self.place(hint, len, flags, offset)?;
+        let placed = self.place(hint, len, flags, offset);
+        if placed.is_err() {
+            (self.state.next_offset, self.state.pool_end) = before;
+        }
+        let at = placed?;
         let range = AddrRange::new(at, len);
         let policy = self.manager.policy();
         let whole = policy == Policy::Eager || flags & libc::MAP_POPULATE != 0;
@@ -775,14 +780,14 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
 
 /// The kernel changes superpages of the hugetlb pool only as a whole. Those
 /// that a range covers in part go to base pages first.
-fn soften(state: &mut State, range: AddrRange) {
+fn soften(state: &State, range: AddrRange) {
     for slot in [range.start.slot(), VirtAddr(range.end.0 - 1).slot()] {
         let pool = state
             .table
             .overlaps(slot.range())
             .find(|i| i.backing == Backing::Pool && i.range == slot.range());
         if let Some(part) = pool.filter(|_| !range.contains(slot.range())) {
-            crate::fork::leave_pool(state, &part);
+            crate::fork::leave_pool(&part);
         }
     }
 }
@@ -937,6 +942,14 @@ fn remap_pool(
     let fixed = flags & libc::MREMAP_FIXED != 0;
     if new_len == old.len() && flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0 {
         return Ok(old.start);
+    }
+    if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0 {
+        let growth = Bytes(new_len.0 - old.len().0);
+        let place = libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: the kernel refuses where anything is mapped.
+        if unsafe { memory::map_anonymous(old.end, growth, READ_WRITE, place) }.is_ok() {
+            return Ok(old.start);
+        }
     }
     if flags & libc::MREMAP_MAYMOVE == 0 {
         return Err(Errno(libc::ENOMEM));

@@ -29,8 +29,11 @@ use crate::manager::{Handles, Manager, State};
 use crate::table::{ExtentState, RegionId, Table};
 
 /// How often populations are looked at: while they change, and at most.
-const LOOK_US: (u64, u64) = (500, 1_000_000);
-/// Looking may take this part of the pager's time at most.
+const LOOK_US: (u64, u64) = (200, 1_000_000);
+/// The pool is filled when looks have become rarer than this.
+const POOL_IDLE_US: u64 = 8_000;
+/// Looking may take this part of the pager's time at most while nothing
+/// changes; while something does, half.
 const LOOK_SHARE: u64 = 20;
 /// How many extents are looked at under one hold of the lock.
 const LOOK_RUN: u64 = 64;
@@ -200,12 +203,12 @@ impl Pager {
         let now = thread::now_ns();
         let state = self.manager.state.lock();
         let pool_wanted = self.pool_missing(&state);
-        let idle = state.table.is_empty() && !state.children && !pool_wanted;
+        let resting = state.table.is_empty() && !state.children && !pool_wanted;
         drop(state);
-        if idle {
+        if resting {
             return None;
         }
-        if pool_wanted && self.budget.0 >= SUPERPAGE {
+        if pool_wanted && self.budget.0 >= SUPERPAGE && self.is_idle() {
             return Some(Duration::ZERO);
         }
         Some(Duration::from_nanos(self.next_look_ns.saturating_sub(now)))
@@ -544,7 +547,8 @@ impl Pager {
         } else {
             (self.look_us * 2).min(LOOK_US.1)
         };
-        let pause = (self.look_us * 1000).max(took * LOOK_SHARE);
+        let share = if changed { 1 } else { LOOK_SHARE };
+        let pause = (self.look_us * 1000).max(took * share);
         self.next_look_ns = thread::now_ns() + pause;
     }
 
@@ -715,9 +719,15 @@ impl Pager {
         have + SUPERPAGE <= state.config.ahead.0
     }
 
-    /// Adds one zeroed superpage to the pool.
+    /// Whether nothing has changed for a while, so that zeroing for the pool is
+    /// in nobody's way.
+    fn is_idle(&self) -> bool {
+        self.look_us >= POOL_IDLE_US
+    }
+
+    /// Adds one zeroed superpage to the pool, when idle.
     fn fill_pool(&mut self) {
-        if self.budget.0 < SUPERPAGE {
+        if self.budget.0 < SUPERPAGE || !self.is_idle() {
             return;
         }
         let offset = {
