@@ -440,14 +440,16 @@ impl Work<'_> {
     /// Turns a superpage of which `part` is freed into a reservation again
     /// (paper 000, section 3.5: only this extent, only as far as needed).
     fn demote(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
-        let (map, huge) = self.population(slot)?;
-        if map.is_empty() {
-            return punch_mapped(part);
+        let (_, huge) = self.population(slot)?;
+        if !huge {
+            // What is not mapped by a superpage may have lost its folio, and
+            // then there is nothing to reserve.
+            punch_mapped(part)?;
+            self.make_base(slot..slot.next());
+            return Ok(());
         }
         zero(part);
         let range = slot.range();
-        // A folio that was mapped whole counts as populated throughout, also
-        // where the kernel has unmapped a part of it since.
         let mut map = Popmap::full();
         map.clear(pages_in_slot(slot, part));
         self.arm(range)?;
@@ -458,9 +460,7 @@ impl Work<'_> {
             // SAFETY: populating maps pages that the object holds.
             let _ = unsafe { memory::advise(pages_range(slot, &run), Advice::PopulateRead) };
         }
-        if huge {
-            self.count_demotion(slot);
-        }
+        self.count_demotion(slot);
         if let Some(extent) = self.state.table.extents.get_mut(&slot) {
             extent.state = ExtentState::Reserved;
             extent.popmap = map;

@@ -30,7 +30,7 @@ use quire_linux::{futex, thread};
 
 use crate::extent::{Work, by_slot, now_ms, pages_in_slot, pages_range};
 use crate::manager::{HeapSpace, Manager, State};
-use crate::table::{Backing, ExtentState, Interval, Table};
+use crate::table::{Backing, ExtentState, Interval};
 
 /// The memory could not be prepared, so the fork must not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Manager {
         }
         state.forkers.push(me);
         if state.table.intervals().any(|i| i.backing == Backing::Pool) {
-            state.pool_copy = PoolCopy::if_needed(&state.table);
+            state.pool_copy = Some(PoolCopy::new());
         }
         let needed = state
             .table
@@ -124,7 +124,7 @@ impl Manager {
         let renew = |state: &mut State| {
             let copy = state.pool_copy.take();
             for part in state.table.intervals().copied().collect::<Vec<_>>() {
-                if part.backing == Backing::Pool && copy.is_some() {
+                if part.backing == Backing::Pool && !part.dont_fork && !part.wipe_on_fork {
                     copy_from_pool(&part);
                 }
                 inherit(state, &part);
@@ -153,36 +153,24 @@ impl Manager {
     }
 }
 
-/// A fork with so few superpages left in the hugetlb pool that the first write
-/// on either side could meet an empty one, and the kernel would end the child.
-/// The child copies its pool memory to base pages at once, and the parent's
-/// forking thread waits for that. The pipe closes when the child has done so,
-/// or is gone.
+/// A fork of a process with memory from the hugetlb pool. The first write on
+/// either side needs another superpage, and when the pool has none left the
+/// kernel ends the child. So the child copies its pool memory to base pages at
+/// once, and the parent's forking thread waits for that. The pipe closes when
+/// the child has done so, or is gone; without one, nobody waits.
 #[derive(Debug)]
-pub(crate) struct PoolCopy {
-    done: OwnedFd,
-    doing: OwnedFd,
-}
+pub(crate) struct PoolCopy(Option<(OwnedFd, OwnedFd)>);
 
 impl PoolCopy {
-    fn if_needed(table: &Table) -> Option<PoolCopy> {
-        let used: u64 = table
-            .intervals()
-            .filter(|i| i.backing == Backing::Pool)
-            .map(|i| i.range.len().0 / SUPERPAGE)
-            .sum();
-        if quire_linux::sysinfo::memory::free_pool_pages() >= used {
-            return None;
-        }
-        let flags = rustix::pipe::PipeFlags::CLOEXEC;
-        let (done, doing) = rustix::pipe::pipe_with(flags).ok()?;
-        Some(PoolCopy { done, doing })
+    fn new() -> PoolCopy {
+        PoolCopy(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok())
     }
 
     fn wait(self) {
-        drop(self.doing);
+        let Some((done, doing)) = self.0 else { return };
+        drop(doing);
         let mut byte = [0u8; 1];
-        while rustix::io::read(&self.done, &mut byte) == Err(rustix::io::Errno::INTR) {}
+        while rustix::io::read(&done, &mut byte) == Err(rustix::io::Errno::INTR) {}
     }
 }
 
@@ -217,6 +205,18 @@ pub(crate) fn leave_pool(part: &Interval) {
 fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
     let len = range.len();
     let both = libc::PROT_READ | libc::PROT_WRITE;
+    // Even a read of what was never touched would take a superpage.
+    let mut present = Vec::new();
+    let pagemap = pagemap::open()?;
+    let mapped = Filter {
+        all: pagemap::PRESENT,
+        none: 0,
+        any: 0,
+        report: pagemap::PRESENT,
+    };
+    pagemap::scan(pagemap.as_fd(), range, mapped, |run| {
+        present.push(run.range())
+    })?;
     // SAFETY: the copy is a fresh mapping that nobody else knows, and it takes
     // the place of the original when it is complete. Nobody writes meanwhile:
     // the callers see to that.
@@ -225,8 +225,11 @@ fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
             memory::protect(range, libc::PROT_READ)?;
         }
         let copy = AddrRange::new(memory::map_anonymous(VirtAddr(0), len, both, 0)?, len);
-        let (from, to) = (range.start.as_ptr(), copy.start.as_ptr());
-        std::ptr::copy_nonoverlapping(from, to, len.0 as usize);
+        for run in present {
+            let to = copy.start + (run.start - range.start);
+            let bytes = run.len().0 as usize;
+            std::ptr::copy_nonoverlapping(run.start.as_ptr(), to.as_ptr(), bytes);
+        }
         memory::protect(copy, prot)?;
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         memory::remap(copy, len, flags, range.start).map(drop)
@@ -247,6 +250,9 @@ fn inherit(state: &mut State, part: &Interval) {
         Backing::Private => state
             .table
             .update(part.range, |i| i.backing = Backing::Inherited),
+        Backing::Pool if part.dont_fork => {
+            state.table.remove(part.range);
+        }
         Backing::Inherited | Backing::Pool => {}
         Backing::Shared | Backing::Anonymous => {
             state.table.remove(part.range);
@@ -433,6 +439,9 @@ impl Work<'_> {
         let (present, _) = self.population(slot)?;
         if part.backing == Backing::Anonymous {
             huge_file::punch(object, part.offset, part.range.len())?;
+            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.popmap = Popmap::new();
+            }
             if !changed.is_empty() && part.range == slot.range() {
                 window.reserve(object, self.handles.pagemap(), part.offset)?;
             }

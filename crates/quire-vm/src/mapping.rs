@@ -623,12 +623,22 @@ fn map_from_pool(
     len: Bytes,
     flags: i32,
 ) -> Result<VirtAddr> {
-    let at = if flags & PLACED != 0 {
+    let at = if hint.0 != 0 {
         if !hint.is_superpage_aligned() {
             return Err(Errno(libc::EINVAL));
         }
+        let place = match flags & PLACED {
+            0 => libc::MAP_FIXED_NOREPLACE,
+            place => place,
+        };
         // SAFETY: the program asked for this place.
-        unsafe { memory::map_anonymous(hint, len, READ_WRITE, flags & PLACED)? }
+        unsafe { memory::map_anonymous(hint, len, READ_WRITE, place) }.map_err(|errno| {
+            if flags & PLACED == 0 {
+                Errno(libc::EINVAL)
+            } else {
+                errno
+            }
+        })?
     } else {
         let at = memory::reserve_space(len, 0)?;
         // SAFETY: the address space was just reserved.
@@ -714,6 +724,7 @@ fn set_fork_behaviour(
     advice: i32,
     change: impl FnMut(&mut Interval),
 ) -> Result<()> {
+    soften(state, range);
     // Memory that is not the object, shared, takes the advice itself.
     for part in state.table.overlaps(range).collect::<Vec<_>>() {
         if part.backing != Backing::Shared {

@@ -76,14 +76,6 @@ pub fn strict_overcommit() -> bool {
     super::read_number::<u32>("/proc/sys/vm/overcommit_memory") == Some(2)
 }
 
-/// Superpages of the hugetlb pool that nobody uses or has reserved.
-#[must_use]
-pub fn free_pool_pages() -> u64 {
-    let dir = "/sys/kernel/mm/hugepages/hugepages-2048kB";
-    let read = |name: &str| super::read_number::<u64>(format!("{dir}/{name}")).unwrap_or(0);
-    read("free_hugepages").saturating_sub(read("resv_hugepages"))
-}
-
 /// A descriptor that becomes readable by `POLLPRI` when tasks of this machine
 /// have waited for memory for 50 ms within one second.
 ///
