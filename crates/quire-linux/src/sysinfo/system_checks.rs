@@ -10,7 +10,7 @@ use quire_core::units::Bytes;
 use super::{Check, MemoryGroup, meminfo, psi_memory, read_number, read_trimmed};
 
 /// The first kernel with `PAGEMAP_SCAN`.
-const OLDEST_KERNEL: (u32, u32) = (6, 7);
+const OLDEST_KERNEL: (u32, u32) = (6, 9);
 
 /// All checks of this module but the kernel's version.
 #[must_use]
@@ -39,7 +39,7 @@ pub fn kernel_version() -> Check {
             NAME,
             found,
             "it may lack PAGEMAP_SCAN, without which nothing is promoted",
-            "install Linux 6.7 or newer",
+            "install Linux 6.9 or newer",
         ),
     };
     check.needed_by(&[Policy::Reserve])
