@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 
 const V1: &str = "/sys/fs/cgroup/memory";
 const V2: &str = "/sys/fs/cgroup";
+/// Name of the group for a competing program.
+const RIVAL: &str = "rival";
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A memory cgroup.
@@ -18,9 +20,13 @@ pub struct Group {
     dir: PathBuf,
 }
 
-/// A memory cgroup that is removed when it is dropped.
+/// A memory cgroup with one group inside for the program that is measured and
+/// one for another that competes with it. All are removed with it.
 #[derive(Debug)]
-pub struct OwnedGroup(Group);
+pub struct OwnedGroup {
+    outer: Group,
+    program: Group,
+}
 
 /// The directory in which cgroups with a memory controller can be made.
 fn root() -> Option<&'static Path> {
@@ -34,35 +40,45 @@ fn root() -> Option<&'static Path> {
         .then(|| Path::new(V2))
 }
 
-/// The cgroup of processes that are in none.
-pub fn root_group() -> Option<Group> {
-    root().map(Group::at)
-}
-
 impl OwnedGroup {
-    /// Makes a cgroup, or says why that is not possible.
+    /// Makes the cgroups, or says why that is not possible.
     pub fn create() -> Result<OwnedGroup> {
         let root = root().context("no memory controller is mounted in /sys/fs/cgroup")?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = root.join(format!("quire-bench.{}.{number}", std::process::id()));
-        fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
-        Ok(OwnedGroup(Group { dir }))
+        let outer = Group {
+            dir: root.join(format!("quire-bench.{}.{number}", std::process::id())),
+        };
+        let owned = OwnedGroup {
+            program: outer.inner("program"),
+            outer,
+        };
+        let make = |group: &Group| {
+            fs::create_dir(&group.dir).with_context(|| format!("making {}", group.dir.display()))
+        };
+        make(&owned.outer)?;
+        // Version 1 has no such file, and its groups nest without it.
+        let _ = fs::write(owned.outer.dir.join("cgroup.subtree_control"), "+memory");
+        make(&owned.program)?;
+        make(&owned.outer.inner(RIVAL))?;
+        Ok(owned)
     }
 
-    /// The cgroup.
-    pub fn group(&self) -> &Group {
-        &self.0
+    /// The group for the program that is measured.
+    pub fn program(&self) -> &Group {
+        &self.program
     }
 }
 
 impl Drop for OwnedGroup {
     fn drop(&mut self) {
-        // Processes that have just ended may still be counted.
-        for _ in 0..50 {
-            if fs::remove_dir(&self.0.dir).is_ok() {
-                return;
+        for group in [&self.program, &self.outer.inner(RIVAL), &self.outer] {
+            // Processes that have just ended may still be counted.
+            for _ in 0..50 {
+                if fs::remove_dir(&group.dir).is_ok() || !group.dir.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
@@ -78,6 +94,22 @@ impl Group {
     /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    fn inner(&self, name: &str) -> Group {
+        Group {
+            dir: self.dir.join(name),
+        }
+    }
+
+    /// The group around it.
+    pub fn outer(&self) -> Option<Group> {
+        self.dir.parent().map(Group::at)
+    }
+
+    /// The group beside it for a program that competes with this one's.
+    pub fn rival(&self) -> Option<Group> {
+        self.outer().map(|outer| outer.inner(RIVAL))
     }
 
     fn number(&self, file: &str) -> Option<u64> {
@@ -108,15 +140,20 @@ impl Group {
         Some(anonymous + self.stat("shmem").unwrap_or(0))
     }
 
-    /// Asks the kernel to bring the usage under `bytes`. A kernel that cannot
-    /// refuses, and nothing is killed.
-    pub fn squeeze(&self, bytes: u64) -> Result<()> {
+    /// Limits its memory to `bytes`.
+    pub fn limit(&self, bytes: u64) -> Result<()> {
         let v1 = self.dir.join("memory.limit_in_bytes");
         let file = if v1.exists() {
             v1
         } else {
-            self.dir.join("memory.high")
+            self.dir.join("memory.max")
         };
         fs::write(&file, bytes.to_string()).with_context(|| format!("limit of {bytes} bytes"))
+    }
+
+    /// The limit of its memory, in bytes.
+    pub fn limit_set(&self) -> Option<u64> {
+        self.number("memory.limit_in_bytes")
+            .or_else(|| self.number("memory.max"))
     }
 }

@@ -23,6 +23,14 @@ pub fn meminfo(key: &str) -> Option<u64> {
     kib_line(&fs::read_to_string("/proc/meminfo").ok()?, key)
 }
 
+/// Free memory that the host of this virtual machine has taken back since the
+/// start, in bytes, where the kernel counts it. Touching such memory again is
+/// ten times as slow, which is nobody's merit.
+pub fn taken_by_host() -> Option<u64> {
+    let text = fs::read_to_string("/sys/module/page_reporting/parameters/reported_kib").ok()?;
+    Some(text.trim().parse::<u64>().ok()? << 10)
+}
+
 /// Hugetlb pages of a process, in bytes; a memory cgroup does not count them.
 pub fn hugetlb(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

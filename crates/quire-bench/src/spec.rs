@@ -117,15 +117,11 @@ const SPARSE: &[Metric] = &[
     lower("rss_mib", "resident under pressure", "MiB"),
     info("touched_mib", "charged memory before pressure", "MiB"),
     info(
-        "limited_mib",
-        "charged memory after the cgroup's limit alone",
-        "MiB",
-    ),
-    info(
         "usage_mib",
         "all of the cgroup under pressure, kernel included",
         "MiB",
     ),
+    info("ballast_mib", "taken by the other program", "MiB"),
 ];
 const PROMOTE: &[Metric] = &[
     lower("promote_us", "promotion of one superpage", "us"),
@@ -230,7 +226,7 @@ impl Workload {
                 "Touches 1 GiB twice, waits 1.5 s, then reads at random places: independent reads, and a chain in which each read says where the next one is."
             }
             Workload::Sparse4g => {
-                "Touches one page in each 2 MiB of 4 GiB, then its memory cgroup is limited to 1 GiB, and, under Quire, where that takes nothing back, another program takes the machine's memory but for 1.5 GiB. Charged memory counts reserved pages."
+                "Touches one page in each 2 MiB of 4 GiB, in a memory cgroup that is limited to 256 MiB more; then another program takes what the limit leaves. Charged memory counts reserved pages."
             }
             Workload::Promote => {
                 "Writes to all pages of 64 MiB, notes every physical frame, waits for promotion, and compares. The time is that of a promotion of a fully populated folio, by a probe of the kernel; under `thp` it is that of collapsing anonymous memory."
@@ -279,6 +275,14 @@ impl Workload {
             Workload::Promote => vec![Variant::Thp, Variant::QuireReserve],
             _ => all.filter(|v| v.ahead().is_none()).collect(),
         }
+    }
+
+    /// Whether its figures depend on where the kernel's free memory has been.
+    pub const fn times_first_touches(self) -> bool {
+        matches!(
+            self,
+            Workload::Touch256m | Workload::Touch4g | Workload::TouchP999
+        )
     }
 
     /// An upper bound of the memory it uses at once, in bytes.

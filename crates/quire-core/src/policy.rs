@@ -20,16 +20,18 @@ pub const MAX_AHEAD: u64 = 32;
 /// mapped whole.
 pub const DENSE_RUN: u64 = 4;
 /// How many extents are mapped whole, for each one of the run behind them.
-pub const WHOLE_PER_DENSE: u64 = 4;
+pub const WHOLE_PER_DENSE: u64 = 8;
 /// How many reservations must have stayed sparse before reserving pauses.
 pub const SPARSE_RUN: u64 = 16;
 /// The mean population below which reservations count as sparse.
 pub const SPARSE_POPULATION: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64 / 8);
 /// For how many touches reserving pauses: at first, and at most.
 pub const PAUSE_TOUCHES: (u64, u64) = (64, 4096);
-/// How far ahead of the program its next extents are prepared when the program
-/// has caught up, in extents.
-pub const LEAD: u64 = 4;
+/// How many extents are left to a program that goes through them at once, for
+/// each one that is zeroed for it. Two processors that zero at the same time
+/// take a fifth more time each, so doing half of it for the program would be
+/// quicker and cost more processor time than it is worth.
+pub const LEFT: u64 = 3;
 /// How long a failed reservation is not retried: at first, and at most, in
 /// milliseconds.
 pub const RETRY_MS: (u64, u64) = (10, 10_000);
@@ -240,16 +242,15 @@ impl Window {
 /// in parallel with the program; `None` at the `limit`.
 ///
 /// `toucher` is the highest extent that the program has touched, and
-/// `prepared_end` the end of those prepared before. Where the program is about
-/// to catch up, the next extents are left to its own faults and preparation
-/// goes on [`LEAD`] ahead of it.
+/// `prepared_end` the end of those prepared before. While the program `runs`,
+/// that is, has gone on since the last extent was chosen, [`LEFT`] extents are
+/// left to its own faults for each one. If it does not, there is time to zero
+/// all that it will come to.
 #[must_use]
-pub fn next_to_prepare(toucher: Slot, prepared_end: Slot, limit: Slot) -> Option<Slot> {
-    let next = if prepared_end.0.saturating_sub(toucher.0) < 2 {
-        Slot(toucher.0.saturating_add(LEAD))
-    } else {
-        prepared_end
-    };
+pub fn next_to_prepare(toucher: Slot, prepared_end: Slot, limit: Slot, runs: bool) -> Option<Slot> {
+    let end = prepared_end.0.max(toucher.0.saturating_add(1));
+    let left = if runs { LEFT } else { 0 };
+    let next = Slot(end.saturating_add(left));
     (next < limit).then_some(next)
 }
 
@@ -329,12 +330,12 @@ mod tests {
             assert_eq!(history.whole_run(), None);
         }
         history.note_full(Slot(11));
-        assert_eq!(history.whole_run(), Some(Slot(14)..Slot(30)));
+        assert_eq!(history.whole_run(), Some(Slot(14)..Slot(46)));
         assert_eq!(history.decide(Slot(14)), Decision::Whole);
-        assert_eq!(history.decide(Slot(29)), Decision::Whole);
-        assert_eq!(history.decide(Slot(30)), Decision::Reserve);
-        history.note_full(Slot(30));
-        assert_eq!(history.whole_run(), Some(Slot(31)..Slot(31 + 21 * 4)));
+        assert_eq!(history.decide(Slot(45)), Decision::Whole);
+        assert_eq!(history.decide(Slot(46)), Decision::Reserve);
+        history.note_full(Slot(46));
+        assert_eq!(history.whole_run(), Some(Slot(47)..Slot(47 + 37 * 8)));
     }
 
     #[test]
@@ -351,7 +352,7 @@ mod tests {
                 decision => assert_eq!(decision, Decision::Whole),
             }
         }
-        assert_eq!(reserved, 10, "4, then one for each five-fold growth");
+        assert_eq!(reserved, 8, "4, then one for each nine-fold growth");
     }
 
     #[test]
@@ -361,7 +362,7 @@ mod tests {
             (0..4).for_each(|n| history.note_full(Slot(n)));
             history
         };
-        for (slot, forgotten) in [(4, true), (20, true), (21, false)] {
+        for (slot, forgotten) in [(4, true), (36, true), (37, false)] {
             let mut history = dense();
             history.note_sparse(Slot(slot), PageCount(300));
             assert_eq!(history.whole_run().is_none(), forgotten, "slot {slot}");
@@ -414,13 +415,14 @@ mod tests {
 
     #[test]
     fn preparation_keeps_clear_of_the_program() {
-        let next = |toucher, end| next_to_prepare(Slot(toucher), Slot(end), Slot(20));
-        assert_eq!(next(5, 0), Some(Slot(9)));
-        assert_eq!(next(5, 6), Some(Slot(9)));
-        assert_eq!(next(5, 7), Some(Slot(7)));
-        assert_eq!(next(15, 19), Some(Slot(19)));
-        assert_eq!(next(15, 20), None);
-        assert_eq!(next(16, 17), None);
+        let next = |toucher, end, runs| next_to_prepare(Slot(toucher), Slot(end), Slot(20), runs);
+        assert_eq!(next(5, 0, true), Some(Slot(9)));
+        assert_eq!(next(5, 0, false), Some(Slot(6)));
+        assert_eq!(next(5, 10, true), Some(Slot(13)));
+        assert_eq!(next(5, 10, false), Some(Slot(10)));
+        assert_eq!(next(12, 19, false), Some(Slot(19)));
+        assert_eq!(next(12, 17, true), None);
+        assert_eq!(next(19, 0, false), None);
     }
 
     /// The history of dense extents as a plain set.
@@ -433,7 +435,7 @@ mod tests {
     impl Model {
         fn whole(&self) -> Option<Range<u64>> {
             let run = self.growing.clone()?;
-            Some(run.end..run.end + 4 * (run.end - run.start))
+            Some(run.end..run.end + 8 * (run.end - run.start))
         }
 
         fn note_full(&mut self, slot: u64) {
@@ -532,10 +534,11 @@ mod tests {
             toucher in any::<u64>(),
             end in any::<u64>(),
             limit in any::<u64>(),
+            runs in any::<bool>(),
         ) {
-            if let Some(next) = next_to_prepare(Slot(toucher), Slot(end), Slot(limit)) {
-                prop_assert!(next.0 < limit && next.0 >= end);
-                prop_assert!(next.0 - toucher >= 2);
+            if let Some(next) = next_to_prepare(Slot(toucher), Slot(end), Slot(limit), runs) {
+                prop_assert!(toucher < next.0 && end <= next.0 && next.0 < limit);
+                prop_assert!(!runs || next.0 - toucher > LEFT);
             }
         }
 

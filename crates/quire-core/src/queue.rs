@@ -63,6 +63,11 @@ impl<K: Copy + Ord> ReservationQueue<K> {
         self.by_stamp.values().copied()
     }
 
+    /// The reservations from `first` on, in the order of their keys.
+    pub fn from(&self, first: K) -> impl Iterator<Item = K> {
+        self.stamps.range(first..).map(|(key, _)| *key)
+    }
+
     /// How many reservations are queued.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -104,6 +109,7 @@ mod tests {
         }
         assert_eq!(queue.least_recent(), Some(2));
         assert!(queue.iter().eq([2, 3, 1]));
+        assert!(queue.from(2).eq([2, 3]));
         assert!(queue.remove(2) && !queue.remove(2) && !queue.contains(2));
         assert!(queue.iter().eq([3, 1]));
         queue.clear();

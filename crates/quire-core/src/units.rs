@@ -184,6 +184,14 @@ impl AddrRange {
         }
     }
 
+    /// The parts before and from `at`, of which one may be empty.
+    #[must_use]
+    pub fn split_at(self, at: VirtAddr) -> (AddrRange, AddrRange) {
+        let (start, end) = (self.start, self.end);
+        let at = at.clamp(start, end);
+        (AddrRange { start, end: at }, AddrRange { start: at, end })
+    }
+
     /// Whether all of `other` lies inside.
     #[must_use]
     pub fn contains(self, other: AddrRange) -> bool {

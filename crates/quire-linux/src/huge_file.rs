@@ -8,7 +8,9 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_core::units::{
+    AddrRange, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
+};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
@@ -145,10 +147,18 @@ fn receive_descriptor(from: BorrowedFd<'_>) -> Result<OwnedFd> {
     Err(Errno(libc::EPERM))
 }
 
-/// A window of one extent through which folios are faulted in and zeroed, so
-/// that the program's own mapping is not touched.
+/// How many extents a window shows at once.
+const WINDOW_EXTENTS: u64 = 8;
+
+/// A window through which folios are faulted in and zeroed, so that the
+/// program's own mapping is not touched. It shows a run of extents, because
+/// each change of what it shows interrupts the program's processors; what it
+/// shows counts in the resident set until it is closed.
 #[derive(Debug)]
-pub struct Window(VirtAddr);
+pub struct Window {
+    range: AddrRange,
+    shows: Option<ObjectOffset>,
+}
 
 impl Window {
     /// Takes address space for the window.
@@ -156,14 +166,11 @@ impl Window {
     /// # Errors
     /// As `mmap`.
     pub fn new() -> Result<Window> {
-        let window = Window(memory::reserve_space(Bytes(SUPERPAGE), 0)?);
+        let len = Bytes(WINDOW_EXTENTS * SUPERPAGE);
+        let range = AddrRange::new(memory::reserve_space(len, 0)?, len);
         // SAFETY: our own inaccessible mapping, which a child has no use for.
-        unsafe { memory::advise(window.range(), Advice::DontFork)? };
-        Ok(window)
-    }
-
-    fn range(&self) -> AddrRange {
-        AddrRange::new(self.0, Bytes(SUPERPAGE))
+        unsafe { memory::advise(range, Advice::DontFork)? };
+        Ok(Window { range, shows: None })
     }
 
     /// Brings the extent at `offset` into the file as one zeroed huge folio.
@@ -172,27 +179,16 @@ impl Window {
     /// # Errors
     /// When there is no memory, or `ENOSPC`.
     pub fn reserve(
-        &self,
+        &mut self,
         file: BorrowedFd<'_>,
         pagemap: BorrowedFd<'_>,
         offset: ObjectOffset,
     ) -> Result<bool> {
-        let range = self.range();
-        let (prot, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_FIXED,
-        );
-        // SAFETY: the window is ours; nobody holds a reference into it.
-        unsafe {
-            memory::map_file(range.start, range.len(), prot, flags, file, offset)?;
-            let first = AddrRange::new(range.start, Bytes(quire_core::units::BASE_PAGE));
-            let done = memory::advise(range, Advice::DontFork)
-                .and_then(|()| memory::advise(range, Advice::HugePage))
-                .and_then(|()| memory::advise(first, Advice::PopulateWrite));
-            let huge = done.and_then(|()| self.is_huge(pagemap));
-            self.close()?;
-            huge
-        }
+        let extent = AddrRange::new(self.show(file, offset)?, Bytes(SUPERPAGE));
+        let first = AddrRange::new(extent.start, Bytes(quire_core::units::BASE_PAGE));
+        // SAFETY: the window is ours; populating it changes no contents.
+        unsafe { memory::advise(first, Advice::PopulateWrite)? };
+        is_huge(pagemap, extent)
     }
 
     /// Copies pages of the program, given by their addresses, to their places
@@ -205,54 +201,67 @@ impl Window {
     /// The pages must be mapped readable, and nobody may write to them or to
     /// their place in the file meanwhile.
     pub unsafe fn copy_in(
-        &self,
+        &mut self,
         file: BorrowedFd<'_>,
         first: ObjectOffset,
         runs: impl Iterator<Item = (AddrRange, ObjectOffset)>,
     ) -> Result<()> {
-        let range = self.range();
-        let (prot, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_FIXED,
-        );
-        // SAFETY: the window is ours; nobody holds a reference into it. Each
-        // run lies where the window looks, and the caller vouches for the source.
-        unsafe {
-            memory::map_file(range.start, range.len(), prot, flags, file, first)?;
-            memory::advise(range, Advice::DontFork)?;
-            for (from, offset) in runs {
-                let to = range.start + Bytes(offset.0 - first.0);
-                let len = from.len().0 as usize;
-                std::ptr::copy_nonoverlapping(from.start.as_ptr(), to.as_ptr(), len);
-            }
+        let start = self.show(file, first)?;
+        for (from, offset) in runs {
+            let to = start + Bytes(offset.0 - first.0);
+            let len = from.len().0 as usize;
+            // SAFETY: the run lies where the window looks, and the caller
+            // vouches for the source.
+            unsafe { std::ptr::copy_nonoverlapping(from.start.as_ptr(), to.as_ptr(), len) };
         }
-        self.close()
+        Ok(())
+    }
+
+    /// Makes the window show the superpage from `offset` on, and says where.
+    fn show(&mut self, file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<VirtAddr> {
+        let len = self.range.len();
+        if let Some(base) = self.shows
+            && base <= offset
+            && offset + Bytes(SUPERPAGE) <= base + len
+        {
+            return Ok(self.range.start + Bytes(offset.0 - base.0));
+        }
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        self.shows = None;
+        // SAFETY: the window is ours; nobody holds a reference into it.
+        unsafe {
+            memory::map_file(self.range.start, len, prot, flags, file, offset)?;
+            memory::advise(self.range, Advice::DontFork)?;
+            memory::advise(self.range, Advice::HugePage)?;
+        }
+        self.shows = Some(offset);
+        Ok(self.range.start)
     }
 
     /// Takes the window's view away, and with it its share of the resident
     /// set.
-    fn close(&self) -> Result<()> {
-        let range = self.range();
-        let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: the window is ours; nobody holds a reference into it.
-        unsafe {
-            memory::map_anonymous(range.start, range.len(), libc::PROT_NONE, flags)?;
-            memory::advise(range, Advice::DontFork)
+    pub fn close(&mut self) {
+        if self.shows.take().is_none() {
+            return;
         }
-    }
-
-    fn is_huge(&self, pagemap: BorrowedFd<'_>) -> Result<bool> {
-        use crate::pagemap::{Filter, HUGE, scan};
-        let filter = Filter {
-            all: HUGE,
-            none: 0,
-            any: 0,
-            report: HUGE,
+        let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: the window is ours; nobody holds a reference into it. Where
+        // the kernel refuses, the view stays until the next one.
+        let _ = unsafe {
+            memory::map_anonymous(self.range.start, self.range.len(), libc::PROT_NONE, flags)
+                .and_then(|_| memory::advise(self.range, Advice::DontFork))
         };
-        let mut huge = false;
-        scan(pagemap, self.range(), filter, |_| huge = true)?;
-        Ok(huge)
     }
+}
+
+fn is_huge(pagemap: BorrowedFd<'_>, extent: AddrRange) -> Result<bool> {
+    use crate::pagemap::{Filter, HUGE, scan};
+    let mut huge = false;
+    scan(pagemap, extent, Filter::PRESENT, |run| {
+        huge |= run.categories & HUGE != 0;
+    })?;
+    Ok(huge)
 }
 
 /// Punches a range out of the file: its memory is free, and it reads as zero.
@@ -284,6 +293,19 @@ pub fn next_data(file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<Option<Ob
         Err(rustix::io::Errno::NXIO) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// How many pages of the extent at `offset` hold zeros.
+#[must_use]
+pub fn zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset) -> PageCount {
+    let (mut zeros, mut page) = (0, 0);
+    while page < PAGES_PER_SUPERPAGE {
+        let at = offset + Bytes((page as u64) * quire_core::units::BASE_PAGE);
+        let run = leading_zero_pages(file, at, PAGES_PER_SUPERPAGE - page);
+        zeros += run as u64;
+        page += run + 1;
+    }
+    PageCount(zeros)
 }
 
 /// How many of `pages` pages from `offset` hold zeros, up to the first that

@@ -83,6 +83,16 @@ pub struct Filter {
     pub report: u64,
 }
 
+impl Filter {
+    /// Mapped pages, and whether by superpages.
+    pub const PRESENT: Filter = Filter {
+        all: PRESENT,
+        none: 0,
+        any: 0,
+        report: PRESENT | HUGE,
+    };
+}
+
 /// Calls `found` for each run of pages of `range` that passes the filter, in
 /// order of address.
 ///

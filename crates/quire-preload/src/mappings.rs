@@ -93,13 +93,29 @@ pub unsafe extern "C" fn mmap(
 }
 
 /// Whether this is no place of which the C library may be in the middle: in a
-/// signal handler, the signal that is handled is blocked.
+/// signal handler, the signal that is handled is blocked, and has a handler.
 fn may_start_thread() -> bool {
     let mut mask = 0u64;
     let how = libc::SIG_BLOCK as usize;
     let args = [how, 0, (&raw mut mask) as usize, 8, 0, 0];
     // SAFETY: with no new mask the call writes eight bytes and changes nothing.
-    unsafe { raw(libc::SYS_rt_sigprocmask, args) }.is_ok() && mask == 0
+    if unsafe { raw(libc::SYS_rt_sigprocmask, args) }.is_err() {
+        return false;
+    }
+    (1..=64)
+        .filter(|signal| mask & (1 << (signal - 1)) != 0)
+        .all(|signal| !has_handler(signal))
+}
+
+/// Whether the program handles a signal.
+fn has_handler(signal: usize) -> bool {
+    // As the kernel lays it out: handler, flags, restorer, mask.
+    let mut action = [0usize; 4];
+    let args = [signal, 0, (&raw mut action) as usize, 8, 0, 0];
+    // SAFETY: with no new action the call writes these four words and changes
+    // nothing.
+    let known = unsafe { raw(libc::SYS_rt_sigaction, args) }.is_ok();
+    known && action[0] != libc::SIG_DFL && action[0] != libc::SIG_IGN
 }
 
 #[unsafe(no_mangle)]

@@ -29,9 +29,6 @@ use quire_linux::uffd::{self, Mode};
 use crate::manager::{Handles, Manager, State};
 use crate::table::ExtentState;
 
-/// How many pages are looked at in one step when zeros are searched for.
-const CHECK_PAGES: usize = 512;
-
 /// Monotonic time in milliseconds.
 pub(crate) fn now_ms() -> u64 {
     thread::now_ns() / 1_000_000
@@ -67,13 +64,6 @@ pub(crate) fn pages_range(slot: Slot, pages: &Range<usize>) -> AddrRange {
         end: at(pages.end),
     }
 }
-
-const PRESENT: Filter = Filter {
-    all: 0,
-    none: 0,
-    any: pagemap::PRESENT,
-    report: pagemap::PRESENT | pagemap::HUGE,
-};
 
 /// The manager at work: the state, locked, and the descriptors.
 pub(crate) struct Work<'a> {
@@ -122,11 +112,21 @@ impl Work<'_> {
     pub fn population(&self, slot: Slot) -> Result<(Popmap, bool)> {
         let mut map = Popmap::new();
         let mut huge = false;
-        pagemap::scan(self.handles.pagemap(), slot.range(), PRESENT, |run| {
-            map.set(pages_in_slot(slot, run.range()));
-            huge |= run.categories & pagemap::HUGE != 0;
-        })?;
+        pagemap::scan(
+            self.handles.pagemap(),
+            slot.range(),
+            Filter::PRESENT,
+            |run| {
+                map.set(pages_in_slot(slot, run.range()));
+                huge |= run.categories & pagemap::HUGE != 0;
+            },
+        )?;
         Ok((map, huge))
+    }
+
+    /// Whether a slot is mapped by a superpage.
+    pub fn is_mapped_whole(&self, slot: Slot) -> bool {
+        self.population(slot).is_ok_and(|(_, huge)| huge)
     }
 
     /// Looks at the page table of a run of extents and notes what has changed.
@@ -141,7 +141,12 @@ impl Work<'_> {
                 entry.1 |= found.categories & pagemap::HUGE != 0;
             }
         };
-        pagemap::scan(self.handles.pagemap(), run_range(run), PRESENT, &mut note)?;
+        pagemap::scan(
+            self.handles.pagemap(),
+            run_range(run),
+            Filter::PRESENT,
+            &mut note,
+        )?;
         let mut full = Vec::new();
         let mut changed = false;
         for (index, (map, huge)) in maps.into_iter().enumerate() {
@@ -149,7 +154,8 @@ impl Work<'_> {
             let Some(extent) = self.state.table.extents.get_mut(&slot) else {
                 continue;
             };
-            let map = if extent.state == ExtentState::Whole && !huge {
+            let whole = extent.state == ExtentState::Whole;
+            let map = if whole && !huge && !extent.folio {
                 Popmap::new()
             } else {
                 map
@@ -161,8 +167,10 @@ impl Work<'_> {
             let grew = map.count() > extent.popmap.count();
             extent.popmap = map;
             extent.changed_ms = now_ms;
-            if extent.state == ExtentState::Reserved {
-                if grew {
+            if whole && huge {
+                self.state.queue.remove(slot);
+            } else if whole || extent.state == ExtentState::Reserved {
+                if grew && extent.folio {
                     self.state.queue.touch(slot);
                     extent.told_sparse = false;
                 }
@@ -175,7 +183,8 @@ impl Work<'_> {
     }
 
     /// Promotes a run of fully populated reservations in place (paper 000,
-    /// section 3.4: promotion without copying).
+    /// section 3.4: promotion without copying). Where the kernel refuses, the
+    /// extent stays as it is mapped.
     pub fn promote(&mut self, run: &Range<Slot>) {
         let range = run_range(run);
         let whole = self.arm_whole(range).is_ok();
@@ -187,15 +196,11 @@ impl Work<'_> {
             let Some(extent) = self.state.table.extents.get_mut(&slot) else {
                 continue;
             };
-            extent.state = if done {
-                ExtentState::Promoted
-            } else {
-                ExtentState::Whole
-            };
             if !done {
-                extent.popmap = Popmap::new();
+                extent.state = ExtentState::Base;
                 continue;
             }
+            extent.state = ExtentState::Promoted;
             extent.popmap = Popmap::full();
             self.manager.stats().add(Counter::Promotions, 1);
             if let Some(region) = self.state.table.regions.get_mut(&extent.region) {
@@ -233,10 +238,8 @@ impl Work<'_> {
             self.manager.stats().note(Note::SystemCallFailed);
         }
         for slot in (run.start.0..run.end.0).map(Slot) {
-            self.state.queue.remove(slot);
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {
                 extent.state = ExtentState::Whole;
-                extent.popmap = Popmap::new();
             }
         }
     }
@@ -258,17 +261,23 @@ impl Work<'_> {
     /// 3.3: preemption). Writers are held back while that is done; it takes
     /// the scope to hold back writers in kernel mode too. A page is given up
     /// only if it is not mapped *and* holds zeros, so a page that the kernel
-    /// has unmapped for reasons of its own is never lost. Returns what was
-    /// freed.
+    /// has unmapped for reasons of its own is never lost. An extent that is to
+    /// be mapped whole is armed for that first, which unmaps a superpage.
+    /// Returns what was freed.
     pub fn preempt(&mut self, slot: Slot) -> Result<Bytes> {
         if self.manager.privilege() != Privilege::Full {
             return Err(Errno(libc::EPERM));
         }
-        let Some(offset) = self.state.table.slot_offset(slot) else {
+        let table = &self.state.table;
+        let Some(offset) = table.slot_offset(slot) else {
             return Ok(Bytes::ZERO);
         };
+        let state = table.extents.get(&slot).map(|e| e.state);
         let uffd = self.handles.uffd()?;
         let range = slot.range();
+        if matches!(state, Some(ExtentState::Whole | ExtentState::Promoted)) {
+            self.arm(range)?;
+        }
         uffd::write_protect(uffd, range, true)?;
         let mut kept = self.population(slot).map_or(Popmap::full(), |(map, _)| map);
         let mut freed = PageCount(0);
@@ -288,6 +297,7 @@ impl Work<'_> {
                 ExtentState::Base
             };
             extent.popmap = kept;
+            extent.folio = false;
             self.manager.stats().add(Counter::Preemptions, 1);
             if let Some(region) = self.state.table.regions.get_mut(&extent.region) {
                 region.preemptions += 1;
@@ -304,21 +314,20 @@ impl Work<'_> {
         let mut freed = 0;
         let mut start = gap.start;
         while start < gap.end {
-            let end = (start + CHECK_PAGES).min(gap.end);
-            let zeros = huge_file::leading_zero_pages(object, at(start), end - start);
+            let zeros = huge_file::leading_zero_pages(object, at(start), gap.end - start);
+            let end = start + zeros;
             if zeros > 0 {
                 let len = Bytes(zeros as u64 * BASE_PAGE);
                 if huge_file::punch(object, at(start), len).is_ok() {
                     freed += zeros as u64;
                 } else {
-                    kept.set(start..start + zeros);
+                    kept.set(start..end);
                 }
             }
-            start += zeros;
-            if start < end {
-                kept.set(start..start + 1);
-                start += 1;
+            if end < gap.end {
+                kept.set(end..end + 1);
             }
+            start = end + 1;
         }
         PageCount(freed)
     }
@@ -360,6 +369,7 @@ impl Work<'_> {
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {
                 extent.state = state;
                 extent.popmap = Popmap::new();
+                extent.folio = false;
             }
         }
         Ok(())
@@ -419,7 +429,7 @@ impl Work<'_> {
     /// Zeroes the populated pages of `part` and unmaps them; they stay in the
     /// reservation for later use.
     fn free_in_reservation(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
-        pagemap::scan(self.handles.pagemap(), part, PRESENT, |run| {
+        pagemap::scan(self.handles.pagemap(), part, Filter::PRESENT, |run| {
             zero(run.range());
         })?;
         // SAFETY: the pages hold zeros, and the object keeps them.
@@ -464,6 +474,7 @@ impl Work<'_> {
         if let Some(extent) = self.state.table.extents.get_mut(&slot) {
             extent.state = ExtentState::Reserved;
             extent.popmap = map;
+            extent.folio = true;
             extent.changed_ms = now_ms();
         }
         self.state.queue.touch(slot);

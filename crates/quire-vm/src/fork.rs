@@ -208,13 +208,7 @@ fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
     // Even a read of what was never touched would take a superpage.
     let mut present = Vec::new();
     let pagemap = pagemap::open()?;
-    let mapped = Filter {
-        all: pagemap::PRESENT,
-        none: 0,
-        any: 0,
-        report: pagemap::PRESENT,
-    };
-    pagemap::scan(pagemap.as_fd(), range, mapped, |run| {
+    pagemap::scan(pagemap.as_fd(), range, Filter::PRESENT, |run| {
         present.push(run.range())
     })?;
     // SAFETY: the copy is a fresh mapping that nobody else knows, and it takes
@@ -398,7 +392,7 @@ impl Work<'_> {
 
     /// Takes one piece of private memory, which lies in one slot, back into
     /// the object. Only when no other process maps the object.
-    pub fn take_back(&mut self, part: &Interval, window: &Window) -> Result<()> {
+    pub fn take_back(&mut self, part: &Interval, window: &mut Window) -> Result<()> {
         if part.prot & libc::PROT_READ == 0 {
             return Err(Errno(libc::EACCES));
         }
@@ -433,7 +427,12 @@ impl Work<'_> {
 
     /// Copies the changed pages of a write-protected piece into the object and
     /// maps the object in its place. Returns which pages were mapped.
-    fn copy_back(&mut self, part: &Interval, changed: &Popmap, window: &Window) -> Result<Popmap> {
+    fn copy_back(
+        &mut self,
+        part: &Interval,
+        changed: &Popmap,
+        window: &mut Window,
+    ) -> Result<Popmap> {
         let slot = part.range.start.slot();
         let object = self.handles.object();
         let (present, _) = self.population(slot)?;
@@ -500,8 +499,16 @@ impl Work<'_> {
     }
 
     fn resume_superpage(&mut self, slot: Slot) {
-        let first = AddrRange::new(slot.start(), Bytes(BASE_PAGE));
         let _ = self.arm_whole(slot.range());
+        let offset = self.state.table.slot_offset(slot);
+        let held = offset.is_some_and(|offset| {
+            let data = huge_file::next_data(self.handles.object(), offset);
+            data.is_ok_and(|at| at.is_some_and(|at| at < offset + Bytes(SUPERPAGE)))
+        });
+        if !held {
+            return;
+        }
+        let first = AddrRange::new(slot.start(), Bytes(BASE_PAGE));
         // SAFETY: populating maps pages that the object holds.
         let _ = unsafe { memory::advise(first, Advice::PopulateRead) };
         let huge = self.population(slot).is_ok_and(|(_, huge)| huge);
@@ -511,6 +518,7 @@ impl Work<'_> {
         extent.popmap = if huge { Popmap::full() } else { Popmap::new() };
         extent.changed_ms = now_ms();
         if huge {
+            self.state.queue.remove(slot);
             self.manager.stats().add(Counter::Returned, 1);
         }
     }

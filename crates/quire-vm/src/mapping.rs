@@ -5,6 +5,8 @@
 //! ([`Handled::No`]): then nothing has been changed and the caller passes the
 //! request on. A range that is managed in part is handled as a whole.
 
+use std::ops::Range;
+
 use quire_core::config::Policy;
 use quire_core::stat::{Counter, Note, Privilege, RegionKind};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, Slot, VirtAddr};
@@ -418,9 +420,13 @@ impl Work<'_> {
         let range = AddrRange::new(at, len);
         let policy = self.manager.policy();
         let whole = policy == Policy::Eager || flags & libc::MAP_POPULATE != 0;
+        let ready_slots = range.start.slot().0..range.start.slot().0 + ready;
         // SAFETY: advice on a mapping that was just made and nobody uses.
-        let armed = unsafe { memory::advise(range, Advice::DontFork) }
-            .and_then(|()| self.arm_fresh(range, whole));
+        let hidden = unsafe { memory::advise(range, Advice::DontFork) };
+        let armed = hidden.and_then(|()| {
+            let ready_end = Slot(ready_slots.end).start();
+            self.arm_fresh(range, if whole { range.end } else { ready_end })
+        });
         if let Err(errno) = armed {
             // SAFETY: the mapping was just made and nobody uses it.
             let _ = unsafe { memory::unmap(range) };
@@ -452,7 +458,7 @@ impl Work<'_> {
             ExtentState::Empty
         };
         self.state.table.add_extents(range, initial, region);
-        self.adopt_pool(range, ready, initial);
+        self.adopt_pool(ready_slots);
         if self.manager.privilege() == Privilege::User && initial == ExtentState::Empty {
             self.reserve_at_once(range);
         }
@@ -479,6 +485,7 @@ impl Work<'_> {
                 return;
             }
             extent.state = ExtentState::Reserved;
+            extent.folio = true;
             self.state.queue.touch(slot);
             self.manager.stats().add(Counter::Reservations, 1);
         }
@@ -486,24 +493,18 @@ impl Work<'_> {
 
     fn holds_pages(&self, range: AddrRange) -> Result<bool> {
         let mut any = false;
-        let filter = pagemap::Filter {
-            all: pagemap::PRESENT,
-            none: 0,
-            any: 0,
-            report: pagemap::PRESENT,
-        };
+        let filter = pagemap::Filter::PRESENT;
         pagemap::scan(self.handles.pagemap(), range, filter, |_| any = true)?;
         Ok(any)
     }
 
-    /// Extents whose offsets came from the pool are reserved already.
-    fn adopt_pool(&mut self, range: AddrRange, ready: u64, initial: ExtentState) {
-        let first = range.start.slot().0;
-        for slot in (first..first + ready).map(Slot) {
-            if let Some(extent) = self.state.table.extents.get_mut(&slot)
-                && initial == ExtentState::Empty
-            {
-                extent.state = ExtentState::Reserved;
+    /// Extents whose offsets came from the pool hold their folio already, so
+    /// mapping them whole takes no more memory than they have.
+    fn adopt_pool(&mut self, ready: Range<u64>) {
+        for slot in ready.map(Slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.state = ExtentState::Whole;
+                extent.folio = true;
                 self.state.queue.touch(slot);
             }
         }
@@ -549,16 +550,21 @@ impl Work<'_> {
         map(memory::reserve_space(len, offset.0)?, libc::MAP_FIXED)
     }
 
-    /// Arms the whole superpages of a fresh mapping; its edges, which belong
-    /// to no extent, are left to the kernel.
-    fn arm_fresh(&self, range: AddrRange, whole: bool) -> Result<()> {
-        if whole {
-            return self.arm_whole(range);
+    /// Arms a fresh mapping: up to `whole_end` to be mapped whole, the
+    /// superpages behind it for reservation. Its edges, which belong to no
+    /// extent, are left to the kernel.
+    fn arm_fresh(&self, range: AddrRange, whole_end: VirtAddr) -> Result<()> {
+        let (whole, rest) = range.split_at(whole_end);
+        if !whole.is_empty() {
+            self.arm_whole(whole)?;
+        }
+        if rest.is_empty() {
+            return Ok(());
         }
         // SAFETY: advice about page sizes does not change contents.
-        unsafe { memory::advise(range, Advice::NoHugePage)? };
+        unsafe { memory::advise(rest, Advice::NoHugePage)? };
         let inner = AddrRange {
-            start: VirtAddr(range.start.0.next_multiple_of(SUPERPAGE)),
+            start: VirtAddr(rest.start.0.next_multiple_of(SUPERPAGE)),
             end: VirtAddr(range.end.0 / SUPERPAGE * SUPERPAGE),
         };
         if inner.is_empty() {
@@ -745,6 +751,7 @@ fn demote_if_split(manager: &Manager, state: &mut State, slot: Slot) {
         if let Some(extent) = state.table.extents.get_mut(&slot) {
             extent.state = ExtentState::Whole;
             extent.popmap = quire_core::popmap::Popmap::new();
+            extent.folio = false;
         }
         if let Some(region) = state.table.regions.get_mut(&extent.region) {
             region.demotions += 1;

@@ -6,9 +6,9 @@
 //! for short steps, and it zeroes folios without the lock. It keeps its
 //! descriptors in a table of its own.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -16,7 +16,9 @@ use quire_core::config::Policy;
 use quire_core::policy::{Decision, next_to_prepare};
 use quire_core::pressure::{self, MemoryState};
 use quire_core::stat::{Counter, Note, Privilege, RegionStat};
-use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
+use quire_core::units::{
+    AddrRange, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slot, VirtAddr,
+};
 use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::raw::Result;
 use quire_linux::sysinfo::cgroup::MemoryGroup;
@@ -24,12 +26,15 @@ use quire_linux::uffd::{self, Fault, Scope};
 use quire_linux::{futex, pagemap, sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::extent::{Work, now_ms};
+use crate::extent::{Work, now_ms, run_range};
 use crate::manager::{Handles, Manager, State};
-use crate::table::{ExtentState, RegionId, Table};
+use crate::table::{Backing, Extent, ExtentState, RegionId, Table};
 
 /// How often populations are looked at: while they change, and at most.
 const LOOK_US: (u64, u64) = (200, 1_000_000);
+/// How often they are looked at, at least, while extents are zeroed ahead of
+/// a program: it must not run away from what was prepared for it.
+const ZEROING_US: u64 = 1_000;
 /// The pool is filled when looks have become rarer than this.
 const POOL_IDLE_US: u64 = 8_000;
 /// Looking may take this part of the pager's time at most while nothing
@@ -50,6 +55,9 @@ const WHOLE_LEAD: u64 = 32;
 /// How many extents follow a populated one at most, reserved, where first
 /// touches are not reported.
 const UNREPORTED_AHEAD: u64 = 8;
+/// How many superpages are searched for zeros at one look at the machine's
+/// memory.
+const SEARCHED: usize = 8;
 /// How often the same touch may be reported before its extent is left to the
 /// kernel.
 const MAX_REPEATS: u32 = 64;
@@ -102,6 +110,12 @@ struct Pager {
     stalled: bool,
     /// Extents to reserve ahead of need.
     ahead: VecDeque<Slot>,
+    /// The runs that are mapped whole because of what was before them.
+    predicted: BTreeMap<RegionId, Predicted>,
+    /// Something was zeroed ahead since the last look.
+    zeroed: bool,
+    /// Where the search for superpages that hold little goes on.
+    next_superpage: Slot,
     look_us: u64,
     next_look_ns: u64,
     next_pressure_ms: u64,
@@ -116,8 +130,18 @@ struct Pager {
     repeats: u32,
     /// What may still be reserved before memory is looked at again.
     budget: Bytes,
-    /// Where the zeroing of whole extents stands, by region.
-    whole_done: std::collections::BTreeMap<RegionId, Slot>,
+}
+
+/// A run of extents that are mapped whole at their first touch, in one region.
+#[derive(Clone, Debug)]
+struct Predicted {
+    run: Range<Slot>,
+    /// No extent of the run before this one is untouched, as far as is known.
+    touched: Slot,
+    /// The end of what was zeroed ahead.
+    done: Slot,
+    /// There may be something to zero now.
+    pending: bool,
 }
 
 impl Pager {
@@ -152,14 +176,8 @@ impl Pager {
             event: thread::new_event().map_err(|_| Note::NoPager)?,
             mark: ForkMark::new_file().map_err(|_| Note::NoPager)?,
         };
-        let everything = AddrRange::new(VirtAddr(0), Bytes(SUPERPAGE));
-        let nothing = pagemap::Filter {
-            all: pagemap::PRESENT,
-            none: 0,
-            any: 0,
-            report: pagemap::PRESENT,
-        };
-        pagemap::scan(handles.pagemap(), everything, nothing, |_| {})
+        let lowest = AddrRange::new(VirtAddr(0), Bytes(SUPERPAGE));
+        pagemap::scan(handles.pagemap(), lowest, pagemap::Filter::PRESENT, |_| {})
             .map_err(|_| Note::NoPagemapScan)?;
         let window = Window::new().map_err(|_| Note::NoPager)?;
         crate::hands::start().map_err(|_| Note::NoPager)?;
@@ -172,6 +190,9 @@ impl Pager {
             stall: sysinfo::memory::stall_trigger().ok(),
             stalled: false,
             ahead: VecDeque::new(),
+            predicted: BTreeMap::new(),
+            zeroed: false,
+            next_superpage: Slot(0),
             look_us: LOOK_US.0,
             next_look_ns: 0,
             next_pressure_ms: 0,
@@ -182,7 +203,6 @@ impl Pager {
             last_fault: VirtAddr(0),
             repeats: 0,
             budget: Bytes::ZERO,
-            whole_done: std::collections::BTreeMap::new(),
         })
     }
 
@@ -197,7 +217,7 @@ impl Pager {
 
     /// How long nothing needs to be done.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ahead.is_empty() {
+        if !self.ahead.is_empty() || self.predicted.values().any(|p| p.pending) {
             return Some(Duration::ZERO);
         }
         let now = thread::now_ns();
@@ -222,6 +242,9 @@ impl Pager {
         }
         if let Some(stall) = &self.stall {
             fds.push(PollFd::new(stall, PollFlags::PRI));
+        }
+        if timeout.is_none_or(|t| !t.is_zero()) {
+            self.window.close();
         }
         let timeout = timeout.map(|t| Timespec {
             tv_sec: t.as_secs() as i64,
@@ -262,17 +285,23 @@ impl Pager {
             self.next_children_ms = now + CHILDREN_MS;
             self.take_back();
         }
-        if let Some(slot) = self.ahead.pop_front() {
-            self.reserve(slot);
-            return;
-        }
         if thread::now_ns() >= self.next_look_ns {
             self.look(now);
+        } else {
+            self.prepare_one();
         }
-        self.fill_pool();
         if now >= self.next_share_ms {
             self.next_share_ms = now + SHARE_MS;
             self.share();
+        }
+    }
+
+    /// Does one piece of what can be done ahead of need.
+    fn prepare_one(&mut self) {
+        if let Some(slot) = self.ahead.pop_front() {
+            self.reserve(slot);
+        } else if !self.zero_ahead() {
+            self.fill_pool();
         }
     }
 
@@ -445,6 +474,7 @@ impl Pager {
             return false;
         }
         extent.state = ExtentState::Reserved;
+        extent.folio = true;
         extent.changed_ms = now_ms();
         let region = extent.region;
         if let Some(region) = state.table.regions.get_mut(&region) {
@@ -526,26 +556,29 @@ impl Pager {
         .make_whole(clipped);
     }
 
-    /// Looks at the populations of all extents that can change state.
+    /// Looks at the populations of the extents that can change state and that
+    /// somebody acts on.
     fn look(&mut self, now: u64) {
         let began = thread::now_ns();
         let mut changed = false;
         let mut next = Slot(0);
-        while let Some((run, changes)) = self.look_at_run(next, now) {
+        while let Some((run, changes)) = self.look_at_run(next, now, Watch::Acting) {
             changed |= changes;
             next = run.end;
             self.answer_faults();
         }
         changed |= self.extend_whole();
+        let zeroed = std::mem::take(&mut self.zeroed);
         if changed && self.manager.privilege() == Privilege::User {
             self.plan_unreported();
         }
         self.note_stale(now);
         let took = thread::now_ns() - began;
+        let most = if zeroed { ZEROING_US } else { LOOK_US.1 };
         self.look_us = if changed {
             LOOK_US.0
         } else {
-            (self.look_us * 2).min(LOOK_US.1)
+            (self.look_us * 2).min(most)
         };
         let share = if changed { 1 } else { LOOK_SHARE };
         let pause = (self.look_us * 1000).max(took * share);
@@ -554,9 +587,9 @@ impl Pager {
 
     /// Looks at the first run of watched extents at or after `from`, promotes
     /// what is full, and returns the run and whether anything changed.
-    fn look_at_run(&self, from: Slot, now: u64) -> Option<(Range<Slot>, bool)> {
+    fn look_at_run(&self, from: Slot, now: u64, watch: Watch) -> Option<(Range<Slot>, bool)> {
         let mut state = self.manager.state.lock();
-        let run = watched_run(&state.table, from)?;
+        let run = watched_run(&state, from, watch)?;
         let mut work = Work {
             manager: self.manager,
             handles: &self.handles,
@@ -573,95 +606,53 @@ impl Pager {
         Some((run, changed))
     }
 
-    /// Maps whole what the regions' histories predict, and zeroes it ahead of
-    /// the program.
+    /// Maps whole what the regions' histories predict, and plans to zero it
+    /// ahead of the program.
     fn extend_whole(&mut self) -> bool {
-        let regions: Vec<(RegionId, Range<Slot>)> = {
-            let state = self.manager.state.lock();
-            state
-                .table
-                .regions
-                .iter()
-                .filter(|(_, r)| r.policy == Policy::Reserve)
-                .filter_map(|(id, r)| Some((*id, r.history.whole_run()?)))
-                .collect()
-        };
+        let manager = self.manager;
+        let mut state = manager.state.lock();
+        let regions: Vec<(RegionId, Range<Slot>)> = state
+            .table
+            .regions
+            .iter()
+            .filter(|(_, r)| r.policy == Policy::Reserve)
+            .filter_map(|(id, r)| Some((*id, r.history.whole_run()?)))
+            .collect();
+        let mut before = std::mem::take(&mut self.predicted);
         let mut changed = false;
         for (id, run) in regions {
-            let mut state = self.manager.state.lock();
-            let clipped = clip_to_region(&state.table, &run, id);
-            let fresh = state
-                .table
-                .extents
-                .range(clipped.clone())
-                .any(|(_, e)| matches!(e.state, ExtentState::Empty | ExtentState::Reserved));
-            if fresh {
-                Work {
-                    manager: self.manager,
-                    handles: &self.handles,
-                    state: &mut state,
+            let known = before.remove(&id).filter(|p| p.run.start == run.start);
+            let mut predicted = known.unwrap_or_else(|| Predicted::new(run.start));
+            if predicted.run.end < run.end {
+                let clipped = clip_to_region(&state.table, &(predicted.run.end..run.end), id);
+                if !clipped.is_empty() {
+                    predicted.run.end = clipped.end;
+                    Work {
+                        manager,
+                        handles: &self.handles,
+                        state: &mut state,
+                    }
+                    .make_whole(clipped);
+                    changed = true;
                 }
-                .make_whole(clipped.clone());
-                changed = true;
             }
-            drop(state);
-            changed |= self.zero_ahead(id, &clipped);
+            predicted.pending = true;
+            self.predicted.insert(id, predicted);
         }
         changed
     }
 
-    /// Zeroes extents that are mapped whole before the program gets there.
-    fn zero_ahead(&mut self, region: RegionId, run: &Range<Slot>) -> bool {
-        let mut worked = false;
-        loop {
-            let Some(toucher) = self.last_touched(run) else {
-                return worked;
-            };
-            let done = self
-                .whole_done
-                .get(&region)
-                .copied()
-                .filter(|s| run.contains(s))
-                .unwrap_or(run.start);
-            let limit = Slot((toucher.0 + WHOLE_LEAD).min(run.end.0));
-            let Some(slot) = next_to_prepare(toucher, done, limit) else {
-                return worked;
-            };
-            if self.budget.0 < SUPERPAGE || !self.prepare(slot) {
-                self.whole_done.insert(region, slot.next());
-                return worked;
-            }
-            self.whole_done.insert(region, slot.next());
-            worked = true;
-            self.answer_faults();
-        }
-    }
-
-    /// The last extent of a run that the program has touched.
-    fn last_touched(&self, run: &Range<Slot>) -> Option<Slot> {
-        let mut state = self.manager.state.lock();
-        let first = state
-            .table
-            .extents
-            .range(run.clone())
-            .find(|(_, e)| e.state == ExtentState::Whole && !e.popmap.is_full())
-            .map_or(run.start, |(slot, _)| *slot);
-        let ahead = first..Slot((first.0 + LOOK_RUN).min(run.end.0));
-        let mut work = Work {
-            manager: self.manager,
-            handles: &self.handles,
-            state: &mut state,
+    /// Zeroes one extent that is mapped whole before the program gets there.
+    /// Says whether there was one.
+    fn zero_ahead(&mut self) -> bool {
+        let pagemap = self.handles.pagemap();
+        let pending = self.predicted.values_mut().find(|p| p.pending);
+        let Some(slot) = pending.and_then(|p| p.next(pagemap)) else {
+            return false;
         };
-        work.look(&ahead, now_ms()).ok()?;
-        let touched = work
-            .state
-            .table
-            .extents
-            .range(run.start..ahead.end)
-            .filter(|(_, e)| e.popmap.is_full())
-            .map(|(slot, _)| *slot)
-            .next_back();
-        touched.or(Some(Slot(run.start.0.saturating_sub(1))))
+        let prepared = self.budget.0 >= SUPERPAGE && self.prepare(slot);
+        self.zeroed |= prepared;
+        prepared
     }
 
     fn prepare(&mut self, slot: Slot) -> bool {
@@ -682,8 +673,16 @@ impl Pager {
         let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
         self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
         let mut state = self.manager.state.lock();
-        if state.table.slot_of(offset).is_none() {
-            self.drop_extent(&mut state, offset);
+        let state = &mut *state;
+        let Some(slot) = state.table.slot_of(offset) else {
+            self.drop_extent(state, offset);
+            return huge;
+        };
+        if let Some(extent) = state.table.extents.get_mut(&slot)
+            && huge
+        {
+            extent.folio = true;
+            state.queue.touch(slot);
         }
         huge
     }
@@ -794,23 +793,61 @@ impl Pager {
         self.manager.stats().note(Note::MemoryShort);
         let mut freed = self.empty_pool(wanted);
         self.ahead.clear();
-        while freed < wanted {
-            let mut state = self.manager.state.lock();
-            let Some(slot) = state.queue.least_recent() else {
+        if self.manager.privilege() != Privilege::Full {
+            return;
+        }
+        let reservations: Vec<Slot> = self.manager.state.lock().queue.iter().collect();
+        for slot in reservations {
+            if freed >= wanted {
                 return;
-            };
-            if self.manager.privilege() != Privilege::Full || !state.table.slot_is_shared(slot) {
-                state.queue.remove(slot);
+            }
+            let mut state = self.manager.state.lock();
+            if !state.queue.contains(slot) || !state.table.slot_is_shared(slot) {
                 continue;
             }
-            let taken = Work {
+            let mut work = Work {
                 manager: self.manager,
                 handles: &self.handles,
                 state: &mut state,
+            };
+            if !work.is_mapped_whole(slot) {
+                freed += work.preempt(slot).unwrap_or(Bytes::ZERO);
             }
-            .preempt(slot);
             state.queue.remove(slot);
-            freed += taken.unwrap_or(Bytes::ZERO);
+        }
+        self.give_back_zeros(wanted.saturating_sub(freed));
+    }
+
+    /// Frees the zeros in superpages that the program was given at their first
+    /// touch and of which it uses less than half.
+    fn give_back_zeros(&mut self, wanted: Bytes) {
+        let mut freed = Bytes::ZERO;
+        for _ in 0..SEARCHED {
+            if freed >= wanted {
+                return;
+            }
+            let mut state = self.manager.state.lock();
+            let Some((slot, offset)) = next_superpage(&state.table, self.next_superpage) else {
+                self.next_superpage = Slot(0);
+                return;
+            };
+            self.next_superpage = slot.next();
+            drop(state);
+            let zeros = huge_file::zero_pages(self.handles.object(), offset);
+            if zeros.0 <= PAGES_PER_SUPERPAGE as u64 / 2 {
+                continue;
+            }
+            state = self.manager.state.lock();
+            if state.table.slot_of(offset) != Some(slot) || !state.table.slot_is_shared(slot) {
+                continue;
+            }
+            let mut work = Work {
+                manager: self.manager,
+                handles: &self.handles,
+                state: &mut state,
+            };
+            freed += work.preempt(slot).unwrap_or(Bytes::ZERO);
+            work.count_demotion(slot);
         }
     }
 
@@ -884,7 +921,7 @@ impl Pager {
             return None;
         };
         let taken: Result<()> = if self.manager.privilege() == Privilege::Full {
-            work.take_back(&part, &self.window)
+            work.take_back(&part, &mut self.window)
         } else {
             Err(quire_linux::Errno(libc::EPERM))
         };
@@ -898,12 +935,48 @@ impl Pager {
 
     /// Brings the statistics page up to date.
     fn share(&self) {
+        let mut next = Slot(0);
+        while let Some((run, _)) = self.look_at_run(next, now_ms(), Watch::All) {
+            next = run.end;
+        }
         let mut state = self.manager.state.lock();
         self.manager.share_state(&mut state);
         drop(state);
         self.manager
             .stats()
             .set(Counter::PagerCpu, thread::cpu_time_ns());
+    }
+}
+
+impl Predicted {
+    /// A run that begins at `start` and of which no extent is known yet.
+    fn new(start: Slot) -> Predicted {
+        Predicted {
+            run: start..start,
+            touched: start,
+            done: start,
+            pending: true,
+        }
+    }
+
+    /// The extent to zero next, if there is one.
+    fn next(&mut self, pagemap: BorrowedFd<'_>) -> Option<Slot> {
+        let before = self.touched;
+        let ahead = before..Slot((before.0 + LOOK_RUN).min(self.run.end.0));
+        // Whether or not it is still mapped: what is prepared is looked up again.
+        let present = pagemap::Filter::PRESENT;
+        let scanned = pagemap::scan(pagemap, run_range(&ahead), present, |found| {
+            self.touched = found.range().end.slot();
+        });
+        let toucher = Slot(self.touched.0.saturating_sub(1));
+        let limit = Slot((self.touched.0 + WHOLE_LEAD).min(self.run.end.0));
+        let runs = self.touched > before;
+        let next = next_to_prepare(toucher, self.done, limit, runs).filter(|_| scanned.is_ok());
+        match next {
+            Some(slot) => self.done = slot.next(),
+            None => self.pending = false,
+        }
+        next
     }
 }
 
@@ -919,26 +992,68 @@ fn clip_to_region(table: &Table, run: &Range<Slot>, region: RegionId) -> Range<S
     run.start..end
 }
 
-/// The first run of extents, at or after `from`, whose population is watched.
-fn watched_run(table: &Table, from: Slot) -> Option<Range<Slot>> {
-    let watched = |slot: &Slot, e: &crate::table::Extent| {
-        let live = match e.state {
-            ExtentState::Reserved => true,
-            ExtentState::Whole => !e.popmap.is_full(),
-            _ => false,
-        };
-        live && table.slot_is_shared(*slot)
+/// The first superpage, at or after `from`, that the program was given at the
+/// first touch under a policy that takes such presents back.
+fn next_superpage(table: &Table, from: Slot) -> Option<(Slot, ObjectOffset)> {
+    let given = |e: &Extent| {
+        e.state == ExtentState::Whole
+            && e.popmap.is_full()
+            && table
+                .regions
+                .get(&e.region)
+                .is_some_and(|r| r.policy == Policy::Reserve)
     };
-    let mut extents = table.extents.range(from..);
-    let (first, _) = extents.find(|(slot, e)| watched(slot, e))?;
+    let free = |slot: Slot| {
+        table
+            .interval_at(slot.start())
+            .is_some_and(|i| i.backing == Backing::Shared && !i.locked)
+            && table.slot_is_uniform(slot)
+    };
+    table
+        .extents
+        .range(from..)
+        .filter(|(slot, e)| given(e) && free(**slot))
+        .find_map(|(slot, _)| Some((*slot, table.slot_offset(*slot)?)))
+}
+
+/// Which extents are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// Those of which something follows for the pager.
+    Acting,
+    /// All that can change.
+    All,
+}
+
+/// The first run of extents, at or after `from`, whose population is watched.
+fn watched_run(state: &State, from: Slot, watch: Watch) -> Option<Range<Slot>> {
+    let extents = &state.table.extents;
+    let watched = |slot: &Slot| {
+        extents.get(slot).is_some_and(|e| match (e.state, watch) {
+            (ExtentState::Reserved, _) => true,
+            (ExtentState::Whole, Watch::All) => !e.popmap.is_full(),
+            // Some of its pages were mapped one by one.
+            (ExtentState::Whole, Watch::Acting) => !e.popmap.is_empty(),
+            _ => false,
+        }) && state.table.slot_is_shared(*slot)
+    };
+    match watch {
+        Watch::Acting => first_run(state.queue.from(from).filter(watched)),
+        Watch::All => first_run(extents.range(from..).map(|(s, _)| *s).filter(watched)),
+    }
+}
+
+/// The first run without gaps, up to a length that is looked at at once.
+fn first_run(mut slots: impl Iterator<Item = Slot>) -> Option<Range<Slot>> {
+    let first = slots.next()?;
     let mut end = first.next();
-    for (slot, extent) in extents {
-        if *slot != end || end.0 - first.0 >= LOOK_RUN || !watched(slot, extent) {
+    for slot in slots {
+        if slot != end || end.0 - first.0 >= LOOK_RUN {
             break;
         }
         end = slot.next();
     }
-    Some(*first..end)
+    Some(first..end)
 }
 
 impl Manager {
@@ -969,7 +1084,7 @@ impl Manager {
         // Without descriptors the last look of the pager has to do.
         let _ = self.with_handles(|handles| {
             let mut next = Slot(0);
-            while let Some(run) = watched_run(&state.table, next) {
+            while let Some(run) = watched_run(&state, next, Watch::All) {
                 next = run.end;
                 let state = &mut *state;
                 Work {

@@ -117,6 +117,9 @@ pub struct Extent {
     pub popmap: Popmap,
     /// When the population last changed, milliseconds.
     pub changed_ms: u64,
+    /// One huge folio is known to back it. While that is not fully populated,
+    /// the extent is in the queue of reservations.
+    pub folio: bool,
     /// It has been reported as sparse to the region's history.
     pub told_sparse: bool,
 }
@@ -131,6 +134,7 @@ impl Extent {
             busy: false,
             popmap: Popmap::new(),
             changed_ms: 0,
+            folio: false,
             told_sparse: false,
         }
     }

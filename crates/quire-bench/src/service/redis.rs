@@ -87,7 +87,7 @@ impl<'a> Server<'a> {
             "no",
         ];
         let group = OwnedGroup::create().ok();
-        let inside = group.as_ref().map(OwnedGroup::group);
+        let inside = group.as_ref().map(OwnedGroup::program);
         let command = launch::command(setup.environment, inside, "redis-server", args)?;
         let process = Process::start(command)?;
         let mut server = Server {
@@ -143,7 +143,10 @@ impl<'a> Server<'a> {
             "rss_mib",
             procfs::resident(self.process.pid())? as f64 / MIB,
         );
-        let charged = self.group.as_ref().and_then(|g| g.group().program_memory());
+        let charged = self
+            .group
+            .as_ref()
+            .and_then(|g| g.program().program_memory());
         sample.put_some("charged_mib", charged.map(|b| b as f64 / MIB));
         sample.put_some("huge_mib", self.huge());
         Ok(())

@@ -1,36 +1,39 @@
-//! A helper process that takes the machine's memory until little is left, and
-//! gives it back when it is told to, or killed.
+//! A helper process that takes what a memory cgroup leaves, and gives it back
+//! when it is told to, or killed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use quire_core::units::BASE_PAGE;
 
-use crate::cgroup;
+use crate::cgroup::Group;
 use crate::launch;
 use crate::memory::Block;
-use crate::procfs;
 use crate::variant::Environment;
 
-/// Memory that is always left.
-const LEFT: u64 = 1536 << 20;
+/// What is left of the limit.
+const LEFT: u64 = 16 << 20;
 /// Memory that is taken in one step.
-const STEP: usize = 64 << 20;
+const STEP: usize = 4 << 20;
+/// How long it waits for others to give memory back.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running helper.
 #[derive(Debug)]
 pub struct Ballast(Child);
 
 impl Ballast {
-    /// Starts the helper outside of this process's cgroup and waits until it
-    /// has taken the memory.
-    pub fn start() -> Result<Ballast> {
-        let root = cgroup::root_group();
-        let args = ["worker", "sparse-4g", "--ballast"];
+    /// Starts the helper beside `group` and waits until it has taken what the
+    /// limit of both leaves.
+    pub fn start(group: &Group) -> Result<Ballast> {
+        let rival = group.rival().context("no group for the other program")?;
+        let dir = rival.dir().display().to_string();
+        let args = ["worker", "sparse-4g", "--ballast", "--cgroup", &dir];
         let mut command: Command = launch::command(
             &Environment::default(),
-            root.as_ref(),
+            Some(&rival),
             launch::own_program()?,
             args,
         )?;
@@ -42,7 +45,7 @@ impl Ballast {
         let ballast = Ballast(child);
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        ensure!(line.trim() == "ready", "the ballast ended early");
+        ensure!(line.trim() == "ready", "the other program ended early");
         Ok(ballast)
     }
 }
@@ -55,16 +58,24 @@ impl Drop for Ballast {
     }
 }
 
-/// Takes memory, says `ready`, and holds it until the standard input ends.
-pub fn hold() -> Result<()> {
+/// Takes memory until little is left of the limit around `group` and nobody
+/// gives any back, says `ready`, and holds it until the standard input ends.
+pub fn hold(group: &Group) -> Result<()> {
     // If memory runs out all the same, this process is the one to end.
     std::fs::write("/proc/self/oom_score_adj", "1000").context("oom_score_adj")?;
+    let outer = group.outer().context("no group around this one")?;
+    let limit = outer.limit_set().context("no limit")?;
     let mut blocks = Vec::new();
-    while procfs::meminfo("MemAvailable").is_some_and(|free| free > LEFT + STEP as u64) {
+    let mut last = Instant::now();
+    while last.elapsed() < PATIENCE {
+        if outer.usage().context("usage")? + LEFT + STEP as u64 > limit {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
         let mut block = Block::map(STEP)?;
-        block.advise_huge()?;
         block.touch(BASE_PAGE as usize);
         blocks.push(block);
+        last = Instant::now();
     }
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -12,7 +12,7 @@ mod transpose;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::cgroup::Group;
 use crate::cli;
@@ -62,13 +62,14 @@ pub fn seconds(work: impl FnOnce()) -> f64 {
 
 /// Runs a workload and prints its sample.
 pub fn run(options: &cli::Worker) -> Result<()> {
+    let cgroup = options.cgroup.as_deref().map(Group::at);
     if options.ballast {
-        return ballast::hold();
+        return ballast::hold(&cgroup.context("no cgroup")?);
     }
     let setup = Setup {
         quick: options.quick,
         madvise: options.madvise,
-        cgroup: options.cgroup.as_deref().map(Group::at),
+        cgroup,
     };
     let mut sample = measure(options.workload, &setup)?;
     explain(&mut sample);

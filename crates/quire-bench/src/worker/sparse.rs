@@ -1,20 +1,17 @@
 //! A program that uses one page in each superpage, under memory pressure: what
 //! is held for it in vain, and is it given back?
 
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
+use anyhow::{Context, Result};
 use quire_core::units::SUPERPAGE;
 
 use crate::cgroup::Group;
 use crate::procfs::{self, MIB};
 use crate::results::Sample;
-use crate::statpage;
 use crate::worker::Setup;
 use crate::worker::ballast::Ballast;
 
-/// How long a variant has to give memory back.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// What the limit leaves to a program that is given every page of its memory.
+const SLACK: u64 = 256 << 20;
 
 /// What this process is charged for, in bytes.
 struct Charge<'a>(Option<&'a Group>);
@@ -28,73 +25,31 @@ impl Charge<'_> {
             None => procfs::resident(pid),
         }
     }
-
-    /// Waits until the charge is at most `goal`, or no longer falls.
-    fn settle(&self, goal: u64) -> Result<u64> {
-        let start = Instant::now();
-        loop {
-            let now = self.now()?;
-            if now <= goal || start.elapsed() > PATIENCE {
-                return Ok(now);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
 }
 
 /// Touches, squeezes, and says what is left.
 pub fn run(setup: &Setup) -> Result<Sample> {
     let len: usize = setup.size(4 << 30, 256 << 20);
-    let mut block = setup.memory(len)?;
+    let mut sample = Sample::default();
     let group = setup.cgroup.as_ref();
+    let outer = group.and_then(Group::outer);
+    if let Some(outer) = &outer {
+        outer.limit(len as u64 + SLACK)?;
+    } else {
+        sample.note("no memory cgroup could be made: resident memory is reported");
+    }
     let charge = Charge(group);
-    let start = charge.now()?;
+    let mut block = setup.memory(len)?;
     block.touch(SUPERPAGE as usize);
     setup.sleep(500);
-    let mut sample = Sample::default();
     sample.put("touched_mib", charge.now()? as f64 / MIB);
-    // Twice what was touched: further pressure would tell nothing.
-    let goal = start + 2 * (len as u64 / 512);
-    limit(setup, &charge, goal, &mut sample)?;
-    let _ballast = press(setup, &charge, goal, &mut sample)?;
+    let _ballast = group.map(Ballast::start).transpose()?;
     sample.put("memory_mib", charge.now()? as f64 / MIB);
-    sample.put(
-        "rss_mib",
-        procfs::resident(std::process::id())? as f64 / MIB,
-    );
-    sample.put_some(
-        "usage_mib",
-        group.and_then(Group::usage).map(|b| b as f64 / MIB),
-    );
+    let resident = procfs::resident(std::process::id()).context("resident memory")?;
+    sample.put("rss_mib", resident as f64 / MIB);
+    let mib = |bytes: Option<u64>| bytes.map(|b| b as f64 / MIB);
+    sample.put_some("usage_mib", mib(outer.as_ref().and_then(Group::usage)));
+    let rival = group.and_then(Group::rival);
+    sample.put_some("ballast_mib", mib(rival.and_then(|g| g.program_memory())));
     Ok(sample)
-}
-
-/// Pressure by the limit of the cgroup.
-fn limit(setup: &Setup, charge: &Charge, goal: u64, sample: &mut Sample) -> Result<()> {
-    let Some(group) = charge.0 else {
-        sample.note("no memory cgroup could be made: resident memory is reported");
-        return Ok(());
-    };
-    if let Err(error) = group.squeeze(setup.size(1 << 30, 64 << 20)) {
-        sample.note(format!("the cgroup could not be limited: {error:#}"));
-    }
-    sample.put("limited_mib", charge.settle(goal)? as f64 / MIB);
-    Ok(())
-}
-
-/// Pressure by other programs, where the cgroup's limit did not help.
-fn press(
-    setup: &Setup,
-    charge: &Charge,
-    goal: u64,
-    sample: &mut Sample,
-) -> Result<Option<Ballast>> {
-    // Only Quire answers to pressure from outside of its cgroup.
-    if setup.quick || statpage::session().is_none() || charge.now()? <= goal {
-        return Ok(None);
-    }
-    let ballast = Ballast::start()?;
-    charge.settle(goal)?;
-    sample.note("memory was also taken by another program");
-    Ok(Some(ballast))
 }

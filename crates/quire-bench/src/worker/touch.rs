@@ -54,7 +54,7 @@ pub fn single(setup: &Setup) -> Result<Sample> {
     times.clear();
     let mut kept = Vec::new();
     for _ in 0..chunks {
-        setup.sleep(250);
+        std::thread::sleep(Duration::from_millis(100));
         let mut block = setup.memory(len)?;
         block.touch_timed(&mut times);
         kept.push(block);

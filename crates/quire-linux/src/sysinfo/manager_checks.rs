@@ -211,15 +211,9 @@ fn offered_features() -> Result<u64> {
 fn scan_own_page() -> Result<()> {
     let word = black_box(1u64);
     let start = VirtAddr((&raw const word) as u64).page_floor();
-    let filter = pagemap::Filter {
-        all: pagemap::PRESENT,
-        none: 0,
-        any: 0,
-        report: pagemap::PRESENT,
-    };
     let map = pagemap::open()?;
     let page = AddrRange::new(start, Bytes(BASE_PAGE));
-    pagemap::scan(map.as_fd(), page, filter, |_| {})
+    pagemap::scan(map.as_fd(), page, pagemap::Filter::PRESENT, |_| {})
 }
 
 /// Whether the kernel gives a huge folio to a file like the manager's. Where
@@ -232,7 +226,7 @@ fn try_huge_file() -> Result<bool> {
     if scan_own_page().is_err() {
         return Ok(true);
     }
-    let window = huge_file::Window::new()?;
+    let mut window = huge_file::Window::new()?;
     Ok(window
         .reserve(file.as_fd(), map.as_fd(), ObjectOffset(0))
         .unwrap_or(false))
