@@ -114,7 +114,7 @@ pub const TARGETS: &[Target] = {
         gain(W::Random1g, QuireReserve, "chase_ns", Thp, 0.98),
         gain(W::Random1g, QuireReserve, "read_ns", K4, 1.3),
         gain(W::Random1g, QuireReserve, "chase_ns", K4, 1.3),
-        gain(W::Sparse4g, QuireReserve, "memory_mib", K4, 1.0 / 1.05),
+        gain(W::Sparse4g, QuireReserve, "rss_mib", K4, 1.0 / 1.05),
         at_most(W::Promote, QuireReserve, "promote_us", 20.0),
         at_most(W::Promote, QuireReserve, "moved_pages", 0.0),
         gain(W::Transpose, QuireReserve, "load_mean_ns", Thp, 0.98),

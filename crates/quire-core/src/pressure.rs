@@ -6,12 +6,19 @@
 //! process's own control group: a floor stays free at each, and only a part of
 //! what lies above it is reserved.
 
+use std::time::Duration;
+
 use crate::units::{Bytes, SUPERPAGE};
 
 /// The least that must stay available to the rest of the system.
 const SYSTEM_FLOOR_MIN: u64 = 64 << 20;
 /// The bounds of what must stay available inside a control group.
 const GROUP_FLOOR: (u64, u64) = (4 << 20, 64 << 20);
+
+/// The bounds of the time for which memory goes unwatched, in milliseconds.
+const WATCH_MS: (u64, u64) = (2, 1000);
+/// How much memory a fast program uses in a millisecond, in bytes.
+const USE_PER_MS: u64 = 8 << 20;
 
 /// The state of memory, as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,23 +66,27 @@ pub fn advise(
 }
 
 /// Half of what the system has above its floor, of which little may come out
-/// of caches; a quarter of what the group has above its own, in this step and
-/// over all; and the user's limit.
+/// of caches; a quarter of what the group has above its own; both in this step
+/// and over all; and the user's limit.
 fn may_reserve(state: &MemoryState, reserved: Bytes, limit: Option<Bytes>) -> Bytes {
     if state.stalled {
         return Bytes::ZERO;
     }
-    let spare = state.available.saturating_sub(system_floor(state)).0;
-    let mut most = (spare / 2).min(state.free.0.saturating_add(spare / 8));
+    let spare = system_spare(state).0;
+    let mut most = part(spare, reserved.0, 2).min(state.free.0.saturating_add(spare / 8));
     if let Some(limit) = limit {
         most = most.min(limit.saturating_sub(reserved).0);
     }
-    if let Some(headroom) = state.group_headroom {
-        let step = headroom.saturating_sub(group_floor(state)).0 / 4;
-        let overall = headroom.0.saturating_add(reserved.0) / 4;
-        most = most.min(step).min(overall.saturating_sub(reserved.0));
+    if let Some(spare) = group_spare(state) {
+        most = most.min(part(spare.0, reserved.0, 4));
     }
     Bytes(most)
+}
+
+/// What may be added to `reserved`, so that no more than one part in `parts` of
+/// all that is spare and reserved is reserved.
+fn part(spare: u64, reserved: u64, parts: u64) -> u64 {
+    (spare.saturating_add(reserved) / parts).saturating_sub(reserved)
 }
 
 /// The largest of what each rule asks for, as far as it is there to give.
@@ -85,17 +96,41 @@ fn give_back(state: &MemoryState, reserved: Bytes, limit: Option<Bytes>) -> Byte
     } else {
         0
     };
-    let system = shortfall(state.available, system_floor(state));
+    let system = owed(state.available, system_floor(state), reserved);
     let group = state
         .group_headroom
-        .map_or(0, |headroom| shortfall(headroom, group_floor(state)));
+        .map_or(0, |headroom| owed(headroom, group_floor(state), reserved));
     let excess = limit.map_or(0, |limit| reserved.saturating_sub(limit).0);
     Bytes(stall.max(system).max(group).max(excess).min(reserved.0))
 }
 
-/// What `have` lacks of `floor`, in bytes, rounded up to superpages.
-fn shortfall(have: Bytes, floor: Bytes) -> u64 {
-    floor.saturating_sub(have).0.div_ceil(SUPERPAGE) * SUPERPAGE
+/// What must be given back, in whole superpages, so that `have` comes up to the
+/// floor, and so that no more is reserved than is spare above it: when others
+/// take memory, reservations shrink with what is left, long before the floor.
+fn owed(have: Bytes, floor: Bytes, reserved: Bytes) -> u64 {
+    let below = floor.saturating_sub(have).0;
+    let unequal = floor.0.saturating_add(reserved.0).saturating_sub(have.0);
+    below.max(unequal.div_ceil(2)).div_ceil(SUPERPAGE) * SUPERPAGE
+}
+
+/// How long memory may go unwatched while something is reserved: no longer
+/// than a fast program takes to use up what is spare.
+#[must_use]
+pub fn watch_again(state: &MemoryState) -> Duration {
+    let (soonest, latest) = WATCH_MS;
+    let spare = group_spare(state).map_or(system_spare(state), |g| g.min(system_spare(state)));
+    Duration::from_millis((spare.0 / USE_PER_MS).clamp(soonest, latest))
+}
+
+/// What the system has above its floor.
+fn system_spare(state: &MemoryState) -> Bytes {
+    state.available.saturating_sub(system_floor(state))
+}
+
+/// What the control group has above its floor; `None` without a limit.
+fn group_spare(state: &MemoryState) -> Option<Bytes> {
+    let headroom = state.group_headroom?;
+    Some(headroom.saturating_sub(group_floor(state)))
 }
 
 /// What must stay available to the rest of the system.
@@ -146,7 +181,8 @@ mod tests {
 
     #[test]
     fn half_of_the_spare_memory_may_be_reserved() {
-        assert_eq!(advise(&roomy(), Bytes::mib(8), None), advice(1024, 0));
+        assert_eq!(advise(&roomy(), Bytes::ZERO, None), advice(1024, 0));
+        assert_eq!(advise(&roomy(), Bytes::mib(8), None), advice(1020, 0));
         let limit = Some(Bytes::mib(24));
         assert_eq!(advise(&roomy(), Bytes::mib(8), limit), advice(16, 0));
         assert_eq!(advise(&roomy(), Bytes::mib(32), limit), advice(0, 8));
@@ -167,7 +203,7 @@ mod tests {
             available: Bytes::mib(127),
             ..roomy()
         };
-        assert_eq!(advise(&state, Bytes::mib(64), None), advice(0, 2));
+        assert_eq!(advise(&state, Bytes::mib(2), None), advice(0, 2));
         assert_eq!(advise(&state, Bytes::mib(1), None), advice(0, 1));
         assert_eq!(advise(&state, Bytes::ZERO, None), advice(0, 0));
     }
@@ -180,19 +216,41 @@ mod tests {
             "a quarter above the floor of 64 MiB"
         );
         assert_eq!(
-            advise(&grouped(512, 264), Bytes::mib(80), None),
-            advice(6, 0),
+            advise(&grouped(512, 264), Bytes::mib(40), None),
+            advice(20, 0),
             "a quarter over all"
         );
         assert_eq!(
-            advise(&grouped(512, 61), Bytes::mib(80), None),
-            advice(0, 4)
+            advise(&grouped(512, 61), Bytes::mib(3), None),
+            advice(0, 3),
+            "below the floor"
         );
         assert_eq!(
             advise(&grouped(8, 6), Bytes::ZERO, None),
             advice(1, 0),
             "a small group is not all floor"
         );
+    }
+
+    #[test]
+    fn reservations_shrink_with_what_is_left() {
+        let reserved = Bytes::mib(80);
+        let given = |headroom| advise(&grouped(512, headroom), reserved, None).give_back;
+        assert_eq!(given(64 + 80), Bytes::ZERO);
+        assert_eq!(given(64 + 60), Bytes::mib(10));
+        assert_eq!(given(64), Bytes::mib(40));
+        assert_eq!(
+            given(0),
+            Bytes::mib(72),
+            "most of it: 64 are missing already"
+        );
+    }
+
+    #[test]
+    fn memory_is_watched_more_often_when_it_is_short() {
+        assert_eq!(watch_again(&roomy()).as_millis(), 256);
+        assert_eq!(watch_again(&grouped(512, 64 + 80)).as_millis(), 10);
+        assert_eq!(watch_again(&grouped(512, 64)).as_millis(), 2);
     }
 
     #[test]

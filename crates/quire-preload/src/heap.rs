@@ -6,8 +6,10 @@
 //! stays in its reservation until the reservation is wholly free or preempted
 //! (paper 000, section 3.2).
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
 use quire_linux::memory;
@@ -56,8 +58,9 @@ pub fn start_early() {
 /// jemalloc's arenas the hooks.
 #[cold]
 fn begin() {
-    MANAGER.begin();
-    install_hooks();
+    if MANAGER.begin() {
+        install_hooks();
+    }
 }
 
 /// Counts what the program asks for by other ways than this allocator.
@@ -70,46 +73,79 @@ pub fn ask(size: Bytes) {
 /// which comes after the others and begins with the first such request.
 const OVERSIZE: usize = 8 << 20;
 
-/// Gives every arena the hooks.
+/// Threads whose arena takes its memory from the kernel although memory is
+/// managed, because it came into being since.
+static UNHOOKED: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// This thread is one of them.
+    static OWN_UNHOOKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that jemalloc took memory from the kernel for the calling thread. It
+/// holds locks then, so nothing more can be done at that moment.
+pub fn took_from_kernel(size: Bytes) {
+    MANAGER.count_asked(size);
+    if MANAGER.is_started() && !OWN_UNHOOKED.replace(true) {
+        UNHOOKED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Gives the hooks to the arena of the calling thread and to the one for large
+/// requests. The arenas of other threads follow when they come into being:
+/// jemalloc may have hundreds, and making them all would take memory and time.
 fn install_hooks() {
     // SAFETY: allocates and frees one block, so that the arena for large
     // requests exists.
     unsafe { jemalloc::free(jemalloc::malloc(OVERSIZE)) };
-    let mut arenas: c_uint = 0;
-    let mut size = size_of::<c_uint>();
-    // SAFETY: the name is a C string and the value has the documented type.
-    let found = unsafe {
-        jemalloc::mallctl(
-            c"opt.narenas".as_ptr(),
-            (&raw mut arenas).cast(),
-            &raw mut size,
-            ptr::null_mut(),
-            0,
-        )
-    };
-    if found != 0 {
+    let arenas = [number(c"opt.narenas"), number(c"thread.arena")];
+    arenas.into_iter().flatten().for_each(hook);
+}
+
+/// Gives the hooks to the calling thread's arena, if it is one that misses
+/// them. The thread-local variable is looked up here, off the usual path.
+#[cold]
+#[inline(never)]
+fn hook_own() {
+    if !OWN_UNHOOKED.replace(false) {
         return;
     }
-    for arena in 0..=arenas {
-        let mut name = [0u8; 40];
-        {
-            use std::io::Write;
-            let mut rest = &mut name[..39];
-            // A 32-bit number fits; the last byte stays zero.
-            let _ = write!(rest, "arena.{arena}.extent_hooks");
-        }
-        let mut hooks: *const jemalloc::extent_hooks_t = &raw const HOOKS;
-        // SAFETY: the name is a C string, and the hooks live for ever.
-        unsafe {
-            jemalloc::mallctl(
-                name.as_ptr().cast(),
-                ptr::null_mut(),
-                ptr::null_mut(),
-                (&raw mut hooks).cast(),
-                size_of::<*const jemalloc::extent_hooks_t>(),
-            )
-        };
+    UNHOOKED.fetch_sub(1, Ordering::Relaxed);
+    if let Some(arena) = number(c"thread.arena") {
+        hook(arena);
     }
+}
+
+/// A number that jemalloc tells.
+fn number(name: &CStr) -> Option<c_uint> {
+    let mut value: c_uint = 0;
+    let mut size = size_of::<c_uint>();
+    let to = (&raw mut value).cast();
+    // SAFETY: the name is a C string and the value has the documented type.
+    let result = unsafe { jemalloc::mallctl(name.as_ptr(), to, &raw mut size, ptr::null_mut(), 0) };
+    (result == 0).then_some(value)
+}
+
+/// Gives an arena the hooks.
+fn hook(arena: c_uint) {
+    let mut name = [0u8; 40];
+    {
+        use std::io::Write;
+        let mut rest = &mut name[..39];
+        // A 32-bit number fits; the last byte stays zero.
+        let _ = write!(rest, "arena.{arena}.extent_hooks");
+    }
+    let mut hooks: *const jemalloc::extent_hooks_t = &raw const HOOKS;
+    // SAFETY: the name is a C string, and the hooks live for ever.
+    unsafe {
+        jemalloc::mallctl(
+            name.as_ptr().cast(),
+            ptr::null_mut(),
+            ptr::null_mut(),
+            (&raw mut hooks).cast(),
+            size_of::<*const jemalloc::extent_hooks_t>(),
+        )
+    };
 }
 
 unsafe extern "C" fn extent_alloc(
@@ -242,6 +278,8 @@ fn before(size: usize) {
 fn after() {
     if MANAGER.wants_start() {
         begin();
+    } else if UNHOOKED.load(Ordering::Relaxed) != 0 {
+        hook_own();
     }
 }
 

@@ -254,7 +254,7 @@ unsafe extern "C" fn __wrap_mmap(
     offset: libc::off_t,
 ) -> *mut c_void {
     if prot != libc::PROT_NONE {
-        MANAGER.count_asked(Bytes(len as u64));
+        crate::heap::took_from_kernel(Bytes(len as u64));
     }
     let args = [
         at as usize,

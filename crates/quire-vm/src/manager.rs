@@ -114,6 +114,8 @@ pub struct Manager {
     pub(crate) memory_total: AtomicU64,
 }
 
+/// Other libraries may ask for memory before the settings are known.
+const NOT_CONFIGURED: u32 = 4;
 const NOT_STARTED: u32 = 0;
 const STARTING: u32 = 1;
 const STARTED: u32 = 2;
@@ -162,7 +164,7 @@ impl Manager {
             policy: AtomicU32::new(Policy::Base.code()),
             privilege: AtomicU32::new(0),
             asked: AtomicU64::new(0),
-            start: AtomicU32::new(NOT_STARTED),
+            start: AtomicU32::new(NOT_CONFIGURED),
             pager_thread: AtomicU32::new(0),
             numbers: [const { AtomicI32::new(-1) }; 5],
             table_empty: AtomicBool::new(true),
@@ -175,6 +177,10 @@ impl Manager {
     pub fn configure(&self, config: Config) {
         self.policy.store(config.policy.code(), Ordering::Relaxed);
         self.state.lock().config = config;
+        let order = Ordering::Release;
+        let _ = self
+            .start
+            .compare_exchange(NOT_CONFIGURED, NOT_STARTED, order, Ordering::Relaxed);
     }
 
     /// The policy in force.
@@ -217,8 +223,8 @@ impl Manager {
         self.asked.fetch_add(size.0, Ordering::Relaxed);
     }
 
-    /// Starts managing, if that has not been tried. Says whether memory is
-    /// managed now.
+    /// Starts managing, if that has not been tried and the settings are known.
+    /// Says whether memory is managed now.
     ///
     /// The first call starts threads, so this must not be called from within
     /// the allocator or with a lock that the program may need.

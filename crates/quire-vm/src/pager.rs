@@ -42,10 +42,6 @@ const POOL_IDLE_US: u64 = 8_000;
 const LOOK_SHARE: u64 = 20;
 /// How many extents are looked at under one hold of the lock.
 const LOOK_RUN: u64 = 64;
-/// How often the machine's memory is looked at while something is reserved.
-const PRESSURE_MS: u64 = 100;
-/// The same while memory is short.
-const TIGHT_MS: u64 = 10;
 /// How often it is checked whether forked children are gone.
 const CHILDREN_MS: u64 = 20;
 /// A reservation that has not grown for this long counts as left behind.
@@ -224,6 +220,7 @@ impl Pager {
         let state = self.manager.state.lock();
         let pool_wanted = self.pool_missing(&state);
         let resting = state.table.is_empty() && !state.children && !pool_wanted;
+        let reserved = !state.queue.is_empty();
         drop(state);
         if resting {
             return None;
@@ -231,7 +228,13 @@ impl Pager {
         if pool_wanted && self.budget.0 >= SUPERPAGE && self.is_idle() {
             return Some(Duration::ZERO);
         }
-        Some(Duration::from_nanos(self.next_look_ns.saturating_sub(now)))
+        let look = self.next_look_ns.saturating_sub(now);
+        let pressure = (self.next_pressure_ms * 1_000_000).saturating_sub(now);
+        Some(Duration::from_nanos(if reserved {
+            look.min(pressure)
+        } else {
+            look
+        }))
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
@@ -771,18 +774,18 @@ impl Pager {
         if advice.give_back.0 > 0 {
             self.give_back(advice.give_back);
         }
-        let tight = advice.may_reserve.0 < 16 * SUPERPAGE;
-        self.next_pressure_ms = now + if tight { TIGHT_MS } else { PRESSURE_MS };
+        self.next_pressure_ms = now + pressure::watch_again(&memory).as_millis() as u64;
     }
 
     fn memory_state(&self) -> MemoryState {
         let machine = sysinfo::memory::meminfo().unwrap_or_default();
+        let room = self.group.as_ref().and_then(MemoryGroup::room);
         MemoryState {
             total: machine.total,
             available: machine.available,
             free: machine.free,
-            group_headroom: self.group.as_ref().and_then(MemoryGroup::headroom),
-            group_limit: self.group.as_ref().map(MemoryGroup::limit),
+            group_headroom: room.map(|r| r.headroom),
+            group_limit: room.map(|r| r.limit),
             stalled: false,
         }
     }

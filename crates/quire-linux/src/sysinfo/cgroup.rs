@@ -20,56 +20,60 @@ enum Version {
     V2,
 }
 
-/// The limited memory control groups that this process is in.
+/// The memory control groups that this process is in, its own first.
 #[derive(Clone, Debug)]
 pub struct MemoryGroup {
     version: Version,
-    limited: Vec<(PathBuf, Bytes)>,
+    dirs: Vec<PathBuf>,
+}
+
+/// What a limit leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Memory that can still be used before the limit is met; the page cache
+    /// that the kernel would drop first counts as free.
+    pub headroom: Bytes,
+    /// The limit.
+    pub limit: Bytes,
 }
 
 impl MemoryGroup {
-    /// The groups of this process that have a limit; nothing when none has.
+    /// The groups of this process; nothing where there is no controller.
     #[must_use]
     pub fn of_self() -> Option<MemoryGroup> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let (version, top, own) = locate(&groups, &mounts)?;
-        MemoryGroup::of_dir(version, &top, &own)
+        Some(MemoryGroup::of_dir(version, &top, &own))
     }
 
-    fn of_dir(version: Version, top: &Path, own: &Path) -> Option<MemoryGroup> {
+    fn of_dir(version: Version, top: &Path, own: &Path) -> MemoryGroup {
         let own = if own.is_dir() { own } else { top };
-        let limited: Vec<(PathBuf, Bytes)> = own
-            .ancestors()
-            .take_while(|dir| dir.starts_with(top))
-            .filter_map(|dir| Some((dir.to_owned(), limit_of(version, dir)?)))
-            .collect();
-        (!limited.is_empty()).then_some(MemoryGroup { version, limited })
+        let upward = own.ancestors().take_while(|dir| dir.starts_with(top));
+        MemoryGroup {
+            version,
+            dirs: upward.map(Path::to_owned).collect(),
+        }
     }
 
-    /// The smallest limit.
+    /// The smallest limit and the directory of its group; `None` where no group
+    /// has one.
     #[must_use]
-    pub fn limit(&self) -> Bytes {
-        let smallest = self.limited.iter().map(|(_, limit)| *limit).min();
-        smallest.unwrap_or(Bytes(u64::MAX))
-    }
-
-    /// The directory of the group with the smallest limit.
-    #[must_use]
-    pub fn dir(&self) -> Option<&Path> {
-        let tightest = self.limited.iter().min_by_key(|(_, limit)| *limit)?;
-        Some(&tightest.0)
-    }
-
-    /// Memory that can still be used before a limit is met; the page cache
-    /// that the kernel would drop first counts as free. The limits are read
-    /// again, so a change of them is seen.
-    #[must_use]
-    pub fn headroom(&self) -> Option<Bytes> {
-        self.limited
+    pub fn limit(&self) -> Option<(Bytes, &Path)> {
+        self.dirs
             .iter()
-            .filter_map(|(dir, _)| headroom_of(self.version, dir))
+            .filter_map(|dir| Some((limit_of(self.version, dir)?, dir.as_path())))
             .min()
+    }
+
+    /// What the tightest limit leaves; `None` where no group has one. Limits
+    /// are read again each time, so that a change of them is seen.
+    #[must_use]
+    pub fn room(&self) -> Option<Room> {
+        self.dirs
+            .iter()
+            .filter_map(|dir| room_of(self.version, dir))
+            .min_by_key(|room| room.headroom)
     }
 }
 
@@ -82,7 +86,7 @@ fn limit_of(version: Version, dir: &Path) -> Option<Bytes> {
     (limit < UNLIMITED).then_some(Bytes(limit))
 }
 
-fn headroom_of(version: Version, dir: &Path) -> Option<Bytes> {
+fn room_of(version: Version, dir: &Path) -> Option<Room> {
     let limit = limit_of(version, dir)?;
     let name = match version {
         Version::V1 => "memory.usage_in_bytes",
@@ -91,7 +95,8 @@ fn headroom_of(version: Version, dir: &Path) -> Option<Bytes> {
     let usage = Bytes(read_number(dir.join(name))?);
     let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
     let used = usage.saturating_sub(Bytes(inactive_file(&stat)));
-    Some(limit.saturating_sub(used))
+    let headroom = limit.saturating_sub(used);
+    Some(Room { headroom, limit })
 }
 
 /// Page cache that has not been used for a while. In version 1 the plain name
@@ -198,22 +203,29 @@ mod tests {
         write(&own, "max\n", 1, 0);
         write(&top.path().join("a"), "1000\n", 900, 100);
         write(top.path(), "2000\n", 1950, 0);
-        let group = MemoryGroup::of_dir(Version::V2, top.path(), &own).unwrap();
-        assert_eq!(group.limit(), Bytes(1000));
-        assert_eq!(group.headroom(), Some(Bytes(50)));
-        assert_eq!(group.dir(), Some(top.path().join("a").as_path()));
+        let group = MemoryGroup::of_dir(Version::V2, top.path(), &own);
+        let tightest = top.path().join("a");
+        assert_eq!(group.limit(), Some((Bytes(1000), tightest.as_path())));
+        let room = |headroom, limit| {
+            Some(Room {
+                headroom: Bytes(headroom),
+                limit: Bytes(limit),
+            })
+        };
+        assert_eq!(group.room(), room(50, 2000));
         fs::write(top.path().join("memory.max"), "max\n").unwrap();
-        assert_eq!(group.headroom(), Some(Bytes(200)));
+        assert_eq!(group.room(), room(200, 1000));
     }
 
     #[test]
-    fn without_a_limit_there_is_no_group() {
+    fn a_limit_that_is_set_later_counts() {
         let top = tempfile::tempdir().unwrap();
-        fs::write(
-            top.path().join("memory.limit_in_bytes"),
-            "9223372036854771712\n",
-        )
-        .unwrap();
-        assert!(MemoryGroup::of_dir(Version::V1, top.path(), top.path()).is_none());
+        let set = |file: &str, text: &str| fs::write(top.path().join(file), text).unwrap();
+        set("memory.limit_in_bytes", "9223372036854771712\n");
+        set("memory.usage_in_bytes", "100\n");
+        let group = MemoryGroup::of_dir(Version::V1, top.path(), top.path());
+        assert_eq!((group.limit(), group.room()), (None, None));
+        set("memory.limit_in_bytes", "1000\n");
+        assert_eq!(group.room().map(|r| r.headroom), Some(Bytes(900)));
     }
 }

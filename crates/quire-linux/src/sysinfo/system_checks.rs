@@ -145,17 +145,14 @@ pub fn data_limit() -> Check {
 pub fn control_group() -> Check {
     const NAME: &str = "control group memory limit";
     const LITTLE: Bytes = Bytes::mib(64);
-    let Some(group) = MemoryGroup::of_self() else {
+    let group = MemoryGroup::of_self();
+    let Some((limit, dir)) = group.as_ref().and_then(MemoryGroup::limit) else {
         let machine = meminfo().map(|m| format!("; the machine has {}", m.total));
         return Check::ok(NAME, format!("none{}", machine.unwrap_or_default()));
     };
-    let headroom = group.headroom().unwrap_or_default();
-    let place = group.dir().map(|d| d.display().to_string());
-    let found = format!(
-        "{}, {headroom} left ({})",
-        group.limit(),
-        place.unwrap_or_default()
-    );
+    let room = group.as_ref().and_then(MemoryGroup::room);
+    let headroom = room.map_or(Bytes::ZERO, |r| r.headroom);
+    let found = format!("{limit}, {headroom} left ({})", dir.display());
     if headroom < LITTLE {
         let remedy = "raise the limit of the control group (memory.max, memory.limit_in_bytes)";
         Check::limited(NAME, found, "little can be reserved", remedy)
