@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use quire_core::stat::StatPage;
 use quire_core::units::{BASE_PAGE, SUPERPAGE};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 const PAGE: usize = BASE_PAGE as usize;
@@ -163,6 +163,13 @@ impl Block {
             // SAFETY: `offset` is less than the length of the block.
             unsafe { self.start.add(offset).write_volatile(1) };
         }
+    }
+
+    /// Writes one byte.
+    pub fn touch_at(&mut self, offset: usize) {
+        assert!(offset < self.len, "outside of the block");
+        // SAFETY: `offset` is less than the length of the block.
+        unsafe { self.start.add(offset).write_volatile(1) };
     }
 
     /// Writes one byte in every page and appends how long each write took, in
@@ -319,20 +326,24 @@ impl SharedMap {
         }
     }
 
-    /// Promotes the extent at `offset` in place.
-    pub fn promote(&self, offset: usize) -> Result<()> {
-        self.advise(offset, HUGE, Advice::LinuxHugepage)?;
-        // SAFETY: `advise` checked the range, and collapsing keeps what it
-        // holds.
-        let rc = unsafe {
-            let start = self.start.as_ptr().add(offset);
-            libc::syscall(libc::SYS_madvise, start, HUGE, MADV_COLLAPSE)
-        };
-        ensure!(
-            rc == 0,
-            "MADV_COLLAPSE: {}",
-            std::io::Error::last_os_error()
-        );
+    /// Promotes the extent at `offset` in place, by the calls that Quire makes:
+    /// a new mapping of the same part of `file` is moved over the old one.
+    pub fn promote(&self, file: impl AsFd, offset: usize) -> Result<()> {
+        ensure!(offset + HUGE <= self.len, "past the end");
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let moved = MremapFlags::MAYMOVE;
+        // SAFETY: the new mapping is at an address of the kernel's choice and
+        // shows what the old one shows, whose place it takes; the range was
+        // checked above.
+        unsafe {
+            let to = self.start.as_ptr().add(offset).cast();
+            let null = std::ptr::null_mut();
+            let new = rustix::mm::mmap(null, HUGE, prot, MapFlags::SHARED, file, offset as u64)?;
+            rustix::mm::madvise(new, HUGE, Advice::LinuxDontFork)?;
+            rustix::mm::madvise(new, HUGE, Advice::LinuxHugepage)?;
+            rustix::mm::mremap_fixed(new, HUGE, HUGE, moved, to)?;
+            rustix::mm::madvise(to, PAGE, Advice::LinuxPopulateRead)?;
+        }
         Ok(())
     }
 }

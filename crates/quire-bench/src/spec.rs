@@ -126,7 +126,12 @@ const SPARSE: &[Metric] = &[
 const PROMOTE: &[Metric] = &[
     lower("promote_us", "promotion of one superpage", "us"),
     lower("moved_pages", "pages whose frame changed", "pages"),
-    info("promotions", "promotions counted", ""),
+    info("promotions", "promotions timed", ""),
+    info(
+        "probe_us",
+        "the kernel's part of it, without a second running thread",
+        "us",
+    ),
     info(
         "probe_moved_pages",
         "pages whose frame changed, probe of the kernel",
@@ -173,6 +178,7 @@ const REDIS: &[Metric] = &[
     ),
     lower("load_s", "loading", "s"),
     lower("save_s", "snapshot", "s"),
+    lower("fork_ms", "fork for the snapshot", "ms"),
     lower(
         "back_s",
         "until superpages are back after the snapshot",
@@ -229,7 +235,7 @@ impl Workload {
                 "Touches one page in each 2 MiB of 4 GiB, in a memory cgroup that is limited to 256 MiB more; then another program takes what the limit leaves. Charged memory counts reserved pages."
             }
             Workload::Promote => {
-                "Writes to all pages of 64 MiB, notes every physical frame, waits for promotion, and compares. The time is that of a promotion of a fully populated folio, by a probe of the kernel; under `thp` it is that of collapsing anonymous memory."
+                "Fills the extents of 64 MiB one after the other, notes every physical frame, waits for each promotion, and compares. The time is what Quire counts for a promotion, in which the processor that runs the program is interrupted; a probe makes the same calls alone. Under `thp` it is that of collapsing anonymous memory."
             }
             Workload::Transpose => {
                 "a[i][j] = b[j][i] (load stride) and a[j][i] = b[i][j] (store stride) over square matrices of 64-bit numbers: the experiment of Figures 8 to 11 of paper 004."

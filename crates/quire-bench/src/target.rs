@@ -127,6 +127,8 @@ pub const TARGETS: &[Target] = {
         gain(W::Redis, QuireReserve, "set_rps", K4, 1.0),
         gain(W::Redis, QuireReserve, "get_p999_ms", Thp, 1.0),
         gain(W::Redis, QuireReserve, "save_set_p999_ms", Thp, 1.0),
+        gain(W::Redis, QuireReserve, "rss_mib", K4, 1.0 / 1.05),
+        at_most(W::Redis, QuireReserve, "back_s", 1.0),
         gain(W::Slowdown, QuireReserve, "total_s", K4, 1.0 / 1.02),
         gain(W::Slowdown, QuireEager, "total_s", K4, 1.0 / 1.02),
         gain(W::Slowdown, QuireBase, "total_s", K4, 1.0 / 1.02),

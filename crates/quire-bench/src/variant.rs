@@ -249,11 +249,6 @@ impl Environment {
             ));
         }
     }
-
-    /// The session directory, where the variant is one of Quire's.
-    pub fn session(&self) -> Option<&Path> {
-        self.session.as_ref().map(TempDir::path)
-    }
 }
 
 /// Where a shared library is.

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::config::Policy;
 use crate::units::{PAGES_PER_SUPERPAGE, PageCount, Slot};
@@ -32,6 +33,16 @@ pub const PAUSE_TOUCHES: (u64, u64) = (64, 4096);
 /// take a fifth more time each, so doing half of it for the program would be
 /// quicker and cost more processor time than it is worth.
 pub const LEFT: u64 = 3;
+/// How soon populations are looked at again at best.
+pub const SOONEST_LOOK: Duration = Duration::from_micros(200);
+/// How rarely they are looked at while they change slowly.
+const SLOW_LOOK: Duration = Duration::from_millis(4);
+/// How rarely they are looked at at all.
+const RAREST_LOOK: Duration = Duration::from_secs(1);
+/// Fewer pages than this between two looks are slow growth, and twice as many
+/// are fast growth.
+const SLOW_GROWTH: u64 = PAGES_PER_SUPERPAGE as u64 / 8;
+const FAST_GROWTH: u64 = 2 * SLOW_GROWTH;
 /// How long a failed reservation is not retried: at first, and at most, in
 /// milliseconds.
 pub const RETRY_MS: (u64, u64) = (10, 10_000);
@@ -254,6 +265,23 @@ pub fn next_to_prepare(toucher: Slot, prepared_end: Slot, limit: Slot, runs: boo
     (next < limit).then_some(next)
 }
 
+/// How long to wait before the populations are looked at again, after `last`,
+/// when they have changed by `changed` pages since.
+///
+/// A program that fills extents at full speed takes 200 us to 1 ms for each; one
+/// that fills them slowly need not be watched as closely, and one that does
+/// nothing hardly at all.
+#[must_use]
+pub fn look_again(last: Duration, changed: PageCount) -> Duration {
+    match changed.0 {
+        0 => (last * 2).min(RAREST_LOOK),
+        1..SLOW_GROWTH => (last * 2).min(SLOW_LOOK.max(last)),
+        SLOW_GROWTH..FAST_GROWTH => last,
+        _ => last / 2,
+    }
+    .max(SOONEST_LOOK)
+}
+
 /// When a reservation that failed may be tried again.
 ///
 /// Paper 004 (section 5) found programs slower than without superpages where
@@ -423,6 +451,24 @@ mod tests {
         assert_eq!(next(12, 19, false), Some(Slot(19)));
         assert_eq!(next(12, 17, true), None);
         assert_eq!(next(19, 0, false), None);
+    }
+
+    #[test]
+    fn looks_keep_up_with_growth() {
+        let mut pause = SOONEST_LOOK;
+        let mut after = |pages_per_ms: f64| {
+            for _ in 0..40 {
+                let changed = pause.as_secs_f64() * 1e3 * pages_per_ms;
+                pause = look_again(pause, PageCount(changed as u64));
+            }
+            pause.as_micros()
+        };
+        assert_eq!(after(1000.0), 200, "as fast as it gets");
+        assert_eq!(after(50.0), 1600, "some 100 pages between two looks");
+        assert_eq!(after(1.0), 4000);
+        assert_eq!(after(0.0), 1_000_000);
+        assert!(after(1.0) >= 4000, "no sooner for a few pages");
+        assert_eq!(after(1000.0), 200);
     }
 
     /// The history of dense extents as a plain set.

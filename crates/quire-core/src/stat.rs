@@ -62,10 +62,12 @@ pub enum Counter {
     CallTime,
     /// Superpages zeroed ahead of need, ready in the pool, now.
     PoolReady,
+    /// Time that promotions took, nanoseconds.
+    PromotionTime,
 }
 
 /// Number of counters.
-pub const COUNTERS: usize = 18;
+pub const COUNTERS: usize = 19;
 
 /// Why a process, or a part of it, is managed less than it could be. Each is a
 /// bit of the page's note word.
@@ -99,11 +101,13 @@ pub enum Note {
     NoStatPage = 11,
     /// A system call that Quire needed failed.
     SystemCallFailed = 12,
+    /// The program opened a file of its own memory.
+    OwnMemoryFile = 13,
 }
 
 impl Note {
     /// Every note.
-    pub const ALL: [Note; 13] = [
+    pub const ALL: [Note; 14] = [
         Note::NoUserfaultfd,
         Note::UserModeOnly,
         Note::NoHugeFolios,
@@ -117,6 +121,7 @@ impl Note {
         Note::HugePagesDisabled,
         Note::NoStatPage,
         Note::SystemCallFailed,
+        Note::OwnMemoryFile,
     ];
 
     /// One sentence for people, with the remedy where there is one.
@@ -159,6 +164,9 @@ impl Note {
             }
             Note::SystemCallFailed => {
                 "a system call failed, and part of the memory stayed on base pages"
+            }
+            Note::OwnMemoryFile => {
+                "the program opened /proc/self/mem, which cannot wait for Quire: since then reservations run behind the program and are not preempted"
             }
         }
     }
@@ -353,6 +361,8 @@ pub struct Totals {
     pub forks: u64,
     pub returned: u64,
     pub pager_cpu_ns: u64,
+    /// Time that promotions took, nanoseconds.
+    pub promotion_ns: u64,
     pub call_time_ns: u64,
     pub pool_ready: u64,
 }
@@ -377,6 +387,7 @@ impl Totals {
             forks: at(Counter::Forks),
             returned: at(Counter::Returned),
             pager_cpu_ns: at(Counter::PagerCpu),
+            promotion_ns: at(Counter::PromotionTime),
             call_time_ns: at(Counter::CallTime),
             pool_ready: at(Counter::PoolReady),
         }
@@ -400,6 +411,7 @@ impl Totals {
         self.forks += other.forks;
         self.returned += other.returned;
         self.pager_cpu_ns += other.pager_cpu_ns;
+        self.promotion_ns += other.promotion_ns;
         self.call_time_ns += other.call_time_ns;
         self.pool_ready += other.pool_ready;
     }

@@ -118,6 +118,43 @@ pub unsafe fn remap(old: AddrRange, new_len: Bytes, flags: i32, new: VirtAddr) -
     unsafe { syscall(libc::SYS_mremap, args) }.map(|a| VirtAddr(a as u64))
 }
 
+/// Maps a run of a file, shared, in place of what `range` holds. It is left out
+/// of forks from the first moment on: the mapping is made elsewhere and moved
+/// into place, so that a fork which comes in between never shares it.
+///
+/// # Errors
+/// As `mmap` and `mremap`. The range then shows what it did before, or the file
+/// if it did.
+///
+/// # Safety
+/// The file must hold what the range held, unless nobody uses that.
+pub unsafe fn replace_shared(
+    range: AddrRange,
+    prot: i32,
+    file: BorrowedFd<'_>,
+    offset: ObjectOffset,
+    advice: &[Advice],
+) -> Result<()> {
+    let len = range.len();
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address that the kernel chooses, which nobody
+    // knows until it has been moved; what it takes the place of is the caller's
+    // to argue.
+    unsafe {
+        let made = map_file(VirtAddr(0), len, prot, flags, file, offset)?;
+        let made = AddrRange::new(made, len);
+        let all = [Advice::DontFork];
+        let advised = all.iter().chain(advice).try_for_each(|a| advise(made, *a));
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let moved = advised.and_then(|()| remap(made, len, how, range.start));
+        if let Err(errno) = moved {
+            unmap(made)?;
+            return Err(errno);
+        }
+    }
+    Ok(())
+}
+
 /// Changes the protection of a range.
 ///
 /// # Errors

@@ -4,8 +4,9 @@
 //! program that closes all of its descriptors does not reach them. A thread
 //! of the program that needs one borrows it for the length of a call.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 
 use quire_core::units::VirtAddr;
@@ -168,11 +169,22 @@ pub fn shared_futex_waits() -> Result<Vec<VirtAddr>> {
     let mut found = Vec::new();
     while let Some(entry) = entries.next() {
         let entry = entry?;
-        let name = entry.file_name().to_string_lossy();
-        let state = std::fs::read_to_string(format!("/proc/self/task/{name}/syscall"));
-        found.extend(parse_shared_wait(&state.unwrap_or_default()));
+        // A thread that has ended meanwhile waits for nothing.
+        let mut text = [0u8; 256];
+        let state = current_call(tasks.as_fd(), entry.file_name(), &mut text).unwrap_or_default();
+        found.extend(parse_shared_wait(state));
     }
     Ok(found)
+}
+
+/// The system call in which a thread is, by its directory in `tasks`.
+fn current_call<'a>(tasks: BorrowedFd<'_>, thread: &CStr, text: &'a mut [u8]) -> Result<&'a str> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
+    let dir = rustix::fs::openat(tasks, thread, flags, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, c"syscall", flags, Mode::empty())?;
+    let len = rustix::io::read(file, &mut *text)?;
+    Ok(std::str::from_utf8(&text[..len]).unwrap_or_default())
 }
 
 /// The futex that a thread waits for, from its `syscall` file: the number of

@@ -10,12 +10,14 @@
 //! | `heap` | `malloc` and its relatives, by jemalloc on managed memory |
 //! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
+//! | `files` | `open` and its relatives, which it passes on |
 //! | `syscalls` | `syscall`, for programs that make those calls by number |
 //! | `internal` | the allocator of this library itself |
 //!
 //! A process that never asks for much is left alone: it gets the allocator,
 //! and nothing else is set up (see `quire_vm::manager::WORTHWHILE`).
 
+mod files;
 mod heap;
 mod internal;
 mod mappings;
@@ -52,6 +54,7 @@ extern "C" fn start() {
     let ahead = config.ahead > Bytes::ZERO;
     MANAGER.configure(config);
     processes::start();
+    files::start();
     heap::start();
     if ahead {
         heap::start_early();

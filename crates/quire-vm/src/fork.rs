@@ -269,7 +269,10 @@ const CHANGED_SINCE: Filter = changed(pagemap::PRESENT);
 
 /// A thread that waits for a futex in a copy waits by a key that goes with the
 /// copy, so the copy must stay until it has been woken.
-fn no_stale_waits(part: &Interval) -> Result<()> {
+fn no_stale_waits(part: &Interval, copies: &Popmap) -> Result<()> {
+    if copies.is_empty() {
+        return Ok(());
+    }
     let waits = thread::shared_futex_waits().unwrap_or_default();
     let here = |word: &VirtAddr| part.range.start <= *word && *word < part.range.end;
     if waits.iter().any(here) {
@@ -396,14 +399,13 @@ impl Work<'_> {
         if part.prot & libc::PROT_READ == 0 {
             return Err(Errno(libc::EACCES));
         }
-        no_stale_waits(part)?;
         let uffd = self.handles.uffd()?;
         let mut changed = Popmap::new();
         self.add_pages(part, CHANGED_BEFORE, &mut changed)?;
         uffd::register(uffd, part.range, Mode::Protect)?;
         let taken = uffd::write_protect(uffd, part.range, true)
-            .and_then(|()| no_stale_waits(part))
             .and_then(|()| self.add_pages(part, CHANGED_SINCE, &mut changed))
+            .and_then(|()| no_stale_waits(part, &changed))
             .and_then(|()| self.copy_back(part, &changed, window));
         match taken {
             Ok(present) => {
@@ -412,7 +414,9 @@ impl Work<'_> {
                 Ok(())
             }
             Err(errno) => {
+                // Ending the registration does not wake writers that wait.
                 let _ = uffd::unregister(uffd, part.range);
+                let _ = uffd::wake(uffd, part.range);
                 Err(errno)
             }
         }
@@ -454,14 +458,9 @@ impl Work<'_> {
             // object's pages under private copies are seen by nobody else.
             unsafe { window.copy_in(object, part.offset, pages)? };
         }
-        let (at, len) = (part.range.start, part.range.len());
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // SAFETY: the object now holds what the private mapping showed, and
         // nobody has written since, because writers are held back.
-        unsafe { memory::map_file(at, len, part.prot, flags, object, part.offset)? };
-        // SAFETY: leaving a range out of forks changes nothing here.
-        let hidden = unsafe { memory::advise(part.range, Advice::DontFork) };
-        debug_assert!(hidden.is_ok());
+        unsafe { memory::replace_shared(part.range, part.prot, object, part.offset, &[])? };
         self.state
             .table
             .update(part.range, |i| i.backing = Backing::Shared);

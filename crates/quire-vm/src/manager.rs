@@ -14,7 +14,8 @@ use quire_linux::huge_file::ForkMark;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::thread::{self, DescriptorTable};
 
-use crate::table::{RegionId, Table};
+use crate::extent::{Work, run_range};
+use crate::table::{ExtentState, RegionId, Table};
 
 /// A process that asks for less than this is left to the kernel: it has no
 /// use for superpages, and starting the pager would cost more than it gains.
@@ -281,6 +282,40 @@ impl Manager {
             .identify(pid, identity.start_time, &identity.comm, self.policy());
     }
 
+    /// From now on no touch waits for the pager: what follows is as without
+    /// the privilege to handle faults from kernel mode. For programs that use
+    /// their memory in a way that cannot wait.
+    pub fn stop_reporting(&'static self) {
+        if !self.is_started() || self.privilege() != Privilege::Full {
+            return;
+        }
+        let mut state = self.state.lock();
+        self.privilege
+            .store(Privilege::User as u32, Ordering::Relaxed);
+        self.stats().set_privilege(Privilege::User);
+        self.stats().note(Note::OwnMemoryFile);
+        let empty: Vec<Slot> = state
+            .table
+            .extents
+            .iter()
+            .filter(|(slot, e)| e.state == ExtentState::Empty && state.table.slot_is_shared(**slot))
+            .map(|(slot, _)| *slot)
+            .collect();
+        let armed = self.with_handles(|handles| {
+            let work = Work {
+                manager: self,
+                handles,
+                state: &mut state,
+            };
+            empty
+                .chunk_by(|a, b| a.next() == *b)
+                .try_for_each(|run| work.arm(run_range(&(run[0]..run[run.len() - 1].next()))))
+        });
+        if armed.is_err() {
+            self.stats().note(Note::SystemCallFailed);
+        }
+    }
+
     /// Says what the pager could get and where its descriptors are.
     pub(crate) fn publish(&self, handles: &Handles, privilege: Privilege) {
         let numbers = [
@@ -293,12 +328,7 @@ impl Manager {
         for (cell, number) in self.numbers.iter().zip(numbers) {
             cell.store(number, Ordering::Relaxed);
         }
-        let code = match privilege {
-            Privilege::None => 0,
-            Privilege::User => 1,
-            Privilege::Full => 2,
-        };
-        self.privilege.store(code, Ordering::Relaxed);
+        self.privilege.store(privilege as u32, Ordering::Relaxed);
         self.stats().set_privilege(privilege);
         self.pager_thread
             .store(thread::current_id(), Ordering::Release);

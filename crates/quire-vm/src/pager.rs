@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quire_core::config::Policy;
-use quire_core::policy::{Decision, next_to_prepare};
+use quire_core::policy::{self, Decision, SOONEST_LOOK, next_to_prepare};
 use quire_core::pressure::{self, MemoryState};
 use quire_core::stat::{Counter, Note, Privilege, RegionStat};
 use quire_core::units::{
-    AddrRange, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slot, VirtAddr,
+    AddrRange, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
 use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::raw::Result;
@@ -30,10 +30,8 @@ use crate::extent::{Work, now_ms, run_range};
 use crate::manager::{Handles, Manager, State};
 use crate::table::{Backing, Extent, ExtentState, RegionId, Table};
 
-/// How often populations are looked at: while they change, and at most.
-const LOOK_US: (u64, u64) = (200, 1_000_000);
-/// How often they are looked at, at least, while extents are zeroed ahead of
-/// a program: it must not run away from what was prepared for it.
+/// How often populations are looked at, at least, while extents are zeroed
+/// ahead of a program: it must not run away from what was prepared for it.
 const ZEROING_US: u64 = 1_000;
 /// The pool is filled when looks have become rarer than this.
 const POOL_IDLE_US: u64 = 8_000;
@@ -189,7 +187,7 @@ impl Pager {
             predicted: BTreeMap::new(),
             zeroed: false,
             next_superpage: Slot(0),
-            look_us: LOOK_US.0,
+            look_us: SOONEST_LOOK.as_micros() as u64,
             next_look_ns: 0,
             next_pressure_ms: 0,
             next_children_ms: 0,
@@ -273,7 +271,7 @@ impl Pager {
 
     /// Something happened: look again soon.
     fn hurry(&mut self) {
-        self.look_us = LOOK_US.0;
+        self.look_us = SOONEST_LOOK.as_micros() as u64;
         self.next_look_ns = self
             .next_look_ns
             .min(thread::now_ns() + self.look_us * 1000);
@@ -563,34 +561,34 @@ impl Pager {
     /// somebody acts on.
     fn look(&mut self, now: u64) {
         let began = thread::now_ns();
-        let mut changed = false;
+        let mut changed = PageCount(0);
         let mut next = Slot(0);
         while let Some((run, changes)) = self.look_at_run(next, now, Watch::Acting) {
-            changed |= changes;
+            changed += changes;
             next = run.end;
             self.answer_faults();
         }
-        changed |= self.extend_whole();
+        self.extend_whole();
         let zeroed = std::mem::take(&mut self.zeroed);
-        if changed && self.manager.privilege() == Privilege::User {
+        if changed.0 > 0 && self.manager.privilege() == Privilege::User {
             self.plan_unreported();
         }
         self.note_stale(now);
         let took = thread::now_ns() - began;
-        let most = if zeroed { ZEROING_US } else { LOOK_US.1 };
-        self.look_us = if changed {
-            LOOK_US.0
-        } else {
-            (self.look_us * 2).min(most)
-        };
-        let share = if changed { 1 } else { LOOK_SHARE };
+        let pause = Duration::from_micros(self.look_us);
+        let mut pause = policy::look_again(pause, changed).as_micros() as u64;
+        if zeroed {
+            pause = pause.min(ZEROING_US);
+        }
+        self.look_us = pause;
+        let share = if changed.0 > 0 { 1 } else { LOOK_SHARE };
         let pause = (self.look_us * 1000).max(took * share);
         self.next_look_ns = thread::now_ns() + pause;
     }
 
     /// Looks at the first run of watched extents at or after `from`, promotes
-    /// what is full, and returns the run and whether anything changed.
-    fn look_at_run(&self, from: Slot, now: u64, watch: Watch) -> Option<(Range<Slot>, bool)> {
+    /// what is full, and returns the run and how many pages changed.
+    fn look_at_run(&self, from: Slot, now: u64, watch: Watch) -> Option<(Range<Slot>, PageCount)> {
         let mut state = self.manager.state.lock();
         let run = watched_run(&state, from, watch)?;
         let mut work = Work {
@@ -611,7 +609,7 @@ impl Pager {
 
     /// Maps whole what the regions' histories predict, and plans to zero it
     /// ahead of the program.
-    fn extend_whole(&mut self) -> bool {
+    fn extend_whole(&mut self) {
         let manager = self.manager;
         let mut state = manager.state.lock();
         let regions: Vec<(RegionId, Range<Slot>)> = state
@@ -622,7 +620,6 @@ impl Pager {
             .filter_map(|(id, r)| Some((*id, r.history.whole_run()?)))
             .collect();
         let mut before = std::mem::take(&mut self.predicted);
-        let mut changed = false;
         for (id, run) in regions {
             let known = before.remove(&id).filter(|p| p.run.start == run.start);
             let mut predicted = known.unwrap_or_else(|| Predicted::new(run.start));
@@ -636,13 +633,11 @@ impl Pager {
                         state: &mut state,
                     }
                     .make_whole(clipped);
-                    changed = true;
                 }
             }
             predicted.pending = true;
             self.predicted.insert(id, predicted);
         }
-        changed
     }
 
     /// Zeroes one extent that is mapped whole before the program gets there.
@@ -1128,7 +1123,7 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         entry.range.end = interval.range.end;
         entry.mapped_bytes += interval.range.len();
     }
-    for extent in table.extents.values() {
+    for (slot, extent) in &table.extents {
         let Some(entry) = stats.get_mut(&extent.region) else {
             continue;
         };
@@ -1137,7 +1132,9 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         if extent.state == ExtentState::Reserved {
             entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated);
         }
-        entry.superpages += u64::from(extent.is_superpage());
+        // Since a fork, what was a superpage may be read through base pages.
+        let whole = extent.is_superpage() && table.slot_is_shared(*slot);
+        entry.superpages += u64::from(whole);
     }
     stats.into_values().collect()
 }

@@ -15,11 +15,12 @@ use crate::launch::{self, Process};
 use crate::procfs::{self, MIB};
 use crate::results::Sample;
 use crate::service::Setup;
-use crate::statpage;
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long superpages may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often each benchmark is made on one server; their median counts.
+const ROUNDS: usize = 3;
 /// Requests that are sent before their answers are read.
 const PIPELINE: usize = 1000;
 
@@ -46,7 +47,7 @@ pub fn run(setup: Setup) -> Result<Sample> {
     let (keys, requests) = if setup.quick {
         (20_000, 10_000)
     } else {
-        (5_000_000, 300_000)
+        (5_000_000, 200_000)
     };
     let mut server = Server::start(setup, Load { keys, requests })?;
     let mut sample = Sample::default();
@@ -55,12 +56,18 @@ pub fn run(setup: Setup) -> Result<Sample> {
     sample.put("load_s", start.elapsed().as_secs_f64());
     std::thread::sleep(Duration::from_millis(if setup.quick { 200 } else { 1500 }));
     server.memory(&mut sample)?;
-    let get = server.benchmark("get")?;
-    let set = server.benchmark("set")?;
-    sample.put("get_rps", get.rps);
-    sample.put("set_rps", set.rps);
-    sample.put("get_p999_ms", get.p999_ms);
-    sample.put("set_p999_ms", set.p999_ms);
+    let (mut get, mut set) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        get.push(server.benchmark("get")?);
+        set.push(server.benchmark("set")?);
+    }
+    for (test, rounds) in [("get", get), ("set", set)] {
+        let median = |figure: fn(&Answered) -> f64| {
+            quire_stats::median(&rounds.iter().map(figure).collect::<Vec<_>>())
+        };
+        sample.put_some(&format!("{test}_rps"), median(|a| a.rps));
+        sample.put_some(&format!("{test}_p999_ms"), median(|a| a.p999_ms));
+    }
     server.snapshot(&mut sample)?;
     ensure!(server.process.is_running(), "the server ended");
     Ok(sample)
@@ -157,12 +164,6 @@ impl<'a> Server<'a> {
         procfs::huge_mapped(self.process.pid()).map(|b| b as f64 / MIB)
     }
 
-    /// Superpages by Quire's own count.
-    fn superpages(&self) -> Option<u64> {
-        let session = self.setup.environment.session()?;
-        statpage::read(session, self.process.pid()).map(|s| s.totals.superpages)
-    }
-
     fn benchmark_command(&self, test: &str) -> Command {
         let mut command = Command::new("redis-benchmark");
         command
@@ -182,7 +183,7 @@ impl<'a> Server<'a> {
 
     /// Writes a snapshot while values are set.
     fn snapshot(&mut self, sample: &mut Sample) -> Result<()> {
-        let before = self.superpages();
+        let before = self.huge();
         let clients = Process::start(self.benchmark_command("set"))?;
         std::thread::sleep(Duration::from_millis(200));
         let mut client = Client::connect(&self.socket)?;
@@ -198,28 +199,35 @@ impl<'a> Server<'a> {
         }
         sample.put("save_s", start.elapsed().as_secs_f64());
         let ended = Instant::now();
-        if let Some(before) = before.filter(|n| *n > 0) {
+        let text = client.info("stats")?;
+        let fork = text
+            .lines()
+            .find_map(|l| l.strip_prefix("latest_fork_usec:"));
+        let fork: Option<f64> = fork.and_then(|l| l.trim().parse().ok());
+        sample.put_some("fork_ms", fork.map(|us| us / 1e3));
+        if let Some(before) = before.filter(|mib| *mib > 0.0) {
             self.superpages_back(before, ended, sample)?;
         }
+        sample.put_some("huge_after_mib", self.huge());
         let text = clients.wait(LIMIT, self.setup.interrupt)?.output()?;
         let set = Answered::parse(&text).context("reading what redis-benchmark said")?;
         sample.put("save_set_rps", set.rps);
         sample.put("save_set_p999_ms", set.p999_ms);
-        sample.put_some("huge_after_mib", self.huge());
         Ok(())
     }
 
-    /// Waits until 98 % of the superpages of before the snapshot are there.
-    fn superpages_back(&self, before: u64, ended: Instant, sample: &mut Sample) -> Result<()> {
-        let wanted = before * 98 / 100;
-        while self.superpages().is_some_and(|n| n < wanted) {
+    /// Waits until superpages map 98 % of what they mapped before the snapshot.
+    fn superpages_back(&self, before: f64, ended: Instant, sample: &mut Sample) -> Result<()> {
+        while self.huge().is_some_and(|now| now < before * 0.98) {
             self.setup.interrupt.check()?;
             if ended.elapsed() > PATIENCE {
-                let now = self.superpages().unwrap_or(0);
-                sample.note(format!("{now} of {before} superpages were back after 10 s"));
+                let now = self.huge().unwrap_or(0.0);
+                sample.note(format!(
+                    "{now:.0} of {before:.0} MiB were on superpages again after 10 s"
+                ));
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(20));
         }
         sample.put("back_s", ended.elapsed().as_secs_f64());
         Ok(())

@@ -1,8 +1,9 @@
 //! Promotion: what it costs, and whether it leaves every page in its frame.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use quire_core::stat::Counter;
 use quire_core::units::{BASE_PAGE, SUPERPAGE};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -13,6 +14,8 @@ use crate::results::Sample;
 use crate::statpage;
 use crate::worker::{Setup, seconds};
 
+/// How long a promotion may take to come.
+const LIMIT: Duration = Duration::from_secs(5);
 const PAGE: usize = BASE_PAGE as usize;
 const HUGE: usize = SUPERPAGE as usize;
 
@@ -47,32 +50,43 @@ fn median_us(times: &[f64]) -> Option<f64> {
     quire_stats::median(times).map(|s| s * 1e6)
 }
 
-/// Touches memory that Quire manages and waits until it has been promoted.
+/// Fills extents but for their last pages, then completes one after the other,
+/// so that each is promoted by itself, and asks Quire's counters how long that
+/// took.
 fn managed(setup: &Setup, len: usize, sample: &mut Sample) -> Result<()> {
     let session = statpage::session().context("no session")?;
     let pid = std::process::id();
-    let promotions = || statpage::read(&session, pid).map(|s| s.totals.promotions);
-    // The page may come with the first memory that is managed.
-    let start = promotions().unwrap_or(0);
     let mut block = setup.memory(len)?;
-    block.touch(PAGE);
-    let before = frames(block.address(), len)?;
-    let expected = start + block.superpage_offsets().count() as u64;
-    let limit = Duration::from_secs(5);
-    let stat = statpage::wait(&session, pid, limit, |s| s.totals.promotions >= expected);
-    let promoted = stat
-        .context("the statistics page is gone")?
-        .totals
-        .promotions
-        - start;
-    ensure!(
-        promoted > 0,
-        "nothing was promoted within {} s",
-        limit.as_secs()
-    );
-    let after = frames(block.address(), len)?;
+    let extents: Vec<usize> = block.superpage_offsets().collect();
+    let last = HUGE - PAGE;
+    for page in (0..last).step_by(PAGE) {
+        extents.iter().for_each(|at| block.touch_at(at + page));
+    }
+    let stat = statpage::open(&session, pid).context("no statistics page")?;
+    let count = || stat.page().get(Counter::Promotions);
+    let spent = || stat.page().get(Counter::PromotionTime);
+    let mut times = Vec::with_capacity(extents.len());
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for at in &extents {
+        let (known, before_ns, start) = (count(), spent(), Instant::now());
+        block.touch_at(at + last);
+        before.extend(frames(block.address() + at, HUGE)?);
+        // The program goes on while it is promoted.
+        while count() == known {
+            ensure!(
+                start.elapsed() < LIMIT,
+                "no promotion within {} s",
+                LIMIT.as_secs()
+            );
+            std::hint::spin_loop();
+        }
+        ensure!(count() == known + 1, "two promotions at once");
+        times.push((spent() - before_ns) as f64 * 1e-9);
+        after.extend(frames(block.address() + at, HUGE)?);
+    }
+    sample.put_some("promote_us", median_us(&times));
     sample.put("moved_pages", moved(&before, &after) as f64);
-    sample.put("promotions", promoted as f64);
+    sample.put("promotions", times.len() as f64);
     Ok(())
 }
 
@@ -106,11 +120,11 @@ fn probe_in_place(len: usize, sample: &mut Sample) -> Result<()> {
     let mut times = Vec::new();
     for offset in (0..len).step_by(HUGE) {
         let mut done = Ok(());
-        times.push(seconds(|| done = map.promote(offset)));
+        times.push(seconds(|| done = map.promote(&file, offset)));
         done?;
     }
     let after = frames(map.address(), len)?;
-    sample.put_some("promote_us", median_us(&times));
+    sample.put_some("probe_us", median_us(&times));
     sample.put("probe_moved_pages", moved(&before, &after) as f64);
     Ok(())
 }
@@ -140,6 +154,6 @@ mod tests {
             return;
         }
         assert_eq!(sample.metrics["probe_moved_pages"], 0.0);
-        assert!(sample.metrics["promote_us"] > 0.0);
+        assert!(sample.metrics["probe_us"] > 0.0);
     }
 }

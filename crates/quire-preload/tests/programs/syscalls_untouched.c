@@ -273,8 +273,19 @@ static void own_process(void) {
   CHECK(memcmp(from, far.iov_base, 20000) == 0);
 
   /* /proc/self/mem is written and read by the kernel on our behalf. */
+  const size_t large = 32 << 20, step = 2 << 20;
+  char *before = mmap(NULL, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(before != MAP_FAILED);
   int memory = open("/proc/self/mem", O_RDWR);
   CHECK(memory >= 0);
+  char *after = mmap(NULL, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(after != MAP_FAILED);
+  for (size_t at = 0; at < large; at += step) {
+    CHECK(pwrite(memory, from, 20000, (off_t)(uintptr_t)(before + at)) == 20000);
+    CHECK(memcmp(from, before + at, 20000) == 0);
+    CHECK(pread(memory, to, 20000, (off_t)(uintptr_t)(after + at)) == 20000 && zeros(to, 20000));
+  }
+  CHECK(munmap(before, large) == 0 && munmap(after, large) == 0);
   char *target = untouched(20000);
   CHECK(pwrite(memory, from, 20000, (off_t)(uintptr_t)target) == 20000);
   CHECK(memcmp(from, target, 20000) == 0);
