@@ -80,6 +80,13 @@ impl Work<'_> {
         uffd::register(self.handles.uffd()?, range, self.arm_mode())
     }
 
+    /// The same for a mapping that may be registered in another mode: one
+    /// registration would only add to the other.
+    pub fn arm_again(&self, range: AddrRange) -> Result<()> {
+        self.disarm(range);
+        self.arm(range)
+    }
+
     fn arm_mode(&self) -> Mode {
         match self.manager.privilege() {
             Privilege::Full => Mode::MissingAndProtect,
@@ -417,7 +424,10 @@ impl Work<'_> {
         let eager = self.region_policy(Some(extent.region)) == Policy::Eager;
         let (state, armed) = match extent.state {
             ExtentState::Empty | ExtentState::Reserved => {
-                (ExtentState::Empty, self.arm(slot.range()))
+                let privilege = self.manager.privilege();
+                let armed = privilege == Privilege::Full;
+                let again = || self.arm_again(slot.range());
+                (ExtentState::Empty, if armed { Ok(()) } else { again() })
             }
             _ if eager => (ExtentState::Whole, self.arm_whole(slot.range())),
             _ => (ExtentState::Empty, self.arm(slot.range())),

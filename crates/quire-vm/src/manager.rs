@@ -309,7 +309,7 @@ impl Manager {
             };
             empty
                 .chunk_by(|a, b| a.next() == *b)
-                .try_for_each(|run| work.arm(run_range(&(run[0]..run[run.len() - 1].next()))))
+                .try_for_each(|run| work.arm_again(run_range(&(run[0]..run[run.len() - 1].next()))))
         });
         if armed.is_err() {
             self.stats().note(Note::SystemCallFailed);
