@@ -140,18 +140,3 @@ unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut c
     // SAFETY: as for `open`.
     unsafe { open_stream_by(&FOPEN64, path, mode) }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::is_memory;
-
-    #[test]
-    fn only_memory_files_matter() {
-        for path in ["/proc/self/mem", "/proc/17/mem", "/proc/self/task/18/mem"] {
-            assert!(is_memory(path.as_bytes()));
-        }
-        for path in ["/proc/self/maps", "/proc/meminfo", "/dev/mem", "mem", ""] {
-            assert!(!is_memory(path.as_bytes()));
-        }
-    }
-}
