@@ -24,7 +24,7 @@ use crate::variant::{Environment, Libraries, Variant};
 /// How long a worker may take.
 const LIMIT: Duration = Duration::from_secs(300);
 /// How often a run is made at most when the host took memory during it.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 3;
 /// The part of its footprint that the host may take during a run.
 const TOLERATED: f64 = 1.0 / 32.0;
 

@@ -47,6 +47,10 @@ pub struct Advice {
     /// How much of what is reserved and not populated must be given back; if
     /// this is not zero, `may_reserve` is.
     pub give_back: Bytes,
+    /// How much is missing of twice the floors, whatever is reserved: when this
+    /// is not zero, what is held for the program without being reserved should
+    /// go as well.
+    pub missing: Bytes,
 }
 
 /// What to do when `reserved_unpopulated` is reserved and not populated, and
@@ -62,7 +66,19 @@ pub fn advise(
     Advice {
         may_reserve: may_reserve(state, reserved_unpopulated, reserve_limit),
         give_back: give_back(state, reserved_unpopulated, reserve_limit),
+        missing: missing(state),
     }
+}
+
+/// What has to be freed so that others can take memory for a while before the
+/// floors are met.
+fn missing(state: &MemoryState) -> Bytes {
+    let twice = |floor: Bytes| Bytes(floor.0.saturating_mul(2));
+    let system = twice(system_floor(state)).saturating_sub(state.available);
+    let group = state.group_headroom.map_or(Bytes::ZERO, |headroom| {
+        twice(group_floor(state)).saturating_sub(headroom)
+    });
+    system.max(group)
 }
 
 /// Half of what the system has above its floor, of which little may come out
@@ -176,7 +192,13 @@ mod tests {
         Advice {
             may_reserve: Bytes::mib(may_reserve),
             give_back: Bytes::mib(give_back),
+            missing: Bytes::ZERO,
         }
+    }
+
+    fn lacking(missing: u64, advice: Advice) -> Advice {
+        let missing = Bytes::mib(missing);
+        Advice { missing, ..advice }
     }
 
     #[test]
@@ -203,9 +225,13 @@ mod tests {
             available: Bytes::mib(127),
             ..roomy()
         };
-        assert_eq!(advise(&state, Bytes::mib(2), None), advice(0, 2));
-        assert_eq!(advise(&state, Bytes::mib(1), None), advice(0, 1));
-        assert_eq!(advise(&state, Bytes::ZERO, None), advice(0, 0));
+        let given = |reserved, back| {
+            let advised = advise(&state, Bytes::mib(reserved), None);
+            assert_eq!(advised, lacking(129, advice(0, back)));
+        };
+        given(2, 2);
+        given(1, 1);
+        given(0, 0);
     }
 
     #[test]
@@ -222,7 +248,7 @@ mod tests {
         );
         assert_eq!(
             advise(&grouped(512, 61), Bytes::mib(3), None),
-            advice(0, 3),
+            lacking(67, advice(0, 3)),
             "below the floor"
         );
         assert_eq!(

@@ -8,7 +8,7 @@
 //! | module | replaces |
 //! |---|---|
 //! | `heap` | `malloc` and its relatives, by jemalloc on managed memory |
-//! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock` |
+//! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
 //! | `syscalls` | `syscall`, for programs that make those calls by number |

@@ -232,6 +232,35 @@ unsafe extern "C" fn munlock(at: *const c_void, len: usize) -> c_int {
     lock(at, len, false, change)
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) }.map(drop);
+    // What is mapped later is locked by the kernel, and found to be.
+    if flags & libc::MCL_CURRENT == 0 {
+        return status(change());
+    }
+    lock_everything(true, change)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn munlockall() -> c_int {
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(libc::SYS_munlockall, [0; 6]) }.map(drop);
+    lock_everything(false, change)
+}
+
+fn lock_everything(locked: bool, change: impl Fn() -> Result<()>) -> c_int {
+    let everything = AddrRange {
+        start: VirtAddr(0),
+        end: VirtAddr(u64::MAX),
+    };
+    status(match MANAGER.lock_by(everything, locked, &change) {
+        Handled::Yes(result) => result,
+        Handled::No => change(),
+    })
+}
+
 fn lock(at: *const c_void, len: usize, locked: bool, change: impl Fn() -> Result<()>) -> c_int {
     let start = (at as u64) & !(BASE_PAGE - 1);
     let len = len + (at as u64 - start) as usize;

@@ -88,4 +88,6 @@ programs! {
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
         under plain base reserve reserve_ahead reserve_limit static_pool unprivileged;
+    given = "given" [], limit Some(256 << 20),
+        under plain reserve reserve_ahead;
 }

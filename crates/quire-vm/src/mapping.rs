@@ -222,21 +222,25 @@ impl Manager {
         Handled::Yes(result)
     }
 
-    /// `mlock` and `munlock`, which `change` carries out.
+    /// `mlock`, `munlock` and the like, which `change` carries out.
     pub fn lock_by(
         &self,
         range: AddrRange,
         locked: bool,
-        change: impl FnOnce() -> Result<()>,
+        change: impl Fn() -> Result<()>,
     ) -> Handled<()> {
         if self.is_unmanaged(range) {
             return Handled::No;
         }
         // Locking faults the range in, which may need the pager, so it is done
         // without the lock.
-        let result = change();
+        let mut result = change();
         if result.is_ok() {
             self.state.lock().table.update(range, |i| i.locked = locked);
+        }
+        if result.is_ok() && locked {
+            // What was mapped anew before it was marked as locked.
+            result = change();
         }
         Handled::Yes(result)
     }

@@ -51,7 +51,7 @@ const WHOLE_LEAD: u64 = 32;
 const UNREPORTED_AHEAD: u64 = 8;
 /// How many superpages are searched for zeros at one look at the machine's
 /// memory.
-const SEARCHED: usize = 8;
+const SEARCHED: usize = 16;
 /// How often the same touch may be reported before its extent is left to the
 /// kernel.
 const MAX_REPEATS: u32 = 64;
@@ -218,7 +218,6 @@ impl Pager {
         let state = self.manager.state.lock();
         let pool_wanted = self.pool_missing(&state);
         let resting = state.table.is_empty() && !state.children && !pool_wanted;
-        let reserved = !state.queue.is_empty();
         drop(state);
         if resting {
             return None;
@@ -228,11 +227,7 @@ impl Pager {
         }
         let look = self.next_look_ns.saturating_sub(now);
         let pressure = (self.next_pressure_ms * 1_000_000).saturating_sub(now);
-        Some(Duration::from_nanos(if reserved {
-            look.min(pressure)
-        } else {
-            look
-        }))
+        Some(Duration::from_nanos(look.min(pressure)))
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
@@ -766,8 +761,12 @@ impl Pager {
         };
         let advice = pressure::advise(&memory, reserved, limit);
         self.budget = advice.may_reserve;
+        let mut freed = Bytes::ZERO;
         if advice.give_back.0 > 0 {
-            self.give_back(advice.give_back);
+            freed = self.give_back(advice.give_back);
+        }
+        if advice.missing > freed && self.manager.privilege() == Privilege::Full {
+            self.give_back_zeros(advice.missing.saturating_sub(freed));
         }
         self.next_pressure_ms = now + pressure::watch_again(&memory).as_millis() as u64;
     }
@@ -787,17 +786,17 @@ impl Pager {
 
     /// Frees at least `wanted` bytes of what is reserved and not populated:
     /// the pool first, then the reservation least recently allocated from.
-    fn give_back(&mut self, wanted: Bytes) {
+    fn give_back(&mut self, wanted: Bytes) -> Bytes {
         self.manager.stats().note(Note::MemoryShort);
         let mut freed = self.empty_pool(wanted);
         self.ahead.clear();
         if self.manager.privilege() != Privilege::Full {
-            return;
+            return freed;
         }
         let reservations: Vec<Slot> = self.manager.state.lock().queue.iter().collect();
         for slot in reservations {
             if freed >= wanted {
-                return;
+                break;
             }
             let mut state = self.manager.state.lock();
             if !state.queue.contains(slot) || !state.table.slot_is_shared(slot) {
@@ -813,7 +812,7 @@ impl Pager {
             }
             state.queue.remove(slot);
         }
-        self.give_back_zeros(wanted.saturating_sub(freed));
+        freed
     }
 
     /// Frees the zeros in superpages that the program was given at their first

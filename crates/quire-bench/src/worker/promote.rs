@@ -69,8 +69,11 @@ fn managed(setup: &Setup, len: usize, sample: &mut Sample) -> Result<()> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for at in &extents {
         let (known, before_ns, start) = (count(), spent(), Instant::now());
+        let mut held = frames(block.address() + at, HUGE)?;
+        // The folio is contiguous, so this is the frame of the page to come.
+        held[last / PAGE] = held[0] + (last / PAGE) as u64;
+        before.extend(held);
         block.touch_at(at + last);
-        before.extend(frames(block.address() + at, HUGE)?);
         // The program goes on while it is promoted.
         while count() == known {
             ensure!(

@@ -69,6 +69,12 @@ pub const UNPRIVILEGED: Setting = Setting {
 };
 
 impl Setting {
+    /// Whether the heap of a program surely comes to lie on superpages, given
+    /// root.
+    pub fn promises_superpages(&self) -> bool {
+        !self.unprivileged && matches!(self.policy, Some("eager" | "reserve"))
+    }
+
     /// The same user without the library.
     pub const fn without_library(&self) -> Setting {
         Setting {

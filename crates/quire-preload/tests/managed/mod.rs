@@ -23,7 +23,8 @@ struct Seen {
     stat_page: bool,
 }
 
-fn huge_bytes(pid: u32) -> u64 {
+/// What superpages of whatever kind map of a process.
+pub(crate) fn huge_bytes(pid: u32) -> u64 {
     const FIELDS: [&str; 5] = [
         "AnonHugePages:",
         "ShmemPmdMapped:",

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
 use crate::harness::{build, pool, process, skip};
+use crate::managed::huge_bytes;
 
 const KEYS: u32 = 60_000;
 
@@ -137,6 +138,19 @@ impl Server {
         self.each(command, |k| value(k, generation));
     }
 
+    /// Most of what is stored comes to lie on superpages.
+    fn await_superpages(&self) {
+        let start = Instant::now();
+        while huge_bytes(self.child.id()) < 16 << 20 {
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "redis has {} MiB on superpages",
+                huge_bytes(self.child.id()) >> 20
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn stop(mut self) {
         self.send(&[vec!["SHUTDOWN".into(), "NOSAVE".into()]]);
         let start = Instant::now();
@@ -167,6 +181,9 @@ fn check(setting: &Setting) {
     let library = scratch.take_copy(build::library());
     let mut server = Server::start(scratch.path(), &library, setting);
     server.set_all(1);
+    if setting.promises_superpages() && process::is_root() {
+        server.await_superpages();
+    }
     for generation in 2..5 {
         // The dump is of the generation before; meanwhile all is rewritten.
         assert_eq!(server.ask(&["BGSAVE"]), "Background saving started");
