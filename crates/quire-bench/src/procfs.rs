@@ -49,17 +49,24 @@ pub fn resident(pid: u32) -> Result<u64> {
     Ok(pages * BASE_PAGE + hugetlb(pid))
 }
 
-/// Memory of a process that is mapped by superpages, in bytes.
+/// What `smaps_rollup` and `meminfo` call memory that superpages map.
+const HUGE_MAPPED: [&str; 3] = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
+
+/// Memory of a process that is mapped by superpages, in bytes. The kernel walks
+/// the page tables for it and keeps the process from mapping memory meanwhile.
 pub fn huge_mapped(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let keys = [
-        "AnonHugePages",
-        "ShmemPmdMapped",
-        "FilePmdMapped",
-        "Private_Hugetlb",
-        "Shared_Hugetlb",
-    ];
-    Some(keys.iter().filter_map(|k| kib_line(&text, k)).sum())
+    let keys = HUGE_MAPPED
+        .iter()
+        .chain(&["Private_Hugetlb", "Shared_Hugetlb"]);
+    Some(keys.filter_map(|k| kib_line(&text, k)).sum())
+}
+
+/// Memory of all processes that is mapped by superpages, without the hugetlb
+/// pool, in bytes. Reading it disturbs nobody.
+pub fn huge_mapped_by_all() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(HUGE_MAPPED.iter().filter_map(|k| kib_line(&text, k)).sum())
 }
 
 /// The frame numbers of `pages` pages from `address` in this process; zero for

@@ -35,9 +35,9 @@ impl Sample {
     }
 }
 
-/// One run: when, of what, and what came of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Run {
+/// What is run, and when.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Turn {
     /// Workload.
     pub workload: Workload,
     /// Variant.
@@ -46,6 +46,14 @@ pub struct Run {
     pub repetition: u32,
     /// Place in the repetition, from 0.
     pub position: usize,
+}
+
+/// One run and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// What was run, and when.
+    #[serde(flatten)]
+    pub turn: Turn,
     /// Seconds it took, preparation included.
     pub seconds: f64,
     /// What was measured.
@@ -137,7 +145,7 @@ impl Results {
         let mut samples: BTreeMap<(Workload, String, Variant), Vec<f64>> = BTreeMap::new();
         for run in &runs {
             for (metric, value) in &run.sample.metrics {
-                let key = (run.workload, metric.clone(), run.variant);
+                let key = (run.turn.workload, metric.clone(), run.turn.variant);
                 samples.entry(key).or_default().push(*value);
             }
         }
@@ -176,7 +184,7 @@ impl Results {
 
     /// The workloads that were run, in order.
     pub fn workloads(&self) -> Vec<Workload> {
-        let mut all: Vec<Workload> = self.runs.iter().map(|r| r.workload).collect();
+        let mut all: Vec<Workload> = self.runs.iter().map(|r| r.turn.workload).collect();
         all.sort();
         all.dedup();
         all

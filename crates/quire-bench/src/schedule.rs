@@ -14,7 +14,7 @@ use crate::launch::{self, Interrupt, Process};
 use crate::memory;
 use crate::procfs;
 use crate::report::{self, Report, Skipped};
-use crate::results::{Results, Run, Sample};
+use crate::results::{Results, Run, Sample, Turn};
 use crate::service;
 use crate::spec::Workload;
 use crate::system::Machine;
@@ -147,10 +147,15 @@ impl Plan {
             let shift = repetition as usize % order.len().max(1);
             order.rotate_left(shift);
             for (position, variant) in order.into_iter().enumerate() {
-                progress.set_message(format!("{} {}", workload.name(), variant.name()));
-                let run = self.undisturbed(*workload, variant, repetition, position)?;
+                let what = format!("{} {}", workload.name(), variant.name());
+                progress.set_message(what.clone());
+                let run = self.undisturbed(Turn {
+                    workload: *workload,
+                    variant,
+                    repetition,
+                    position,
+                })?;
                 if let Some(error) = &run.error {
-                    let what = format!("{} {}", workload.name(), variant.name());
                     progress.suspend(|| eprintln!("quire-bench: {what}: {error}"));
                 }
                 runs.push(run);
@@ -163,19 +168,14 @@ impl Plan {
     /// One run on warm memory. Where first touches are timed and the host of a
     /// virtual machine took free memory away meanwhile, it is made again; the
     /// run that lost least counts, whatever it measured.
-    fn undisturbed(
-        &self,
-        workload: Workload,
-        variant: Variant,
-        repetition: u32,
-        position: usize,
-    ) -> Result<Run> {
+    fn undisturbed(&self, turn: Turn) -> Result<Run> {
+        let workload = turn.workload;
         let tolerated = workload.footprint(self.quick) as f64 * TOLERATED;
         let mut best: Option<(f64, Run)> = None;
         for _ in 0..ATTEMPTS {
             self.warm_up(workload)?;
             let before = procfs::taken_by_host();
-            let mut run = self.one(workload, variant, repetition, position)?;
+            let mut run = self.one(turn)?;
             let lost = before.zip(procfs::taken_by_host()).map(|(b, a)| a - b);
             if let Some(lost) = lost {
                 run.sample.put("host_took_mib", lost as f64 / procfs::MIB);
@@ -193,18 +193,13 @@ impl Plan {
     }
 
     /// One run. Fails only where the whole experiment has to stop.
-    fn one(
-        &self,
-        workload: Workload,
-        variant: Variant,
-        repetition: u32,
-        position: usize,
-    ) -> Result<Run> {
+    fn one(&self, turn: Turn) -> Result<Run> {
         let start = Instant::now();
-        let outcome = variant
-            .prepare(workload, self.quick, &self.libraries)
+        let outcome = turn
+            .variant
+            .prepare(turn.workload, self.quick, &self.libraries)
             .and_then(|e| {
-                let mut sample = self.measure(workload, &e)?;
+                let mut sample = self.measure(turn.workload, &e)?;
                 sample.notes.extend_from_slice(&e.notes);
                 Ok(sample)
             });
@@ -215,10 +210,7 @@ impl Plan {
         };
         let seconds = start.elapsed().as_secs_f64();
         Ok(Run {
-            workload,
-            variant,
-            repetition,
-            position,
+            turn,
             seconds,
             sample,
             error,

@@ -103,11 +103,13 @@ pub enum Note {
     SystemCallFailed = 12,
     /// The program opened a file of its own memory.
     OwnMemoryFile = 13,
+    /// Mappings were short (`vm.max_map_count`).
+    MapsShort = 14,
 }
 
 impl Note {
     /// Every note.
-    pub const ALL: [Note; 14] = [
+    pub const ALL: [Note; 15] = [
         Note::NoUserfaultfd,
         Note::UserModeOnly,
         Note::NoHugeFolios,
@@ -122,6 +124,7 @@ impl Note {
         Note::NoStatPage,
         Note::SystemCallFailed,
         Note::OwnMemoryFile,
+        Note::MapsShort,
     ];
 
     /// One sentence for people, with the remedy where there is one.
@@ -167,6 +170,9 @@ impl Note {
             }
             Note::OwnMemoryFile => {
                 "the program opened /proc/self/mem, which cannot wait for Quire: since then reservations run behind the program and are not preempted"
+            }
+            Note::MapsShort => {
+                "half of vm.max_map_count was in use, so some superpages were not made (sysctl vm.max_map_count=N raises it)"
             }
         }
     }

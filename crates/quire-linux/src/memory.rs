@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 
 use crate::raw::{Result, syscall};
 
@@ -202,6 +202,25 @@ pub fn lock_on_fault(range: AddrRange) -> Result<()> {
     let (start, len) = (range.start.0 as usize, range.len().0 as usize);
     // SAFETY: locking changes neither contents nor protection.
     unsafe { syscall(libc::SYS_mlock2, [start, len, 1, 0, 0, 0]) }.map(drop)
+}
+
+/// Whether the process may have `count` more mappings, found out by making
+/// them.
+#[must_use]
+pub fn has_room_for_mappings(count: u64) -> bool {
+    let page = Bytes(BASE_PAGE);
+    let len = Bytes(2 * count * BASE_PAGE);
+    // SAFETY: a new mapping at an address that the kernel chooses, and which
+    // nobody else knows; it is split by protecting every second page.
+    unsafe {
+        let flags = libc::MAP_NORESERVE;
+        let Ok(start) = map_anonymous(VirtAddr(0), len, libc::PROT_NONE, flags) else {
+            return false;
+        };
+        let odd = |n: u64| AddrRange::new(start + Bytes((2 * n + 1) * BASE_PAGE), page);
+        let split = (0..count).all(|n| protect(odd(n), libc::PROT_READ).is_ok());
+        unmap(AddrRange::new(start, len)).is_ok() && split
+    }
 }
 
 /// Finds free address space of `len` bytes whose start is congruent to

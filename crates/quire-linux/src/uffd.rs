@@ -42,6 +42,14 @@ struct WriteProtectArg {
 }
 
 #[repr(C)]
+struct ZeroPageArg {
+    range: RangeArg,
+    mode: u64,
+    /// Bytes that were supplied, or an error number.
+    supplied: i64,
+}
+
+#[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Message {
     event: u8,
@@ -57,6 +65,7 @@ const fn ioctl_number(direction: u32, number: u32, size: usize) -> u32 {
 const IOCTL_API: u32 = ioctl_number(3, 0x3F, size_of::<ApiArg>());
 const IOCTL_REGISTER: u32 = ioctl_number(3, 0x00, size_of::<RegisterArg>());
 const IOCTL_UNREGISTER: u32 = ioctl_number(2, 0x01, size_of::<RangeArg>());
+const IOCTL_ZEROPAGE: u32 = ioctl_number(3, 0x04, size_of::<ZeroPageArg>());
 const IOCTL_WAKE: u32 = ioctl_number(2, 0x02, size_of::<RangeArg>());
 const IOCTL_WRITEPROTECT: u32 = ioctl_number(3, 0x06, size_of::<WriteProtectArg>());
 
@@ -174,6 +183,21 @@ pub fn wake(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
     let mut arg = range_arg(range);
     // SAFETY: the argument is the structure that this ioctl takes.
     unsafe { ioctl(uffd, IOCTL_WAKE, &raw mut arg) }
+}
+
+/// Supplies missing pages of a registered range with zeros and wakes who waits
+/// for them.
+///
+/// # Errors
+/// As the ioctl; `EEXIST` where a page is not missing.
+pub fn supply_zeros(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
+    let mut arg = ZeroPageArg {
+        range: range_arg(range),
+        mode: 0,
+        supplied: 0,
+    };
+    // SAFETY: the argument is the structure that this ioctl takes.
+    unsafe { ioctl(uffd, IOCTL_ZEROPAGE, &raw mut arg) }
 }
 
 /// Protects a registered range against writes, present pages and missing ones

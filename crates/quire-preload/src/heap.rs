@@ -9,10 +9,10 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
-use quire_linux::memory;
+use quire_linux::{memory, thread};
 use quire_vm::manager::WORTHWHILE;
 use tikv_jemalloc_sys as jemalloc;
 
@@ -55,10 +55,12 @@ pub fn start_early() {
 }
 
 /// Starts managing if the process has become worth it, and then gives
-/// jemalloc's arenas the hooks.
+/// jemalloc's arenas the hooks. They get them where memory is not managed, too,
+/// so that address space goes back to the kernel where it is scarce.
 #[cold]
 fn begin() {
-    if MANAGER.begin() {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    if MANAGER.begin() || (MANAGER.is_refused() && !REFUSED.swap(true, Ordering::Relaxed)) {
         install_hooks();
     }
 }
@@ -208,7 +210,8 @@ unsafe extern "C" fn extent_dalloc(
     _arena: c_uint,
 ) -> bool {
     // Address space is kept, unless it is scarce.
-    if quire_linux::thread::soft_limit(libc::RLIMIT_AS) == libc::RLIM64_INFINITY {
+    let unlimited = |resource| thread::soft_limit(resource) == libc::RLIM64_INFINITY;
+    if unlimited(libc::RLIMIT_AS) && unlimited(libc::RLIMIT_DATA) {
         return true;
     }
     let range = AddrRange::new(VirtAddr(at as u64), Bytes(size as u64));

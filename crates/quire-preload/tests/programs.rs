@@ -82,6 +82,8 @@ programs! {
         under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
     limits = "limits" [], limit None,
         under plain base eager reserve static_pool unprivileged;
+    maps = "maps" [], limit None,
+        under plain eager reserve reserve_ahead static_pool unprivileged;
     closefds = "closefds" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     // Not `eager`: it spends a superpage on each touch, which is the policy's

@@ -196,6 +196,12 @@ impl Work<'_> {
     /// extent stays as it is mapped.
     pub fn promote(&mut self, run: &Range<Slot>) {
         let began = thread::now_ns();
+        if !self.may_split() {
+            for slot in (run.start.0..run.end.0).map(Slot) {
+                self.state.queue.remove(slot);
+            }
+            return;
+        }
         self.map_superpages(run);
         let mut promoted = 0;
         for slot in (run.start.0..run.end.0).map(Slot) {
@@ -219,6 +225,17 @@ impl Work<'_> {
         let stats = self.manager.stats();
         stats.add(Counter::PromotionTime, thread::now_ns() - began);
         stats.add(Counter::Promotions, promoted);
+    }
+
+    /// Whether a run of extents may become a mapping of its own. Half of what
+    /// the kernel allows to a process is left to the program.
+    fn may_split(&mut self) -> bool {
+        let left = self.state.mappings_left.checked_sub(2);
+        match left {
+            Some(left) => self.state.mappings_left = left,
+            None => self.manager.stats().note(Note::MapsShort),
+        }
+        left.is_some()
     }
 
     /// Maps the object anew over extents that are mapped page by page, which
@@ -275,6 +292,9 @@ impl Work<'_> {
     }
 
     fn set_whole(&mut self, run: Range<Slot>) {
+        if !self.may_split() {
+            return;
+        }
         if self.arm_whole(run_range(&run)).is_err() {
             self.manager.stats().note(Note::SystemCallFailed);
         }

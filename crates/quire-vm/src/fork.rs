@@ -254,18 +254,20 @@ fn inherit(state: &mut State, part: &Interval) {
     }
 }
 
-/// Pages that are copies of the object's: before writers are held back, also
-/// those in swap. Later the marks that hold writers back look like swap.
-const fn changed(any: u64) -> Filter {
-    Filter {
-        all: 0,
-        none: pagemap::FILE | pagemap::ZERO,
-        any,
-        report: pagemap::PRESENT,
-    }
-}
-const CHANGED_BEFORE: Filter = changed(pagemap::PRESENT | pagemap::SWAPPED);
-const CHANGED_SINCE: Filter = changed(pagemap::PRESENT);
+/// Pages that are copies of the object's, also those in swap. This must be
+/// asked before writers are held back: the marks that do so look like swap.
+const CHANGED: Filter = Filter {
+    all: 0,
+    none: pagemap::FILE | pagemap::ZERO,
+    any: pagemap::PRESENT | pagemap::SWAPPED,
+    report: pagemap::PRESENT,
+};
+
+/// Pages that are mapped, and of which kind they are.
+const MAPPED: Filter = Filter {
+    report: pagemap::FILE | pagemap::ZERO,
+    ..Filter::PRESENT
+};
 
 /// A thread that waits for a futex in a copy waits by a key that goes with the
 /// copy, so the copy must stay until it has been woken.
@@ -286,22 +288,20 @@ impl Work<'_> {
     /// Maps an interval anew for a fork: privately from the object, and
     /// anonymously where the object certainly holds nothing.
     fn make_private(&mut self, part: &Interval) -> Result<()> {
-        let mut run: Option<(AddrRange, Backing)> = None;
+        let mut runs: Vec<(AddrRange, Backing)> = Vec::new();
         for (slot, piece) in by_slot(part.range) {
             let backing = self.fork_backing(slot, piece);
-            match &mut run {
+            match runs.last_mut() {
                 Some((range, kind)) if *kind == backing => range.end = piece.end,
-                _ => {
-                    if let Some((range, kind)) = run.replace((piece, backing)) {
-                        self.remap_for_fork(&part.clip(range), kind)?;
-                    }
-                }
+                _ => runs.push((piece, backing)),
             }
         }
-        match run {
-            Some((range, kind)) => self.remap_for_fork(&part.clip(range), kind),
-            None => Ok(()),
+        let pieces = runs.len() as u64;
+        if pieces > 1 && !memory::has_room_for_mappings(2 * pieces) {
+            return self.remap_for_fork(part, Backing::Private);
         }
+        runs.into_iter()
+            .try_for_each(|(range, kind)| self.remap_for_fork(&part.clip(range), kind))
     }
 
     /// An empty extent is certain to hold nothing only where every touch of a
@@ -400,13 +400,24 @@ impl Work<'_> {
             return Err(Errno(libc::EACCES));
         }
         let uffd = self.handles.uffd()?;
-        let mut changed = Popmap::new();
-        self.add_pages(part, CHANGED_BEFORE, &mut changed)?;
+        let (mut changed, mut present) = (Popmap::new(), Popmap::new());
+        let slot = part.range.start.slot();
+        pagemap::scan(self.handles.pagemap(), part.range, CHANGED, |run| {
+            changed.set(pages_in_slot(slot, run.range()));
+        })?;
         uffd::register(uffd, part.range, Mode::Protect)?;
         let taken = uffd::write_protect(uffd, part.range, true)
-            .and_then(|()| self.add_pages(part, CHANGED_SINCE, &mut changed))
+            .and_then(|()| {
+                pagemap::scan(self.handles.pagemap(), part.range, MAPPED, |run| {
+                    let pages = pages_in_slot(slot, run.range());
+                    present.set(pages.clone());
+                    if run.categories == 0 {
+                        changed.set(pages);
+                    }
+                })
+            })
             .and_then(|()| no_stale_waits(part, &changed))
-            .and_then(|()| self.copy_back(part, &changed, window));
+            .and_then(|()| self.copy_back(part, &changed, &present, window));
         match taken {
             Ok(present) => {
                 let _ = uffd::wake(uffd, part.range);
@@ -422,24 +433,17 @@ impl Work<'_> {
         }
     }
 
-    fn add_pages(&self, part: &Interval, filter: Filter, to: &mut Popmap) -> Result<()> {
-        let slot = part.range.start.slot();
-        pagemap::scan(self.handles.pagemap(), part.range, filter, |run| {
-            to.set(pages_in_slot(slot, run.range()));
-        })
-    }
-
     /// Copies the changed pages of a write-protected piece into the object and
-    /// maps the object in its place. Returns which pages were mapped.
+    /// maps the object in its place. Returns which pages are in use.
     fn copy_back(
         &mut self,
         part: &Interval,
         changed: &Popmap,
+        present: &Popmap,
         window: &mut Window,
     ) -> Result<Popmap> {
         let slot = part.range.start.slot();
         let object = self.handles.object();
-        let (present, _) = self.population(slot)?;
         if part.backing == Backing::Anonymous {
             huge_file::punch(object, part.offset, part.range.len())?;
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {

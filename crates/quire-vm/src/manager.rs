@@ -96,6 +96,8 @@ pub(crate) struct State {
     /// A fork whose child copies what it has of the hugetlb pool, before the
     /// parent may go on.
     pub pool_copy: Option<crate::fork::PoolCopy>,
+    /// How many mappings may still be split off for superpages, about.
+    pub mappings_left: u64,
     pub config: Config,
 }
 
@@ -154,6 +156,7 @@ impl Manager {
                 fork_count: 0,
                 garbage: Vec::new(),
                 pool_copy: None,
+                mappings_left: 0,
                 config: Config {
                     policy: Policy::Base,
                     ahead: Bytes::ZERO,
@@ -250,6 +253,12 @@ impl Manager {
     #[inline]
     pub fn is_started(&self) -> bool {
         self.start.load(Ordering::Acquire) == STARTED
+    }
+
+    /// Whether it was decided that memory is not managed.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.start.load(Ordering::Acquire) == REFUSED
     }
 
     fn start_up(&'static self) -> bool {

@@ -17,7 +17,8 @@ use quire_core::policy::{self, Decision, SOONEST_LOOK, next_to_prepare};
 use quire_core::pressure::{self, MemoryState};
 use quire_core::stat::{Counter, Note, Privilege, RegionStat};
 use quire_core::units::{
-    AddrRange, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot, VirtAddr,
+    AddrRange, BASE_PAGE, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot,
+    VirtAddr,
 };
 use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::raw::Result;
@@ -124,6 +125,8 @@ struct Pager {
     repeats: u32,
     /// What may still be reserved before memory is looked at again.
     budget: Bytes,
+    /// How many mappings managed memory may be split into.
+    mappings: u64,
 }
 
 /// A run of extents that are mapped whole at their first touch, in one region.
@@ -176,6 +179,8 @@ impl Pager {
         let window = Window::new().map_err(|_| Note::NoPager)?;
         crate::hands::start().map_err(|_| Note::NoPager)?;
         manager.publish(&handles, privilege);
+        let mappings = sysinfo::memory::max_map_count() / 2;
+        manager.state.lock().mappings_left = mappings;
         Ok(Pager {
             manager,
             handles,
@@ -197,6 +202,7 @@ impl Pager {
             last_fault: VirtAddr(0),
             repeats: 0,
             budget: Bytes::ZERO,
+            mappings,
         })
     }
 
@@ -325,14 +331,13 @@ impl Pager {
         };
         self.last_fault = fault.address;
         match self.decide(slot) {
-            Some(Decision::Reserve) if self.reserve(slot) => {}
-            Some(Decision::Reserve) => self.leave(slot),
-            Some(Decision::Whole) => self.map_whole(slot),
-            Some(Decision::Base) => self.leave(slot),
+            Some(Decision::Whole) if self.map_whole(slot) => {}
+            Some(Decision::Whole | Decision::Reserve) if self.reserve(slot) => {}
+            Some(_) => self.leave(slot),
             None => {}
         }
-        if self.repeats >= MAX_REPEATS {
-            self.abandon(slot);
+        if self.repeats >= MAX_REPEATS || (self.repeats > 0 && self.is_base(slot)) {
+            self.abandon(fault.address);
         }
         if let Ok(uffd) = self.handles.uffd() {
             let _ = uffd::wake(uffd, slot.range());
@@ -520,21 +525,34 @@ impl Pager {
         }
     }
 
+    /// Whether an extent is left to base pages. Its touches are not reported,
+    /// unless the kernel refused to end that.
+    fn is_base(&self, slot: Slot) -> bool {
+        let state = self.manager.state.lock();
+        let extent = state.table.extents.get(&slot);
+        extent.is_some_and(|e| e.state == ExtentState::Base)
+    }
+
     /// A touch that is reported again and again meets a page that is truly
-    /// missing: whatever the reason, the kernel must supply it.
-    fn abandon(&self, slot: Slot) {
-        self.leave(slot);
-        if let Ok(uffd) = self.handles.uffd() {
-            let _ = uffd::unregister(uffd, slot.range());
+    /// missing: whatever the reason, the kernel must supply it. Where it does
+    /// not even end the reports, for want of a mapping, Quire supplies it.
+    fn abandon(&self, at: VirtAddr) {
+        self.leave(at.slot());
+        if let Ok(uffd) = self.handles.uffd()
+            && uffd::unregister(uffd, at.slot().range()).is_err()
+        {
+            let page = AddrRange::new(at.page_floor(), Bytes(BASE_PAGE));
+            let _ = uffd::supply_zeros(uffd, page);
         }
         self.manager.stats().note(Note::SystemCallFailed);
     }
 
-    /// Lets the predicted run of extents around `slot` be mapped whole.
-    fn map_whole(&mut self, slot: Slot) {
+    /// Lets the predicted run of extents from `slot` on be mapped whole. Says
+    /// whether `slot` is.
+    fn map_whole(&mut self, slot: Slot) -> bool {
         let mut state = self.manager.state.lock();
         let Some(extent) = state.table.extents.get(&slot).copied() else {
-            return;
+            return false;
         };
         let run = state
             .table
@@ -550,6 +568,8 @@ impl Pager {
             state: &mut state,
         }
         .make_whole(clipped);
+        let extent = state.table.extents.get(&slot);
+        extent.is_some_and(|e| e.state == ExtentState::Whole)
     }
 
     /// Looks at the populations of the extents that can change state and that
@@ -938,6 +958,7 @@ impl Pager {
         }
         let mut state = self.manager.state.lock();
         self.manager.share_state(&mut state);
+        state.mappings_left = self.mappings.saturating_sub(state.table.mappings());
         drop(state);
         self.manager
             .stats()

@@ -104,6 +104,17 @@ pub enum ExtentState {
     Base,
 }
 
+impl ExtentState {
+    /// Neighbours of one kind can be one mapping of the kernel's.
+    fn kind_of_mapping(self) -> u8 {
+        match self {
+            ExtentState::Empty | ExtentState::Reserved => 0,
+            ExtentState::Whole | ExtentState::Promoted => 1,
+            ExtentState::Base => 2,
+        }
+    }
+}
+
 /// A superpage-sized slot of the object that is mapped as one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
@@ -391,6 +402,21 @@ impl Table {
         self.intervals.clear();
         self.extents.clear();
         self.regions.clear();
+    }
+
+    /// How many mappings the kernel keeps for managed memory, about: it splits
+    /// intervals where neighbouring extents are advised or watched differently.
+    #[must_use]
+    pub fn mappings(&self) -> u64 {
+        let mut count = self.intervals.len() as u64;
+        let mut before: Option<(Slot, u8)> = None;
+        for (slot, extent) in &self.extents {
+            let kind = extent.state.kind_of_mapping();
+            let splits = before.is_some_and(|(last, other)| last.next() == *slot && other != kind);
+            count += u64::from(splits);
+            before = Some((*slot, kind));
+        }
+        count
     }
 
     /// Bytes of managed address space.

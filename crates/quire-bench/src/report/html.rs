@@ -63,7 +63,7 @@ fn head(page: &mut String, report: &Report) {
     verdicts(page, report.verdicts.iter());
     page.push_str("<h3>Variants</h3><table>");
     let runs = &report.results.runs;
-    let mut variants: Vec<Variant> = runs.iter().map(|r| r.variant).collect();
+    let mut variants: Vec<Variant> = runs.iter().map(|r| r.turn.variant).collect();
     variants.sort();
     variants.dedup();
     for variant in variants {

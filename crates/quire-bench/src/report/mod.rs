@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::results::{Results, Summary};
+use crate::results::{Results, Run, Summary};
 use crate::spec::Workload;
 use crate::system::Machine;
 use crate::target::{Outcome, Verdict};
@@ -94,10 +94,11 @@ impl Report {
     /// Notes and errors of a workload, each once, with the variant.
     fn remarks(&self, workload: Workload) -> Vec<String> {
         let mut all = Vec::new();
-        for run in self.results.runs.iter().filter(|r| r.workload == workload) {
+        let of_workload = |run: &&Run| run.turn.workload == workload;
+        for run in self.results.runs.iter().filter(of_workload) {
             let error = run.error.iter().map(|e| format!("failed: {e}"));
             for text in run.sample.notes.iter().cloned().chain(error) {
-                let text = format!("{}: {text}", run.variant.name());
+                let text = format!("{}: {text}", run.turn.variant.name());
                 if !all.contains(&text) {
                     all.push(text);
                 }

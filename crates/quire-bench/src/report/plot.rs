@@ -157,7 +157,7 @@ fn draw_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Results, Run, Sample};
+    use crate::results::{Results, Run, Sample, Turn};
     use crate::spec::Workload;
 
     fn results(variants: &[Variant], value: f64) -> Results {
@@ -165,10 +165,12 @@ mod tests {
             let mut sample = Sample::default();
             sample.put("huge_mib", value);
             Run {
-                workload: Workload::Random1g,
-                variant: *variant,
-                repetition: 0,
-                position: 0,
+                turn: Turn {
+                    workload: Workload::Random1g,
+                    variant: *variant,
+                    repetition: 0,
+                    position: 0,
+                },
                 seconds: 0.0,
                 sample,
                 error: None,

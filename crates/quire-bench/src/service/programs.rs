@@ -20,7 +20,20 @@ struct Program {
     figure: &'static str,
     name: &'static str,
     package: &'static str,
+    /// What is run, where it is not simply the name.
+    file: Option<String>,
     args: Vec<String>,
+}
+
+/// The interpreter that `python3` runs. Where a shell script chooses it, the
+/// processes that the script starts are not what is to be measured.
+fn python() -> Option<String> {
+    let mut command = std::process::Command::new("python3");
+    let said = command
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output();
+    let path = String::from_utf8(said.ok()?.stdout).ok()?;
+    Some(path.trim().to_owned()).filter(|path| !path.is_empty())
 }
 
 /// Runs every program once.
@@ -36,7 +49,8 @@ pub fn run(setup: Setup) -> Result<Sample> {
             continue;
         }
         let start = Instant::now();
-        execute(setup, program.name, program.args).context(program.name)?;
+        let file = program.file.as_deref().unwrap_or(program.name);
+        execute(setup, file, program.args).context(program.name)?;
         sample.put(program.figure, start.elapsed().as_secs_f64());
     }
     let own = launch::own_program()?.display().to_string();
@@ -76,18 +90,21 @@ fn programs(dir: &Path, quick: bool) -> Result<Vec<Program>> {
             figure: "gcc_s",
             name: "gcc",
             package: "gcc",
+            file: None,
             args: gcc.to_vec(),
         },
         Program {
             figure: "python_s",
             name: "python3",
             package: "python3",
+            file: python(),
             args: vec![script],
         },
         Program {
             figure: "sqlite_s",
             name: "sqlite3",
             package: "sqlite3",
+            file: None,
             args: sqlite.to_vec(),
         },
     ])

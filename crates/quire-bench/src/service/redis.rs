@@ -19,6 +19,8 @@ use crate::service::Setup;
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long superpages may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Which part of them counts as back.
+const BACK: f64 = 0.98;
 /// How often each benchmark is made on one server; their median counts.
 const ROUNDS: usize = 3;
 /// Requests that are sent before their answers are read.
@@ -183,7 +185,8 @@ impl<'a> Server<'a> {
 
     /// Writes a snapshot while values are set.
     fn snapshot(&mut self, sample: &mut Sample) -> Result<()> {
-        let before = self.huge();
+        let huge = self.huge().filter(|mib| *mib > 0.0);
+        let by_all = procfs::huge_mapped_by_all();
         let clients = Process::start(self.benchmark_command("set"))?;
         std::thread::sleep(Duration::from_millis(200));
         let mut client = Client::connect(&self.socket)?;
@@ -205,8 +208,9 @@ impl<'a> Server<'a> {
             .find_map(|l| l.strip_prefix("latest_fork_usec:"));
         let fork: Option<f64> = fork.and_then(|l| l.trim().parse().ok());
         sample.put_some("fork_ms", fork.map(|us| us / 1e3));
-        if let Some(before) = before.filter(|mib| *mib > 0.0) {
-            self.superpages_back(before, ended, sample)?;
+        if let Some((huge, by_all)) = huge.zip(by_all) {
+            let wanted = by_all as f64 - (1.0 - BACK) * huge * MIB;
+            self.superpages_back(wanted as u64, ended, sample)?;
         }
         sample.put_some("huge_after_mib", self.huge());
         let text = clients.wait(LIMIT, self.setup.interrupt)?.output()?;
@@ -216,18 +220,17 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Waits until superpages map 98 % of what they mapped before the snapshot.
-    fn superpages_back(&self, before: f64, ended: Instant, sample: &mut Sample) -> Result<()> {
-        while self.huge().is_some_and(|now| now < before * 0.98) {
+    /// Waits until superpages map so many bytes of all processes. Asking about
+    /// the server itself would hold its memory calls up.
+    fn superpages_back(&self, wanted: u64, ended: Instant, sample: &mut Sample) -> Result<()> {
+        while procfs::huge_mapped_by_all().is_some_and(|now| now < wanted) {
             self.setup.interrupt.check()?;
             if ended.elapsed() > PATIENCE {
-                let now = self.huge().unwrap_or(0.0);
-                sample.note(format!(
-                    "{now:.0} of {before:.0} MiB were on superpages again after 10 s"
-                ));
+                let seconds = PATIENCE.as_secs();
+                sample.note(format!("superpages were not back after {seconds} s"));
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(10));
         }
         sample.put("back_s", ended.elapsed().as_secs_f64());
         Ok(())

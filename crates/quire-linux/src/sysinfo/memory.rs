@@ -76,6 +76,14 @@ pub fn strict_overcommit() -> bool {
     super::read_number::<u32>("/proc/sys/vm/overcommit_memory") == Some(2)
 }
 
+/// How many mappings a process may have (`vm.max_map_count`).
+#[must_use]
+pub fn max_map_count() -> u64 {
+    /// What the kernel is built with.
+    const DEFAULT: u64 = 65_530;
+    super::read_number("/proc/sys/vm/max_map_count").unwrap_or(DEFAULT)
+}
+
 /// A descriptor that becomes readable by `POLLPRI` when tasks of this machine
 /// have waited for memory for 50 ms within one second.
 ///
