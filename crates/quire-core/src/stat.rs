@@ -153,7 +153,7 @@ impl Note {
                 "the pager thread could not be started, so memory stayed on the kernel's own pages"
             }
             Note::NoPagemapScan => {
-                "PAGEMAP_SCAN is missing (Linux 6.7 has it), so nothing is promoted"
+                "PAGEMAP_SCAN is missing (Linux 6.7 has it), so memory stayed on the kernel's own pages"
             }
             Note::MemoryShort => "memory was short: reservations were refused or taken back",
             Note::ForkNotReturned => {

@@ -4,50 +4,32 @@
 //! reported no longer, before it gets the file.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::MANAGER;
+use crate::real::Real;
+use crate::{MANAGER, set_errno};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
 type OpenStream = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
 
-/// A function of the C library, looked up at its first call.
-struct Real {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
-
-impl Real {
-    const fn new(name: &'static CStr) -> Real {
-        let found = AtomicPtr::new(std::ptr::null_mut());
-        Real { name, found }
-    }
-
-    fn find(&self) -> *mut c_void {
-        let found = self.found.load(Ordering::Relaxed);
-        if !found.is_null() {
-            return found;
-        }
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        self.found.store(found, Ordering::Relaxed);
-        found
-    }
-}
-
-static OPEN: Real = Real::new(c"open");
-static OPEN64: Real = Real::new(c"open64");
-static OPENAT: Real = Real::new(c"openat");
-static OPENAT64: Real = Real::new(c"openat64");
-static FOPEN: Real = Real::new(c"fopen");
-static FOPEN64: Real = Real::new(c"fopen64");
+// SAFETY: these are the types of the C library's functions; a variable argument
+// is passed like a fixed one.
+static OPEN: Real<Open> = unsafe { Real::new(c"open") };
+// SAFETY: as for `open`.
+static OPEN64: Real<Open> = unsafe { Real::new(c"open64") };
+// SAFETY: as for `open`.
+static OPENAT: Real<OpenAt> = unsafe { Real::new(c"openat") };
+// SAFETY: as for `open`.
+static OPENAT64: Real<OpenAt> = unsafe { Real::new(c"openat64") };
+// SAFETY: as for `open`.
+static FOPEN: Real<OpenStream> = unsafe { Real::new(c"fopen") };
+// SAFETY: as for `open`.
+static FOPEN64: Real<OpenStream> = unsafe { Real::new(c"fopen64") };
 
 /// Looks the functions up before a signal handler may need one.
 pub fn start() {
-    for real in [&OPEN, &OPEN64, &OPENAT, &OPENAT64, &FOPEN, &FOPEN64] {
-        real.find();
-    }
+    let _ = (OPEN.get(), OPEN64.get(), OPENAT.get(), OPENAT64.get());
+    let _ = (FOPEN.get(), FOPEN64.get());
 }
 
 /// Whether a path names the memory of a process: `/proc/…/mem`.
@@ -66,20 +48,27 @@ unsafe fn notice(path: *const c_char) {
     }
 }
 
-/// Calls `real` as an `open` with the mode, which it ignores where the flags
-/// do not ask for it.
-unsafe fn open_by(real: &Real, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-    // SAFETY: the program passes a path as `open` takes it; the symbol is the C
-    // library's function of this type, in which a variable argument is passed
-    // like a fixed one.
+/// The function, or `ENOSYS` where the C library has none.
+fn known<F: Copy>(real: &Real<F>) -> Option<F> {
+    let found = real.get();
+    if found.is_none() {
+        set_errno(quire_vm::Errno(libc::ENOSYS));
+    }
+    found
+}
+
+/// Calls `real` with the mode, which it ignores where the flags do not ask for
+/// it.
+unsafe fn open_by(real: &Real<Open>, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: the program passes a path as `open` takes it.
     unsafe {
         notice(path);
-        std::mem::transmute::<*mut c_void, Open>(real.find())(path, flags, mode)
+        known(real).map_or(-1, |open| open(path, flags, mode))
     }
 }
 
 unsafe fn open_at_by(
-    real: &Real,
+    real: &Real<OpenAt>,
     dir: c_int,
     path: *const c_char,
     flags: c_int,
@@ -88,15 +77,19 @@ unsafe fn open_at_by(
     // SAFETY: as in `open_by`.
     unsafe {
         notice(path);
-        std::mem::transmute::<*mut c_void, OpenAt>(real.find())(dir, path, flags, mode)
+        known(real).map_or(-1, |open| open(dir, path, flags, mode))
     }
 }
 
-unsafe fn open_stream_by(real: &Real, path: *const c_char, mode: *const c_char) -> *mut c_void {
+unsafe fn open_stream_by(
+    real: &Real<OpenStream>,
+    path: *const c_char,
+    mode: *const c_char,
+) -> *mut c_void {
     // SAFETY: as in `open_by`.
     unsafe {
         notice(path);
-        std::mem::transmute::<*mut c_void, OpenStream>(real.find())(path, mode)
+        known(real).map_or(std::ptr::null_mut(), |open| open(path, mode))
     }
 }
 

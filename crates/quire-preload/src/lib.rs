@@ -11,6 +11,7 @@
 //! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
+//! | `real` | nothing: it finds the C library's functions behind these |
 //! | `syscalls` | `syscall`, for programs that make those calls by number |
 //! | `internal` | the allocator of this library itself |
 //!
@@ -22,6 +23,7 @@ mod heap;
 mod internal;
 mod mappings;
 mod processes;
+mod real;
 mod syscalls;
 
 use quire_core::config::{Config, Policy};

@@ -255,17 +255,17 @@ fn lock_everything(locked: bool, change: impl Fn() -> Result<()>) -> c_int {
         start: VirtAddr(0),
         end: VirtAddr(u64::MAX),
     };
-    status(match MANAGER.lock_by(everything, locked, &change) {
-        Handled::Yes(result) => result,
-        Handled::No => change(),
-    })
+    lock_range(everything, locked, change)
 }
 
 fn lock(at: *const c_void, len: usize, locked: bool, change: impl Fn() -> Result<()>) -> c_int {
     let start = (at as u64) & !(BASE_PAGE - 1);
     let len = len + (at as u64 - start) as usize;
-    let target = pages(start as *mut c_void, len);
-    status(match MANAGER.lock_by(target, locked, &change) {
+    lock_range(pages(start as *mut c_void, len), locked, change)
+}
+
+fn lock_range(range: AddrRange, locked: bool, change: impl Fn() -> Result<()>) -> c_int {
+    status(match MANAGER.lock_by(range, locked, &change) {
         Handled::Yes(result) => result,
         Handled::No => change(),
     })

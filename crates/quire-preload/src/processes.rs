@@ -12,9 +12,10 @@
 //! until `exec` and need nothing.
 
 use std::ffi::{c_int, c_ulong, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::mappings::NO_FORK;
+use crate::real::Real;
 use crate::{MANAGER, internal, set_errno};
 
 type Handler = Option<unsafe extern "C" fn()>;
@@ -37,15 +38,14 @@ unsafe extern "C" {
 
 /// jemalloc's handlers: before, in the parent, in the child.
 static ALLOCATOR: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
-static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static REAL_CLONE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+// SAFETY: this is the type of the C library's function.
+static FORK: Real<Fork> = unsafe { Real::new(c"_Fork") };
+// SAFETY: as for `_Fork`; its variable arguments are passed like fixed ones.
+static CLONE: Real<Clone> = unsafe { Real::new(c"clone") };
+
 /// Finds what the C library offers, before any fork.
 pub fn start() {
-    for (cell, name) in [(&REAL_FORK, c"_Fork"), (&REAL_CLONE, c"clone")] {
-        // SAFETY: the name is a C string.
-        let symbol = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        cell.store(symbol, Ordering::Relaxed);
-    }
+    let _ = (FORK.get(), CLONE.get());
 }
 
 /// jemalloc registers its handlers when it starts; they are run from ours.
@@ -132,11 +132,8 @@ pub fn fork_bare<T: Copy + PartialOrd + From<i32>>(fork: impl FnOnce() -> T) -> 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _Fork() -> libc::pid_t {
-    let address = REAL_FORK.load(Ordering::Relaxed);
-    // SAFETY: the address is zero or that of the C library's function.
-    let real = unsafe { std::mem::transmute::<*mut c_void, Option<Fork>>(address) };
     // SAFETY: the caller forks.
-    let child = real.and_then(|real| fork_bare(|| unsafe { real() }));
+    let child = FORK.get().and_then(|real| fork_bare(|| unsafe { real() }));
     child.unwrap_or_else(|| {
         set_errno(NO_FORK);
         -1
@@ -169,9 +166,7 @@ unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_id: *mut c_void,
 ) -> c_int {
-    let address = REAL_CLONE.load(Ordering::Relaxed);
-    // SAFETY: the address is zero or that of the C library's function.
-    let Some(real) = (unsafe { std::mem::transmute::<*mut c_void, Option<Clone>>(address) }) else {
+    let Some(real) = CLONE.get() else {
         set_errno(quire_vm::Errno(libc::ENOSYS));
         return -1;
     };

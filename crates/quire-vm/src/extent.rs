@@ -72,6 +72,17 @@ pub(crate) struct Work<'a> {
     pub state: &'a mut State,
 }
 
+impl<'a> Work<'a> {
+    /// The manager at work, with its state locked by the caller.
+    pub fn new(manager: &'a Manager, handles: &'a Handles, state: &'a mut State) -> Work<'a> {
+        Work {
+            manager,
+            handles,
+            state,
+        }
+    }
+}
+
 impl Work<'_> {
     /// Makes a fresh mapping of the object ready: armed for reservation.
     pub fn arm(&self, range: AddrRange) -> Result<()> {

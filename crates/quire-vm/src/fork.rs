@@ -15,7 +15,7 @@
 //! the private one. (Paper 000, section 3.7, has the child copy instead; from
 //! user space it is the parent's copies that can be taken back.)
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use quire_core::popmap::Popmap;
@@ -25,11 +25,12 @@ use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
-use quire_linux::uffd::{self, Mode, Scope};
+use quire_linux::uffd::{self, Mode};
 use quire_linux::{futex, thread};
 
 use crate::extent::{Work, by_slot, now_ms, pages_in_slot, pages_range};
 use crate::manager::{HeapSpace, Manager, State};
+use crate::pool::{PoolCopy, copy_from_pool};
 use crate::table::{Backing, ExtentState, Interval};
 
 /// The memory could not be prepared, so the fork must not happen.
@@ -86,11 +87,7 @@ impl Manager {
             state.children = true;
             state.fork_count += 1;
             self.stats().add(Counter::Forks, 1);
-            let mut work = Work {
-                manager: self,
-                handles,
-                state,
-            };
+            let mut work = Work::new(self, handles, state);
             parts.iter().try_for_each(|part| work.make_private(part))?;
             work.wake_stale_waits();
             Ok(())
@@ -150,83 +147,6 @@ impl Manager {
         unsafe { self.state.with_held(renew) };
         self.reset_for_child();
         self.release_held();
-    }
-}
-
-/// A fork of a process with memory from the hugetlb pool. The first write on
-/// either side needs another superpage, and when the pool has none left the
-/// kernel ends the child. So the child copies its pool memory to base pages at
-/// once, and the parent's forking thread waits for that. The pipe closes when
-/// the child has done so, or is gone; without one, nobody waits.
-#[derive(Debug)]
-pub(crate) struct PoolCopy(Option<(OwnedFd, OwnedFd)>);
-
-impl PoolCopy {
-    fn new() -> PoolCopy {
-        PoolCopy(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok())
-    }
-
-    fn wait(self) {
-        let Some((done, doing)) = self.0 else { return };
-        drop(doing);
-        let mut byte = [0u8; 1];
-        while rustix::io::read(&done, &mut byte) == Err(rustix::io::Errno::INTR) {}
-    }
-}
-
-/// Moves pool memory to base pages in the child of a fork, which has this one
-/// thread. The table goes on calling it pool memory, because the kernel sees
-/// separate mappings that it cannot move or resize as one.
-fn copy_from_pool(part: &Interval) {
-    // Where there is no memory for the copy, the child goes on with the pool.
-    let _ = replace_by_copy(part.range, part.prot);
-}
-
-/// Moves one superpage of the pool to base pages, with writers held back where
-/// the kernel grants that.
-pub(crate) fn leave_pool(part: &Interval) {
-    let hold = uffd::open().ok().filter(|(_, scope)| *scope == Scope::Full);
-    if let Some((uffd, _)) = &hold {
-        let uffd = uffd.as_fd();
-        // Without protection, the program's own threads are trusted not to
-        // write to what they are unmapping.
-        let _ = uffd::register(uffd, part.range, Mode::Protect)
-            .and_then(|()| uffd::write_protect(uffd, part.range, true));
-    }
-    // Where there is no memory for the copy, the kernel refuses the call that
-    // this was done for.
-    let _ = replace_by_copy(part.range, part.prot);
-    if let Some((uffd, _)) = &hold {
-        let _ = uffd::wake(uffd.as_fd(), part.range);
-    }
-}
-
-/// Puts a copy in base pages in the place of a range, at one stroke.
-fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
-    let len = range.len();
-    let both = libc::PROT_READ | libc::PROT_WRITE;
-    // Even a read of what was never touched would take a superpage.
-    let mut present = Vec::new();
-    let pagemap = pagemap::open()?;
-    pagemap::scan(pagemap.as_fd(), range, Filter::PRESENT, |run| {
-        present.push(run.range())
-    })?;
-    // SAFETY: the copy is a fresh mapping that nobody else knows, and it takes
-    // the place of the original when it is complete. Nobody writes meanwhile:
-    // the callers see to that.
-    unsafe {
-        if prot & libc::PROT_READ == 0 {
-            memory::protect(range, libc::PROT_READ)?;
-        }
-        let copy = AddrRange::new(memory::map_anonymous(VirtAddr(0), len, both, 0)?, len);
-        for run in present {
-            let to = copy.start + (run.start - range.start);
-            let bytes = run.len().0 as usize;
-            std::ptr::copy_nonoverlapping(run.start.as_ptr(), to.as_ptr(), bytes);
-        }
-        memory::protect(copy, prot)?;
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        memory::remap(copy, len, flags, range.start).map(drop)
     }
 }
 

@@ -74,9 +74,7 @@ pub(crate) fn run<R>(work: impl FnOnce() -> R) -> Result<R> {
     REQUEST.store(address.cast(), Ordering::Release);
     ASKING.store(ASKED, Ordering::Release);
     futex::wake_all(&ASKING);
-    while ASKING.load(Ordering::Acquire) == ASKED {
-        await_change(&ASKING, ASKED);
-    }
+    await_change(&ASKING, ASKED);
     ASKING.store(FREE, Ordering::Release);
     futex::wake_all(&ASKING);
     result.ok_or(Errno(libc::EAGAIN))

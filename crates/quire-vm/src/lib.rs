@@ -33,6 +33,9 @@
 //! | [`table`] | what is mapped where, without system calls |
 //! | [`manager`] | the process's manager, its lock, its descriptors |
 //! | `mapping` | the calls that a program makes on its mappings |
+//! | `region` | new memory: where it goes and how its extents begin |
+//! | `remap` | `mremap` |
+//! | `pool` | superpages of the hugetlb pool |
 //! | `extent` | reserve, promote, demote, preempt |
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
@@ -46,6 +49,9 @@ mod fork;
 mod hands;
 mod mapping;
 mod pager;
+mod pool;
+mod region;
+mod remap;
 
 pub use fork::ForkRefused;
 pub use manager::Manager;

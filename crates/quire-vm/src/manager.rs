@@ -95,7 +95,7 @@ pub(crate) struct State {
     pub garbage: Vec<(ObjectOffset, Bytes)>,
     /// A fork whose child copies what it has of the hugetlb pool, before the
     /// parent may go on.
-    pub pool_copy: Option<crate::fork::PoolCopy>,
+    pub pool_copy: Option<crate::pool::PoolCopy>,
     /// How many mappings may still be split off for superpages, about.
     pub mappings_left: u64,
     pub config: Config,
@@ -311,11 +311,7 @@ impl Manager {
             .map(|(slot, _)| *slot)
             .collect();
         let armed = self.with_handles(|handles| {
-            let work = Work {
-                manager: self,
-                handles,
-                state: &mut state,
-            };
+            let work = Work::new(self, handles, &mut state);
             empty
                 .chunk_by(|a, b| a.next() == *b)
                 .try_for_each(|run| work.arm_again(run_range(&(run[0]..run[run.len() - 1].next()))))

@@ -6,19 +6,21 @@
 //! for short steps, and it zeroes folios without the lock. It keeps its
 //! descriptors in a table of its own.
 
+mod ahead;
+mod relief;
+mod share;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quire_core::config::Policy;
-use quire_core::policy::{self, Decision, SOONEST_LOOK, next_to_prepare};
-use quire_core::pressure::{self, MemoryState};
-use quire_core::stat::{Counter, Note, Privilege, RegionStat};
+use quire_core::policy::{self, Decision, SOONEST_LOOK};
+use quire_core::stat::{Counter, Note, Privilege};
 use quire_core::units::{
-    AddrRange, BASE_PAGE, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot,
-    VirtAddr,
+    AddrRange, BASE_PAGE, Bytes, ObjectOffset, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
 use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::raw::Result;
@@ -27,32 +29,23 @@ use quire_linux::uffd::{self, Fault, Scope};
 use quire_linux::{futex, pagemap, sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::extent::{Work, now_ms, run_range};
+use self::ahead::{Predicted, clip_to_region};
+use crate::extent::{Work, now_ms};
 use crate::manager::{Handles, Manager, State};
-use crate::table::{Backing, Extent, ExtentState, RegionId, Table};
+use crate::table::{ExtentState, RegionId};
 
 /// How often populations are looked at, at least, while extents are zeroed
 /// ahead of a program: it must not run away from what was prepared for it.
-const ZEROING_US: u64 = 1_000;
-/// The pool is filled when looks have become rarer than this.
-const POOL_IDLE_US: u64 = 8_000;
+const ZEROING: Duration = Duration::from_millis(1);
 /// Looking may take this part of the pager's time at most while nothing
 /// changes; while something does, half.
-const LOOK_SHARE: u64 = 20;
+const LOOK_SHARE: u32 = 20;
 /// How many extents are looked at under one hold of the lock.
 const LOOK_RUN: u64 = 64;
 /// How often it is checked whether forked children are gone.
 const CHILDREN_MS: u64 = 20;
 /// A reservation that has not grown for this long counts as left behind.
 const STALE_MS: u64 = 200;
-/// How far ahead of the program whole extents are zeroed, in extents.
-const WHOLE_LEAD: u64 = 32;
-/// How many extents follow a populated one at most, reserved, where first
-/// touches are not reported.
-const UNREPORTED_AHEAD: u64 = 8;
-/// How many superpages are searched for zeros at one look at the machine's
-/// memory.
-const SEARCHED: usize = 16;
 /// How often the same touch may be reported before its extent is left to the
 /// kernel.
 const MAX_REPEATS: u32 = 64;
@@ -111,7 +104,8 @@ struct Pager {
     zeroed: bool,
     /// Where the search for superpages that hold little goes on.
     next_superpage: Slot,
-    look_us: u64,
+    /// How long to wait between two looks at populations.
+    pause: Duration,
     next_look_ns: u64,
     next_pressure_ms: u64,
     next_children_ms: u64,
@@ -127,18 +121,6 @@ struct Pager {
     budget: Bytes,
     /// How many mappings managed memory may be split into.
     mappings: u64,
-}
-
-/// A run of extents that are mapped whole at their first touch, in one region.
-#[derive(Clone, Debug)]
-struct Predicted {
-    run: Range<Slot>,
-    /// No extent of the run before this one is untouched, as far as is known.
-    touched: Slot,
-    /// The end of what was zeroed ahead.
-    done: Slot,
-    /// There may be something to zero now.
-    pending: bool,
 }
 
 impl Pager {
@@ -192,7 +174,7 @@ impl Pager {
             predicted: BTreeMap::new(),
             zeroed: false,
             next_superpage: Slot(0),
-            look_us: SOONEST_LOOK.as_micros() as u64,
+            pause: SOONEST_LOOK,
             next_look_ns: 0,
             next_pressure_ms: 0,
             next_children_ms: 0,
@@ -272,10 +254,9 @@ impl Pager {
 
     /// Something happened: look again soon.
     fn hurry(&mut self) {
-        self.look_us = SOONEST_LOOK.as_micros() as u64;
-        self.next_look_ns = self
-            .next_look_ns
-            .min(thread::now_ns() + self.look_us * 1000);
+        self.pause = SOONEST_LOOK;
+        let soon = thread::now_ns() + self.pause.as_nanos() as u64;
+        self.next_look_ns = self.next_look_ns.min(soon);
     }
 
     fn work(&mut self) {
@@ -364,51 +345,6 @@ impl Pager {
             return Some(Decision::Base);
         }
         Some(region.history.decide(slot))
-    }
-
-    fn plan_ahead(&mut self, slot: Slot) {
-        let state = self.manager.state.lock();
-        let Some(extent) = state.table.extents.get(&slot) else {
-            return;
-        };
-        let Some(region) = state.table.regions.get(&extent.region) else {
-            return;
-        };
-        let count = region.history.ahead();
-        let id = extent.region;
-        let follows = |slot: &Slot| {
-            state
-                .table
-                .extents
-                .get(slot)
-                .is_some_and(|e| e.region == id && e.state == ExtentState::Empty)
-        };
-        let next = (slot.0 + 1..=slot.0 + count).map(Slot);
-        let next: Vec<Slot> = next
-            .take_while(|s| state.table.extents.contains_key(s))
-            .collect();
-        self.ahead = next
-            .into_iter()
-            .filter(|s| follows(s) && region.history.decide(*s) == Decision::Reserve)
-            .collect();
-    }
-
-    /// Where first touches are not reported, plans from the populations: what
-    /// follows the extents that were allocated from most recently.
-    fn plan_unreported(&mut self) {
-        let recent: Vec<Slot> = {
-            let state = self.manager.state.lock();
-            let populated = |slot: &Slot| {
-                let extent = state.table.extents.get(slot);
-                extent.is_some_and(|e| !e.popmap.is_empty())
-            };
-            state.queue.iter().rev().filter(populated).take(4).collect()
-        };
-        for slot in recent {
-            let next = (slot.0 + 1..=slot.0 + UNREPORTED_AHEAD).map(Slot);
-            self.ahead
-                .extend(next.filter(|s| !self.ahead.contains(s)).collect::<Vec<_>>());
-        }
     }
 
     /// Reserves an extent: brings one zeroed huge folio into the object. Says
@@ -516,12 +452,7 @@ impl Pager {
         let eligible = state.table.extents.get(&slot).is_some_and(|e| !e.busy)
             && state.table.slot_is_shared(slot);
         if eligible {
-            Work {
-                manager: self.manager,
-                handles: &self.handles,
-                state: &mut state,
-            }
-            .make_base(slot..slot.next());
+            Work::new(self.manager, &self.handles, &mut state).make_base(slot..slot.next());
         }
     }
 
@@ -562,12 +493,7 @@ impl Pager {
             .filter(|run| run.contains(&slot))
             .map_or(slot..slot.next(), |run| slot..run.end);
         let clipped = clip_to_region(&state.table, &run, extent.region);
-        Work {
-            manager: self.manager,
-            handles: &self.handles,
-            state: &mut state,
-        }
-        .make_whole(clipped);
+        Work::new(self.manager, &self.handles, &mut state).make_whole(clipped);
         let extent = state.table.extents.get(&slot);
         extent.is_some_and(|e| e.state == ExtentState::Whole)
     }
@@ -589,16 +515,15 @@ impl Pager {
             self.plan_unreported();
         }
         self.note_stale(now);
-        let took = thread::now_ns() - began;
-        let pause = Duration::from_micros(self.look_us);
-        let mut pause = policy::look_again(pause, changed).as_micros() as u64;
+        self.pause = policy::look_again(self.pause, changed);
         if zeroed {
-            pause = pause.min(ZEROING_US);
+            self.pause = self.pause.min(ZEROING);
         }
-        self.look_us = pause;
         let share = if changed.0 > 0 { 1 } else { LOOK_SHARE };
-        let pause = (self.look_us * 1000).max(took * share);
-        self.next_look_ns = thread::now_ns() + pause;
+        let ended = thread::now_ns();
+        let took = Duration::from_nanos(ended - began);
+        let pause = self.pause.max(took * share);
+        self.next_look_ns = ended + pause.as_nanos() as u64;
     }
 
     /// Looks at the first run of watched extents at or after `from`, promotes
@@ -606,11 +531,7 @@ impl Pager {
     fn look_at_run(&self, from: Slot, now: u64, watch: Watch) -> Option<(Range<Slot>, PageCount)> {
         let mut state = self.manager.state.lock();
         let run = watched_run(&state, from, watch)?;
-        let mut work = Work {
-            manager: self.manager,
-            handles: &self.handles,
-            state: &mut state,
-        };
+        let mut work = Work::new(self.manager, &self.handles, &mut state);
         let (full, changed) = work.look(&run, now).ok()?;
         let full: Vec<Slot> = full
             .into_iter()
@@ -620,84 +541,6 @@ impl Pager {
             work.promote(&(group[0]..group[group.len() - 1].next()));
         }
         Some((run, changed))
-    }
-
-    /// Maps whole what the regions' histories predict, and plans to zero it
-    /// ahead of the program.
-    fn extend_whole(&mut self) {
-        let manager = self.manager;
-        let mut state = manager.state.lock();
-        let regions: Vec<(RegionId, Range<Slot>)> = state
-            .table
-            .regions
-            .iter()
-            .filter(|(_, r)| r.policy == Policy::Reserve)
-            .filter_map(|(id, r)| Some((*id, r.history.whole_run()?)))
-            .collect();
-        let mut before = std::mem::take(&mut self.predicted);
-        for (id, run) in regions {
-            let known = before.remove(&id).filter(|p| p.run.start == run.start);
-            let mut predicted = known.unwrap_or_else(|| Predicted::new(run.start));
-            if predicted.run.end < run.end {
-                let clipped = clip_to_region(&state.table, &(predicted.run.end..run.end), id);
-                if !clipped.is_empty() {
-                    predicted.run.end = clipped.end;
-                    Work {
-                        manager,
-                        handles: &self.handles,
-                        state: &mut state,
-                    }
-                    .make_whole(clipped);
-                }
-            }
-            predicted.pending = true;
-            self.predicted.insert(id, predicted);
-        }
-    }
-
-    /// Zeroes one extent that is mapped whole before the program gets there.
-    /// Says whether there was one.
-    fn zero_ahead(&mut self) -> bool {
-        let pagemap = self.handles.pagemap();
-        let pending = self.predicted.values_mut().find(|p| p.pending);
-        let Some(slot) = pending.and_then(|p| p.next(pagemap)) else {
-            return false;
-        };
-        let prepared = self.budget.0 >= SUPERPAGE && self.prepare(slot);
-        self.zeroed |= prepared;
-        prepared
-    }
-
-    fn prepare(&mut self, slot: Slot) -> bool {
-        let offset = {
-            let state = self.manager.state.lock();
-            let whole = state
-                .table
-                .extents
-                .get(&slot)
-                .is_some_and(|e| e.state == ExtentState::Whole && e.popmap.is_empty());
-            if !whole || !state.table.slot_is_shared(slot) {
-                return false;
-            }
-            state.table.slot_offset(slot)
-        };
-        let Some(offset) = offset else { return false };
-        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
-        let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
-        self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
-        let mut state = self.manager.state.lock();
-        let state = &mut *state;
-        let Some(slot) = state.table.slot_of(offset) else {
-            self.drop_extent(state, offset);
-            return huge;
-        };
-        if let Some(extent) = state.table.extents.get_mut(&slot)
-            && huge
-        {
-            extent.folio = true;
-            state.queue.touch(slot);
-        }
-        huge
     }
 
     /// Tells the regions about reservations that were left sparse.
@@ -726,162 +569,6 @@ impl Pager {
         }
     }
 
-    fn pool_missing(&self, state: &State) -> bool {
-        let have = state.pool_end.0.saturating_sub(state.next_offset.0);
-        have + SUPERPAGE <= state.config.ahead.0
-    }
-
-    /// Whether nothing has changed for a while, so that zeroing for the pool is
-    /// in nobody's way.
-    fn is_idle(&self) -> bool {
-        self.look_us >= POOL_IDLE_US
-    }
-
-    /// Adds one zeroed superpage to the pool, when idle.
-    fn fill_pool(&mut self) {
-        if self.budget.0 < SUPERPAGE || !self.is_idle() {
-            return;
-        }
-        let offset = {
-            let mut state = self.manager.state.lock();
-            if !self.pool_missing(&state) {
-                return;
-            }
-            state.pool_end = state.pool_end.max(state.next_offset);
-            state.pool_busy = Some(state.pool_end);
-            state.pool_end
-        };
-        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
-        let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
-        self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
-        let mut state = self.manager.state.lock();
-        state.pool_busy = None;
-        if state.next_offset.0 <= offset.0 && huge {
-            state.pool_end = offset + Bytes(SUPERPAGE);
-            let ready = (state.pool_end.0 - state.next_offset.0) / SUPERPAGE;
-            self.manager.stats().set(Counter::PoolReady, ready);
-            return;
-        }
-        drop(state);
-        self.complete(offset, huge);
-        if !huge {
-            self.budget = Bytes::ZERO;
-        }
-    }
-
-    /// Looks at the machine's memory, and gives back what it asks for.
-    fn relieve(&mut self, now: u64) {
-        let (reserved, limit) = {
-            let state = self.manager.state.lock();
-            (state.reserved_unpopulated(), state.config.reserve_limit)
-        };
-        let memory = MemoryState {
-            stalled: std::mem::take(&mut self.stalled),
-            ..self.memory_state()
-        };
-        let advice = pressure::advise(&memory, reserved, limit);
-        self.budget = advice.may_reserve;
-        let mut freed = Bytes::ZERO;
-        if advice.give_back.0 > 0 {
-            freed = self.give_back(advice.give_back);
-        }
-        if advice.missing > freed && self.manager.privilege() == Privilege::Full {
-            self.give_back_zeros(advice.missing.saturating_sub(freed));
-        }
-        self.next_pressure_ms = now + pressure::watch_again(&memory).as_millis() as u64;
-    }
-
-    fn memory_state(&self) -> MemoryState {
-        let machine = sysinfo::memory::meminfo().unwrap_or_default();
-        let room = self.group.as_ref().and_then(MemoryGroup::room);
-        MemoryState {
-            total: machine.total,
-            available: machine.available,
-            free: machine.free,
-            group_headroom: room.map(|r| r.headroom),
-            group_limit: room.map(|r| r.limit),
-            stalled: false,
-        }
-    }
-
-    /// Frees at least `wanted` bytes of what is reserved and not populated:
-    /// the pool first, then the reservation least recently allocated from.
-    fn give_back(&mut self, wanted: Bytes) -> Bytes {
-        self.manager.stats().note(Note::MemoryShort);
-        let mut freed = self.empty_pool(wanted);
-        self.ahead.clear();
-        if self.manager.privilege() != Privilege::Full {
-            return freed;
-        }
-        let reservations: Vec<Slot> = self.manager.state.lock().queue.iter().collect();
-        for slot in reservations {
-            if freed >= wanted {
-                break;
-            }
-            let mut state = self.manager.state.lock();
-            if !state.queue.contains(slot) || !state.table.slot_is_shared(slot) {
-                continue;
-            }
-            let mut work = Work {
-                manager: self.manager,
-                handles: &self.handles,
-                state: &mut state,
-            };
-            if !work.is_mapped_whole(slot) {
-                freed += work.preempt(slot).unwrap_or(Bytes::ZERO);
-            }
-            state.queue.remove(slot);
-        }
-        freed
-    }
-
-    /// Frees the zeros in superpages that the program was given at their first
-    /// touch and of which it uses less than half.
-    fn give_back_zeros(&mut self, wanted: Bytes) {
-        let mut freed = Bytes::ZERO;
-        for _ in 0..SEARCHED {
-            if freed >= wanted {
-                return;
-            }
-            let mut state = self.manager.state.lock();
-            let Some((slot, offset)) = next_superpage(&state.table, self.next_superpage) else {
-                self.next_superpage = Slot(0);
-                return;
-            };
-            self.next_superpage = slot.next();
-            drop(state);
-            let zeros = huge_file::zero_pages(self.handles.object(), offset);
-            if zeros.0 <= PAGES_PER_SUPERPAGE as u64 / 2 {
-                continue;
-            }
-            state = self.manager.state.lock();
-            if state.table.slot_of(offset) != Some(slot) || !state.table.slot_is_shared(slot) {
-                continue;
-            }
-            let mut work = Work {
-                manager: self.manager,
-                handles: &self.handles,
-                state: &mut state,
-            };
-            freed += work.preempt(slot).unwrap_or(Bytes::ZERO);
-            work.count_demotion(slot);
-        }
-    }
-
-    fn empty_pool(&self, wanted: Bytes) -> Bytes {
-        let mut state = self.manager.state.lock();
-        let have = state.pool_end.0.saturating_sub(state.next_offset.0);
-        let give = Bytes(have.min(wanted.0.next_multiple_of(SUPERPAGE)));
-        if give.0 == 0 {
-            return Bytes::ZERO;
-        }
-        state.pool_end.0 -= give.0;
-        let freed = huge_file::punch(self.handles.object(), state.pool_end, give);
-        let ready = (state.pool_end.0 - state.next_offset.0) / SUPERPAGE;
-        self.manager.stats().set(Counter::PoolReady, ready);
-        freed.map_or(Bytes::ZERO, |()| give)
-    }
-
     /// When no child looks at the object any more, takes the memory back that
     /// a fork made private.
     fn take_back(&mut self) {
@@ -901,12 +588,7 @@ impl Pager {
             // Threads that were on their way to wait at the moment of the fork.
             self.forks_woken = forks;
             let mut state = self.manager.state.lock();
-            Work {
-                manager: self.manager,
-                handles: &self.handles,
-                state: &mut state,
-            }
-            .wake_stale_waits();
+            Work::new(self.manager, &self.handles, &mut state).wake_stale_waits();
         }
         if !ForkMark::all_gone(self.handles.mark.as_fd()).unwrap_or(false) {
             return;
@@ -927,11 +609,7 @@ impl Pager {
         if !state.forkers.is_empty() || state.fork_count != forks {
             return None;
         }
-        let mut work = Work {
-            manager: self.manager,
-            handles: &self.handles,
-            state: &mut state,
-        };
+        let mut work = Work::new(self.manager, &self.handles, &mut state);
         let Some(part) = work.next_private(from) else {
             work.collect_garbage();
             state.children = self.waited_for;
@@ -964,74 +642,6 @@ impl Pager {
             .stats()
             .set(Counter::PagerCpu, thread::cpu_time_ns());
     }
-}
-
-impl Predicted {
-    /// A run that begins at `start` and of which no extent is known yet.
-    fn new(start: Slot) -> Predicted {
-        Predicted {
-            run: start..start,
-            touched: start,
-            done: start,
-            pending: true,
-        }
-    }
-
-    /// The extent to zero next, if there is one.
-    fn next(&mut self, pagemap: BorrowedFd<'_>) -> Option<Slot> {
-        let before = self.touched;
-        let ahead = before..Slot((before.0 + LOOK_RUN).min(self.run.end.0));
-        // Whether or not it is still mapped: what is prepared is looked up again.
-        let present = pagemap::Filter::PRESENT;
-        let scanned = pagemap::scan(pagemap, run_range(&ahead), present, |found| {
-            self.touched = found.range().end.slot();
-        });
-        let toucher = Slot(self.touched.0.saturating_sub(1));
-        let limit = Slot((self.touched.0 + WHOLE_LEAD).min(self.run.end.0));
-        let runs = self.touched > before;
-        let next = next_to_prepare(toucher, self.done, limit, runs).filter(|_| scanned.is_ok());
-        match next {
-            Some(slot) => self.done = slot.next(),
-            None => self.pending = false,
-        }
-        next
-    }
-}
-
-/// The part of a run that lies in one region, without gaps, from its start.
-fn clip_to_region(table: &Table, run: &Range<Slot>, region: RegionId) -> Range<Slot> {
-    let mut end = run.start;
-    for (slot, extent) in table.extents.range(run.clone()) {
-        if *slot != end || extent.region != region {
-            break;
-        }
-        end = slot.next();
-    }
-    run.start..end
-}
-
-/// The first superpage, at or after `from`, that the program was given at the
-/// first touch under a policy that takes such presents back.
-fn next_superpage(table: &Table, from: Slot) -> Option<(Slot, ObjectOffset)> {
-    let given = |e: &Extent| {
-        e.state == ExtentState::Whole
-            && e.popmap.is_full()
-            && table
-                .regions
-                .get(&e.region)
-                .is_some_and(|r| r.policy == Policy::Reserve)
-    };
-    let free = |slot: Slot| {
-        table
-            .interval_at(slot.start())
-            .is_some_and(|i| i.backing == Backing::Shared && !i.locked)
-            && table.slot_is_uniform(slot)
-    };
-    table
-        .extents
-        .range(from..)
-        .filter(|(slot, e)| given(e) && free(**slot))
-        .find_map(|(slot, _)| Some((*slot, table.slot_offset(*slot)?)))
 }
 
 /// Which extents are looked at.
@@ -1072,89 +682,4 @@ fn first_run(mut slots: impl Iterator<Item = Slot>) -> Option<Range<Slot>> {
         end = slot.next();
     }
     Some(first..end)
-}
-
-impl Manager {
-    /// Writes the present state into the statistics page.
-    pub(crate) fn share_state(&self, state: &mut State) {
-        let regions = region_stats(&state.table);
-        let stats = self.stats();
-        let sum = |f: fn(&RegionStat) -> u64| regions.iter().map(f).sum::<u64>();
-        let populated = sum(|r| r.populated_bytes.0);
-        let reserved = state.reserved_unpopulated().0;
-        let superpages = sum(|r| r.superpages);
-        stats.set(Counter::Mapped, state.table.mapped().0);
-        stats.set(Counter::Populated, populated);
-        stats.raise(Counter::PopulatedPeak, populated);
-        stats.set(Counter::Reserved, reserved);
-        stats.raise(Counter::ReservedPeak, reserved);
-        stats.set(Counter::Superpages, superpages);
-        stats.raise(Counter::SuperpagesPeak, superpages);
-        stats.set_regions(regions);
-    }
-
-    /// Brings the statistics page up to date at the end of the process.
-    pub fn share_final(&'static self) {
-        if !self.is_started() {
-            return;
-        }
-        let mut state = self.state.lock();
-        // Without descriptors the last look of the pager has to do.
-        let _ = self.with_handles(|handles| {
-            let mut next = Slot(0);
-            while let Some(run) = watched_run(&state, next, Watch::All) {
-                next = run.end;
-                let state = &mut *state;
-                Work {
-                    manager: self,
-                    handles,
-                    state,
-                }
-                .look(&run, now_ms())?;
-            }
-            Ok(())
-        });
-        if self.policy() != Policy::Static {
-            self.share_state(&mut state);
-        }
-    }
-}
-
-fn region_stats(table: &Table) -> Vec<RegionStat> {
-    let mut stats: std::collections::BTreeMap<RegionId, RegionStat> =
-        std::collections::BTreeMap::new();
-    for interval in table.intervals() {
-        let Some(region) = table.regions.get(&interval.region) else {
-            continue;
-        };
-        let entry = stats.entry(interval.region).or_insert(RegionStat {
-            range: interval.range,
-            kind: region.kind,
-            policy: region.policy,
-            mapped_bytes: Bytes::ZERO,
-            populated_bytes: Bytes::ZERO,
-            reserved_bytes: Bytes::ZERO,
-            superpages: 0,
-            promotions: region.promotions,
-            demotions: region.demotions,
-            preemptions: region.preemptions,
-            failed_reservations: region.failed,
-        });
-        entry.range.end = interval.range.end;
-        entry.mapped_bytes += interval.range.len();
-    }
-    for (slot, extent) in &table.extents {
-        let Some(entry) = stats.get_mut(&extent.region) else {
-            continue;
-        };
-        let populated = extent.popmap.count().to_bytes();
-        entry.populated_bytes += populated;
-        if extent.state == ExtentState::Reserved {
-            entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated);
-        }
-        // Since a fork, what was a superpage may be read through base pages.
-        let whole = extent.is_superpage() && table.slot_is_shared(*slot);
-        entry.superpages += u64::from(whole);
-    }
-    stats.into_values().collect()
 }

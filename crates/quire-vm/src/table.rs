@@ -61,6 +61,21 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// New memory that the program may read and write, mapped from the object.
+    #[must_use]
+    pub fn fresh(range: AddrRange, offset: ObjectOffset, region: RegionId) -> Interval {
+        Interval {
+            range,
+            offset,
+            prot: libc::PROT_READ | libc::PROT_WRITE,
+            region,
+            backing: Backing::Shared,
+            dont_fork: false,
+            wipe_on_fork: false,
+            locked: false,
+        }
+    }
+
     /// The object offset of an address of the interval.
     #[must_use]
     pub fn offset_of(&self, at: VirtAddr) -> ObjectOffset {

@@ -16,10 +16,14 @@ use crate::raw::{Errno, Result, syscall};
 use crate::{huge_file, pagemap, uffd};
 
 const UFFD_USER_MODE_ONLY: usize = 1;
-const UFFD_FEATURES: [(u64, &str); 2] = [
+const UFFD_FEATURES: [(u64, &str); 3] = [
     (1 << 0, "PAGEFAULT_FLAG_WP"),
     (1 << 12, "WP_HUGETLBFS_SHMEM"),
+    (1 << 13, "WP_UNPOPULATED"),
 ];
+
+/// What it costs when nothing can be held back or reported.
+const WITHOUT_UFFD: &str = "under `reserve`, memory stays on the kernel's own pages; under `eager`, it is not taken back after a fork or when memory is short";
 
 /// All checks of this module.
 #[must_use]
@@ -61,31 +65,30 @@ pub fn userfaultfd() -> Check {
         Err(Errno(libc::ENOSYS)) => Check::missing(
             NAME,
             "the kernel does not have it",
-            "memory stays on the kernel's own pages",
+            WITHOUT_UFFD,
             "boot a kernel with CONFIG_USERFAULTFD=y",
         ),
         Err(errno) => Check::missing(
             NAME,
             format!("refused: {errno}; {device_text}"),
-            "memory stays on the kernel's own pages",
+            WITHOUT_UFFD,
             format!(
                 "{REMEDY}; in a container, allow the userfaultfd system call (docker run --security-opt seccomp=unconfined)"
             ),
         ),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// Whether shared memory can be protected against writes.
 #[must_use]
 pub fn userfaultfd_features() -> Check {
     const NAME: &str = "userfaultfd write protection";
-    const COST: &str = "memory stays on the kernel's own pages";
     let check = match offered_features() {
         Err(errno) => Check::missing(
             NAME,
             format!("cannot be asked: {errno}"),
-            COST,
+            WITHOUT_UFFD,
             "see userfaultfd above",
         ),
         Ok(offered) => {
@@ -101,13 +104,13 @@ pub fn userfaultfd_features() -> Check {
                 Check::missing(
                     NAME,
                     found,
-                    COST,
+                    WITHOUT_UFFD,
                     "boot Linux 6.7 or newer with CONFIG_PTE_MARKER_UFFD_WP=y",
                 )
             }
         }
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// Whether the page table can be scanned.
@@ -119,11 +122,11 @@ pub fn pagemap_scan() -> Check {
         Err(errno) => Check::missing(
             NAME,
             format!("refused: {errno}"),
-            "nothing is promoted",
+            "memory stays on the kernel's own pages",
             "boot Linux 6.7 or newer with CONFIG_PROC_PAGE_MONITOR=y",
         ),
     };
-    check.needed_by(&[Policy::Reserve])
+    check.needed_by(&[Policy::Eager, Policy::Reserve])
 }
 
 /// Whether a private file of huge folios can be had, and whether the kernel

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use quire_core::config::Policy;
-use quire_core::units::Bytes;
+use quire_core::units::{Bytes, SUPERPAGE};
 
 use super::{Check, MemoryGroup, meminfo, psi_memory, read_number, read_trimmed};
 
@@ -38,7 +38,7 @@ pub fn kernel_version() -> Check {
         _ => Check::limited(
             NAME,
             found,
-            "it may lack PAGEMAP_SCAN, without which nothing is promoted",
+            "it may lack PAGEMAP_SCAN, without which memory stays on the kernel's own pages",
             "install Linux 6.9 or newer",
         ),
     };
@@ -105,17 +105,19 @@ pub fn overcommit() -> Check {
     check.needed_by(&[Policy::Eager, Policy::Reserve])
 }
 
-/// Whether a process may have enough mappings.
+/// Whether a process may have enough mappings: half of them are left to the
+/// program, and each superpage among base pages is one.
 #[must_use]
 pub fn mapping_count() -> Check {
     const NAME: &str = "vm.max_map_count";
-    const USUAL: u64 = 65530;
+    let memory = meminfo().unwrap_or_default().total;
+    let wanted = 2 * memory.0 / SUPERPAGE;
     let check = match read_number::<u64>("/proc/sys/vm/max_map_count") {
-        Some(count) if count < USUAL => Check::limited(
+        Some(count) if count < wanted => Check::limited(
             NAME,
             count.to_string(),
-            "a program with many reservations may meet the limit; the rest stays on base pages",
-            format!("sudo sysctl vm.max_map_count={USUAL}"),
+            "a program gets at most half as many superpages that lie scattered among base pages",
+            format!("sudo sysctl vm.max_map_count={wanted}"),
         ),
         Some(count) => Check::ok(NAME, count.to_string()),
         None => Check::ok(NAME, "unknown"),

@@ -1,0 +1,149 @@
+//! Giving memory back where it is short: the pool first, then the reservation
+//! least recently allocated from (paper 000, section 3.3), then the zeros in
+//! superpages that the program was given.
+
+use quire_core::config::Policy;
+use quire_core::pressure::{self, MemoryState};
+use quire_core::stat::{Counter, Note, Privilege};
+use quire_core::units::{Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slot};
+use quire_linux::sysinfo::cgroup::MemoryGroup;
+use quire_linux::{huge_file, sysinfo};
+
+use super::Pager;
+use crate::extent::Work;
+use crate::table::{Backing, Extent, ExtentState, Table};
+
+/// How many superpages are searched for zeros at one look at the machine's
+/// memory.
+const SEARCHED: usize = 16;
+
+impl Pager {
+    /// Looks at the machine's memory, and gives back what it asks for.
+    pub(super) fn relieve(&mut self, now: u64) {
+        let (reserved, limit) = {
+            let state = self.manager.state.lock();
+            (state.reserved_unpopulated(), state.config.reserve_limit)
+        };
+        let memory = MemoryState {
+            stalled: std::mem::take(&mut self.stalled),
+            ..self.memory_state()
+        };
+        let advice = pressure::advise(&memory, reserved, limit);
+        self.budget = advice.may_reserve;
+        let mut freed = Bytes::ZERO;
+        if advice.give_back.0 > 0 {
+            freed = self.give_back(advice.give_back);
+        }
+        if advice.missing > freed && self.manager.privilege() == Privilege::Full {
+            self.give_back_zeros(advice.missing.saturating_sub(freed));
+        }
+        self.next_pressure_ms = now + pressure::watch_again(&memory).as_millis() as u64;
+    }
+
+    fn memory_state(&self) -> MemoryState {
+        let machine = sysinfo::memory::meminfo().unwrap_or_default();
+        let room = self.group.as_ref().and_then(MemoryGroup::room);
+        MemoryState {
+            total: machine.total,
+            available: machine.available,
+            free: machine.free,
+            group_headroom: room.map(|r| r.headroom),
+            group_limit: room.map(|r| r.limit),
+            stalled: false,
+        }
+    }
+
+    /// Frees at least `wanted` bytes of what is reserved and not populated:
+    /// the pool first, then the reservation least recently allocated from.
+    fn give_back(&mut self, wanted: Bytes) -> Bytes {
+        self.manager.stats().note(Note::MemoryShort);
+        let mut freed = self.empty_pool(wanted);
+        self.ahead.clear();
+        if self.manager.privilege() != Privilege::Full {
+            return freed;
+        }
+        let reservations: Vec<Slot> = self.manager.state.lock().queue.iter().collect();
+        for slot in reservations {
+            if freed >= wanted {
+                break;
+            }
+            let mut state = self.manager.state.lock();
+            if !state.queue.contains(slot) || !state.table.slot_is_shared(slot) {
+                continue;
+            }
+            let mut work = Work::new(self.manager, &self.handles, &mut state);
+            if !work.is_mapped_whole(slot) {
+                freed += work.preempt(slot).unwrap_or(Bytes::ZERO);
+            }
+            state.queue.remove(slot);
+        }
+        freed
+    }
+
+    /// Frees the zeros in superpages that the program was given at their first
+    /// touch and of which it uses less than half.
+    fn give_back_zeros(&mut self, wanted: Bytes) {
+        let mut freed = Bytes::ZERO;
+        for _ in 0..SEARCHED {
+            if freed >= wanted {
+                return;
+            }
+            let mut state = self.manager.state.lock();
+            let Some((slot, offset)) = next_superpage(&state.table, self.next_superpage) else {
+                self.next_superpage = Slot(0);
+                return;
+            };
+            self.next_superpage = slot.next();
+            drop(state);
+            let zeros = huge_file::zero_pages(self.handles.object(), offset);
+            if zeros.0 <= PAGES_PER_SUPERPAGE as u64 / 2 {
+                continue;
+            }
+            state = self.manager.state.lock();
+            if state.table.slot_of(offset) != Some(slot) || !state.table.slot_is_shared(slot) {
+                continue;
+            }
+            let mut work = Work::new(self.manager, &self.handles, &mut state);
+            freed += work.preempt(slot).unwrap_or(Bytes::ZERO);
+            work.count_demotion(slot);
+        }
+    }
+
+    fn empty_pool(&self, wanted: Bytes) -> Bytes {
+        let mut state = self.manager.state.lock();
+        let have = state.pool_end.0.saturating_sub(state.next_offset.0);
+        let give = Bytes(have.min(wanted.0.next_multiple_of(SUPERPAGE)));
+        if give.0 == 0 {
+            return Bytes::ZERO;
+        }
+        state.pool_end.0 -= give.0;
+        let freed = huge_file::punch(self.handles.object(), state.pool_end, give);
+        let ready = (state.pool_end.0 - state.next_offset.0) / SUPERPAGE;
+        self.manager.stats().set(Counter::PoolReady, ready);
+        freed.map_or(Bytes::ZERO, |()| give)
+    }
+}
+
+/// The first superpage, at or after `from`, that the program was given at the
+/// first touch under a policy that takes such presents back.
+fn next_superpage(table: &Table, from: Slot) -> Option<(Slot, ObjectOffset)> {
+    let given = |e: &Extent| {
+        e.state == ExtentState::Whole
+            && e.popmap.is_full()
+            && table
+                .regions
+                .get(&e.region)
+                .is_some_and(|r| r.policy == Policy::Reserve)
+    };
+    let free = |slot: Slot| {
+        table
+            .interval_at(slot.start())
+            .is_some_and(|i| i.backing == Backing::Shared && !i.locked)
+            && table.slot_is_uniform(slot)
+    };
+    table
+        .extents
+        .range(from..)
+        .filter(|(slot, e)| given(e) && free(**slot))
+        .find_map(|(slot, _)| Some((*slot, table.slot_offset(*slot)?)))
+}

@@ -1,0 +1,91 @@
+//! The present state of the process, for its statistics page.
+
+use std::collections::BTreeMap;
+
+use quire_core::config::Policy;
+use quire_core::stat::{Counter, RegionStat};
+use quire_core::units::{Bytes, SUPERPAGE, Slot};
+
+use super::{Watch, watched_run};
+use crate::extent::{Work, now_ms};
+use crate::manager::{Manager, State};
+use crate::table::{ExtentState, RegionId, Table};
+
+impl Manager {
+    /// Writes the present state into the statistics page.
+    pub(crate) fn share_state(&self, state: &mut State) {
+        let regions = region_stats(&state.table);
+        let stats = self.stats();
+        let sum = |f: fn(&RegionStat) -> u64| regions.iter().map(f).sum::<u64>();
+        let populated = sum(|r| r.populated_bytes.0);
+        let reserved = state.reserved_unpopulated().0;
+        let superpages = sum(|r| r.superpages);
+        stats.set(Counter::Mapped, state.table.mapped().0);
+        stats.set(Counter::Populated, populated);
+        stats.raise(Counter::PopulatedPeak, populated);
+        stats.set(Counter::Reserved, reserved);
+        stats.raise(Counter::ReservedPeak, reserved);
+        stats.set(Counter::Superpages, superpages);
+        stats.raise(Counter::SuperpagesPeak, superpages);
+        stats.set_regions(regions);
+    }
+
+    /// Brings the statistics page up to date at the end of the process.
+    pub fn share_final(&'static self) {
+        if !self.is_started() {
+            return;
+        }
+        let mut state = self.state.lock();
+        // Without descriptors the last look of the pager has to do.
+        let _ = self.with_handles(|handles| {
+            let mut next = Slot(0);
+            while let Some(run) = watched_run(&state, next, Watch::All) {
+                next = run.end;
+                let state = &mut *state;
+                Work::new(self, handles, state).look(&run, now_ms())?;
+            }
+            Ok(())
+        });
+        if self.policy() != Policy::Static {
+            self.share_state(&mut state);
+        }
+    }
+}
+
+fn region_stats(table: &Table) -> Vec<RegionStat> {
+    let mut stats: BTreeMap<RegionId, RegionStat> = BTreeMap::new();
+    for interval in table.intervals() {
+        let Some(region) = table.regions.get(&interval.region) else {
+            continue;
+        };
+        let entry = stats.entry(interval.region).or_insert(RegionStat {
+            range: interval.range,
+            kind: region.kind,
+            policy: region.policy,
+            mapped_bytes: Bytes::ZERO,
+            populated_bytes: Bytes::ZERO,
+            reserved_bytes: Bytes::ZERO,
+            superpages: 0,
+            promotions: region.promotions,
+            demotions: region.demotions,
+            preemptions: region.preemptions,
+            failed_reservations: region.failed,
+        });
+        entry.range.end = interval.range.end;
+        entry.mapped_bytes += interval.range.len();
+    }
+    for (slot, extent) in &table.extents {
+        let Some(entry) = stats.get_mut(&extent.region) else {
+            continue;
+        };
+        let populated = extent.popmap.count().to_bytes();
+        entry.populated_bytes += populated;
+        if extent.state == ExtentState::Reserved {
+            entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated);
+        }
+        // Since a fork, what was a superpage may be read through base pages.
+        let whole = extent.is_superpage() && table.slot_is_shared(*slot);
+        entry.superpages += u64::from(whole);
+    }
+    stats.into_values().collect()
+}

@@ -1,0 +1,241 @@
+//! `mremap` of managed memory: it shrinks, grows where it is or moves, and its
+//! extents go with it where superpages still fit.
+
+use quire_core::stat::RegionKind;
+use quire_core::units::{AddrRange, Bytes, SUPERPAGE, Slot, VirtAddr};
+use quire_linux::memory::{self, Advice};
+use quire_linux::raw::{Errno, Result};
+use quire_linux::{thread, uffd};
+
+use crate::extent::Work;
+use crate::manager::{Handles, Manager, State};
+use crate::mapping::{READ_WRITE, break_edges, release};
+use crate::pool::remap_pool;
+use crate::table::{Backing, ExtentState, Interval};
+
+pub(crate) fn remap_managed(
+    manager: &'static Manager,
+    state: &mut State,
+    old: AddrRange,
+    new_len: Bytes,
+    flags: i32,
+    new: VirtAddr,
+) -> Result<VirtAddr> {
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let dont_unmap = flags & libc::MREMAP_DONTUNMAP != 0;
+    if dont_unmap && new_len != old.len() {
+        return Err(Errno(libc::EINVAL));
+    }
+    let parts: Vec<Interval> = state.table.overlaps(old).collect();
+    let prot = parts.last().map_or(READ_WRITE, |p| p.prot);
+    let pool = parts.iter().any(|p| p.backing == Backing::Pool);
+    let shrinks = new_len < old.len() && !fixed;
+    if pool && !shrinks {
+        return remap_pool(manager, state, old, new_len, flags, new);
+    }
+    if shrinks {
+        cut(manager, state, old, new_len)?;
+        return Ok(old.start);
+    }
+    if !fixed && !dont_unmap {
+        if new_len == old.len() {
+            return Ok(old.start);
+        }
+        let how = libc::MAP_FIXED_NOREPLACE;
+        if extend(manager, state, old, new_len, prot, how).is_ok() {
+            return Ok(old.start);
+        }
+        if flags & libc::MREMAP_MAYMOVE == 0 {
+            return Err(Errno(libc::ENOMEM));
+        }
+    }
+    let to = find_place(manager, state, old, new_len, fixed.then_some(new))?;
+    let mut kept = old;
+    if new_len < old.len() {
+        kept = cut(manager, state, old, new_len)?;
+    }
+    move_pieces(manager, state, kept, to)?;
+    if new_len > kept.len() {
+        let moved = AddrRange::new(to, kept.len());
+        extend(manager, state, moved, new_len, prot, libc::MAP_FIXED)?;
+    }
+    if dont_unmap {
+        let again = libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: the range was vacated by the move.
+        unsafe { memory::map_anonymous(old.start, old.len(), prot, again)? };
+    }
+    Ok(to)
+}
+
+/// Unmaps what lies behind the first `new_len` bytes and returns the rest.
+fn cut(manager: &Manager, state: &mut State, old: AddrRange, new_len: Bytes) -> Result<AddrRange> {
+    let (kept, tail) = old.split_at(old.start + new_len);
+    release(manager, state, tail);
+    // SAFETY: the program gives the tail up.
+    unsafe { memory::unmap(tail)? };
+    Ok(kept)
+}
+
+/// Reserves address space for a move: where the program wants it, or where
+/// superpages fit as they did.
+fn find_place(
+    manager: &Manager,
+    state: &mut State,
+    old: AddrRange,
+    new_len: Bytes,
+    wanted: Option<VirtAddr>,
+) -> Result<VirtAddr> {
+    let Some(new) = wanted else {
+        return memory::reserve_space(new_len, old.start.0);
+    };
+    let target = AddrRange::new(new, new_len);
+    if state.table.touches(target) {
+        release(manager, state, target);
+    }
+    let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: the program asked for this place.
+    unsafe { memory::map_anonymous(new, new_len, libc::PROT_NONE, flags) }
+}
+
+/// Maps fresh memory after `kept`, up to `new_len` bytes from its start.
+fn extend(
+    manager: &'static Manager,
+    state: &mut State,
+    kept: AddrRange,
+    new_len: Bytes,
+    prot: i32,
+    how: i32,
+) -> Result<()> {
+    let growth = AddrRange::new(kept.end, Bytes(new_len.0 - kept.len().0));
+    let last = state.table.interval_at(VirtAddr(kept.end.0 - 1)).copied();
+    let managed = last.is_some_and(|i| i.backing == Backing::Shared)
+        && state.forkers.is_empty()
+        && prot == READ_WRITE;
+    let Some(last) = last.filter(|_| managed) else {
+        // SAFETY: the place is free or reserved for this.
+        unsafe { memory::map_anonymous(growth.start, growth.len(), prot, how)? };
+        return Ok(());
+    };
+    manager.with_handles(|handles| {
+        let mut work = Work::new(manager, handles, state);
+        let kind = RegionKind::Anon;
+        work.map_region(growth.start, growth.len(), how, kind, Some(last.region))?;
+        thread::signal_event(&handles.event);
+        Ok(())
+    })
+}
+
+/// Moves every piece of `old`, managed or not, to `to`.
+fn move_pieces(
+    manager: &'static Manager,
+    state: &mut State,
+    old: AddrRange,
+    to: VirtAddr,
+) -> Result<()> {
+    break_edges(manager, state, old);
+    let parts: Vec<Interval> = state.table.overlaps(old).collect();
+    unify(manager, &parts);
+    let destination = |at: VirtAddr| to + (at - old.start);
+    let mut next = old.start;
+    for part in &parts {
+        let gap = AddrRange {
+            start: next,
+            end: part.range.start,
+        };
+        next = part.range.end;
+        for piece in [gap, part.range] {
+            if !piece.is_empty() {
+                move_piece(piece, destination(piece.start))?;
+            }
+        }
+    }
+    let rest = AddrRange {
+        start: next,
+        end: old.end,
+    };
+    if !rest.is_empty() {
+        move_piece(rest, destination(rest.start))?;
+    }
+    state.table.remove(old);
+    for part in &parts {
+        state.table.insert(Interval {
+            range: AddrRange::new(destination(part.range.start), part.range.len()),
+            ..*part
+        });
+    }
+    rekey_extents(manager, state, old, to);
+    Ok(())
+}
+
+/// Gives each piece one look to the kernel, which moves a mapping at a time:
+/// what extents had of their own is renewed after the move.
+fn unify(manager: &Manager, parts: &[Interval]) {
+    let unregister = |handles: &Handles| {
+        for part in parts.iter().filter(|p| p.backing == Backing::Shared) {
+            if let Ok(uffd) = handles.uffd() {
+                // A range that was not registered is no failure.
+                let _ = uffd::unregister(uffd, part.range);
+            }
+            // SAFETY: advice about page sizes does not change contents.
+            unsafe { memory::advise(part.range, Advice::NoHugePage)? };
+        }
+        Ok(())
+    };
+    // Where it fails, the move may fail too, and the program is told.
+    let _ = manager.with_handles(unregister);
+}
+
+fn move_piece(piece: AddrRange, to: VirtAddr) -> Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the target is address space reserved for this move.
+    unsafe { memory::remap(piece, piece.len(), flags, to) }.map(drop)
+}
+
+/// Extents follow their memory where the new place is congruent, and are armed
+/// again as they were.
+fn rekey_extents(manager: &'static Manager, state: &mut State, old: AddrRange, to: VirtAddr) {
+    let congruent = old.start.0 % SUPERPAGE == to.0 % SUPERPAGE;
+    for slot in old.slots().map(Slot) {
+        if state.table.slot_offset(slot).is_some() {
+            continue;
+        }
+        let queued = state.queue.remove(slot);
+        let Some(extent) = state.table.extents.remove(&slot) else {
+            continue;
+        };
+        let shifted = slot.start().0.wrapping_sub(old.start.0);
+        let moved = VirtAddr(shifted.wrapping_add(to.0)).slot();
+        if !congruent || state.table.slot_offset(moved).is_none() {
+            continue;
+        }
+        state.table.extents.insert(moved, extent);
+        if queued {
+            state.queue.touch(moved);
+        }
+        if state.table.slot_is_shared(moved) {
+            rearm(manager, state, moved, extent.state);
+        }
+    }
+}
+
+fn rearm(manager: &Manager, state: &mut State, slot: Slot, was: ExtentState) {
+    let armed = manager.with_handles(|handles| {
+        let mut work = Work::new(manager, handles, state);
+        let armed = match was {
+            ExtentState::Empty | ExtentState::Reserved => work.arm(slot.range()),
+            ExtentState::Whole | ExtentState::Promoted => work.arm_whole(slot.range()),
+            ExtentState::Base => Ok(()),
+        };
+        if armed.is_err() {
+            work.make_base(slot..slot.next());
+        }
+        Ok(())
+    });
+    if armed.is_err()
+        && let Some(extent) = state.table.extents.get_mut(&slot)
+    {
+        // A move unregisters, and without page-size advice of its own the
+        // memory is the kernel's.
+        extent.state = ExtentState::Base;
+    }
+}
