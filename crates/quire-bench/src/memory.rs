@@ -145,16 +145,8 @@ impl Block {
     /// Makes one superpage of the pages at `offset`.
     pub fn collapse(&self, offset: usize) -> Result<()> {
         ensure!(offset + HUGE <= self.len, "past the end");
-        // SAFETY: the range was checked to lie in this block, and collapsing
-        // keeps what it holds.
-        let rc =
-            unsafe { libc::madvise(self.start.as_ptr().add(offset).cast(), HUGE, MADV_COLLAPSE) };
-        ensure!(
-            rc == 0,
-            "MADV_COLLAPSE: {}",
-            std::io::Error::last_os_error()
-        );
-        Ok(())
+        // SAFETY: the range was checked to lie in this block.
+        unsafe { collapse_at(self.start.add(offset)) }
     }
 
     /// Writes one byte in every `stride` bytes.
@@ -326,6 +318,13 @@ impl SharedMap {
         }
     }
 
+    /// Promotes the extent at `offset` in place by `MADV_COLLAPSE`.
+    pub fn collapse(&self, offset: usize) -> Result<()> {
+        self.advise(offset, HUGE, Advice::LinuxHugepage)?;
+        // SAFETY: `advise` has checked that the range lies in this mapping.
+        unsafe { collapse_at(self.start.add(offset)) }
+    }
+
     /// Promotes the extent at `offset` in place, by the calls that Quire makes:
     /// a new mapping of the same part of `file` is moved over the old one.
     pub fn promote(&self, file: impl AsFd, offset: usize) -> Result<()> {
@@ -354,6 +353,18 @@ impl Drop for SharedMap {
         // from them.
         let _ = unsafe { rustix::mm::munmap(self.reserved.as_ptr(), self.reserved_len) };
     }
+}
+
+/// Makes one superpage of the pages at `start`, which keep what they hold.
+///
+/// # Safety
+/// The addresses must be the caller's own mapping.
+unsafe fn collapse_at(start: NonNull<u8>) -> Result<()> {
+    // SAFETY: passed on to the caller.
+    let rc = unsafe { libc::madvise(start.as_ptr().cast(), HUGE, MADV_COLLAPSE) };
+    let error = std::io::Error::last_os_error();
+    ensure!(rc == 0, "MADV_COLLAPSE: {error}");
+    Ok(())
 }
 
 /// A statistics page of another process, mapped for reading.

@@ -128,6 +128,21 @@ const PROMOTE: &[Metric] = &[
     lower("moved_pages", "pages whose frame changed", "pages"),
     info("promotions", "promotions timed", ""),
     info(
+        "probe_busy_us",
+        "the same with a second running thread",
+        "us",
+    ),
+    info(
+        "collapse_busy_us",
+        "the same by MADV_COLLAPSE of a plain file mapping",
+        "us",
+    ),
+    info(
+        "collapse_us",
+        "MADV_COLLAPSE of a plain file mapping by a single thread",
+        "us",
+    ),
+    info(
         "probe_us",
         "the kernel's part of it, without a second running thread",
         "us",

@@ -8,6 +8,7 @@
 
 mod ahead;
 mod relief;
+mod rest;
 mod share;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -275,6 +276,7 @@ impl Pager {
         }
         if now >= self.next_share_ms {
             self.next_share_ms = now + SHARE_MS;
+            self.end_rests();
             self.share();
         }
     }
@@ -314,7 +316,10 @@ impl Pager {
         match self.decide(slot) {
             Some(Decision::Whole) if self.map_whole(slot) => {}
             Some(Decision::Whole | Decision::Reserve) if self.reserve(slot) => {}
-            Some(_) => self.leave(slot),
+            Some(_) => {
+                self.leave(slot);
+                self.rest_around(slot);
+            }
             None => {}
         }
         if self.repeats >= MAX_REPEATS || (self.repeats > 0 && self.is_base(slot)) {

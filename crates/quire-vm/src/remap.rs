@@ -111,18 +111,20 @@ fn extend(
     let managed = last.is_some_and(|i| i.backing == Backing::Shared)
         && state.forkers.is_empty()
         && prot == READ_WRITE;
-    let Some(last) = last.filter(|_| managed) else {
-        // SAFETY: the place is free or reserved for this.
-        unsafe { memory::map_anonymous(growth.start, growth.len(), prot, how)? };
-        return Ok(());
-    };
-    manager.with_handles(|handles| {
-        let mut work = Work::new(manager, handles, state);
-        let kind = RegionKind::Anon;
-        work.map_region(growth.start, growth.len(), how, kind, Some(last.region))?;
-        thread::signal_event(&handles.event);
-        Ok(())
-    })
+    if let Some(last) = last.filter(|_| managed) {
+        let grown = manager.with_handles(|handles| {
+            let mut work = Work::new(manager, handles, state);
+            let (kind, region) = (RegionKind::Anon, Some(last.region));
+            work.map_region(growth.start, growth.len(), how, kind, region)?;
+            thread::signal_event(&handles.event);
+            Ok(())
+        });
+        if grown.is_ok() {
+            return Ok(());
+        }
+    }
+    // SAFETY: the place is free or reserved for this.
+    unsafe { memory::map_anonymous(growth.start, growth.len(), prot, how) }.map(drop)
 }
 
 /// Moves every piece of `old`, managed or not, to `to`.

@@ -14,6 +14,7 @@
 //! view in step with it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use quire_core::config::Policy;
 use quire_core::policy::{Backoff, RegionHistory};
@@ -148,6 +149,8 @@ pub struct Extent {
     pub folio: bool,
     /// It has been reported as sparse to the region's history.
     pub told_sparse: bool,
+    /// It is left to base pages only until reservations may be tried again.
+    pub resting: bool,
 }
 
 impl Extent {
@@ -162,6 +165,7 @@ impl Extent {
             changed_ms: 0,
             folio: false,
             told_sparse: false,
+            resting: false,
         }
     }
 
@@ -188,6 +192,8 @@ pub struct Region {
     pub history: RegionHistory,
     /// Holds reservations back after failures.
     pub backoff: Backoff,
+    /// Its resting extents lie in this range.
+    pub resting: Option<Range<Slot>>,
     /// Promotions so far.
     pub promotions: u64,
     /// Demotions so far.
@@ -207,6 +213,7 @@ impl Region {
             policy,
             history: RegionHistory::new(policy),
             backoff: Backoff::default(),
+            resting: None,
             promotions: 0,
             demotions: 0,
             preemptions: 0,

@@ -1,5 +1,7 @@
 //! Promotion: what it costs, and whether it leaves every page in its frame.
 
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -26,7 +28,7 @@ pub fn run(setup: &Setup) -> Result<Sample> {
     let len = setup.size(64 << 20, 16 << 20);
     if statpage::session().is_some() {
         managed(setup, len, &mut sample)?;
-        probe_in_place(len, &mut sample)?;
+        probes(len, &mut sample)?;
     } else {
         anonymous(len, &mut sample)?;
     }
@@ -113,23 +115,58 @@ fn anonymous(len: usize, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Promotes fully populated huge folios of a file in place, without Quire:
-/// what the kernel takes for one promotion.
-fn probe_in_place(len: usize, sample: &mut Sample) -> Result<()> {
+/// What the kernel takes for one promotion in place, without Quire: by the calls
+/// that Quire makes, and by `MADV_COLLAPSE`; in a process with one thread, and
+/// with another one running, whose processor must be interrupted.
+fn probes(len: usize, sample: &mut Sample) -> Result<()> {
     let file = huge_file(len)?;
-    let mut map = SharedMap::on_base_pages(&file, len)?;
+    let (by_calls, frames_moved) = probe_in_place(&file, len, |map, at| map.promote(&file, at))?;
+    sample.put_some("probe_us", by_calls);
+    sample.put("probe_moved_pages", frames_moved as f64);
+    let (by_collapse, _) = probe_in_place(&file, len, SharedMap::collapse)?;
+    sample.put_some("collapse_us", by_collapse);
+    while_running(|| {
+        let (by_calls, _) = probe_in_place(&file, len, |map, at| map.promote(&file, at))?;
+        sample.put_some("probe_busy_us", by_calls);
+        let (by_collapse, _) = probe_in_place(&file, len, SharedMap::collapse)?;
+        sample.put_some("collapse_busy_us", by_collapse);
+        Ok(())
+    })
+}
+
+/// Does something while another thread of this process runs.
+fn while_running(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Promotes fully populated huge folios of a file by `promote`. Returns the
+/// median time and how many pages changed their frame.
+fn probe_in_place(
+    file: impl AsFd,
+    len: usize,
+    promote: impl Fn(&SharedMap, usize) -> Result<()>,
+) -> Result<(Option<f64>, usize)> {
+    let mut map = SharedMap::on_base_pages(file, len)?;
     map.touch();
     let before = frames(map.address(), len)?;
     let mut times = Vec::new();
     for offset in (0..len).step_by(HUGE) {
         let mut done = Ok(());
-        times.push(seconds(|| done = map.promote(&file, offset)));
+        times.push(seconds(|| done = promote(&map, offset)));
         done?;
     }
     let after = frames(map.address(), len)?;
-    sample.put_some("probe_us", median_us(&times));
-    sample.put("probe_moved_pages", moved(&before, &after) as f64);
-    Ok(())
+    Ok((median_us(&times), moved(&before, &after)))
 }
 
 /// A file of huge folios on a tmpfs that nobody else sees.
@@ -152,11 +189,12 @@ mod tests {
     #[test]
     fn a_promotion_in_place_moves_no_page() {
         let mut sample = Sample::default();
-        if let Err(error) = probe_in_place(2 * HUGE, &mut sample) {
+        if let Err(error) = probes(2 * HUGE, &mut sample) {
             eprintln!("skipped, needs root: {error:#}");
             return;
         }
         assert_eq!(sample.metrics["probe_moved_pages"], 0.0);
         assert!(sample.metrics["probe_us"] > 0.0);
+        assert!(sample.metrics["collapse_us"] > 0.0);
     }
 }

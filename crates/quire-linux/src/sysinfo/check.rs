@@ -43,8 +43,10 @@ pub struct Check {
     pub cost: String,
     /// The command that provides it; empty where nothing is absent.
     pub remedy: String,
-    /// The policies that need it to work fully.
+    /// The policies that need it to work.
     pub needed_by: Vec<Policy>,
+    /// The policies that work without it, but not fully.
+    pub used_by: Vec<Policy>,
 }
 
 impl Check {
@@ -58,6 +60,7 @@ impl Check {
             cost: String::new(),
             remedy: String::new(),
             needed_by: Vec::new(),
+            used_by: Vec::new(),
         }
     }
 
@@ -97,6 +100,24 @@ impl Check {
         self.needed_by = policies.to_vec();
         self
     }
+
+    /// The same check, with the policies that use the facility where it is.
+    #[must_use]
+    pub fn used_by(mut self, policies: &[Policy]) -> Check {
+        self.used_by = policies.to_vec();
+        self
+    }
+
+    /// How well a policy works as far as this facility goes.
+    fn status_of(&self, policy: Policy) -> Status {
+        if self.needed_by.contains(&policy) {
+            self.status
+        } else if self.used_by.contains(&policy) {
+            self.status.min(Status::Limited)
+        } else {
+            Status::Ok
+        }
+    }
 }
 
 /// Runs every check.
@@ -110,13 +131,12 @@ pub fn run_checks() -> Vec<Check> {
 }
 
 /// How well `policy` works, given these checks: as well as the worst of the
-/// facilities that it needs.
+/// facilities lets it.
 #[must_use]
 pub fn policy_status(policy: Policy, checks: &[Check]) -> Status {
     checks
         .iter()
-        .filter(|check| check.needed_by.contains(&policy))
-        .map(|check| check.status)
+        .map(|check| check.status_of(policy))
         .max()
         .unwrap_or(Status::Ok)
 }
@@ -130,11 +150,12 @@ mod tests {
         let checks = [
             Check::ok("a", "").needed_by(&[Policy::Reserve, Policy::Eager]),
             Check::limited("b", "", "", "").needed_by(&[Policy::Reserve]),
-            Check::missing("c", "", "", ""),
+            Check::missing("c", "", "", "").used_by(&[Policy::Static]),
         ];
         assert_eq!(policy_status(Policy::Base, &checks), Status::Ok);
         assert_eq!(policy_status(Policy::Eager, &checks), Status::Ok);
         assert_eq!(policy_status(Policy::Reserve, &checks), Status::Limited);
+        assert_eq!(policy_status(Policy::Static, &checks), Status::Limited);
     }
 
     #[test]

@@ -77,7 +77,9 @@ pub fn userfaultfd() -> Check {
             ),
         ),
     };
-    check.needed_by(&[Policy::Reserve])
+    check
+        .needed_by(&[Policy::Reserve])
+        .used_by(&[Policy::Eager])
 }
 
 /// Whether shared memory can be protected against writes.
@@ -110,7 +112,9 @@ pub fn userfaultfd_features() -> Check {
             }
         }
     };
-    check.needed_by(&[Policy::Reserve])
+    check
+        .needed_by(&[Policy::Reserve])
+        .used_by(&[Policy::Eager])
 }
 
 /// Whether the page table can be scanned.
