@@ -18,7 +18,7 @@ use crate::extent::Work;
 use crate::manager::{HeapSpace, Manager, State};
 use crate::pool::{discard_pool, map_from_pool, soften};
 use crate::region::grow_heap;
-use crate::remap::remap_managed;
+use crate::remap::{Remap, remap_managed};
 use crate::table::{Backing, ExtentState, Interval};
 
 pub(crate) const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -367,7 +367,13 @@ impl Manager {
         {
             return Handled::Yes(Err(Errno(libc::EINVAL)));
         }
-        let result = remap_managed(self, &mut state, old, new_len, flags, new);
+        let asked = Remap {
+            old,
+            new_len,
+            flags,
+            new,
+        };
+        let result = remap_managed(self, &mut state, asked);
         state.count_mapped(self.stats());
         Handled::Yes(result)
     }

@@ -16,6 +16,7 @@ use quire_linux::uffd::{self, Mode, Scope};
 use crate::extent::by_slot;
 use crate::manager::{Manager, State};
 use crate::mapping::{PLACED, READ_WRITE, release};
+use crate::remap::Remap;
 use crate::table::{Backing, Interval, Region};
 
 /// Takes superpages from the hugetlb pool for the whole superpages of a
@@ -169,19 +170,13 @@ fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
 
 /// Superpages from the pool cannot be resized or moved: the contents are
 /// copied to base pages.
-pub(crate) fn remap_pool(
-    manager: &Manager,
-    state: &mut State,
-    old: AddrRange,
-    new_len: Bytes,
-    flags: i32,
-    new: VirtAddr,
-) -> Result<VirtAddr> {
-    let fixed = flags & libc::MREMAP_FIXED != 0;
-    if new_len == old.len() && flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0 {
+pub(crate) fn remap_pool(manager: &Manager, state: &mut State, asked: Remap) -> Result<VirtAddr> {
+    let Remap { old, new_len, .. } = asked;
+    let stays = !asked.fixed() && !asked.dont_unmap();
+    if new_len == old.len() && stays {
         return Ok(old.start);
     }
-    if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0 {
+    if stays {
         let growth = Bytes(new_len.0 - old.len().0);
         let place = libc::MAP_FIXED_NOREPLACE;
         // SAFETY: the kernel refuses where anything is mapped.
@@ -189,12 +184,12 @@ pub(crate) fn remap_pool(
             return Ok(old.start);
         }
     }
-    if flags & libc::MREMAP_MAYMOVE == 0 {
+    if !asked.may_move() {
         return Err(Errno(libc::ENOMEM));
     }
-    let (hint, place) = if fixed {
-        release(manager, state, AddrRange::new(new, new_len));
-        (new, libc::MAP_FIXED)
+    let (hint, place) = if asked.fixed() {
+        release(manager, state, AddrRange::new(asked.new, new_len));
+        (asked.new, libc::MAP_FIXED)
     } else {
         (VirtAddr(0), 0)
     };
@@ -206,7 +201,7 @@ pub(crate) fn remap_pool(
     release(manager, state, old);
     // SAFETY: the program gives the old range up.
     unsafe { memory::unmap(old)? };
-    if flags & libc::MREMAP_DONTUNMAP != 0 {
+    if asked.dont_unmap() {
         // SAFETY: the range was just vacated.
         unsafe {
             memory::map_anonymous(old.start, old.len(), READ_WRITE, libc::MAP_FIXED_NOREPLACE)?

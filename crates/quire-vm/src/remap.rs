@@ -13,16 +13,39 @@ use crate::mapping::{READ_WRITE, break_edges, release};
 use crate::pool::remap_pool;
 use crate::table::{Backing, ExtentState, Interval};
 
+/// What a program asks of `mremap`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remap {
+    pub old: AddrRange,
+    pub new_len: Bytes,
+    pub flags: i32,
+    pub new: VirtAddr,
+}
+
+impl Remap {
+    /// The program says where it wants the memory.
+    pub fn fixed(&self) -> bool {
+        self.flags & libc::MREMAP_FIXED != 0
+    }
+
+    /// The memory may move.
+    pub fn may_move(&self) -> bool {
+        self.flags & libc::MREMAP_MAYMOVE != 0
+    }
+
+    /// The old addresses stay mapped, to zeros.
+    pub fn dont_unmap(&self) -> bool {
+        self.flags & libc::MREMAP_DONTUNMAP != 0
+    }
+}
+
 pub(crate) fn remap_managed(
     manager: &'static Manager,
     state: &mut State,
-    old: AddrRange,
-    new_len: Bytes,
-    flags: i32,
-    new: VirtAddr,
+    asked: Remap,
 ) -> Result<VirtAddr> {
-    let fixed = flags & libc::MREMAP_FIXED != 0;
-    let dont_unmap = flags & libc::MREMAP_DONTUNMAP != 0;
+    let Remap { old, new_len, .. } = asked;
+    let (fixed, dont_unmap) = (asked.fixed(), asked.dont_unmap());
     if dont_unmap && new_len != old.len() {
         return Err(Errno(libc::EINVAL));
     }
@@ -31,7 +54,7 @@ pub(crate) fn remap_managed(
     let pool = parts.iter().any(|p| p.backing == Backing::Pool);
     let shrinks = new_len < old.len() && !fixed;
     if pool && !shrinks {
-        return remap_pool(manager, state, old, new_len, flags, new);
+        return remap_pool(manager, state, asked);
     }
     if shrinks {
         cut(manager, state, old, new_len)?;
@@ -45,11 +68,11 @@ pub(crate) fn remap_managed(
         if extend(manager, state, old, new_len, prot, how).is_ok() {
             return Ok(old.start);
         }
-        if flags & libc::MREMAP_MAYMOVE == 0 {
+        if !asked.may_move() {
             return Err(Errno(libc::ENOMEM));
         }
     }
-    let to = find_place(manager, state, old, new_len, fixed.then_some(new))?;
+    let to = find_place(manager, state, old, new_len, fixed.then_some(asked.new))?;
     let mut kept = old;
     if new_len < old.len() {
         kept = cut(manager, state, old, new_len)?;
