@@ -165,7 +165,8 @@ def main():
     first = options.servers[0]
     for figure, by_server in samples.items():
         print(figure)
-        for name, values in by_server.items():
+        for name in options.servers:
+            values = by_server[name]
             ratios = [value / other for value, other in zip(values, by_server[first])]
             middle, low, high = interval(ratios)
             median = statistics.median(values)
