@@ -128,6 +128,12 @@ impl Summary {
         let gain = [ratio.value, ratio.ci_low, ratio.ci_high];
         gain.iter().all(|x| x.is_finite()).then_some(gain)
     }
+
+    /// How much more `own` is than `other`, with the 95 % interval.
+    pub fn excess(own: &Summary, other: &Summary) -> Option<[f64; 3]> {
+        let more = quire_stats::difference_of_medians(&own.samples, &other.samples, SEED)?;
+        Some([more.value, more.ci_low, more.ci_high])
+    }
 }
 
 /// All samples and their summaries.

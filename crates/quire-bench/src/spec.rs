@@ -31,6 +31,8 @@ pub enum Workload {
     #[value(name = "sparse-4g")]
     #[serde(rename = "sparse-4g")]
     Sparse4g,
+    /// First touches where reservations have failed
+    Failed,
     /// Cost of a promotion, and whether frames stay where they are
     Promote,
     /// Matrix transposition by load and store stride (paper 004)
@@ -122,6 +124,14 @@ const SPARSE: &[Metric] = &[
         "MiB",
     ),
     info("ballast_mib", "taken by the other program", "MiB"),
+];
+const FAILED: &[Metric] = &[
+    lower("dense_ns", "first touch of a page, every page", "ns"),
+    lower(
+        "sparse_ns",
+        "first touch of a page, one in each 2 MiB",
+        "ns",
+    ),
 ];
 const PROMOTE: &[Metric] = &[
     lower("promote_us", "promotion of one superpage", "us"),
@@ -223,6 +233,7 @@ impl Workload {
             Workload::TouchP999 => "touch-p999",
             Workload::Random1g => "random-1g",
             Workload::Sparse4g => "sparse-4g",
+            Workload::Failed => "failed",
             Workload::Promote => "promote",
             Workload::Transpose => "transpose",
             Workload::Matmul => "matmul",
@@ -249,6 +260,9 @@ impl Workload {
             Workload::Sparse4g => {
                 "Touches one page in each 2 MiB of 4 GiB, in a memory cgroup that is limited to 256 MiB more; then another program takes what the limit leaves. Charged memory counts reserved pages."
             }
+            Workload::Failed => {
+                "Touches one page in each of 512 superpages, and every page of 128 others, where Quire may not reserve any more (QUIRE_RESERVE_LIMIT=16M, used up before)."
+            }
             Workload::Promote => {
                 "Fills the extents of 64 MiB one after the other, notes every physical frame, waits for each promotion, and compares. The time is what Quire counts for a promotion, in which the processor that runs the program is interrupted; a probe makes the same calls alone. Under `thp` it is that of collapsing anonymous memory."
             }
@@ -274,6 +288,7 @@ impl Workload {
             Workload::TouchP999 => TOUCH_P999,
             Workload::Random1g => RANDOM,
             Workload::Sparse4g => SPARSE,
+            Workload::Failed => FAILED,
             Workload::Promote => PROMOTE,
             Workload::Transpose => TRANSPOSE,
             Workload::Matmul => MATMUL,
@@ -293,6 +308,7 @@ impl Workload {
         let all = Variant::value_variants().iter().copied();
         match self {
             Workload::Touch256m | Workload::TouchP999 => all.collect(),
+            Workload::Failed => vec![Variant::Kernel4k, Variant::QuireReserve],
             Workload::Promote => vec![Variant::Thp, Variant::QuireReserve],
             _ => all.filter(|v| v.ahead().is_none()).collect(),
         }
@@ -313,7 +329,7 @@ impl Workload {
             (Workload::Redis, false) => 2048,
             (Workload::Transpose | Workload::Random1g, false) => 1024 + 64,
             (Workload::TouchP999, false) => 512 + 64,
-            (Workload::Touch256m, _) => 256 + 64,
+            (Workload::Touch256m, _) | (Workload::Failed, false) => 256 + 64,
             _ => 320,
         };
         mib << 20

@@ -18,6 +18,13 @@ pub enum Rule {
         /// The factor; 2 means twice as fast, or half the memory.
         at_least: f64,
     },
+    /// At most so much more than another variant.
+    Excess {
+        /// The other variant.
+        over: Variant,
+        /// The difference, in the metric's unit.
+        at_most: f64,
+    },
     /// At most this.
     AtMost(f64),
 }
@@ -96,6 +103,21 @@ const fn at_most(workload: Workload, variant: Variant, metric: &'static str, mos
     }
 }
 
+const fn excess(
+    workload: Workload,
+    variant: Variant,
+    metric: &'static str,
+    over: Variant,
+    at_most: f64,
+) -> Target {
+    Target {
+        workload,
+        variant,
+        metric,
+        rule: Rule::Excess { over, at_most },
+    }
+}
+
 /// Every target.
 pub const TARGETS: &[Target] = {
     use Variant::{
@@ -115,6 +137,8 @@ pub const TARGETS: &[Target] = {
         gain(W::Random1g, QuireReserve, "read_ns", K4, 1.3),
         gain(W::Random1g, QuireReserve, "chase_ns", K4, 1.3),
         gain(W::Sparse4g, QuireReserve, "rss_mib", K4, 1.0 / 1.05),
+        excess(W::Failed, QuireReserve, "dense_ns", K4, 1000.0),
+        excess(W::Failed, QuireReserve, "sparse_ns", K4, 1000.0),
         at_most(W::Promote, QuireReserve, "promote_us", 20.0),
         at_most(W::Promote, QuireReserve, "moved_pages", 0.0),
         gain(W::Transpose, QuireReserve, "load_mean_ns", Thp, 0.98),
@@ -147,6 +171,10 @@ impl Target {
                 (at_least * 1000.0).round() / 1000.0,
                 over.name()
             ),
+            Rule::Excess { over, at_most } => format!(
+                "{variant}: {label} at most {at_most} {unit} more than {}",
+                over.name()
+            ),
             Rule::AtMost(most) => format!("{variant}: {label} at most {most} {unit}"),
         }
     }
@@ -157,6 +185,7 @@ impl Target {
         match self.rule {
             Rule::AtMost(_) => Some([own.median, own.ci_low, own.ci_high]),
             Rule::Gain { over, .. } => Summary::gain(own, find(over)?),
+            Rule::Excess { over, .. } => Summary::excess(own, find(over)?),
         }
     }
 
@@ -164,7 +193,7 @@ impl Target {
     pub fn judge(&self, results: &Results) -> Verdict {
         let measured = self.measured(results);
         let reached = |value: f64| match self.rule {
-            Rule::AtMost(most) => value <= most,
+            Rule::AtMost(most) | Rule::Excess { at_most: most, .. } => value <= most,
             Rule::Gain { at_least, .. } => value >= at_least,
         };
         let outcome = match measured {
@@ -194,7 +223,7 @@ mod tests {
                 "{target:?}"
             );
             assert!(ran.contains(&target.variant), "{target:?}");
-            if let Rule::Gain { over, .. } = target.rule {
+            if let Rule::Gain { over, .. } | Rule::Excess { over, .. } = target.rule {
                 assert!(ran.contains(&over), "{target:?}");
             }
         }

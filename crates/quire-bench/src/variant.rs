@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::spec::Workload;
 use crate::system::{HUGETLB_POOL, Setting, THP_ENABLED};
+use crate::worker::failed;
 
 /// Where Debian keeps shared libraries, and others do.
 const LIBRARY_DIRS: [&str; 5] = [
@@ -177,7 +178,7 @@ impl Variant {
             Variant::GlibcHugetlb1 => {
                 environment.set("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
             }
-            _ => environment.quire(self, libraries)?,
+            _ => environment.quire(self, workload, libraries)?,
         }
         if self == Variant::QuireStatic {
             environment.fill_pool(workload.footprint(quick));
@@ -210,7 +211,7 @@ impl Environment {
         Ok(())
     }
 
-    fn quire(&mut self, variant: Variant, libraries: &Libraries) -> Result<()> {
+    fn quire(&mut self, variant: Variant, workload: Workload, libraries: &Libraries) -> Result<()> {
         let (Some(library), Some(policy)) = (&libraries.quire, variant.policy()) else {
             bail!("{} is not available", variant.name());
         };
@@ -221,7 +222,7 @@ impl Environment {
         let config = Config {
             policy,
             ahead: variant.ahead().unwrap_or_default(),
-            reserve_limit: None,
+            reserve_limit: (workload == Workload::Failed).then_some(failed::RESERVE_LIMIT),
             session: Some(session.path().display().to_string()),
         };
         self.preload(library);

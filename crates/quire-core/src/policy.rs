@@ -309,6 +309,12 @@ impl Backoff {
         now_ms >= self.retry_at_ms
     }
 
+    /// When a reservation may be tried again, in the same time.
+    #[must_use]
+    pub const fn retry_at_ms(&self) -> u64 {
+        self.retry_at_ms
+    }
+
     /// Notes a success, which forgets all failures.
     pub fn succeeded(&mut self) {
         *self = Backoff::default();
@@ -598,6 +604,7 @@ mod tests {
                 backoff.failed(now);
                 delay = if delay == 0 { 10 } else { (delay * 2).min(10_000) };
                 prop_assert!(!backoff.may_try(now) && !backoff.may_try(now + delay - 1));
+                prop_assert_eq!(backoff.retry_at_ms(), now + delay);
                 now += delay;
             }
             backoff.failed(now);

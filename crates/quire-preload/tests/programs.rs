@@ -75,7 +75,7 @@ programs! {
     syscalls_untouched = "syscalls_untouched" [], limit None,
         under plain base eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
     remap = "remap" [], limit None,
-        under plain base eager reserve reserve_ahead static_pool unprivileged;
+        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
     stress_single = "stress" ["SEED", "1", "2500"], limit None,
         under plain base eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,
@@ -83,7 +83,7 @@ programs! {
     limits = "limits" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     maps = "maps" [], limit None,
-        under plain eager reserve reserve_ahead static_pool unprivileged;
+        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
     closefds = "closefds" [], limit None,

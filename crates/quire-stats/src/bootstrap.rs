@@ -54,10 +54,10 @@ impl Summary {
     }
 }
 
-/// The ratio of the medians of two series.
+/// What comparing the medians of two series says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio {
-    /// The ratio.
+pub struct Comparison {
+    /// Their ratio or difference.
     pub value: f64,
     /// Lower end of its 95 % interval.
     pub ci_low: f64,
@@ -70,15 +70,32 @@ pub struct Ratio {
 /// is empty or holds a value that is not finite, when a value of `b` is not
 /// above zero, or when a ratio is too large to represent.
 #[must_use]
-pub fn ratio_of_medians(a: &[f64], b: &[f64], seed: u64) -> Option<Ratio> {
+pub fn ratio_of_medians(a: &[f64], b: &[f64], seed: u64) -> Option<Comparison> {
     let (a, b) = (sorted(a)?, sorted(b)?);
     if b.first().is_none_or(|least| *least <= 0.0) {
         return None;
     }
+    compare(&a, &b, seed, |a, b| a / b)
+}
+
+/// The median of `a` less the median of `b`, the series drawn anew
+/// independently; `seed` makes the interval reproducible. `None` when a series
+/// is empty or holds a value that is not finite, or when a difference is too
+/// large to represent.
+#[must_use]
+pub fn difference_of_medians(a: &[f64], b: &[f64], seed: u64) -> Option<Comparison> {
+    compare(&sorted(a)?, &sorted(b)?, seed, |a, b| a - b)
+}
+
+/// Compares the medians of two sorted series.
+fn compare(a: &[f64], b: &[f64], seed: u64, by: fn(f64, f64) -> f64) -> Option<Comparison> {
+    if a.is_empty() || b.is_empty() {
+        return None;
+    }
     let mut resampler = Resampler::new(seed);
-    let (ci_low, ci_high) = interval(|| resampler.median(&a) / resampler.median(&b))?;
-    let value = quantile_of_sorted(&a, 0.5) / quantile_of_sorted(&b, 0.5);
-    value.is_finite().then_some(Ratio {
+    let (ci_low, ci_high) = interval(|| by(resampler.median(a), resampler.median(b)))?;
+    let value = by(quantile_of_sorted(a, 0.5), quantile_of_sorted(b, 0.5));
+    value.is_finite().then_some(Comparison {
         value,
         ci_low,
         ci_high,
@@ -175,6 +192,13 @@ mod tests {
         ] {
             assert_eq!(ratio_of_medians(a, b, 1), None);
         }
+        for (a, b) in [
+            (&[][..], &[1.0][..]),
+            (&[f64::INFINITY], &[1.0]),
+            (&[f64::MAX], &[f64::MIN]),
+        ] {
+            assert_eq!(difference_of_medians(a, b, 1), None);
+        }
     }
 
     proptest! {
@@ -200,6 +224,20 @@ mod tests {
             let (a, b) = (sorted(&a).unwrap(), sorted(&b).unwrap());
             prop_assert!(ratio.ci_low >= a[0] / b[b.len() - 1]);
             prop_assert!(ratio.ci_high <= a[a.len() - 1] / b[0]);
+        }
+
+        #[test]
+        fn the_difference_lies_in_its_interval(
+            a in vec(-100.0f64..100.0, 1..20),
+            b in vec(-100.0f64..100.0, 1..20),
+            seed: u64,
+        ) {
+            let difference = difference_of_medians(&a, &b, seed).unwrap();
+            prop_assert!(difference.ci_low <= difference.value);
+            prop_assert!(difference.value <= difference.ci_high);
+            let (a, b) = (sorted(&a).unwrap(), sorted(&b).unwrap());
+            prop_assert!(difference.ci_low >= a[0] - b[b.len() - 1]);
+            prop_assert!(difference.ci_high <= a[a.len() - 1] - b[0]);
         }
     }
 }

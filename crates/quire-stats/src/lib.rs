@@ -9,11 +9,11 @@
 //! | module | holds |
 //! |---|---|
 //! | [`order`] | quantiles and means of one series |
-//! | [`bootstrap`] | summaries and ratios with confidence intervals |
+//! | [`bootstrap`] | summaries, ratios and differences with confidence intervals |
 
 pub mod bootstrap;
 pub mod order;
 mod random;
 
-pub use bootstrap::{RESAMPLES, Ratio, Summary, ratio_of_medians};
+pub use bootstrap::{Comparison, RESAMPLES, Summary, difference_of_medians, ratio_of_medians};
 pub use order::{geometric_mean, median, quantile};

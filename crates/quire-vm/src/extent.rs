@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `Empty`, `Reserved` | `MADV_NOHUGEPAGE` | registered: one page is mapped per fault, so the page table is the population map |
 //! | `Whole`, `Promoted` | `MADV_HUGEPAGE` | not registered: a fault maps the folio whole |
-//! | `Base` | `MADV_NOHUGEPAGE` | not registered: the kernel faults in base pages |
+//! | `Base` | `MADV_NOHUGEPAGE` | not registered: the kernel faults in base pages, of the object or of plain memory (`pager::rest`) |
 
 use std::ops::Range;
 

@@ -168,7 +168,7 @@ fn inherit(state: &mut State, part: &Interval) {
             state.table.remove(part.range);
         }
         Backing::Inherited | Backing::Pool => {}
-        Backing::Shared | Backing::Anonymous => {
+        Backing::Shared | Backing::Anonymous | Backing::Plain => {
             state.table.remove(part.range);
         }
     }
@@ -218,10 +218,10 @@ impl Work<'_> {
         }
         let pieces = runs.len() as u64;
         if pieces > 1 && !memory::has_room_for_mappings(2 * pieces) {
-            return self.remap_for_fork(part, Backing::Private);
+            return self.remap_private(part, Backing::Private);
         }
         runs.into_iter()
-            .try_for_each(|(range, kind)| self.remap_for_fork(&part.clip(range), kind))
+            .try_for_each(|(range, kind)| self.remap_private(&part.clip(range), kind))
     }
 
     /// An empty extent is certain to hold nothing only where every touch of a
@@ -248,14 +248,16 @@ impl Work<'_> {
     }
 
     /// Whether the object holds nothing of a slot.
-    fn is_hole(&self, slot: Slot) -> bool {
+    pub fn is_hole(&self, slot: Slot) -> bool {
         self.state.table.slot_offset(slot).is_some_and(|offset| {
             let data = huge_file::next_data(self.handles.object(), offset);
             data.is_ok_and(|at| at.is_none_or(|at| at >= offset + Bytes(SUPERPAGE)))
         })
     }
 
-    fn remap_for_fork(&mut self, part: &Interval, backing: Backing) -> Result<()> {
+    /// Maps private memory over an interval: the object, or anonymous memory
+    /// where the object holds nothing.
+    pub fn remap_private(&mut self, part: &Interval, backing: Backing) -> Result<()> {
         let (at, len) = (part.range.start, part.range.len());
         let fixed = libc::MAP_FIXED | libc::MAP_NORESERVE;
         // SAFETY: the new mapping shows the same contents: the object's, or
@@ -264,7 +266,9 @@ impl Work<'_> {
         // written before is in the object.
         unsafe {
             match backing {
-                Backing::Anonymous => memory::map_anonymous(at, len, part.prot, fixed)?,
+                Backing::Anonymous | Backing::Plain => {
+                    memory::map_anonymous(at, len, part.prot, fixed)?
+                }
                 _ => memory::map_file(
                     at,
                     len,

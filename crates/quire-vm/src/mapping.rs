@@ -321,6 +321,14 @@ impl Manager {
             }),
             // SAFETY: the program gives the contents up.
             Backing::Anonymous => unsafe { memory::advise(part.range, Advice::DontNeed) },
+            Backing::Plain => {
+                // SAFETY: the program gives the contents up.
+                unsafe { memory::advise(part.range, Advice::DontNeed)? };
+                for slot in part.range.slots().map(Slot) {
+                    state.table.note_resting(slot);
+                }
+                Ok(())
+            }
             Backing::Private | Backing::Inherited => make_anonymous(state, part),
             Backing::Pool if part.prot & libc::PROT_WRITE == 0 => {
                 soften(state, part.range);
@@ -465,7 +473,7 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
             Backing::Private | Backing::Anonymous => {
                 state.garbage.push((part.offset, part.range.len()));
             }
-            Backing::Inherited | Backing::Pool => {}
+            Backing::Plain | Backing::Inherited | Backing::Pool => {}
         }
     }
     for slot in range.slots().map(Slot) {

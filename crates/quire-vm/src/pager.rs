@@ -111,6 +111,8 @@ struct Pager {
     next_pressure_ms: u64,
     next_children_ms: u64,
     next_share_ms: u64,
+    /// When the first rest ends that is known of.
+    next_rest_ms: u64,
     /// Some memory could not be taken back yet.
     waited_for: bool,
     /// The last fork after which waiting threads were woken.
@@ -180,6 +182,7 @@ impl Pager {
             next_pressure_ms: 0,
             next_children_ms: 0,
             next_share_ms: 0,
+            next_rest_ms: u64::MAX,
             waited_for: false,
             forks_woken: 0,
             last_fault: VirtAddr(0),
@@ -215,8 +218,9 @@ impl Pager {
             return Some(Duration::ZERO);
         }
         let look = self.next_look_ns.saturating_sub(now);
-        let pressure = (self.next_pressure_ms * 1_000_000).saturating_sub(now);
-        Some(Duration::from_nanos(look.min(pressure)))
+        let until = |ms: u64| ms.saturating_mul(1_000_000).saturating_sub(now);
+        let (pressure, rest) = (until(self.next_pressure_ms), until(self.next_rest_ms));
+        Some(Duration::from_nanos(look.min(pressure).min(rest)))
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
@@ -276,8 +280,11 @@ impl Pager {
         }
         if now >= self.next_share_ms {
             self.next_share_ms = now + SHARE_MS;
-            self.end_rests();
+            self.next_rest_ms = now;
             self.share();
+        }
+        if now >= self.next_rest_ms {
+            self.end_rests();
         }
     }
 

@@ -131,7 +131,7 @@ fn extend(
 ) -> Result<()> {
     let growth = AddrRange::new(kept.end, Bytes(new_len.0 - kept.len().0));
     let last = state.table.interval_at(VirtAddr(kept.end.0 - 1)).copied();
-    let managed = last.is_some_and(|i| i.backing == Backing::Shared)
+    let managed = last.is_some_and(|i| matches!(i.backing, Backing::Shared | Backing::Plain))
         && state.forkers.is_empty()
         && prot == READ_WRITE;
     if let Some(last) = last.filter(|_| managed) {
@@ -236,6 +236,9 @@ fn rekey_extents(manager: &'static Manager, state: &mut State, old: AddrRange, t
         state.table.extents.insert(moved, extent);
         if queued {
             state.queue.touch(moved);
+        }
+        if extent.resting {
+            state.table.note_resting(moved);
         }
         if state.table.slot_is_shared(moved) {
             rearm(manager, state, moved, extent.state);

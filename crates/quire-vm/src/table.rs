@@ -34,6 +34,9 @@ pub enum Backing {
     Private,
     /// Private anonymous memory: since a fork, where the object held nothing.
     Anonymous,
+    /// Private anonymous memory: while reservations fail, and where the program
+    /// has touched it then.
+    Plain,
     /// The object of the parent process, private: in a forked child.
     Inherited,
     /// Superpages of the hugetlb pool.
@@ -149,7 +152,8 @@ pub struct Extent {
     pub folio: bool,
     /// It has been reported as sparse to the region's history.
     pub told_sparse: bool,
-    /// It is left to base pages only until reservations may be tried again.
+    /// It is to be looked at when reservations may be tried again: plain memory
+    /// that holds nothing then becomes part of the object.
     pub resting: bool,
 }
 
@@ -408,6 +412,18 @@ impl Table {
             }
         }
         added
+    }
+
+    /// Notes that an extent rests, so that the end of the rest finds it.
+    pub fn note_resting(&mut self, slot: Slot) {
+        let Some(extent) = self.extents.get_mut(&slot) else {
+            return;
+        };
+        extent.resting = true;
+        if let Some(region) = self.regions.get_mut(&extent.region) {
+            let known = region.resting.take().unwrap_or(slot..slot.next());
+            region.resting = Some(known.start.min(slot)..known.end.max(slot.next()));
+        }
     }
 
     /// Drops regions that own no interval any more.

@@ -112,7 +112,7 @@ fn verdicts<'a>(page: &mut String, verdicts: impl Iterator<Item = &'a Verdict>) 
         let measured = match (verdict.target.rule, verdict.measured) {
             (_, None) => "-".to_owned(),
             (Rule::Gain { .. }, measured) => gain(measured),
-            (Rule::AtMost(_), Some(m)) => {
+            (Rule::AtMost(_) | Rule::Excess { .. }, Some(m)) => {
                 let [value, low, high] = m.map(number);
                 format!("{value} [{low}, {high}]")
             }

@@ -45,7 +45,9 @@ fn verdicts(report: &Report) {
     println!("\nTargets");
     for verdict in &report.verdicts {
         let measured = match verdict.target.rule {
-            Rule::AtMost(_) => verdict.measured.map(|m| format!("{:.3}", m[0])),
+            Rule::AtMost(_) | Rule::Excess { .. } => {
+                verdict.measured.map(|m| format!("{:.3}", m[0]))
+            }
             Rule::Gain { .. } => verdict.measured.map(|_| gain(verdict.measured)),
         };
         let measured = measured.unwrap_or_else(|| "-".to_owned());

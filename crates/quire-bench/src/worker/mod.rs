@@ -2,6 +2,7 @@
 //! process prints its sample as one line of JSON.
 
 mod ballast;
+pub mod failed;
 mod matmul;
 pub mod micro;
 mod promote;
@@ -107,6 +108,7 @@ fn measure(workload: Workload, setup: &Setup) -> Result<Sample> {
         Workload::TouchP999 => touch::single(setup),
         Workload::Random1g => random::run(setup),
         Workload::Sparse4g => sparse::run(setup),
+        Workload::Failed => failed::run(setup),
         Workload::Promote => promote::run(setup),
         Workload::Transpose => transpose::run(setup),
         Workload::Matmul => matmul::run(setup),

@@ -1,67 +1,69 @@
 //! Extents that rest. Where a reservation has failed, the empty extents around
-//! it are left to base pages until another may be tried: touching them meanwhile
-//! costs what it costs without Quire, and not a report to the pager each (paper
-//! 004, section 5, asks for failures that cost nothing).
+//! it are given to plain private memory until another may be tried: touching
+//! them meanwhile costs what it costs without Quire, and not a report to the
+//! pager each (paper 004, section 5, asks for failures that cost nothing).
+//!
+//! The object holds nothing of such an extent, so that the memory need not be
+//! kept apart at a fork. When the rest ends, what has not been touched becomes
+//! an empty extent of the object again. What has been touched stays plain until
+//! the program discards it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use quire_core::stat::Privilege;
-use quire_core::units::{Bytes, ObjectOffset, SUPERPAGE, Slot};
-use quire_linux::huge_file;
+use quire_core::units::{AddrRange, Slot};
+use quire_linux::memory::{self, Advice};
+use quire_linux::pagemap::{self, Filter};
+use quire_linux::raw::Result;
+use quire_linux::uffd::{self, Mode};
 
 use super::Pager;
-use crate::extent::{Work, now_ms, run_range};
-use crate::table::{ExtentState, RegionId};
+use crate::extent::{Work, by_slot, now_ms, run_range};
+use crate::table::{Backing, Extent, ExtentState, Interval, RegionId};
 
 /// How many extents rest at most on either side of a failure.
 const AROUND: u64 = 1024;
 
+/// Pages that hold something, also those in swap.
+const IN_USE: Filter = Filter {
+    all: 0,
+    none: 0,
+    any: pagemap::PRESENT | pagemap::SWAPPED,
+    report: pagemap::PRESENT,
+};
+
 impl Pager {
     /// Lets the empty extents around `slot` rest, if its region holds
     /// reservations back.
-    pub(super) fn rest_around(&self, slot: Slot) {
+    pub(super) fn rest_around(&mut self, slot: Slot) {
         let mut state = self.manager.state.lock();
-        let table = &state.table;
-        let Some(id) = table.extents.get(&slot).map(|e| e.region) else {
+        let Some(id) = state.table.extents.get(&slot).map(|e| e.region) else {
             return;
         };
-        let holds_back = |id| {
-            let region = table.regions.get(&id);
-            region.is_some_and(|r| !r.backoff.may_try(now_ms()))
-        };
-        if self.manager.privilege() != Privilege::Full || !holds_back(id) {
+        let region = state.table.regions.get(&id);
+        let ends = region.map_or(0, |r| r.backoff.retry_at_ms());
+        if self.manager.privilege() != Privilege::Full || ends <= now_ms() {
             return;
         }
-        let empty = |slot: &Slot| {
-            let extent = table.extents.get(slot);
-            extent.is_some_and(|e| e.region == id && e.state == ExtentState::Empty && !e.busy)
-                && table.slot_is_uniform(*slot)
-        };
+        self.next_rest_ms = self.next_rest_ms.min(ends);
+        let mut work = Work::new(self.manager, &self.handles, &mut state);
+        let may_rest = |slot: &Slot| work.may_rest(*slot, id);
         let above = (slot.0 + 1..=slot.0 + AROUND).map(Slot);
         let below = (slot.0.saturating_sub(AROUND)..slot.0).rev().map(Slot);
-        let end = above.take_while(empty).last().map_or(slot, Slot::next);
-        let start = below.take_while(empty).last().unwrap_or(slot);
+        let end = above.take_while(may_rest).last().map_or(slot, Slot::next);
+        let start = below.take_while(may_rest).last().unwrap_or(slot);
         for run in [start..slot, slot.next()..end] {
-            if run.start >= run.end {
-                continue;
+            if run.start < run.end {
+                work.rest(&run);
             }
-            Work::new(self.manager, &self.handles, &mut state).make_base(run.clone());
-            for (_, extent) in state.table.extents.range_mut(run) {
-                extent.resting = true;
-            }
-        }
-        if let Some(region) = state.table.regions.get_mut(&id) {
-            region.resting = Some(match region.resting.take() {
-                Some(known) => known.start.min(start)..known.end.max(end),
-                None => start..end,
-            });
         }
     }
 
-    /// Ends the rest in regions that may reserve again: what has not been
-    /// touched meanwhile is empty as before.
-    pub(super) fn end_rests(&self) {
+    /// Ends the rest in regions that may reserve again.
+    pub(super) fn end_rests(&mut self) {
         let now = now_ms();
+        self.next_rest_ms = u64::MAX;
         let mut state = self.manager.state.lock();
         let due: Vec<(RegionId, Range<Slot>)> = state
             .table
@@ -70,47 +72,120 @@ impl Pager {
             .filter(|(_, region)| region.backoff.may_try(now))
             .filter_map(|(id, region)| Some((*id, region.resting.take()?)))
             .collect();
+        let waiting = state.table.regions.values().filter(|r| r.resting.is_some());
+        if let Some(next) = waiting.map(|r| r.backoff.retry_at_ms()).min() {
+            self.next_rest_ms = next;
+        }
         for (id, range) in due {
-            let mut rested = Vec::new();
-            for (slot, extent) in state.table.extents.range_mut(range) {
-                let rests = std::mem::take(&mut extent.resting);
-                if rests && extent.region == id && extent.state == ExtentState::Base {
-                    rested.push(*slot);
-                }
-            }
-            rested.retain(|slot| state.table.slot_is_uniform(*slot));
+            let extents = state.table.extents.range_mut(range);
+            let ours = extents.filter(|(_, extent)| extent.region == id);
+            let rested: Vec<Slot> = ours
+                .filter_map(|(slot, extent)| std::mem::take(&mut extent.resting).then_some(*slot))
+                .collect();
             for run in rested.chunk_by(|a, b| a.next() == *b) {
-                let run = run[0]..run[run.len() - 1].next();
-                Work::new(self.manager, &self.handles, &mut state).end_rest(&run);
+                let run = run_range(&(run[0]..run[run.len() - 1].next()));
+                let parts: Vec<Interval> = state.table.overlaps(run).collect();
+                let mut work = Work::new(self.manager, &self.handles, &mut state);
+                for part in parts
+                    .iter()
+                    .filter(|p| p.backing == Backing::Plain && !p.locked)
+                {
+                    work.end_rest(part);
+                }
             }
         }
     }
 }
 
 impl Work<'_> {
-    /// Arms a run of extents again. What was touched before that is in the
-    /// object, and stays with base pages.
-    fn end_rest(&mut self, run: &Range<Slot>) {
-        if self.arm(run_range(run)).is_err() {
-            self.make_base(run.clone());
+    /// Whether an extent of a region is certain to hold nothing, and is like
+    /// memory that a program has just mapped.
+    fn may_rest(&self, slot: Slot, region: RegionId) -> bool {
+        let table = &self.state.table;
+        let empty = |e: &Extent| e.region == region && e.state == ExtentState::Empty && !e.busy;
+        let part = table.interval_at(slot.start());
+        table.extents.get(&slot).is_some_and(empty)
+            && table.slot_is_uniform(slot)
+            && part.is_some_and(|p| !(p.locked || p.dont_fork || p.wipe_on_fork))
+            && self.is_hole(slot)
+    }
+
+    /// Gives a run of extents that hold nothing to plain memory. Where the
+    /// kernel refuses, they stay as they are.
+    fn rest(&mut self, run: &Range<Slot>) {
+        let parts: Vec<Interval> = self.state.table.overlaps(run_range(run)).collect();
+        for part in parts {
+            if self.remap_private(&part, Backing::Plain).is_err() {
+                continue;
+            }
+            // SAFETY: advice about page sizes does not change contents.
+            let _ = unsafe { memory::advise(part.range, Advice::NoHugePage) };
+            for slot in part.range.slots().map(Slot) {
+                if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                    extent.state = ExtentState::Base;
+                }
+                self.state.table.note_resting(slot);
+            }
+        }
+    }
+
+    /// Takes what is untouched of some plain memory back. What is missing while
+    /// touches are reported stays so.
+    fn end_rest(&mut self, part: &Interval) {
+        let Ok(uffd) = self.handles.uffd() else {
+            return;
+        };
+        if uffd::register(uffd, part.range, Mode::MissingAndProtect).is_err() {
             return;
         }
-        let mut hole = ObjectOffset(0)..ObjectOffset(0);
-        for slot in (run.start.0..run.end.0).map(Slot) {
-            let Some(offset) = self.state.table.slot_offset(slot) else {
-                continue;
-            };
-            let end = offset + Bytes(SUPERPAGE);
-            if offset < hole.start || hole.end < end {
-                let data = huge_file::next_data(self.handles.object(), offset);
-                let data = data.map_or(offset, |at| at.unwrap_or(ObjectOffset(u64::MAX)));
-                hole = offset..data;
+        let used = self.slots_in_use(part.range, IN_USE);
+        let slots: Vec<Slot> = part.range.slots().map(Slot).collect();
+        let kept = |slot: &Slot| {
+            let untouched = used.as_ref().is_ok_and(|used| !used.contains(slot));
+            !untouched || !part.range.contains(slot.range())
+        };
+        let runs: Vec<&[Slot]> = slots.chunk_by(|a, b| kept(a) == kept(b)).collect();
+        let pieces = runs.len() as u64;
+        let room = pieces == 1 || memory::has_room_for_mappings(2 * pieces);
+        for run in runs {
+            let piece = part.clip(run_range(&(run[0]..run[run.len() - 1].next())));
+            if kept(&run[0]) || !room || self.manage_again(&piece).is_err() {
+                // Where the kernel refuses, the pager answers.
+                let _ = uffd::unregister(uffd, piece.range);
             }
-            if hole.end < end {
+            let _ = uffd::wake(uffd, piece.range);
+        }
+    }
+
+    /// Maps the object over plain memory that holds nothing. What is touched
+    /// before it is armed is not reported, and stays with base pages.
+    fn manage_again(&mut self, part: &Interval) -> Result<()> {
+        let object = self.handles.object();
+        // SAFETY: neither the memory nor the object holds anything here, and a
+        // touch meanwhile waits for the pager.
+        unsafe { memory::replace_shared(part.range, part.prot, object, part.offset, &[])? };
+        self.state
+            .table
+            .update(part.range, |i| i.backing = Backing::Shared);
+        let armed = self.arm(part.range);
+        let used = self.slots_in_use(part.range, Filter::PRESENT);
+        for slot in part.range.slots().map(Slot) {
+            let empty = armed.is_ok() && used.as_ref().is_ok_and(|used| !used.contains(&slot));
+            if !empty {
                 self.make_base(slot..slot.next());
             } else if let Some(extent) = self.state.table.extents.get_mut(&slot) {
                 extent.state = ExtentState::Empty;
             }
         }
+        Ok(())
+    }
+
+    /// The slots of a range that have pages which pass a filter.
+    fn slots_in_use(&self, range: AddrRange, filter: Filter) -> Result<BTreeSet<Slot>> {
+        let mut slots = BTreeSet::new();
+        pagemap::scan(self.handles.pagemap(), range, filter, |run| {
+            slots.extend(by_slot(run.range()).map(|(slot, _)| slot));
+        })?;
+        Ok(slots)
     }
 }
