@@ -313,7 +313,8 @@ pub fn zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset) -> PageCount {
 #[must_use]
 pub fn leading_zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset, pages: usize) -> usize {
     const PAGE: usize = quire_core::units::BASE_PAGE as usize;
-    let mut buffer = [0u64; 4 * PAGE / 8];
+    // Not on the stack: a program's thread may have little.
+    let mut buffer = vec![0u64; 4 * PAGE / 8];
     let mut done = 0;
     while done < pages {
         let want = (pages - done).min(4) * PAGE;

@@ -84,6 +84,8 @@ programs! {
         under plain base eager reserve static_pool unprivileged;
     maps = "maps" [], limit None,
         under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    discard = "discard" ["200"], limit None,
+        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
     closefds = "closefds" [], limit None,

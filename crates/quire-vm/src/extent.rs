@@ -475,13 +475,16 @@ impl Work<'_> {
     fn discard_part(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
         let extent = self.state.table.extents.get(&slot).copied();
         let state = extent.map_or(ExtentState::Base, |e| e.state);
+        let reported = self.manager.privilege() == Privilege::Full;
         let writable = self
             .state
             .table
             .overlaps(part)
             .all(|i| i.prot & libc::PROT_WRITE != 0);
         match state {
-            ExtentState::Empty if self.manager.privilege() == Privilege::Full => Ok(()),
+            ExtentState::Empty if reported && self.is_hole(slot) => Ok(()),
+            // The pager has brought a folio in and not yet said so.
+            ExtentState::Empty if reported && writable => self.free_in_reservation(slot, part),
             ExtentState::Empty | ExtentState::Base => punch_mapped(part),
             ExtentState::Reserved if writable => self.free_in_reservation(slot, part),
             ExtentState::Whole | ExtentState::Promoted
@@ -503,12 +506,20 @@ impl Work<'_> {
         }
     }
 
-    /// Zeroes the populated pages of `part` and unmaps them; they stay in the
-    /// reservation for later use.
+    /// Zeroes the pages of `part` that hold something and unmaps them; they stay
+    /// in the reservation for later use. Pages that the kernel has unmapped for
+    /// reasons of its own hold something, too.
     fn free_in_reservation(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
+        let pages = pages_in_slot(slot, part);
+        let mut done = Popmap::full();
+        done.clear(pages);
         pagemap::scan(self.handles.pagemap(), part, Filter::PRESENT, |run| {
             zero(run.range());
+            done.set(pages_in_slot(slot, run.range()));
         })?;
+        for gap in done.gaps() {
+            self.zero_unmapped(slot, gap);
+        }
         // SAFETY: the pages hold zeros, and the object keeps them.
         unsafe { memory::advise(part, Advice::DontNeed)? };
         let Some(extent) = self.state.table.extents.get_mut(&slot) else {
@@ -522,6 +533,22 @@ impl Work<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Zeroes those pages of a gap that do not hold zeros.
+    fn zero_unmapped(&self, slot: Slot, gap: Range<usize>) {
+        let Some(offset) = self.state.table.slot_offset(slot) else {
+            return;
+        };
+        let mut page = gap.start;
+        while page < gap.end {
+            let at = offset + Bytes(page as u64 * BASE_PAGE);
+            page += huge_file::leading_zero_pages(self.handles.object(), at, gap.end - page);
+            if page < gap.end {
+                zero(pages_range(slot, &(page..page + 1)));
+                page += 1;
+            }
+        }
     }
 
     /// Turns a superpage of which `part` is freed into a reservation again

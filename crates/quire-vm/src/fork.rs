@@ -235,11 +235,13 @@ impl Work<'_> {
             ExtentState::Empty if certain && piece == slot.range() && self.is_hole(slot) => {
                 Backing::Anonymous
             }
-            ExtentState::Reserved => {
+            ExtentState::Empty | ExtentState::Reserved => {
                 if let Ok((map, _)) = self.population(slot)
                     && let Some(extent) = self.state.table.extents.get_mut(&slot)
                 {
-                    extent.popmap = map;
+                    // Other pieces of the slot may be private by now.
+                    extent.popmap.clear(pages_in_slot(slot, piece));
+                    extent.popmap = extent.popmap.union(&map);
                 }
                 Backing::Private
             }
@@ -417,10 +419,9 @@ impl Work<'_> {
         };
         match state {
             ExtentState::Promoted | ExtentState::Whole => self.resume_superpage(slot),
-            ExtentState::Reserved | ExtentState::Empty if !present.is_empty() => {
-                self.resume_reservation(slot, present);
-            }
-            ExtentState::Empty | ExtentState::Reserved => self.resume_empty(slot),
+            ExtentState::Reserved => self.resume_reservation(slot, present),
+            ExtentState::Empty if !present.is_empty() => self.resume_reservation(slot, present),
+            ExtentState::Empty => self.resume_empty(slot),
             ExtentState::Base => self.make_base(slot..slot.next()),
         }
     }
@@ -454,8 +455,7 @@ impl Work<'_> {
     /// and now was not reported, so then it does not count as empty.
     fn resume_empty(&mut self, slot: Slot) {
         let armed = self.arm(slot.range());
-        let untouched = self.population(slot).is_ok_and(|(map, _)| map.is_empty());
-        if armed.is_err() || !untouched {
+        if armed.is_err() || !self.is_hole(slot) {
             self.make_base(slot..slot.next());
         }
     }

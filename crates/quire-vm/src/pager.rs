@@ -407,16 +407,20 @@ impl Pager {
             return false;
         };
         let shared = state.table.slot_is_shared(slot);
+        let discarded = Work::new(self.manager, &self.handles, &mut state).is_hole(slot);
         let Some(extent) = state.table.extents.get_mut(&slot) else {
             return false;
         };
         extent.busy = false;
-        if !shared {
+        if huge && discarded {
             return false;
         }
         if !huge {
             // The attempt may have left a base page there, of which a touch
             // would not be reported.
+            if !shared {
+                extent.state = ExtentState::Base;
+            }
             drop(state);
             self.fail(slot);
             self.leave(slot);
@@ -425,6 +429,9 @@ impl Pager {
         extent.state = ExtentState::Reserved;
         extent.folio = true;
         extent.changed_ms = now_ms();
+        if !shared {
+            return false;
+        }
         let region = extent.region;
         if let Some(region) = state.table.regions.get_mut(&region) {
             region.backoff.succeeded();

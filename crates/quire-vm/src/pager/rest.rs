@@ -18,7 +18,7 @@ use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::Result;
 use quire_linux::uffd::{self, Mode};
 
-use super::Pager;
+use super::{CHILDREN_MS, Pager};
 use crate::extent::{Work, by_slot, now_ms, run_range};
 use crate::table::{Backing, Extent, ExtentState, Interval, RegionId};
 
@@ -60,11 +60,16 @@ impl Pager {
         }
     }
 
-    /// Ends the rest in regions that may reserve again.
+    /// Ends the rest in regions that may reserve again; while a thread forks,
+    /// later, because what becomes part of the object is left out of forks.
     pub(super) fn end_rests(&mut self) {
         let now = now_ms();
-        self.next_rest_ms = u64::MAX;
         let mut state = self.manager.state.lock();
+        if !state.forkers.is_empty() {
+            self.next_rest_ms = now + CHILDREN_MS;
+            return;
+        }
+        self.next_rest_ms = u64::MAX;
         let due: Vec<(RegionId, Range<Slot>)> = state
             .table
             .regions
