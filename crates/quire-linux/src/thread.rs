@@ -23,6 +23,17 @@ pub fn current_id() -> u32 {
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.map_or(0, |id| id as u32)
 }
 
+/// Where the calling thread has its stack and its own variables, an address of
+/// each.
+#[must_use]
+pub fn own_memory() -> [VirtAddr; 2] {
+    let local = 0u8;
+    let stack = VirtAddr((&raw const local) as u64);
+    // SAFETY: the call only computes an address.
+    let variables = unsafe { libc::__errno_location() };
+    [stack, VirtAddr(variables as u64)]
+}
+
 /// The number of the calling process.
 #[must_use]
 pub fn process_id() -> u32 {

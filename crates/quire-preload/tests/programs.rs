@@ -80,6 +80,14 @@ programs! {
         under plain base eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,
         under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    // Seeds that found what others had not: a discard after a fork, a mapping
+    // without access that moves, and writers in the parent while the pool is dry.
+    stress_discard = "stress" ["32", "1", "300"], limit None,
+        under plain reserve reserve_limit;
+    stress_move = "stress" ["11007", "1", "1300"], limit None,
+        under static_small;
+    stress_dry_pool = "stress" ["11002", "4", "700"], limit None,
+        under static_small;
     limits = "limits" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     maps = "maps" [], limit None,

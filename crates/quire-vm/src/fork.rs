@@ -30,7 +30,7 @@ use quire_linux::{futex, thread};
 
 use crate::extent::{Work, by_slot, now_ms, pages_in_slot, pages_range};
 use crate::manager::{HeapSpace, Manager, State};
-use crate::pool::{PoolCopy, copy_from_pool};
+use crate::pool::leave_pool;
 use crate::table::{Backing, ExtentState, Interval};
 
 /// The memory could not be prepared, so the fork must not happen.
@@ -52,9 +52,6 @@ impl Manager {
             return Ok(());
         }
         state.forkers.push(me);
-        if state.table.intervals().any(|i| i.backing == Backing::Pool) {
-            state.pool_copy = Some(PoolCopy::new());
-        }
         let needed = state
             .table
             .intervals()
@@ -104,11 +101,7 @@ impl Manager {
             mark.lower();
         }
         let wake = state.children;
-        let copy = state.pool_copy.take();
         drop(state);
-        if let Some(copy) = copy {
-            copy.wait();
-        }
         if wake {
             self.wake_pager();
         }
@@ -121,9 +114,6 @@ impl Manager {
         let renew = |state: &mut State| {
             let copy = state.pool_copy.take();
             for part in state.table.intervals().copied().collect::<Vec<_>>() {
-                if part.backing == Backing::Pool && !part.dont_fork && !part.wipe_on_fork {
-                    copy_from_pool(&part);
-                }
                 inherit(state, &part);
             }
             drop(copy);
@@ -167,7 +157,11 @@ fn inherit(state: &mut State, part: &Interval) {
         Backing::Pool if part.dont_fork => {
             state.table.remove(part.range);
         }
-        Backing::Inherited | Backing::Pool => {}
+        // Where there is no memory for a copy, the child goes on with the pool.
+        Backing::Pool => {
+            let _ = leave_pool(state, part);
+        }
+        Backing::Inherited => {}
         Backing::Shared | Backing::Anonymous | Backing::Plain => {
             state.table.remove(part.range);
         }

@@ -15,6 +15,7 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::thread::{self, DescriptorTable};
 
 use crate::extent::{Work, run_range};
+use crate::pool::PoolCopy;
 use crate::table::{ExtentState, RegionId, Table};
 
 /// A process that asks for less than this is left to the kernel: it has no
@@ -95,7 +96,7 @@ pub(crate) struct State {
     pub garbage: Vec<(ObjectOffset, Bytes)>,
     /// A fork whose child copies what it has of the hugetlb pool, before the
     /// parent may go on.
-    pub pool_copy: Option<crate::pool::PoolCopy>,
+    pub pool_copy: Option<PoolCopy>,
     /// How many mappings may still be split off for superpages, about.
     pub mappings_left: u64,
     pub config: Config,
@@ -417,12 +418,23 @@ impl Manager {
     /// moment of a fork, which must find the state at rest.
     pub fn hold(&self) {
         self.state.hold();
+        // SAFETY: this thread holds the lock.
+        unsafe {
+            self.state
+                .with_held(|state| state.pool_copy = PoolCopy::prepare(&state.table));
+        }
     }
 
     /// Lets go of the lock that [`Manager::hold`] took, in the same thread or
-    /// in its copy in a child process.
+    /// in its copy in a child process. Then it waits until the child has what
+    /// it needs of the hugetlb pool.
     pub fn release_held(&self) {
+        // SAFETY: this thread, or the one that it is a copy of, holds the lock.
+        let copy = unsafe { self.state.with_held(|state| state.pool_copy.take()) };
         self.state.release_held();
+        if let Some(copy) = copy {
+            copy.wait();
+        }
     }
 
     /// Makes the manager of a forked child: it manages nothing new until it

@@ -200,7 +200,7 @@ impl Manager {
         if !state.table.touches(range) {
             return Handled::No;
         }
-        soften(&state, range);
+        soften(&mut state, range);
         let result = change();
         if result.is_ok() {
             state.table.update(range, |i| i.prot = prot);

@@ -7,17 +7,17 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use quire_core::config::Policy;
 use quire_core::stat::{Counter, Note, RegionKind};
-use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::uffd::{self, Mode, Scope};
+use quire_linux::{sysinfo, thread};
 
 use crate::extent::by_slot;
 use crate::manager::{Manager, State};
-use crate::mapping::{PLACED, READ_WRITE, release};
-use crate::remap::Remap;
-use crate::table::{Backing, Interval, Region};
+use crate::mapping::{PLACED, READ_WRITE};
+use crate::table::{Backing, Interval, Region, Table};
 
 /// Takes superpages from the hugetlb pool for the whole superpages of a
 /// mapping; the rest, and all of it when the pool is empty, is base pages.
@@ -30,11 +30,13 @@ pub(crate) fn map_from_pool(
 ) -> Result<VirtAddr> {
     let at = map_base_pages(hint, len, flags)?;
     let pages = AddrRange::new(at, Bytes(len.0 / SUPERPAGE * SUPERPAGE));
-    let huge = libc::MAP_FIXED | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
-    // SAFETY: replaces the mapping that was just made. When the pool is too
-    // small the kernel refuses before it unmaps anything.
-    match unsafe { memory::map_anonymous(at, pages.len(), READ_WRITE, huge) } {
-        Ok(_) => {
+    // Not here at once: where the pool is too small, the kernel may leave a gap,
+    // which another thread's mapping may fill.
+    let huge = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    match unsafe { memory::map_anonymous(VirtAddr(0), pages.len(), READ_WRITE, huge) } {
+        Ok(made) => {
+            move_into_place(AddrRange::new(made, pages.len()), at)?;
             let region = state
                 .table
                 .add_region(Region::new(RegionKind::Anon, Policy::Static));
@@ -55,12 +57,21 @@ pub(crate) fn map_from_pool(
             manager
                 .stats()
                 .add(Counter::FailedReservations, len.0 / SUPERPAGE);
-            // SAFETY: the mapping may be gone if the kernel got that far; the
-            // address space is ours either way.
-            unsafe { memory::map_anonymous(at, len, READ_WRITE, libc::MAP_FIXED)? };
         }
     }
     Ok(at)
+}
+
+/// Moves a mapping that nobody knows over one that was just made.
+fn move_into_place(made: AddrRange, at: VirtAddr) -> Result<()> {
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: what it takes the place of was just made and nobody uses it.
+    let moved = unsafe { memory::remap(made, made.len(), how, at) };
+    if moved.is_err() {
+        // SAFETY: nobody knows this mapping.
+        unsafe { memory::unmap(made)? };
+    }
+    moved.map(drop)
 }
 
 /// Base pages at a superpage boundary, where the program asked for them or
@@ -108,21 +119,23 @@ pub(crate) fn discard_pool(part: &Interval) -> Result<()> {
 
 /// The kernel changes superpages of the hugetlb pool only as a whole. Those
 /// that a range covers in part go to base pages first.
-pub(crate) fn soften(state: &State, range: AddrRange) {
+pub(crate) fn soften(state: &mut State, range: AddrRange) {
     for slot in [range.start.slot(), VirtAddr(range.end.0 - 1).slot()] {
         let pool = state
             .table
             .overlaps(slot.range())
             .find(|i| i.backing == Backing::Pool && i.range == slot.range());
         if let Some(part) = pool.filter(|_| !range.contains(slot.range())) {
-            leave_pool(&part);
+            // Where there is no memory for the copy, the kernel refuses the call
+            // that this is done for.
+            let _ = leave_pool(state, &part);
         }
     }
 }
 
-/// Moves one superpage of the pool to base pages, with writers held back where
-/// the kernel grants that.
-fn leave_pool(part: &Interval) {
+/// Moves superpages of the pool to base pages, with writers held back where the
+/// kernel grants that.
+pub(crate) fn leave_pool(state: &mut State, part: &Interval) -> Result<()> {
     let hold = uffd::open().ok().filter(|(_, scope)| *scope == Scope::Full);
     if let Some((uffd, _)) = &hold {
         let uffd = uffd.as_fd();
@@ -131,12 +144,16 @@ fn leave_pool(part: &Interval) {
         let _ = uffd::register(uffd, part.range, Mode::Protect)
             .and_then(|()| uffd::write_protect(uffd, part.range, true));
     }
-    // Where there is no memory for the copy, the kernel refuses the call that
-    // this was done for.
-    let _ = replace_by_copy(part.range, part.prot);
+    let copied = replace_by_copy(part.range, part.prot);
+    if copied.is_ok() {
+        state
+            .table
+            .update(part.range, |i| i.backing = Backing::Plain);
+    }
     if let Some((uffd, _)) = &hold {
         let _ = uffd::wake(uffd.as_fd(), part.range);
     }
+    copied
 }
 
 /// Puts a copy in base pages in the place of a range, at one stroke.
@@ -168,73 +185,67 @@ fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
     }
 }
 
-/// Superpages from the pool cannot be resized or moved: the contents are
-/// copied to base pages.
-pub(crate) fn remap_pool(manager: &Manager, state: &mut State, asked: Remap) -> Result<VirtAddr> {
-    let Remap { old, new_len, .. } = asked;
-    let stays = !asked.fixed() && !asked.dont_unmap();
-    if new_len == old.len() && stays {
-        return Ok(old.start);
-    }
-    if stays {
-        let growth = Bytes(new_len.0 - old.len().0);
-        let place = libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: the kernel refuses where anything is mapped.
-        if unsafe { memory::map_anonymous(old.end, growth, READ_WRITE, place) }.is_ok() {
-            return Ok(old.start);
-        }
-    }
-    if !asked.may_move() {
-        return Err(Errno(libc::ENOMEM));
-    }
-    let (hint, place) = if asked.fixed() {
-        release(manager, state, AddrRange::new(asked.new, new_len));
-        (asked.new, libc::MAP_FIXED)
-    } else {
-        (VirtAddr(0), 0)
-    };
-    // SAFETY: the program asked for this place, or the kernel chooses one.
-    let to = unsafe { memory::map_anonymous(hint, new_len, READ_WRITE, place)? };
-    let kept = old.len().0.min(new_len.0) as usize;
-    // SAFETY: both ranges are mapped and do not overlap.
-    unsafe { std::ptr::copy_nonoverlapping(old.start.as_ptr(), to.as_ptr(), kept) };
-    release(manager, state, old);
-    // SAFETY: the program gives the old range up.
-    unsafe { memory::unmap(old)? };
-    if asked.dont_unmap() {
-        // SAFETY: the range was just vacated.
-        unsafe {
-            memory::map_anonymous(old.start, old.len(), READ_WRITE, libc::MAP_FIXED_NOREPLACE)?
-        };
-    }
-    Ok(to)
-}
-
 /// A fork of a process with memory from the hugetlb pool. The first write on
 /// either side needs another superpage, and when the pool has none left the
-/// kernel ends the child. So the child copies its pool memory to base pages at
-/// once, and the parent's forking thread waits for that. The pipe closes when
-/// the child has done so, or is gone; without one, nobody waits.
+/// kernel takes the child's and ends it. So the child copies its pool memory to
+/// base pages at once. The parent's forking thread waits for that; where the
+/// pool is short, all others that want to write to pool memory do, too. The pipe
+/// closes when the child has its copy, or is gone; without one, nobody waits.
 #[derive(Debug)]
-pub(crate) struct PoolCopy(Option<(OwnedFd, OwnedFd)>);
+pub(crate) struct PoolCopy {
+    held: Option<(OwnedFd, Vec<AddrRange>)>,
+    pipe: Option<(OwnedFd, OwnedFd)>,
+}
 
 impl PoolCopy {
-    pub fn new() -> PoolCopy {
-        PoolCopy(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok())
+    /// For the moment before a fork; nothing where no memory is the pool's.
+    pub fn prepare(table: &Table) -> Option<PoolCopy> {
+        let parts = table.intervals().filter(|i| i.backing == Backing::Pool);
+        let ranges: Vec<AddrRange> = parts.map(|i| i.range).collect();
+        let superpages: u64 = ranges.iter().map(|r| r.len().0 / SUPERPAGE).sum();
+        if superpages == 0 {
+            return None;
+        }
+        let short = sysinfo::memory::free_pool_superpages() < superpages;
+        Some(PoolCopy {
+            held: short.then(|| hold_writers(&ranges)).flatten(),
+            pipe: rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok(),
+        })
     }
 
+    /// Waits for the child's copy.
     pub fn wait(self) {
-        let Some((done, doing)) = self.0 else { return };
-        drop(doing);
-        let mut byte = [0u8; 1];
-        while rustix::io::read(&done, &mut byte) == Err(rustix::io::Errno::INTR) {}
+        if let Some((done, doing)) = self.pipe {
+            drop(doing);
+            let mut byte = [0u8; 1];
+            while rustix::io::read(&done, &mut byte) == Err(rustix::io::Errno::INTR) {}
+        }
+        if let Some((uffd, ranges)) = self.held {
+            for range in ranges {
+                // What has been unmapped meanwhile is no failure.
+                let _ = uffd::unregister(uffd.as_fd(), range);
+                let _ = uffd::wake(uffd.as_fd(), range);
+            }
+        }
     }
 }
 
-/// Moves pool memory to base pages in the child of a fork, which has this one
-/// thread. The table goes on calling it pool memory, because the kernel sees
-/// separate mappings that it cannot move or resize as one.
-pub(crate) fn copy_from_pool(part: &Interval) {
-    // Where there is no memory for the copy, the child goes on with the pool.
-    let _ = replace_by_copy(part.range, part.prot);
+/// Holds back writers to pool memory, where the kernel grants that. What the
+/// calling thread needs to go on, its stack and its variables, is left out.
+fn hold_writers(ranges: &[AddrRange]) -> Option<(OwnedFd, Vec<AddrRange>)> {
+    let (uffd, _) = uffd::open()
+        .ok()
+        .filter(|(_, scope)| *scope == Scope::Full)?;
+    let own = thread::own_memory().map(VirtAddr::slot);
+    let mut held = Vec::new();
+    for slot in ranges.iter().flat_map(|range| range.slots().map(Slot)) {
+        let protected = !own.contains(&slot)
+            && uffd::register(uffd.as_fd(), slot.range(), Mode::Protect)
+                .and_then(|()| uffd::write_protect(uffd.as_fd(), slot.range(), true))
+                .is_ok();
+        if protected {
+            held.push(slot.range());
+        }
+    }
+    Some((uffd, held))
 }

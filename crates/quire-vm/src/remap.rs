@@ -1,16 +1,17 @@
 //! `mremap` of managed memory: it shrinks, grows where it is or moves, and its
 //! extents go with it where superpages still fit.
 
+use quire_core::config::Policy;
 use quire_core::stat::RegionKind;
 use quire_core::units::{AddrRange, Bytes, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::{thread, uffd};
 
-use crate::extent::Work;
+use crate::extent::{Work, by_slot};
 use crate::manager::{Handles, Manager, State};
 use crate::mapping::{READ_WRITE, break_edges, release};
-use crate::pool::remap_pool;
+use crate::pool::leave_pool;
 use crate::table::{Backing, ExtentState, Interval};
 
 /// What a program asks of `mremap`.
@@ -51,12 +52,7 @@ pub(crate) fn remap_managed(
     }
     let parts: Vec<Interval> = state.table.overlaps(old).collect();
     let prot = parts.last().map_or(READ_WRITE, |p| p.prot);
-    let pool = parts.iter().any(|p| p.backing == Backing::Pool);
-    let shrinks = new_len < old.len() && !fixed;
-    if pool && !shrinks {
-        return remap_pool(manager, state, asked);
-    }
-    if shrinks {
+    if new_len < old.len() && !fixed {
         cut(manager, state, old, new_len)?;
         return Ok(old.start);
     }
@@ -71,6 +67,10 @@ pub(crate) fn remap_managed(
         if !asked.may_move() {
             return Err(Errno(libc::ENOMEM));
         }
+    }
+    // Superpages of the hugetlb pool cannot be moved.
+    for part in parts.iter().filter(|p| p.backing == Backing::Pool) {
+        leave_pool(state, part)?;
     }
     let to = find_place(manager, state, old, new_len, fixed.then_some(asked.new))?;
     let mut kept = old;
@@ -132,6 +132,7 @@ fn extend(
     let growth = AddrRange::new(kept.end, Bytes(new_len.0 - kept.len().0));
     let last = state.table.interval_at(VirtAddr(kept.end.0 - 1)).copied();
     let managed = last.is_some_and(|i| matches!(i.backing, Backing::Shared | Backing::Plain))
+        && manager.policy() != Policy::Static
         && state.forkers.is_empty()
         && prot == READ_WRITE;
     if let Some(last) = last.filter(|_| managed) {
@@ -210,10 +211,20 @@ fn unify(manager: &Manager, parts: &[Interval]) {
     let _ = manager.with_handles(unregister);
 }
 
+/// Moves a piece as a whole, or slot by slot where the kernel has several
+/// mappings for it.
 fn move_piece(piece: AddrRange, to: VirtAddr) -> Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the target is address space reserved for this move.
-    unsafe { memory::remap(piece, piece.len(), flags, to) }.map(drop)
+    let move_to = |range: AddrRange| {
+        // SAFETY: the target is address space reserved for this move.
+        unsafe { memory::remap(range, range.len(), flags, to + (range.start - piece.start)) }
+    };
+    match move_to(piece) {
+        Err(Errno(libc::EFAULT)) => {
+            by_slot(piece).try_for_each(|(_, part)| move_to(part).map(drop))
+        }
+        moved => moved.map(drop),
+    }
 }
 
 /// Extents follow their memory where the new place is congruent, and are armed

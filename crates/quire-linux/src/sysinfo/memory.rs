@@ -9,6 +9,9 @@ use std::{fs, io};
 use quire_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// What the kernel says of its pool of 2 MiB pages.
+pub(super) const HUGETLB_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
 /// The figures of `/proc/meminfo` that decisions are made by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemInfo {
@@ -49,6 +52,13 @@ pub struct PsiLine {
 pub fn meminfo() -> io::Result<MemInfo> {
     parse_meminfo(&fs::read_to_string("/proc/meminfo")?)
         .ok_or_else(|| malformed("/proc/meminfo lacks MemTotal, MemFree or MemAvailable"))
+}
+
+/// Superpages of the hugetlb pool that are neither in use nor promised.
+#[must_use]
+pub fn free_pool_superpages() -> u64 {
+    let read = |file| super::read_number::<u64>(format!("{HUGETLB_POOL}/{file}")).unwrap_or(0);
+    read("free_hugepages").saturating_sub(read("resv_hugepages"))
 }
 
 /// Free blocks of the whole machine by order, summed over the zones of

@@ -5,10 +5,10 @@ use std::fs;
 
 use quire_core::config::Policy;
 
+use super::memory::HUGETLB_POOL;
 use super::{Check, bracketed, read_number, read_trimmed};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
 /// All checks of this module.
 #[must_use]
@@ -117,7 +117,7 @@ pub fn hugetlb_pool() -> Check {
     const NAME: &str = "hugetlb pool of 2 MiB pages";
     const COST: &str = "`static` uses base pages";
     const REMEDY: &str = "sudo sysctl vm.nr_hugepages=512";
-    let read = |file: &str| read_number::<u64>(format!("{POOL}/{file}"));
+    let read = |file: &str| read_number::<u64>(format!("{HUGETLB_POOL}/{file}"));
     let Some(total) = read("nr_hugepages") else {
         let remedy = "boot a kernel with CONFIG_HUGETLBFS=y";
         return Check::missing(NAME, "the kernel does not have one", COST, remedy)
