@@ -30,6 +30,7 @@ use quire_linux::{futex, thread};
 
 use crate::extent::{Work, by_slot, now_ms, pages_in_slot, pages_range};
 use crate::manager::{HeapSpace, Manager, State};
+use crate::mapping::copy_fork_behaviour;
 use crate::pool::leave_pool;
 use crate::table::{Backing, ExtentState, Interval};
 
@@ -143,20 +144,21 @@ impl Manager {
 /// What an interval of the parent is in the child.
 fn inherit(state: &mut State, part: &Interval) {
     match part.backing {
+        _ if part.dont_fork => {
+            state.table.remove(part.range);
+        }
         _ if part.wipe_on_fork => {
             let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
             // SAFETY: the program asked for zeros here after a fork.
             let _ = unsafe {
                 memory::map_anonymous(part.range.start, part.range.len(), part.prot, flags)
             };
+            copy_fork_behaviour(part.range, part);
             state.table.remove(part.range);
         }
         Backing::Private => state
             .table
             .update(part.range, |i| i.backing = Backing::Inherited),
-        Backing::Pool if part.dont_fork => {
-            state.table.remove(part.range);
-        }
         // Where there is no memory for a copy, the child goes on with the pool.
         Backing::Pool => {
             let _ = leave_pool(state, part);

@@ -227,8 +227,8 @@ impl Manager {
         if result.is_ok() {
             self.state.lock().table.update(range, |i| i.locked = locked);
         }
-        if result.is_ok() && locked {
-            // What was mapped anew before it was marked as locked.
+        if result.is_ok() {
+            // What was mapped anew before the table knew.
             result = change();
         }
         Handled::Yes(result)
@@ -285,32 +285,18 @@ impl Manager {
     }
 
     fn discard_all(&self, state: &mut State, range: AddrRange, advice: i32) -> Result<()> {
-        let parts: Vec<Interval> = state.table.overlaps(range).collect();
-        if parts.iter().any(|i| i.locked) && advice == libc::MADV_DONTNEED {
+        let locked = state.table.overlaps(range).any(|i| i.locked);
+        if locked && advice == libc::MADV_DONTNEED {
             return Err(Errno(libc::EINVAL));
         }
-        let mut next = range.start;
-        for part in parts {
-            let gap = AddrRange {
-                start: next,
-                end: part.range.start,
-            };
-            next = part.range.end;
-            if !gap.is_empty() {
+        for (piece, part) in state.table.pieces(range) {
+            match part {
+                Some(part) => self.discard_interval(state, &part)?,
                 // SAFETY: the program gives the contents up.
-                unsafe { memory::advise_raw(gap, advice)? };
+                None => unsafe { memory::advise_raw(piece, advice)? },
             }
-            self.discard_interval(state, &part)?;
         }
-        let rest = AddrRange {
-            start: next,
-            end: range.end,
-        };
-        if rest.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the program gives the contents up.
-        unsafe { memory::advise_raw(rest, advice) }
+        Ok(())
     }
 
     fn discard_interval(&self, state: &mut State, part: &Interval) -> Result<()> {
@@ -408,6 +394,7 @@ fn make_anonymous(state: &mut State, part: &Interval) -> Result<()> {
     let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the program gives the contents up.
     unsafe { memory::map_anonymous(part.range.start, part.range.len(), part.prot, flags)? };
+    copy_fork_behaviour(part.range, part);
     if part.backing == Backing::Inherited {
         state.table.remove(part.range);
     } else {
@@ -425,15 +412,32 @@ fn set_fork_behaviour(
     change: impl FnMut(&mut Interval),
 ) -> Result<()> {
     soften(state, range);
-    // Memory that is not the object, shared, takes the advice itself.
-    for part in state.table.overlaps(range).collect::<Vec<_>>() {
-        if part.backing != Backing::Shared {
-            // SAFETY: the advice does not change contents in this process.
-            let _ = unsafe { memory::advise_raw(part.range, advice) };
+    // Memory that is not the object, shared, takes the advice itself; a private
+    // mapping of it may not take all, and then the table knows.
+    for (piece, part) in state.table.pieces(range) {
+        if part.is_some_and(|p| p.backing == Backing::Shared) {
+            continue;
+        }
+        // SAFETY: the advice does not change contents in this process.
+        let advised = unsafe { memory::advise_raw(piece, advice) };
+        if part.is_none() {
+            advised?;
         }
     }
     state.table.update(range, change);
     Ok(())
+}
+
+/// Gives anonymous memory the fork behaviour of the interval that it continues.
+pub(crate) fn copy_fork_behaviour(range: AddrRange, like: &Interval) {
+    let advised = [
+        (like.dont_fork, libc::MADV_DONTFORK),
+        (like.wipe_on_fork, libc::MADV_WIPEONFORK),
+    ];
+    for (_, advice) in advised.iter().filter(|(wanted, _)| *wanted) {
+        // SAFETY: the advice does not change contents in this process.
+        let _ = unsafe { memory::advise_raw(range, *advice) };
+    }
 }
 
 /// A superpage that one protection no longer covers is base pages now.

@@ -16,7 +16,7 @@ use quire_linux::{sysinfo, thread};
 
 use crate::extent::by_slot;
 use crate::manager::{Manager, State};
-use crate::mapping::{PLACED, READ_WRITE};
+use crate::mapping::{PLACED, READ_WRITE, copy_fork_behaviour};
 use crate::table::{Backing, Interval, Region, Table};
 
 /// Takes superpages from the hugetlb pool for the whole superpages of a
@@ -146,6 +146,7 @@ pub(crate) fn leave_pool(state: &mut State, part: &Interval) -> Result<()> {
     }
     let copied = replace_by_copy(part.range, part.prot);
     if copied.is_ok() {
+        copy_fork_behaviour(part.range, part);
         state
             .table
             .update(part.range, |i| i.backing = Backing::Plain);

@@ -10,7 +10,7 @@ use quire_linux::{thread, uffd};
 
 use crate::extent::{Work, by_slot};
 use crate::manager::{Handles, Manager, State};
-use crate::mapping::{READ_WRITE, break_edges, release};
+use crate::mapping::{READ_WRITE, break_edges, copy_fork_behaviour, release};
 use crate::pool::leave_pool;
 use crate::table::{Backing, ExtentState, Interval};
 
@@ -86,6 +86,9 @@ pub(crate) fn remap_managed(
         let again = libc::MAP_FIXED_NOREPLACE;
         // SAFETY: the range was vacated by the move.
         unsafe { memory::map_anonymous(old.start, old.len(), prot, again)? };
+        if let Some(part) = parts.last() {
+            copy_fork_behaviour(old, part);
+        }
     }
     Ok(to)
 }
@@ -144,11 +147,19 @@ fn extend(
             Ok(())
         });
         if grown.is_ok() {
+            state.table.update(growth, |i| {
+                i.dont_fork = last.dont_fork;
+                i.wipe_on_fork = last.wipe_on_fork;
+            });
             return Ok(());
         }
     }
     // SAFETY: the place is free or reserved for this.
-    unsafe { memory::map_anonymous(growth.start, growth.len(), prot, how) }.map(drop)
+    unsafe { memory::map_anonymous(growth.start, growth.len(), prot, how)? };
+    if let Some(last) = last {
+        copy_fork_behaviour(growth, &last);
+    }
+    Ok(())
 }
 
 /// Moves every piece of `old`, managed or not, to `to`.
@@ -162,25 +173,8 @@ fn move_pieces(
     let parts: Vec<Interval> = state.table.overlaps(old).collect();
     unify(manager, &parts);
     let destination = |at: VirtAddr| to + (at - old.start);
-    let mut next = old.start;
-    for part in &parts {
-        let gap = AddrRange {
-            start: next,
-            end: part.range.start,
-        };
-        next = part.range.end;
-        for piece in [gap, part.range] {
-            if !piece.is_empty() {
-                move_piece(piece, destination(piece.start))?;
-            }
-        }
-    }
-    let rest = AddrRange {
-        start: next,
-        end: old.end,
-    };
-    if !rest.is_empty() {
-        move_piece(rest, destination(rest.start))?;
+    for (piece, _) in state.table.pieces(old) {
+        move_piece(piece, destination(piece.start))?;
     }
     state.table.remove(old);
     for part in &parts {

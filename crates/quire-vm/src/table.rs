@@ -285,6 +285,29 @@ impl Table {
             .filter(|i| !i.range.is_empty())
     }
 
+    /// All of `range` in order of address: what is managed, and the gaps.
+    #[must_use]
+    pub fn pieces(&self, range: AddrRange) -> Vec<(AddrRange, Option<Interval>)> {
+        let mut pieces = Vec::new();
+        let mut next = range.start;
+        for part in self.overlaps(range) {
+            let gap = AddrRange {
+                start: next,
+                end: part.range.start,
+            };
+            next = part.range.end;
+            pieces.push((gap, None));
+            pieces.push((part.range, Some(part)));
+        }
+        let rest = AddrRange {
+            start: next,
+            end: range.end,
+        };
+        pieces.push((rest, None));
+        pieces.retain(|(piece, _)| !piece.is_empty());
+        pieces
+    }
+
     /// Whether any of `range` is managed.
     #[must_use]
     pub fn touches(&self, range: AddrRange) -> bool {

@@ -12,11 +12,13 @@
 #define RW (PROT_READ | PROT_WRITE)
 
 enum state { GONE, NONE, READ, WRITE };
+enum at_fork { LEFT_OUT = 1, WIPED = 2 };
 
 struct region {
   char *start;
   size_t pages;
   uint8_t state[REGION_PAGES];
+  uint8_t at_fork[REGION_PAGES];
   uint64_t value[REGION_PAGES];
 };
 
@@ -97,6 +99,7 @@ static void make_region(struct model *m, struct region *r) {
   r->pages = pages;
   for (size_t i = 0; i < pages; i++) {
     r->state[i] = none ? NONE : WRITE;
+    r->at_fork[i] = 0;
     r->value[i] = 0;
   }
 }
@@ -122,6 +125,20 @@ static int has_hole(struct region *r, size_t from, size_t to) {
   return 0;
 }
 
+/* Moves a region and keeps the old addresses, which read as zeros then. */
+static void remap_and_keep(struct model *m, struct region *r) {
+  char *old = r->start;
+  char *moved = mremap(old, r->pages * PAGE, r->pages * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+  if (moved == MAP_FAILED) {
+    ASSERT(errno == EFAULT || errno == EINVAL);
+    return;
+  }
+  if (r->state[0] >= READ)
+    check_zero_range(old, r->pages * PAGE);
+  ASSERT(munmap(old, r->pages * PAGE) == 0);
+  r->start = moved;
+}
+
 /* Moves, grows or shrinks a region that is in one piece. */
 static void remap_region(struct model *m, struct region *r) {
   for (size_t i = 0; i < r->pages; i++)
@@ -129,6 +146,10 @@ static void remap_region(struct model *m, struct region *r) {
       return;
   if (r->state[0] == GONE)
     return;
+  if (below(&m->random, 6) == 0) {
+    remap_and_keep(m, r);
+    return;
+  }
   size_t pages = below(&m->random, 3) == 0 ? r->pages : random_pages(m, REGION_PAGES);
   int flags = below(&m->random, 4) == 0 ? 0 : MREMAP_MAYMOVE;
   char *to = NULL;
@@ -147,6 +168,7 @@ static void remap_region(struct model *m, struct region *r) {
   r->start = moved;
   for (size_t i = r->pages; i < pages; i++) {
     r->state[i] = r->state[0];
+    r->at_fork[i] = r->at_fork[r->pages - 1];
     r->value[i] = 0;
   }
   r->pages = pages;
@@ -156,7 +178,7 @@ static void advise(struct model *m, struct region *r, size_t from, size_t to) {
   static const int hints[] = {MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_RANDOM};
   char *start = r->start + from * PAGE;
   size_t length = (to - from) * PAGE;
-  switch (below(&m->random, 4)) {
+  switch (below(&m->random, 8)) {
   case 0: /* hints change nothing that a program can see */
     (void)madvise(start, length, hints[below(&m->random, 6)]);
     break;
@@ -167,6 +189,21 @@ static void advise(struct model *m, struct region *r, size_t from, size_t to) {
     ASSERT(madvise(start, length, MADV_FREE) == 0);
     for (size_t i = from; i < to; i++)
       write_page(m, r, i); /* until written, either content is right */
+    break;
+  case 2: { /* what a child gets */
+    static const int advice[] = {MADV_DOFORK, MADV_DONTFORK, MADV_KEEPONFORK, MADV_WIPEONFORK};
+    unsigned which = below(&m->random, 4), bit = which < 2 ? LEFT_OUT : WIPED;
+    ASSERT(madvise(start, length, advice[which]) == 0);
+    for (size_t i = from; i < to; i++)
+      r->at_fork[i] = which % 2 ? r->at_fork[i] | bit : r->at_fork[i] & ~bit;
+    break;
+  }
+  case 3: /* not a change either; it may exceed a limit, or meet no access */
+    (void)madvise(start, length, below(&m->random, 2) ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
+    break;
+  case 4:
+    (void)mlock(start, length);
+    ASSERT(munlock(start, length) == 0 || errno == ENOMEM);
     break;
   default:
     ASSERT(madvise(start, length, MADV_DONTNEED) == 0);
@@ -219,6 +256,15 @@ static void heap(struct model *m, struct block *b) {
 
 static void operate(struct model *m, pid_t *child);
 
+/* Makes the model of a region that of a forked child. */
+static void inherit(struct region *r) {
+  for (size_t i = 0; i < r->pages; i++)
+    if (r->at_fork[i] & LEFT_OUT)
+      r->state[i] = GONE;
+    else if (r->at_fork[i] & WIPED)
+      r->value[i] = 0;
+}
+
 /* The child has model and memory of its own and goes on with both. */
 static void fork_here(struct model *m, pid_t *child) {
   if (*child > 0)
@@ -227,6 +273,8 @@ static void fork_here(struct model *m, pid_t *child) {
   ASSERT(*child >= 0);
   if (*child == 0) {
     pid_t none = -1;
+    for (unsigned k = 0; k < REGIONS; k++)
+      inherit(&m->regions[k]);
     check_all(m);
     m->random = mix(m->random); /* another way than the parent's */
     for (unsigned i = 0; i < 12; i++)
@@ -294,6 +342,7 @@ static void operate(struct model *m, pid_t *child) {
       ASSERT(mmap(start, count * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == start);
       for (size_t i = from; i < to; i++) {
         r->state[i] = WRITE;
+        r->at_fork[i] = 0;
         r->value[i] = 0;
       }
       break;
