@@ -426,15 +426,16 @@ impl Manager {
     }
 
     /// Lets go of the lock that [`Manager::hold`] took, in the same thread or
-    /// in its copy in a child process. Then it waits until the child has what
-    /// it needs of the hugetlb pool.
+    /// in its copy in a child process. Before that it waits until the child has
+    /// what it needs of the hugetlb pool: a signal handler that came meanwhile
+    /// might write to pool memory, and wait for the thread that it interrupted.
     pub fn release_held(&self) {
         // SAFETY: this thread, or the one that it is a copy of, holds the lock.
         let copy = unsafe { self.state.with_held(|state| state.pool_copy.take()) };
-        self.state.release_held();
         if let Some(copy) = copy {
             copy.wait();
         }
+        self.state.release_held();
     }
 
     /// Makes the manager of a forked child: it manages nothing new until it
