@@ -224,6 +224,7 @@ impl Environment {
             ahead: variant.ahead().unwrap_or_default(),
             reserve_limit: (workload == Workload::Failed).then_some(failed::RESERVE_LIMIT),
             session: Some(session.path().display().to_string()),
+            ..Config::default()
         };
         self.preload(library);
         for (name, value) in config.to_env() {

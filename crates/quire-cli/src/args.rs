@@ -34,6 +34,22 @@ EXAMPLES:
   quire stat --json | jq '.processes[].superpages'
   watch -n1 quire stat";
 
+const SET_EXAMPLES: &str = "\
+EXAMPLES:
+  quire set 4242 policy=eager             superpages at the first touch from now on
+  quire set 4242 align=on policy=adaptive
+  quire set 4242 ahead=512M reserve-limit=1G
+  quire set 4242 policy=base              make no new superpages
+
+SETTINGS:
+  policy=NAME          base, eager, reserve, adaptive or static; holds for memory
+                       that is mapped from now on and for what holds nothing yet
+  align=on|off         own mappings of 2 MiB and more begin on a superpage boundary
+  ahead=SIZE           zero superpages ahead of need, up to SIZE
+  reserve-limit=SIZE   bound of the memory that is reserved and not used
+
+2: no such process, or a setting that does not exist.";
+
 const DOCTOR_EXAMPLES: &str = "\
 EXAMPLES:
   quire doctor
@@ -69,6 +85,9 @@ pub enum Command {
     /// Show managed processes, free memory blocks and memory pressure
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArgs),
+    /// Change the settings of a running process
+    #[command(after_help = SET_EXAMPLES)]
+    Set(SetArgs),
     /// Check what this machine offers, and say how to provide what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -113,6 +132,13 @@ pub struct RunArgs {
         default_missing_value = "256M"
     )]
     pub ahead: Option<Bytes>,
+    /// Let the program's own mappings of 2 MiB and more begin on a superpage
+    /// boundary
+    #[arg(long)]
+    pub align: bool,
+    /// Put program text and read-only data of 2 MiB and more onto superpages
+    #[arg(long)]
+    pub text: bool,
     /// The program and its arguments
     #[arg(
         value_name = "PROGRAM",
@@ -131,6 +157,16 @@ pub struct StatArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What `quire set` takes.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// The process
+    pub pid: u32,
+    /// What to change
+    #[arg(value_name = "NAME=VALUE", required = true)]
+    pub settings: Vec<String>,
 }
 
 /// What `quire doctor` takes.

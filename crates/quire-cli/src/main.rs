@@ -8,6 +8,7 @@
 //! | [`session`] | the directories in which managed processes keep statistics |
 //! | [`run`] | `quire run` |
 //! | [`stat`] | `quire stat` |
+//! | [`set`] | `quire set` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
@@ -18,6 +19,7 @@ mod failure;
 mod pages;
 mod run;
 mod session;
+mod set;
 mod stat;
 mod table;
 
@@ -42,6 +44,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
     match cli.command {
         Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::stat(&options).map(|()| 0),
+        Command::Set(options) => set::set(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

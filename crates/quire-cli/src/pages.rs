@@ -13,9 +13,10 @@ use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
 
 /// The subcommands that have a page of their own, and the names of the pages.
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 6] = [
     ("run", "quire-run"),
     ("stat", "quire-stat"),
+    ("set", "quire-set"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),
     ("man", "quire-man"),

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use quire_core::config::{Config, ENV_AHEAD, ENV_POLICY, ENV_RESERVE_LIMIT, ENV_SESSION};
+use quire_core::config::{Config, ENV_ALL};
 use quire_linux::sysinfo::signals::{self, Signals};
 
 use crate::args::RunArgs;
@@ -34,6 +34,8 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         policy: options.policy,
         ahead: options.ahead.unwrap_or_default(),
         reserve_limit: options.reserve_limit,
+        align: options.align,
+        text: options.text,
         session: session.as_ref().ok().map(|s| s.dir().display().to_string()),
     };
     let signals = Signals::block()
@@ -83,7 +85,7 @@ fn command_for(
         command.arg0(name);
     }
     command.args(words);
-    for name in [ENV_POLICY, ENV_AHEAD, ENV_RESERVE_LIMIT, ENV_SESSION] {
+    for name in ENV_ALL {
         command.env_remove(name);
     }
     command.envs(config.to_env());

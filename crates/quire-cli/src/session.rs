@@ -11,10 +11,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use quire_core::config::{SESSION_PREFIX, SESSION_ROOT};
+use quire_core::control::CONTROL_FILE_PREFIX;
 use quire_core::stat::{ProcessStat, STAT_FILE_PREFIX};
 use quire_linux::sysinfo::{StatFileError, process, read_stat_file};
 use rustix::fs::Mode;
 use rustix::io::Errno;
+
+use crate::failure::{Failure, Outcome};
 
 /// A session directory.
 #[derive(Debug)]
@@ -29,6 +32,25 @@ pub struct Entry {
     pub path: PathBuf,
     /// What it says, where it could be read.
     pub stat: Result<ProcessStat, StatFileError>,
+}
+
+/// A process that is managed now.
+#[derive(Debug)]
+pub struct Managed {
+    /// What its page says.
+    pub stat: ProcessStat,
+    dir: PathBuf,
+}
+
+impl Managed {
+    /// Where its control socket is.
+    pub fn control(&self) -> PathBuf {
+        control_path(&self.dir, self.stat.pid)
+    }
+}
+
+fn control_path(dir: &Path, pid: u32) -> PathBuf {
+    dir.join(format!("{CONTROL_FILE_PREFIX}{pid}"))
 }
 
 impl Entry {
@@ -138,6 +160,10 @@ impl Session {
     pub fn sweep(&self) -> bool {
         for entry in self.entries() {
             if !entry.is_alive() {
+                if let Some(pid) = entry.pid_in_name() {
+                    // Not every process had one.
+                    let _ = fs::remove_file(control_path(&self.dir, pid));
+                }
                 // What cannot be removed keeps the directory, which the next
                 // `quire stat` tries again.
                 let _ = fs::remove_file(&entry.path);
@@ -145,4 +171,46 @@ impl Session {
         }
         fs::remove_dir(&self.dir).is_ok()
     }
+}
+
+/// The processes that are managed now, by number. What dead ones left is
+/// removed on the way.
+pub fn managed_processes() -> Vec<Managed> {
+    let mut processes = Vec::new();
+    for session in Session::all() {
+        for entry in session.entries() {
+            if entry.is_alive()
+                && let Ok(stat) = entry.stat
+            {
+                let dir = session.dir.clone();
+                processes.push(Managed { stat, dir });
+            }
+        }
+        session.tidy();
+    }
+    processes.sort_by_key(|process| process.stat.pid);
+    processes
+}
+
+/// The managed process with a number.
+///
+/// # Errors
+/// When it is not managed; the message says why `quire COMMAND` cannot have it.
+pub fn managed_process(pid: u32, command: &str) -> Outcome<Managed> {
+    let found = managed_processes().into_iter();
+    let mut found = found.filter(|process| process.stat.pid == pid);
+    found.next().ok_or_else(|| not_managed(pid, command))
+}
+
+fn not_managed(pid: u32, command: &str) -> Failure {
+    let user = rustix::process::geteuid();
+    Failure::bad_usage(match (process::start_time(pid), process::owner(pid)) {
+        (None, _) => {
+            format!("there is no process {pid}: `quire stat` lists those that are managed")
+        }
+        (_, Some(owner)) if owner != user.as_raw() && !user.is_root() => {
+            format!("process {pid} belongs to another user: try `sudo quire {command} {pid}`")
+        }
+        _ => format!("process {pid} is not managed: start it with `quire run -- PROGRAM`"),
+    })
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -83,7 +83,10 @@ fn send(signal: &str, pid: u32) {
 
 /// Starts a shell under quire and waits until its script made the file.
 fn start(script: &str, ready: &Path) -> Child {
+    // A stop from the keyboard is void where nobody in the session could end it,
+    // that is, unless the parent is in another process group.
     let child = quire(&["run", "--quiet", "--", "sh", "-c", script])
+        .process_group(0)
         .spawn()
         .unwrap();
     wait_for(|| ready.exists());

@@ -15,8 +15,23 @@ pub const ENV_POLICY: &str = "QUIRE_POLICY";
 pub const ENV_AHEAD: &str = "QUIRE_AHEAD";
 /// Name of the variable that holds the limit of reserved memory.
 pub const ENV_RESERVE_LIMIT: &str = "QUIRE_RESERVE_LIMIT";
+/// Name of the variable that switches alignment on.
+pub const ENV_ALIGN: &str = "QUIRE_ALIGN";
+/// Name of the variable that switches superpages for program text on.
+pub const ENV_TEXT: &str = "QUIRE_TEXT";
 /// Name of the variable that holds the directory of the statistics pages.
 pub const ENV_SESSION: &str = "QUIRE_SESSION";
+/// The value of a variable that switches something on.
+const ON: &str = "1";
+/// Every variable that carries a setting.
+pub const ENV_ALL: [&str; 6] = [
+    ENV_POLICY,
+    ENV_AHEAD,
+    ENV_RESERVE_LIMIT,
+    ENV_ALIGN,
+    ENV_TEXT,
+    ENV_SESSION,
+];
 /// Where session directories are made.
 pub const SESSION_ROOT: &str = "/dev/shm";
 /// How the name of a session directory begins.
@@ -37,11 +52,27 @@ pub enum Policy {
     Reserve,
     /// Superpages from the kernel's hugetlb pool (paper 001).
     Static,
+    /// The page size follows what each region does (paper 001, dynamic variable
+    /// pages).
+    Adaptive,
 }
 
 impl Policy {
     /// Every policy, in the order in which help and reports list them.
-    pub const ALL: [Policy; 4] = [Policy::Base, Policy::Eager, Policy::Reserve, Policy::Static];
+    pub const ALL: [Policy; 5] = [
+        Policy::Base,
+        Policy::Eager,
+        Policy::Reserve,
+        Policy::Adaptive,
+        Policy::Static,
+    ];
+
+    /// Whether memory is reserved at the first touch, populated page by page and
+    /// promoted when full.
+    #[must_use]
+    pub const fn reserves(self) -> bool {
+        matches!(self, Policy::Reserve | Policy::Adaptive)
+    }
 
     /// The name that the command line and reports use.
     #[must_use]
@@ -51,6 +82,7 @@ impl Policy {
             Policy::Eager => "eager",
             Policy::Reserve => "reserve",
             Policy::Static => "static",
+            Policy::Adaptive => "adaptive",
         }
     }
 
@@ -62,6 +94,7 @@ impl Policy {
             Policy::Eager => 1,
             Policy::Reserve => 2,
             Policy::Static => 3,
+            Policy::Adaptive => 4,
         }
     }
 
@@ -80,7 +113,7 @@ impl fmt::Display for Policy {
 
 /// A policy name that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown policy `{0}`: choose one of base, eager, reserve, static")]
+#[error("unknown policy `{0}`: choose one of base, eager, reserve, adaptive, static")]
 pub struct PolicyError(pub String);
 
 impl FromStr for Policy {
@@ -115,6 +148,11 @@ pub struct Config {
     pub ahead: Bytes,
     /// Bound of the memory that is reserved but not populated.
     pub reserve_limit: Option<Bytes>,
+    /// Whether the program's own mappings of at least a superpage begin on a
+    /// superpage boundary.
+    pub align: bool,
+    /// Whether program text and read-only data go onto superpages.
+    pub text: bool,
     /// Directory in which each managed process keeps its statistics page.
     pub session: Option<String>,
 }
@@ -130,6 +168,8 @@ impl Config {
             policy: get(ENV_POLICY).map_or(Ok(Policy::default()), |t| t.parse())?,
             ahead: get(ENV_AHEAD).map_or(Ok(Bytes::ZERO), |t| t.parse())?,
             reserve_limit: get(ENV_RESERVE_LIMIT).map(|t| t.parse()).transpose()?,
+            align: get(ENV_ALIGN).is_some_and(|t| t == ON),
+            text: get(ENV_TEXT).is_some_and(|t| t == ON),
             session: get(ENV_SESSION),
         })
     }
@@ -143,6 +183,11 @@ impl Config {
         ];
         if let Some(limit) = self.reserve_limit {
             vars.push((ENV_RESERVE_LIMIT, limit.0.to_string()));
+        }
+        for (name, on) in [(ENV_ALIGN, self.align), (ENV_TEXT, self.text)] {
+            if on {
+                vars.push((name, ON.to_owned()));
+            }
         }
         if let Some(session) = &self.session {
             vars.push((ENV_SESSION, session.clone()));
@@ -161,6 +206,8 @@ mod tests {
             policy: Policy::Eager,
             ahead: Bytes::mib(64),
             reserve_limit: Some(Bytes::mib(1)),
+            align: true,
+            text: true,
             session: Some("/dev/shm/quire.7".into()),
         };
         let vars = config.to_env();
@@ -173,6 +220,10 @@ mod tests {
     fn bad_values_are_refused() {
         let get = |name: &str| (name == ENV_POLICY).then(|| "huge".to_owned());
         let error = Config::from_env(get).unwrap_err();
-        assert!(error.to_string().contains("base, eager, reserve, static"));
+        assert!(
+            error
+                .to_string()
+                .contains("base, eager, reserve, adaptive, static")
+        );
     }
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`units`] | quantities with their units |
 //! | [`config`] | what a user chose |
+//! | [`control`] | what can be changed in a running process |
 //! | [`stat`] | the statistics page that a process shares |
 //! | [`popmap`] | which base pages of an extent are in use |
 //! | [`queue`] | which reservation is preempted first |
@@ -15,6 +16,7 @@
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 
 pub mod config;
+pub mod control;
 pub mod policy;
 pub mod popmap;
 pub mod pressure;

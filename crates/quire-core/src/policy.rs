@@ -128,7 +128,7 @@ impl RegionHistory {
         match self.policy {
             Policy::Eager => Decision::Whole,
             Policy::Base | Policy::Static => Decision::Base,
-            Policy::Reserve => {
+            Policy::Reserve | Policy::Adaptive => {
                 if self.whole_run().is_some_and(|run| run.contains(&slot)) {
                     Decision::Whole
                 } else if self.pause.left > 0 {

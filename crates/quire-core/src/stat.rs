@@ -16,7 +16,7 @@ use crate::units::{AddrRange, Bytes, VirtAddr};
 /// First word of every statistics page.
 pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
 /// Version of the layout below.
-pub const STAT_VERSION: u32 = 1;
+pub const STAT_VERSION: u32 = 2;
 /// Regions that the table can hold; the rest is summed into the last entry.
 pub const MAX_REGIONS: usize = 512;
 /// Name of the file in the session directory, before the process number.
@@ -313,6 +313,7 @@ pub struct StatPage {
     start_time: AtomicU64,
     policy: AtomicU32,
     privilege: AtomicU32,
+    switches: AtomicU64,
     comm: [AtomicU64; 2],
     notes: AtomicU64,
     counters: [AtomicU64; COUNTERS],
@@ -335,6 +336,8 @@ pub struct ProcessStat {
     pub policy: Policy,
     /// What the process could have.
     pub privilege: Privilege,
+    /// Whether its own mappings begin on a superpage boundary.
+    pub align: bool,
     /// Why it is managed less than it could be.
     pub notes: Vec<Note>,
     /// Its counters.
@@ -457,6 +460,7 @@ impl StatPage {
             start_time: AtomicU64::new(0),
             policy: AtomicU32::new(0),
             privilege: AtomicU32::new(0),
+            switches: AtomicU64::new(0),
             comm: [const { AtomicU64::new(0) }; 2],
             notes: AtomicU64::new(0),
             counters: [const { AtomicU64::new(0) }; COUNTERS],
@@ -507,6 +511,11 @@ impl StatPage {
     /// Says which policy is in force, where it is not the one asked for.
     pub fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.code(), Ordering::Relaxed);
+    }
+
+    /// Says whether the program's own mappings begin on a superpage boundary.
+    pub fn set_align(&self, align: bool) {
+        self.switches.store(u64::from(align), Ordering::Relaxed);
     }
 
     /// Adds `n` to a counter.
@@ -595,6 +604,7 @@ impl StatPage {
                 1 => Privilege::User,
                 _ => Privilege::Full,
             },
+            align: self.switches.load(Ordering::Relaxed) != 0,
             notes: Note::ALL
                 .into_iter()
                 .filter(|n| notes & (1 << *n as u32) != 0)

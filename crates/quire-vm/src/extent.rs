@@ -489,8 +489,7 @@ impl Work<'_> {
             ExtentState::Reserved if writable => self.free_in_reservation(slot, part),
             ExtentState::Whole | ExtentState::Promoted
                 if writable
-                    && extent
-                        .is_some_and(|e| self.region_policy(Some(e.region)) == Policy::Reserve)
+                    && extent.is_some_and(|e| self.region_policy(Some(e.region)).reserves())
                     && self.state.table.slot_is_uniform(slot) =>
             {
                 self.demote(slot, part)

@@ -162,6 +162,8 @@ impl Manager {
                     policy: Policy::Base,
                     ahead: Bytes::ZERO,
                     reserve_limit: None,
+                    align: false,
+                    text: false,
                     session: None,
                 },
             }),

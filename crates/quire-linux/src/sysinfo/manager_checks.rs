@@ -78,7 +78,7 @@ pub fn userfaultfd() -> Check {
         ),
     };
     check
-        .needed_by(&[Policy::Reserve])
+        .needed_by(&[Policy::Reserve, Policy::Adaptive])
         .used_by(&[Policy::Eager])
 }
 
@@ -113,7 +113,7 @@ pub fn userfaultfd_features() -> Check {
         }
     };
     check
-        .needed_by(&[Policy::Reserve])
+        .needed_by(&[Policy::Reserve, Policy::Adaptive])
         .used_by(&[Policy::Eager])
 }
 
@@ -130,7 +130,7 @@ pub fn pagemap_scan() -> Check {
             "boot Linux 6.7 or newer with CONFIG_PROC_PAGE_MONITOR=y",
         ),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
 /// Whether a private file of huge folios can be had, and whether the kernel
@@ -163,7 +163,7 @@ pub fn huge_tmpfs() -> Check {
             namespace_remedy(),
         ),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
 /// Whether the page map tells physical addresses.

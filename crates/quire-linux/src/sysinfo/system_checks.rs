@@ -42,7 +42,7 @@ pub fn kernel_version() -> Check {
             "install Linux 6.9 or newer",
         ),
     };
-    check.needed_by(&[Policy::Reserve])
+    check.needed_by(&[Policy::Reserve, Policy::Adaptive])
 }
 
 fn parse_version(release: &str) -> Option<(u32, u32)> {
@@ -102,7 +102,7 @@ pub fn overcommit() -> Check {
         Some(mode) => Check::ok(NAME, mode.to_string()),
         None => Check::ok(NAME, "unknown"),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
 /// Whether a process may have enough mappings: half of them are left to the
@@ -122,7 +122,7 @@ pub fn mapping_count() -> Check {
         Some(count) => Check::ok(NAME, count.to_string()),
         None => Check::ok(NAME, "unknown"),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
 /// Whether `RLIMIT_DATA` binds programs started from here.
@@ -139,7 +139,7 @@ pub fn data_limit() -> Check {
             "ulimit -d unlimited",
         ),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
 /// How much memory the control groups leave.

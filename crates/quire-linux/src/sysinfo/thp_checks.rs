@@ -31,8 +31,11 @@ pub fn transparent_huge_pages() -> Check {
     let Some(enabled) = read_trimmed(format!("{THP}/enabled")) else {
         let remedy = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y";
         let cost = "`eager` and `reserve` get base pages";
-        return Check::missing(NAME, "the kernel does not have them", cost, remedy)
-            .needed_by(&[Policy::Eager, Policy::Reserve]);
+        return Check::missing(NAME, "the kernel does not have them", cost, remedy).needed_by(&[
+            Policy::Eager,
+            Policy::Reserve,
+            Policy::Adaptive,
+        ]);
     };
     let chosen = |file: &str| {
         read_trimmed(format!("{THP}/{file}"))
@@ -108,7 +111,7 @@ pub fn allowed_for_process() -> Check {
     } else {
         Check::ok(NAME, "allowed for this process and its children")
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve])
+    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
 /// Whether the pool of 2 MiB pages holds any.

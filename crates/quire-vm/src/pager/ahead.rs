@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use quire_core::config::Policy;
 use quire_core::policy::{Decision, next_to_prepare};
 use quire_core::stat::Counter;
 use quire_core::units::{Bytes, SUPERPAGE, Slot};
@@ -91,7 +90,7 @@ impl Pager {
             .table
             .regions
             .iter()
-            .filter(|(_, r)| r.policy == Policy::Reserve)
+            .filter(|(_, r)| r.policy.reserves())
             .filter_map(|(id, r)| Some((*id, r.history.whole_run()?)))
             .collect();
         let mut before = std::mem::take(&mut self.predicted);

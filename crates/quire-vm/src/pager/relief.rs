@@ -2,7 +2,6 @@
 //! least recently allocated from (paper 000, section 3.3), then the zeros in
 //! superpages that the program was given.
 
-use quire_core::config::Policy;
 use quire_core::pressure::{self, MemoryState};
 use quire_core::stat::{Counter, Note, Privilege};
 use quire_core::units::{Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slot};
@@ -133,7 +132,7 @@ fn next_superpage(table: &Table, from: Slot) -> Option<(Slot, ObjectOffset)> {
             && table
                 .regions
                 .get(&e.region)
-                .is_some_and(|r| r.policy == Policy::Reserve)
+                .is_some_and(|r| r.policy.reserves())
     };
     let free = |slot: Slot| {
         table
