@@ -2,11 +2,11 @@
 //! that it keeps in its session directory.
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use quire_core::control::{Change, DONE, MAX_LINE};
+use quire_core::control::{Change, DONE};
+use quire_linux::sysinfo::process;
+use quire_linux::{Errno, control};
 
 use crate::args::SetArgs;
 use crate::failure::{Failure, Outcome};
@@ -28,34 +28,34 @@ pub fn set(options: &SetArgs) -> Outcome<()> {
 }
 
 /// Asks a process for a change and waits until it is made.
-pub fn ask(process: &Managed, change: &Change) -> Outcome<()> {
-    let pid = process.stat.pid;
-    let answer = exchange(process, change).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::bad_usage(format!(
-            "process {pid} takes no changes: it has asked for too little memory to be managed, or is ending"
-        )),
-        io::ErrorKind::PermissionDenied => Failure::bad_usage(format!(
-            "process {pid} belongs to another user: try it with sudo"
-        )),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::system(format!(
-            "process {pid} did not answer within {} s: it may be stopped",
-            PATIENCE.as_secs()
-        )),
-        _ => Failure::system(format!("cannot reach process {pid}: {error}")),
-    })?;
+pub fn ask(managed: &Managed, change: &Change) -> Outcome<()> {
+    let pid = managed.stat.pid;
+    let line = change.to_string();
+    let is_there = || process::is_alive(pid, managed.stat.start_time);
+    let asked = control::ask(&managed.control(), &line, PATIENCE, is_there);
+    let answer = asked.map_err(|error| refusal(pid, error))?;
     match answer.as_str() {
         DONE => Ok(()),
         refused => Err(Failure::system(format!("process {pid}: {refused}"))),
     }
 }
 
-fn exchange(process: &Managed, change: &Change) -> io::Result<String> {
-    // An abstract name that the kernel chooses, so that there is a way back.
-    let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(b"")?)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    socket.send_to(change.to_string().as_bytes(), process.control())?;
-    let mut line = [0; MAX_LINE];
-    let len = socket.recv(&mut line)?;
-    Ok(String::from_utf8_lossy(&line[..len]).into_owned())
+/// Why a process could not be asked.
+fn refusal(pid: u32, Errno(errno): Errno) -> Failure {
+    let error = io::Error::from_raw_os_error(errno);
+    match errno {
+        libc::ENOENT | libc::ECONNREFUSED => Failure::bad_usage(format!(
+            "process {pid} takes no changes: it has not asked for enough memory to be managed, \
+             or is ending"
+        )),
+        libc::ESRCH => Failure::bad_usage(format!("process {pid} ended before it answered")),
+        libc::EACCES | libc::EPERM => Failure::bad_usage(format!(
+            "process {pid} belongs to another user: try it with sudo"
+        )),
+        libc::ETIMEDOUT => Failure::system(format!(
+            "process {pid} did not answer within {} s: it may be stopped",
+            PATIENCE.as_secs()
+        )),
+        _ => Failure::system(format!("cannot reach process {pid}: {error}")),
+    }
 }

@@ -49,10 +49,6 @@ extern "C" fn start() {
         policy: Policy::Base,
         ..Config::default()
     });
-    if config.policy == Policy::Base {
-        // SAFETY: switches huge pages off for this process, as the policy says.
-        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
-    }
     let ahead = config.ahead > Bytes::ZERO;
     MANAGER.configure(config);
     processes::start();

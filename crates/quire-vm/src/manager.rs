@@ -9,6 +9,7 @@ use quire_core::config::{Config, Policy};
 use quire_core::queue::ReservationQueue;
 use quire_core::stat::{Counter, Note, Privilege, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
+use quire_linux::control::ControlSocket;
 use quire_linux::futex::Lock;
 use quire_linux::huge_file::ForkMark;
 use quire_linux::raw::{Errno, Result};
@@ -109,6 +110,7 @@ pub struct Manager {
     pub(crate) state: Lock<State>,
     page: AtomicPtr<StatPage>,
     policy: AtomicU32,
+    align: AtomicBool,
     privilege: AtomicU32,
     asked: AtomicU64,
     start: AtomicU32,
@@ -169,6 +171,7 @@ impl Manager {
             }),
             page: AtomicPtr::new(std::ptr::null_mut()),
             policy: AtomicU32::new(Policy::Base.code()),
+            align: AtomicBool::new(false),
             privilege: AtomicU32::new(0),
             asked: AtomicU64::new(0),
             start: AtomicU32::new(NOT_CONFIGURED),
@@ -182,7 +185,11 @@ impl Manager {
     /// Sets what the user chose. Memory that is already managed stays as it
     /// is.
     pub fn configure(&self, config: Config) {
+        if config.policy == Policy::Base {
+            quire_linux::sysinfo::process::disable_huge_pages(true);
+        }
         self.policy.store(config.policy.code(), Ordering::Relaxed);
+        self.align.store(config.align, Ordering::Relaxed);
         self.state.lock().config = config;
         let order = Ordering::Release;
         let _ = self
@@ -194,6 +201,29 @@ impl Manager {
     #[must_use]
     pub fn policy(&self) -> Policy {
         Policy::from_code(self.policy.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    /// Sets the policy of what is mapped from now on.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy.code(), Ordering::Relaxed);
+        self.stats().set_policy(policy);
+        if policy != Policy::Base {
+            // Under `base` nothing was managed until now.
+            self.start.store(STARTED, Ordering::Release);
+        }
+    }
+
+    /// Whether the program's own mappings of a superpage and more begin on a
+    /// superpage boundary.
+    #[must_use]
+    pub fn aligns(&self) -> bool {
+        self.align.load(Ordering::Relaxed)
+    }
+
+    /// Switches that on or off.
+    pub(crate) fn set_align(&self, align: bool) {
+        self.align.store(align, Ordering::Relaxed);
+        self.stats().set_align(align);
     }
 
     /// The statistics page, or a private stand-in.
@@ -245,9 +275,21 @@ impl Manager {
             return self.is_started();
         }
         self.share_page();
-        let started = self.policy() != Policy::Base && self.start_up();
+        let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
+        self.memory_total.store(memory.total.0, Ordering::Relaxed);
+        let started = match crate::pager::start(self) {
+            Ok(()) => self.policy() != Policy::Base,
+            Err(note) => {
+                self.stats().note(note);
+                false
+            }
+        };
         let outcome = if started { STARTED } else { REFUSED };
-        self.start.store(outcome, Ordering::Release);
+        // A change of settings may have come first.
+        let order = (Ordering::Release, Ordering::Relaxed);
+        let _ = self
+            .start
+            .compare_exchange(STARTING, outcome, order.0, order.1);
         started
     }
 
@@ -264,21 +306,6 @@ impl Manager {
         self.start.load(Ordering::Acquire) == REFUSED
     }
 
-    fn start_up(&'static self) -> bool {
-        let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
-        self.memory_total.store(memory.total.0, Ordering::Relaxed);
-        if self.policy() == Policy::Static {
-            return true;
-        }
-        match crate::pager::start(self) {
-            Ok(()) => true,
-            Err(note) => {
-                self.stats().note(note);
-                false
-            }
-        }
-    }
-
     fn share_page(&self) {
         let session = self.state.lock().config.session.clone();
         let pid = thread::process_id();
@@ -292,6 +319,14 @@ impl Manager {
         let identity = quire_linux::sysinfo::own_identity();
         self.stats()
             .identify(pid, identity.start_time, &identity.comm, self.policy());
+        self.stats().set_align(self.aligns());
+    }
+
+    /// The socket by which changes are asked for. Without a session directory
+    /// nobody knows where to ask.
+    pub(crate) fn control_socket(&self) -> Option<ControlSocket> {
+        let session = self.state.lock().config.session.clone()?;
+        ControlSocket::bind(&session, thread::process_id()).ok()
     }
 
     /// From now on no touch waits for the pager: what follows is as without
@@ -449,7 +484,8 @@ impl Manager {
         self.pager_thread.store(0, Ordering::Relaxed);
         self.privilege.store(0, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
-        if self.start.load(Ordering::Relaxed) != REFUSED {
+        let refused = self.start.load(Ordering::Relaxed) == REFUSED;
+        if !refused || self.policy() == Policy::Base {
             self.start.store(NOT_STARTED, Ordering::Release);
         }
     }
@@ -480,5 +516,10 @@ impl State {
     /// Notes in the counters how much is managed.
     pub fn count_mapped(&self, stats: &StatPage) {
         stats.set(Counter::Mapped, self.table.mapped().0);
+        let pool = self.table.pool_superpages();
+        if self.config.policy == Policy::Static {
+            stats.set(Counter::Superpages, pool);
+            stats.raise(Counter::SuperpagesPeak, pool);
+        }
     }
 }

@@ -73,6 +73,7 @@ impl Manager {
     ) -> Handled<VirtAddr> {
         let wanted = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let ours = self.is_started()
+            && self.policy() != Policy::Base
             && prot == READ_WRITE
             && flags & !UNDERSTOOD == 0
             && flags & wanted == wanted
@@ -123,7 +124,8 @@ impl Manager {
     /// Memory for the allocator: like [`Manager::map`], but consecutive calls
     /// get consecutive addresses, so that the heap's extents are whole.
     pub fn map_heap(&'static self, len: Bytes, align: Bytes) -> Option<VirtAddr> {
-        if !self.is_started() || !self.kernel_need_not_count() {
+        let ours = self.is_started() && self.policy() != Policy::Base;
+        if !ours || !self.kernel_need_not_count() {
             return None;
         }
         let mut state = self.state.lock();

@@ -9,6 +9,7 @@
 mod ahead;
 mod relief;
 mod rest;
+mod settings;
 mod share;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,7 @@ use quire_core::stat::{Counter, Note, Privilege};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, ObjectOffset, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
+use quire_linux::control::ControlSocket;
 use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::raw::Result;
 use quire_linux::sysinfo::cgroup::MemoryGroup;
@@ -69,13 +71,7 @@ pub(crate) fn start(manager: &'static Manager) -> std::result::Result<(), Note> 
     let spawned = std::thread::Builder::new()
         .name("quire-pager".into())
         .stack_size(256 << 10)
-        .spawn(move || match Pager::new(manager) {
-            Ok(mut pager) => {
-                report(Ok(()));
-                pager.run();
-            }
-            Err(note) => report(Err(note)),
-        });
+        .spawn(move || serve(manager, report));
     drop(signals);
     if spawned.is_err() {
         return Err(Note::NoPager);
@@ -90,10 +86,37 @@ pub(crate) fn start(manager: &'static Manager) -> std::result::Result<(), Note> 
     }
 }
 
+/// The pager thread. A process that needs no pager has the thread only for
+/// changes of its settings, and only where somebody can ask for them.
+fn serve(manager: &'static Manager, report: impl Fn(std::result::Result<(), Note>)) {
+    // SAFETY: a thread that has just begun holds no descriptor.
+    if unsafe { thread::own_descriptor_table() }.is_err() {
+        return report(Err(Note::NoPager));
+    }
+    let control = manager.control_socket();
+    let policy = manager.policy();
+    if settings::needs_pager(policy) {
+        match Pager::new(manager, policy) {
+            Ok(mut pager) => {
+                report(Ok(()));
+                pager.control = control;
+                pager.run();
+            }
+            Err(note) => report(Err(note)),
+        }
+    } else {
+        report(Ok(()));
+        if let Some(control) = control {
+            settings::listen(manager, control).run();
+        }
+    }
+}
+
 struct Pager {
     manager: &'static Manager,
     handles: Handles,
     window: Window,
+    control: Option<ControlSocket>,
     group: Option<MemoryGroup>,
     stall: Option<OwnedFd>,
     stalled: bool,
@@ -127,23 +150,17 @@ struct Pager {
 }
 
 impl Pager {
-    fn new(manager: &'static Manager) -> std::result::Result<Pager, Note> {
-        // SAFETY: a thread that has just begun holds no descriptor.
-        unsafe { thread::own_descriptor_table() }.map_err(|_| Note::NoPager)?;
+    fn new(manager: &'static Manager, policy: Policy) -> std::result::Result<Pager, Note> {
         if sysinfo::memory::strict_overcommit() {
             return Err(Note::StrictOvercommit);
         }
         if sysinfo::process::huge_pages_disabled() {
             return Err(Note::HugePagesDisabled);
         }
-        let memory = sysinfo::memory::meminfo().map_err(|_| Note::SystemCallFailed)?;
-        manager
-            .memory_total
-            .store(memory.total.0, Ordering::Relaxed);
         let (uffd, privilege) = match uffd::open() {
             Ok((fd, Scope::Full)) => (Some(fd), Privilege::Full),
             Ok((fd, Scope::UserOnly)) => (Some(fd), Privilege::User),
-            Err(_) if manager.policy() == Policy::Eager => (None, Privilege::None),
+            Err(_) if policy == Policy::Eager => (None, Privilege::None),
             Err(_) => return Err(Note::NoUserfaultfd),
         };
         match privilege {
@@ -170,6 +187,7 @@ impl Pager {
             manager,
             handles,
             window,
+            control: None,
             group: MemoryGroup::of_self(),
             stall: sysinfo::memory::stall_trigger().ok(),
             stalled: false,
@@ -224,8 +242,11 @@ impl Pager {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
-        let mut fds = Vec::with_capacity(3);
+        let mut fds = Vec::with_capacity(4);
         fds.push(PollFd::new(&self.handles.event, PollFlags::IN));
+        if let Some(control) = &self.control {
+            fds.push(PollFd::new(control, PollFlags::IN));
+        }
         if let Some(uffd) = &self.handles.uffd {
             fds.push(PollFd::new(uffd, PollFlags::IN));
         }
@@ -243,12 +264,16 @@ impl Pager {
             return;
         }
         let event = fds[0].revents().contains(PollFlags::IN);
+        let asked = self.control.is_some() && fds[1].revents().contains(PollFlags::IN);
         let stalled = fds
             .last()
             .is_some_and(|f| f.revents().contains(PollFlags::PRI));
         if event {
             thread::clear_event(&self.handles.event);
             self.hurry();
+        }
+        if asked {
+            self.answer_requests();
         }
         if stalled {
             self.stalled = true;
@@ -426,7 +451,9 @@ impl Pager {
             self.leave(slot);
             return false;
         }
-        extent.state = ExtentState::Reserved;
+        if extent.state == ExtentState::Empty {
+            extent.state = ExtentState::Reserved;
+        }
         extent.folio = true;
         extent.changed_ms = now_ms();
         if !shared {
@@ -442,11 +469,12 @@ impl Pager {
     }
 
     /// Gives back an extent of the object that the program has unmapped
-    /// meanwhile; while children look at the object, later.
+    /// meanwhile; while children look at the object, later. What was never
+    /// handed out they do not see, and later it may be in use.
     fn drop_extent(&self, state: &mut State, offset: ObjectOffset) {
         if state.table.uses_object(offset, Bytes(SUPERPAGE)) {
             // A part is still mapped; the rest is given back with it.
-        } else if state.children {
+        } else if state.children && offset < state.next_offset {
             state.garbage.push((offset, Bytes(SUPERPAGE)));
         } else {
             let _ = huge_file::punch(self.handles.object(), offset, Bytes(SUPERPAGE));

@@ -48,8 +48,6 @@ pub(crate) fn map_from_pool(
                 .table_empty
                 .store(false, std::sync::atomic::Ordering::Release);
             let slots = pages.len().0 / SUPERPAGE;
-            manager.stats().add(Counter::Superpages, slots);
-            manager.stats().add(Counter::SuperpagesPeak, slots);
             manager.stats().add(Counter::Reservations, slots);
         }
         Err(_) => {

@@ -135,7 +135,7 @@ fn extend(
     let growth = AddrRange::new(kept.end, Bytes(new_len.0 - kept.len().0));
     let last = state.table.interval_at(VirtAddr(kept.end.0 - 1)).copied();
     let managed = last.is_some_and(|i| matches!(i.backing, Backing::Shared | Backing::Plain))
-        && manager.policy() != Policy::Static
+        && !matches!(manager.policy(), Policy::Base | Policy::Static)
         && state.forkers.is_empty()
         && prot == READ_WRITE;
     if let Some(last) = last.filter(|_| managed) {

@@ -224,6 +224,16 @@ impl Region {
             failed: 0,
         }
     }
+
+    /// Goes on under another policy, without history. Memory of the hugetlb pool
+    /// stays what it is.
+    pub fn follow(&mut self, policy: Policy) {
+        if self.policy != Policy::Static {
+            self.policy = policy;
+            self.history = RegionHistory::new(policy);
+            self.backoff = Backoff::default();
+        }
+    }
 }
 
 /// The table.
@@ -478,6 +488,16 @@ impl Table {
             before = Some((*slot, kind));
         }
         count
+    }
+
+    /// Superpages of the hugetlb pool.
+    #[must_use]
+    pub fn pool_superpages(&self) -> u64 {
+        let pool = self
+            .intervals
+            .values()
+            .filter(|i| i.backing == Backing::Pool);
+        pool.map(|i| i.range.len().0 / SUPERPAGE).sum()
     }
 
     /// Bytes of managed address space.

@@ -62,6 +62,22 @@ pub fn huge_pages_disabled() -> bool {
     unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 }
 }
 
+/// Switches huge pages for this process off or on (`PR_SET_THP_DISABLE`). Its
+/// children inherit the switch.
+pub fn disable_huge_pages(disable: bool) {
+    // SAFETY: the call sets a flag of the process. Every kernel that Quire runs
+    // on knows it.
+    unsafe {
+        libc::prctl(
+            libc::PR_SET_THP_DISABLE,
+            libc::c_ulong::from(disable),
+            0,
+            0,
+            0,
+        )
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

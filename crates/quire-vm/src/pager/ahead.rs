@@ -10,6 +10,7 @@ use quire_core::stat::Counter;
 use quire_core::units::{Bytes, SUPERPAGE, Slot};
 use quire_linux::pagemap;
 
+use super::settings::needs_pager;
 use super::{LOOK_RUN, Pager};
 use crate::extent::{Work, run_range};
 use crate::manager::State;
@@ -155,6 +156,9 @@ impl Pager {
     }
 
     pub(super) fn pool_missing(&self, state: &State) -> bool {
+        if !needs_pager(state.config.policy) {
+            return false;
+        }
         let have = state.pool_end.0.saturating_sub(state.next_offset.0);
         have + SUPERPAGE <= state.config.ahead.0
     }

@@ -108,7 +108,7 @@ impl Pager {
         }
     }
 
-    fn empty_pool(&self, wanted: Bytes) -> Bytes {
+    pub(super) fn empty_pool(&self, wanted: Bytes) -> Bytes {
         let mut state = self.manager.state.lock();
         let have = state.pool_end.0.saturating_sub(state.next_offset.0);
         let give = Bytes(have.min(wanted.0.next_multiple_of(SUPERPAGE)));

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use quire_core::config::Policy;
 use quire_core::stat::{Counter, RegionStat};
 use quire_core::units::{Bytes, SUPERPAGE, Slot};
 
 use super::{Watch, watched_run};
 use crate::extent::{Work, now_ms};
 use crate::manager::{Manager, State};
-use crate::table::{ExtentState, RegionId, Table};
+use crate::table::{Backing, ExtentState, RegionId, Table};
 
 impl Manager {
     /// Writes the present state into the statistics page.
@@ -46,9 +45,7 @@ impl Manager {
             }
             Ok(())
         });
-        if self.policy() != Policy::Static {
-            self.share_state(&mut state);
-        }
+        self.share_state(&mut state);
     }
 }
 
@@ -73,6 +70,9 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         });
         entry.range.end = interval.range.end;
         entry.mapped_bytes += interval.range.len();
+        if interval.backing == Backing::Pool {
+            entry.superpages += interval.range.len().0 / SUPERPAGE;
+        }
     }
     for (slot, extent) in &table.extents {
         let Some(entry) = stats.get_mut(&extent.region) else {

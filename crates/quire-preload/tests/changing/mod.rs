@@ -1,0 +1,183 @@
+//! Settings that change while a program runs: the program must not notice, and
+//! what it maps afterwards must follow them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use quire_core::control::DONE;
+use quire_linux::{Errno, control};
+
+use crate::harness::scratch::Scratch;
+use crate::harness::setting::{self, Setting};
+use crate::harness::{build, pool, process, skip};
+use crate::managed::huge_bytes;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is asked of the processes in turn. Each policy follows each other one.
+const CHANGES: [&str; 12] = [
+    "policy=eager",
+    "policy=base",
+    "policy=reserve ahead=16777216",
+    "policy=base",
+    "policy=eager align=on",
+    "policy=adaptive",
+    "ahead=0 align=off",
+    "policy=eager",
+    "policy=static",
+    "policy=reserve reserve-limit=8388608",
+    "policy=static",
+    "policy=base ahead=8388608",
+];
+
+/// The control sockets of a session.
+fn sockets(session: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(session).into_iter().flatten().flatten();
+    let paths = files.map(|file| file.path());
+    let is_socket = |path: &PathBuf| path.to_string_lossy().contains("/control.");
+    paths.filter(is_socket).collect()
+}
+
+fn lives(socket: &Path) -> bool {
+    let pid = socket.extension().unwrap_or_default();
+    Path::new("/proc").join(pid).exists()
+}
+
+/// Runs the stress test while every process of it is asked for one change after
+/// the other. Its output must be that without the library.
+fn storm(setting: &Setting, threads: &str, operations: &str) {
+    if let Some(reason) = setting.missing() {
+        return skip(&reason);
+    }
+    let _pool = setting.pool_pages.map(pool::Pool::with);
+    let seed = std::env::var("QUIRE_TEST_SEED").unwrap_or_else(|_| "10".to_owned());
+    let stress = [
+        build::program("stress").into_os_string(),
+        seed.into(),
+        threads.into(),
+        operations.into(),
+    ];
+    let scratch = Scratch::new(setting.unprivileged);
+    let plain = setting.without_library().command(&stress, None, None);
+    let wanted = process::run(&plain, scratch.path());
+    let session = scratch.path().join("session");
+    fs::create_dir(&session).expect("the scratch directory is ours");
+    let mut argv = vec![
+        OsString::from("env"),
+        format!("QUIRE_SESSION={}", session.display()).into(),
+    ];
+    argv.extend(stress);
+    let command = setting.command(&argv, Some(build::library()), None);
+    let (got, done) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| process::run(&command, scratch.path()));
+        let mut done = 0;
+        for change in CHANGES.iter().cycle() {
+            if run.is_finished() {
+                break;
+            }
+            for socket in sockets(&session) {
+                match control::ask(&socket, change, PATIENCE, || lives(&socket)) {
+                    Ok(answer) => {
+                        assert_eq!(answer, DONE);
+                        done += 1;
+                    }
+                    // The process is gone or going.
+                    Err(Errno(libc::ENOENT | libc::ECONNREFUSED | libc::ESRCH)) => {}
+                    Err(error) => panic!("{change}: {error}"),
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        (run.join().expect("running does not panic"), done)
+    });
+    if let Some(difference) = got.difference(&wanted) {
+        panic!("{difference}\n{got}");
+    }
+    assert!(done >= CHANGES.len(), "only {done} changes were made");
+}
+
+#[test]
+fn stress_single() {
+    storm(&setting::RESERVE, "1", "2500");
+}
+
+#[test]
+fn stress_threads() {
+    storm(&setting::BASE, "4", "600");
+}
+
+#[test]
+fn stress_with_a_pool() {
+    storm(&setting::STATIC_SMALL, "1", "2500");
+}
+
+/// Two halves of memory, the second filled when the policy has changed.
+#[test]
+fn later_memory_follows_the_policy() {
+    if !process::is_root() {
+        return skip("superpages are certain only for root");
+    }
+    const HALF: u64 = 64 << 20;
+    let cases = [
+        (setting::BASE, "policy=eager", 0, HALF),
+        (setting::BASE, "policy=reserve", 0, HALF),
+        (setting::BASE, "policy=adaptive", 0, HALF),
+        (setting::EAGER, "policy=base", HALF, HALF),
+        (setting::RESERVE, "policy=eager", HALF, 2 * HALF),
+        (setting::EAGER, "policy=reserve", HALF, 2 * HALF),
+    ];
+    for (setting, change, before, after) in cases {
+        let scratch = Scratch::new(false);
+        let session = scratch.path().join("session");
+        fs::create_dir(&session).expect("the scratch directory is ours");
+        let argv = [
+            OsString::from("env"),
+            format!("QUIRE_SESSION={}", session.display()).into(),
+            build::program("halves").into(),
+            (HALF >> 20).to_string().into(),
+        ];
+        let command = setting.command(&argv, Some(build::library()), None);
+        let mut child = process::command(&command, scratch.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("env is a program");
+        let mut input = child.stdin.take().expect("stdin is a pipe");
+        let mut output = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        let mut filled = || {
+            let mut line = String::new();
+            output.read_line(&mut line).expect("the pipe can be read");
+            assert_eq!(line, "filled\n");
+        };
+        filled();
+        let what = format!("{}, then {change}", setting.name);
+        assert_eq!(settled(child.id(), before), before, "{what}: before");
+        let [socket] = &sockets(&session)[..] else {
+            panic!("{what}: one process has one socket");
+        };
+        let asked = control::ask(socket, change, PATIENCE, || true);
+        assert_eq!(asked.expect("the process answers"), DONE, "{what}");
+        writeln!(input, "go on").expect("the child waits for it");
+        filled();
+        assert_eq!(settled(child.id(), after), after, "{what}: after");
+        drop(input);
+        assert!(child.wait().expect("the child is ours").success());
+    }
+}
+
+/// How many bytes of a process are mapped by superpages, when there are as many
+/// as wanted or after a few seconds.
+fn settled(pid: u32, wanted: u64) -> u64 {
+    let start = Instant::now();
+    loop {
+        let huge = huge_bytes(pid);
+        if huge == wanted || start.elapsed() > Duration::from_secs(5) {
+            return huge;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
