@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `heap` | `malloc` and its relatives, by jemalloc on managed memory |
 //! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall` |
+//! | `align` | nothing: it says where mappings begin, for `mappings` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
 //! | `real` | nothing: it finds the C library's functions behind these |
@@ -18,6 +19,7 @@
 //! A process that never asks for much is left alone: it gets the allocator,
 //! and nothing else is set up (see `quire_vm::manager::WORTHWHILE`).
 
+mod align;
 mod files;
 mod heap;
 mod internal;

@@ -7,7 +7,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::raw::{Result, check, syscall_raw};
 use quire_vm::{Errno, Handled};
 
-use crate::{MANAGER, set_errno};
+use crate::{MANAGER, align, set_errno};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -72,7 +72,8 @@ pub unsafe extern "C" fn mmap(
         if !MANAGER.is_started() && may_start_thread() {
             crate::heap::ask(Bytes(len as u64));
         }
-        let answer = MANAGER.map(target.start, target.len(), prot, flags);
+        let hint = align::hint(target.start, len, flags, 0);
+        let answer = MANAGER.map(hint, target.len(), prot, flags);
         if let Handled::Yes(result) = answer {
             return pointer(result.map(|at| at.0 as usize));
         }
@@ -80,16 +81,27 @@ pub unsafe extern "C" fn mmap(
     if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
         MANAGER.make_way(target);
     }
-    let args = [
-        at as usize,
-        len,
-        prot as usize,
-        flags as usize,
-        fd as usize,
-        offset as usize,
-    ];
-    // SAFETY: passed on as it came.
-    pointer(unsafe { raw(libc::SYS_mmap, args) })
+    let map = |at: usize, flags: c_int| {
+        let args = [
+            at,
+            len,
+            prot as usize,
+            flags as usize,
+            fd as usize,
+            offset as usize,
+        ];
+        // SAFETY: passed on as it came, or to a place that is held for it.
+        unsafe { raw(libc::SYS_mmap, args) }
+    };
+    if let Some(space) = align::place(at as usize, len, flags, offset as u64) {
+        let mapped = map(space.start.0 as usize, flags | libc::MAP_FIXED);
+        if mapped.is_ok() {
+            return pointer(mapped);
+        }
+        align::give_back(space);
+    }
+    let hint = align::hint(VirtAddr(at as u64), len, flags, offset as u64);
+    pointer(map(hint.0 as usize, flags))
 }
 
 /// Whether this is no place of which the C library may be in the middle: in a

@@ -57,6 +57,9 @@ macro_rules! programs {
     (@setting base) => { crate::harness::setting::BASE };
     (@setting eager) => { crate::harness::setting::EAGER };
     (@setting reserve) => { crate::harness::setting::RESERVE };
+    (@setting base_aligned) => { crate::harness::setting::BASE.aligned() };
+    (@setting eager_aligned) => { crate::harness::setting::EAGER.aligned() };
+    (@setting static_aligned) => { crate::harness::setting::STATIC.aligned() };
     (@setting reserve_ahead) => { crate::harness::setting::RESERVE_AHEAD };
     (@setting reserve_limit) => { crate::harness::setting::RESERVE_LIMIT };
     (@setting static_pool) => { crate::harness::setting::STATIC };
@@ -97,6 +100,10 @@ programs! {
         under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
     discard = "discard" ["200"], limit None,
         under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    align = "align" [], limit None,
+        under plain base eager reserve static_pool unprivileged;
+    aligned = "align" [], limit None,
+        under base_aligned eager_aligned static_aligned;
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
     closefds = "closefds" [], limit None,

@@ -75,6 +75,14 @@ impl Setting {
         !self.unprivileged && matches!(self.policy, Some("eager" | "reserve"))
     }
 
+    /// The same with the program's own mappings on superpage boundaries.
+    pub const fn aligned(self) -> Setting {
+        Setting {
+            env: &[("QUIRE_ALIGN", "1")],
+            ..self
+        }
+    }
+
     /// The same user without the library.
     pub const fn without_library(&self) -> Setting {
         Setting {
