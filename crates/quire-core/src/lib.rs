@@ -13,10 +13,12 @@
 //! | [`popmap`] | which base pages of an extent are in use |
 //! | [`queue`] | which reservation is preempted first |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
+//! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 
 pub mod config;
 pub mod control;
+pub mod kin;
 pub mod policy;
 pub mod popmap;
 pub mod pressure;

@@ -21,9 +21,12 @@ use crate::MANAGER;
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// jemalloc's own settings. `retain` keeps address space, so that the heap
-/// stays contiguous.
+/// stays contiguous. What is freed in blocks of less than [`OVERSIZE`] is kept
+/// for a while, as in the C library: a program that allocates and frees such a
+/// block again and again does not fault it in each time.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-static MALLOC_CONF: Conf = Conf(c"retain:true,abort_conf:false".as_ptr());
+static MALLOC_CONF: Conf =
+    Conf(c"retain:true,abort_conf:false,dss:disabled,oversize_threshold:33554432".as_ptr());
 
 #[repr(transparent)]
 struct Conf(*const c_char);
@@ -47,6 +50,8 @@ static HOOKS: jemalloc::extent_hooks_t = jemalloc::extent_hooks_t {
 pub fn start() {
     // SAFETY: allocates and frees one block.
     unsafe { jemalloc::free(jemalloc::malloc(1)) };
+    // The first arena is older than the settings.
+    set_number(c"arena.0.oversize_threshold", OVERSIZE);
 }
 
 /// Starts managing now, so that the pool is filled before the program asks.
@@ -73,7 +78,15 @@ pub fn ask(size: Bytes) {
 
 /// jemalloc serves requests from this size on from an arena of their own,
 /// which comes after the others and begins with the first such request.
-const OVERSIZE: usize = 8 << 20;
+const OVERSIZE: usize = 32 << 20;
+
+/// That arena is being made, and is to begin without memory of the kernel's.
+static PRIMING: AtomicBool = AtomicBool::new(false);
+
+/// Whether a request of jemalloc to the kernel is to fail.
+pub fn is_refused(size: usize) -> bool {
+    size >= OVERSIZE && PRIMING.load(Ordering::Relaxed)
+}
 
 /// Threads whose arena takes its memory from the kernel although memory is
 /// managed, because it came into being since.
@@ -97,9 +110,11 @@ pub fn took_from_kernel(size: Bytes) {
 /// requests. The arenas of other threads follow when they come into being:
 /// jemalloc may have hundreds, and making them all would take memory and time.
 fn install_hooks() {
-    // SAFETY: allocates and frees one block, so that the arena for large
-    // requests exists.
+    PRIMING.store(true, Ordering::Relaxed);
+    // SAFETY: allocates and frees one block, or fails to, so that the arena for
+    // large requests exists.
     unsafe { jemalloc::free(jemalloc::malloc(OVERSIZE)) };
+    PRIMING.store(false, Ordering::Relaxed);
     let arenas = [number(c"opt.narenas"), number(c"thread.arena")];
     arenas.into_iter().flatten().for_each(hook);
 }
@@ -126,6 +141,14 @@ fn number(name: &CStr) -> Option<c_uint> {
     // SAFETY: the name is a C string and the value has the documented type.
     let result = unsafe { jemalloc::mallctl(name.as_ptr(), to, &raw mut size, ptr::null_mut(), 0) };
     (result == 0).then_some(value)
+}
+
+/// Sets a number of jemalloc's. Where it does not know the name, its own holds.
+fn set_number(name: &CStr, mut value: usize) {
+    let (to, size) = ((&raw mut value).cast(), size_of::<usize>());
+    let none = ptr::null_mut();
+    // SAFETY: the name is a C string and the value has the documented type.
+    unsafe { jemalloc::mallctl(name.as_ptr(), none, ptr::null_mut(), to, size) };
 }
 
 /// Gives an arena the hooks.
@@ -286,31 +309,48 @@ fn after() {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+/// Serves a request for `size` bytes. Where there is no memory for it, it is
+/// tried again with what jemalloc has kept of freed blocks.
+#[inline]
+fn serve(size: usize, request: impl Fn() -> *mut c_void) -> *mut c_void {
+    // SAFETY: as for `malloc`.
     before(size);
-    // SAFETY: passed on as it came, here and in the functions below.
-    let block = unsafe { jemalloc::malloc(size) };
+    let mut block = request();
+    if block.is_null() && size != 0 {
+        purge();
+        block = request();
+    }
     after();
     block
+}
+
+/// Gives what jemalloc has kept of freed blocks back. Says whether it could.
+#[cold]
+fn purge() -> bool {
+    // 4096 stands for all arenas.
+    let name = c"arena.4096.purge".as_ptr();
+    let none = ptr::null_mut();
+    // SAFETY: the name is a C string; the command takes and returns nothing.
+    unsafe { jemalloc::mallctl(name, none, ptr::null_mut(), none, 0) == 0 }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    // SAFETY: passed on as it came, here and in the functions below.
+    serve(size, || unsafe { jemalloc::malloc(size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    before(count.saturating_mul(size));
+    let total = count.saturating_mul(size);
     // SAFETY: as for `malloc`.
-    let block = unsafe { jemalloc::calloc(count, size) };
-    after();
-    block
+    serve(total, || unsafe { jemalloc::calloc(count, size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
-    before(size);
     // SAFETY: as for `malloc`.
-    let block = unsafe { jemalloc::realloc(block, size) };
-    after();
-    block
+    serve(size, || unsafe { jemalloc::realloc(block, size) })
 }
 
 #[unsafe(no_mangle)]
@@ -333,6 +373,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    // SAFETY: as for `malloc`.
     before(size);
     // SAFETY: as for `malloc`.
     let result = unsafe { jemalloc::posix_memalign(out, align, size) };
@@ -342,11 +383,8 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: u
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    before(size);
     // SAFETY: as for `malloc`.
-    let block = unsafe { jemalloc::aligned_alloc(align, size) };
-    after();
-    block
+    serve(size, || unsafe { jemalloc::aligned_alloc(align, size) })
 }
 
 /// jemalloc's flag for an alignment, which is taken up to a power of two.
@@ -356,11 +394,10 @@ fn alignment_flag(align: usize) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    before(size);
     // SAFETY: as for `malloc`.
-    let block = unsafe { jemalloc::mallocx(size.max(1), alignment_flag(align)) };
-    after();
-    block
+    serve(size, || unsafe {
+        jemalloc::mallocx(size.max(1), alignment_flag(align))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -384,38 +421,21 @@ unsafe extern "C" fn malloc_usable_size(block: *const c_void) -> usize {
 /// The C library's function that gives unused memory back.
 #[unsafe(no_mangle)]
 extern "C" fn malloc_trim(_pad: usize) -> c_int {
-    // SAFETY: the name is a C string; the command takes and returns nothing.
-    // 4096 stands for all arenas.
-    let purged = unsafe {
-        jemalloc::mallctl(
-            c"arena.4096.purge".as_ptr(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            0,
-        )
-    };
-    c_int::from(purged == 0)
+    c_int::from(purge())
 }
 
 // jemalloc's own interface, for programs that were linked with it.
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
-    before(size);
     // SAFETY: as for `malloc`.
-    let block = unsafe { jemalloc::mallocx(size, flags) };
-    after();
-    block
+    serve(size, || unsafe { jemalloc::mallocx(size, flags) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rallocx(block: *mut c_void, size: usize, flags: c_int) -> *mut c_void {
-    before(size);
     // SAFETY: as for `malloc`.
-    let block = unsafe { jemalloc::rallocx(block, size, flags) };
-    after();
-    block
+    serve(size, || unsafe { jemalloc::rallocx(block, size, flags) })
 }
 
 #[unsafe(no_mangle)]

@@ -294,6 +294,9 @@ unsafe extern "C" fn __wrap_mmap(
     fd: c_int,
     offset: libc::off_t,
 ) -> *mut c_void {
+    if crate::heap::is_refused(len) {
+        return pointer(Err(Errno(libc::ENOMEM)));
+    }
     if prot != libc::PROT_NONE {
         crate::heap::took_from_kernel(Bytes(len as u64));
     }

@@ -57,6 +57,7 @@ macro_rules! programs {
     (@setting base) => { crate::harness::setting::BASE };
     (@setting eager) => { crate::harness::setting::EAGER };
     (@setting reserve) => { crate::harness::setting::RESERVE };
+    (@setting adaptive) => { crate::harness::setting::ADAPTIVE };
     (@setting base_aligned) => { crate::harness::setting::BASE.aligned() };
     (@setting eager_aligned) => { crate::harness::setting::EAGER.aligned() };
     (@setting static_aligned) => { crate::harness::setting::STATIC.aligned() };
@@ -69,21 +70,21 @@ macro_rules! programs {
 
 programs! {
     threads = "threads" ["64", "8000"], limit None,
-        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     fork_storm = "fork_storm" ["32", "32", "112"], limit None,
-        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     fork_write = "fork_write" ["96", "5", "1200"], limit None,
-        under plain eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool static_small unprivileged;
     signals = "signals" ["128", "1300"], limit None,
-        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     syscalls_untouched = "syscalls_untouched" [], limit None,
-        under plain base eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool static_small unprivileged;
     remap = "remap" [], limit None,
-        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     stress_single = "stress" ["SEED", "1", "2500"], limit None,
-        under plain base eager reserve reserve_ahead reserve_limit static_pool static_small unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool static_small unprivileged;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,
-        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     // Seeds that each fail where one mistake of the past is made again. A change
     // to the order of random numbers in the program asks for other seeds.
     stress_discard = "stress" ["16", "1", "1500"], limit None,
@@ -95,11 +96,11 @@ programs! {
     stress_dry_pool = "stress" ["2", "4", "500"], limit None,
         under static_small;
     limits = "limits" [], limit None,
-        under plain base eager reserve static_pool unprivileged;
+        under plain base eager reserve adaptive static_pool unprivileged;
     maps = "maps" [], limit None,
-        under plain eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     discard = "discard" ["200"], limit None,
-        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     align = "align" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     aligned = "align" [], limit None,
@@ -107,11 +108,11 @@ programs! {
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
     closefds = "closefds" [], limit None,
-        under plain base eager reserve static_pool unprivileged;
+        under plain base eager reserve adaptive static_pool unprivileged;
     // Not `eager`: it spends a superpage on each touch, which is the policy's
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
-        under plain base reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     given = "given" [], limit Some(256 << 20),
-        under plain reserve reserve_ahead;
+        under plain reserve adaptive reserve_ahead;
 }

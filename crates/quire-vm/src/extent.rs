@@ -448,11 +448,10 @@ impl Work<'_> {
     }
 
     /// Arms an extent that is about to be emptied, and says what it will be.
-    fn arm_for_discard(&self, slot: Slot) -> ExtentState {
-        let Some(extent) = self.state.table.extents.get(&slot) else {
+    fn arm_for_discard(&mut self, slot: Slot) -> ExtentState {
+        let Some(extent) = self.state.table.extents.get(&slot).copied() else {
             return ExtentState::Base;
         };
-        let eager = self.region_policy(Some(extent.region)) == Policy::Eager;
         let (state, armed) = match extent.state {
             ExtentState::Empty | ExtentState::Reserved => {
                 let privilege = self.manager.privilege();
@@ -460,7 +459,7 @@ impl Work<'_> {
                 let again = || self.arm_again(slot.range());
                 (ExtentState::Empty, if armed { Ok(()) } else { again() })
             }
-            _ if eager => (ExtentState::Whole, self.arm_whole(slot.range())),
+            _ if self.stays_whole(slot) => (ExtentState::Whole, self.arm_whole(slot.range())),
             _ => (ExtentState::Empty, self.arm(slot.range())),
         };
         armed.map_or(ExtentState::Base, |()| state)

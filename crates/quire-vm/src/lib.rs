@@ -37,6 +37,7 @@
 //! | `remap` | `mremap` |
 //! | `pool` | superpages of the hugetlb pool |
 //! | `extent` | reserve, promote, demote, preempt |
+//! | `adaptive` | how new regions begin, after what others did |
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
 //! | `hands` | a thread that helps out where descriptors run short |
@@ -44,6 +45,7 @@
 pub mod manager;
 pub mod table;
 
+mod adaptive;
 mod extent;
 mod fork;
 mod hands;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use quire_core::config::{Config, Policy};
+use quire_core::kin::Kinship;
 use quire_core::queue::ReservationQueue;
 use quire_core::stat::{Counter, Note, Privilege, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
@@ -98,6 +99,8 @@ pub(crate) struct State {
     /// A fork whose child copies what it has of the hugetlb pool, before the
     /// parent may go on.
     pub pool_copy: Option<PoolCopy>,
+    /// What regions of each size did.
+    pub kinship: Kinship,
     /// How many mappings may still be split off for superpages, about.
     pub mappings_left: u64,
     pub config: Config,
@@ -159,6 +162,7 @@ impl Manager {
                 fork_count: 0,
                 garbage: Vec::new(),
                 pool_copy: None,
+                kinship: Kinship::new(),
                 mappings_left: 0,
                 config: Config {
                     policy: Policy::Base,

@@ -8,6 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use quire_core::config::Policy;
+use quire_core::kin::Start;
 use quire_core::stat::{Counter, Note, Privilege, RegionKind};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
@@ -17,7 +18,7 @@ use quire_linux::thread;
 use crate::extent::Work;
 use crate::manager::{HeapSpace, Manager, State};
 use crate::pool::{discard_pool, map_from_pool, soften};
-use crate::region::grow_heap;
+use crate::region::{Owner, grow_heap};
 use crate::remap::{Remap, remap_managed};
 use crate::table::{Backing, ExtentState, Interval};
 
@@ -94,11 +95,17 @@ impl Manager {
         if fixed && !clear_target(self, &mut state, AddrRange::new(hint, len)) {
             return Handled::No;
         }
+        let start = self.start_of(&mut state, len);
+        if start == Start::Base {
+            // As without Quire: that costs nothing.
+            return Handled::No;
+        }
         let mapped = match self.policy() {
             Policy::Static => map_from_pool(self, &mut state, hint, len, flags),
             _ => self.with_handles(|handles| {
                 let mut work = Work::new(self, handles, &mut state);
-                let at = work.map_region(hint, len, flags, RegionKind::Anon, None)?;
+                let owner = Owner::New(RegionKind::Anon, start);
+                let at = work.map_region(hint, len, flags, owner)?;
                 thread::signal_event(&handles.event);
                 Ok(at)
             }),
@@ -463,6 +470,7 @@ fn demote_if_split(manager: &Manager, state: &mut State, slot: Slot) {
 /// Takes a range out of the table and gives its memory back, before it is
 /// unmapped or mapped over.
 pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
+    manager.measure_ending(state, range);
     soften(state, range);
     break_edges(manager, state, range);
     let parts = state.table.remove(range);

@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use quire_core::config::Policy;
+use quire_core::kin::Start;
 use quire_core::stat::{Counter, Privilege, RegionKind};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::{huge_file, pagemap, thread};
 
-use crate::extent::{Work, slots_needed};
+use crate::extent::{Work, now_ms, slots_needed};
 use crate::manager::{Manager, State};
 use crate::mapping::{PLACED, READ_WRITE};
 use crate::pool::map_from_pool;
@@ -26,6 +27,15 @@ const STATIC_HEAP: Bytes = Bytes::mib(8);
 /// done at the first touch.
 const AT_ONCE: usize = 8;
 
+/// Which region new memory belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Owner {
+    /// One that exists.
+    Known(RegionId),
+    /// A new one.
+    New(RegionKind, Start),
+}
+
 impl Work<'_> {
     /// Maps a new run of the object and enters it into the table.
     pub fn map_region(
@@ -33,8 +43,7 @@ impl Work<'_> {
         hint: VirtAddr,
         len: Bytes,
         flags: i32,
-        kind: RegionKind,
-        region: Option<RegionId>,
+        owner: Owner,
     ) -> Result<VirtAddr> {
         let slots = slots_needed(hint, len);
         let before = (self.state.next_offset, self.state.pool_end);
@@ -47,7 +56,17 @@ impl Work<'_> {
         let at = placed?;
         let range = AddrRange::new(at, len);
         let policy = self.manager.policy();
-        let whole = policy == Policy::Eager || flags & libc::MAP_POPULATE != 0;
+        let start = match owner {
+            Owner::New(_, start) => start,
+            Owner::Known(id) => self
+                .state
+                .table
+                .regions
+                .get(&id)
+                .map_or(Start::Reserve, |region| region.start),
+        };
+        let eager = policy == Policy::Eager || start == Start::Whole;
+        let whole = eager || flags & libc::MAP_POPULATE != 0;
         let ready_slots = range.start.slot().0..range.start.slot().0 + ready;
         // SAFETY: advice on a mapping that was just made and nobody uses.
         let hidden = unsafe { memory::advise(range, Advice::DontFork) };
@@ -66,9 +85,14 @@ impl Work<'_> {
         if locked {
             self.arm_whole(range)?;
         }
-        let region = match region {
-            Some(region) => region,
-            None => self.state.table.add_region(Region::new(kind, policy)),
+        let region = match owner {
+            Owner::Known(region) => region,
+            Owner::New(kind, start) => self.state.table.add_region(Region {
+                start,
+                size: len,
+                born_ms: now_ms(),
+                ..Region::new(kind, policy)
+            }),
         };
         self.state.table.insert(Interval {
             locked,
@@ -220,18 +244,22 @@ pub(crate) fn grow_heap(
         state.heap.end = at + whole(fresh);
         return Ok(());
     }
-    let (region, end) = (state.heap.region, state.heap.end);
+    let end = state.heap.end;
+    let known = |id: &RegionId| state.table.regions.contains_key(id);
+    let owner = match state.heap.region.filter(known) {
+        Some(id) => Owner::Known(id),
+        None => Owner::New(RegionKind::Heap, Start::Reserve),
+    };
     manager.with_handles(|handles| {
         let mut work = Work::new(manager, handles, state);
-        let kind = RegionKind::Heap;
         let extended = if end.0 == 0 {
             Err(Errno(libc::ENOMEM))
         } else {
             let flags = libc::MAP_FIXED_NOREPLACE;
-            work.map_region(end, whole(missing), flags, kind, region)
+            work.map_region(end, whole(missing), flags, owner)
         };
         if extended.is_err() {
-            let at = work.map_region(VirtAddr(0), whole(fresh), 0, kind, region)?;
+            let at = work.map_region(VirtAddr(0), whole(fresh), 0, owner)?;
             state.heap.next = at;
             state.heap.end = at + whole(fresh);
         } else {

@@ -2,7 +2,6 @@
 //! extents go with it where superpages still fit.
 
 use quire_core::config::Policy;
-use quire_core::stat::RegionKind;
 use quire_core::units::{AddrRange, Bytes, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
@@ -12,6 +11,7 @@ use crate::extent::{Work, by_slot};
 use crate::manager::{Handles, Manager, State};
 use crate::mapping::{READ_WRITE, break_edges, copy_fork_behaviour, release};
 use crate::pool::leave_pool;
+use crate::region::Owner;
 use crate::table::{Backing, ExtentState, Interval};
 
 /// What a program asks of `mremap`.
@@ -141,8 +141,8 @@ fn extend(
     if let Some(last) = last.filter(|_| managed) {
         let grown = manager.with_handles(|handles| {
             let mut work = Work::new(manager, handles, state);
-            let (kind, region) = (RegionKind::Anon, Some(last.region));
-            work.map_region(growth.start, growth.len(), how, kind, region)?;
+            let owner = Owner::Known(last.region);
+            work.map_region(growth.start, growth.len(), how, owner)?;
             thread::signal_event(&handles.event);
             Ok(())
         });

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use quire_core::config::Policy;
+use quire_core::kin::Start;
 use quire_core::policy::{Backoff, RegionHistory};
 use quire_core::popmap::Popmap;
 use quire_core::stat::RegionKind;
@@ -196,6 +197,16 @@ pub struct Region {
     pub history: RegionHistory,
     /// Holds reservations back after failures.
     pub backoff: Backoff,
+    /// How it began.
+    pub start: Start,
+    /// The size that it began with.
+    pub size: Bytes,
+    /// When it began, milliseconds.
+    pub born_ms: u64,
+    /// What it did has been noted for its kin.
+    pub noted: bool,
+    /// Superpages that it has given up since one was last reserved anew.
+    pub given_up: u32,
     /// Its resting extents lie in this range.
     pub resting: Option<Range<Slot>>,
     /// Promotions so far.
@@ -217,6 +228,11 @@ impl Region {
             policy,
             history: RegionHistory::new(policy),
             backoff: Backoff::default(),
+            start: Start::Reserve,
+            size: Bytes::ZERO,
+            born_ms: 0,
+            noted: false,
+            given_up: 0,
             resting: None,
             promotions: 0,
             demotions: 0,

@@ -42,6 +42,8 @@ pub const BASE: Setting = with("base", "base");
 pub const EAGER: Setting = with("eager", "eager");
 /// Reservations.
 pub const RESERVE: Setting = with("reserve", "reserve");
+/// Page sizes that follow what regions do.
+pub const ADAPTIVE: Setting = with("adaptive", "adaptive");
 /// Reservations with a pool of zeroed superpages.
 pub const RESERVE_AHEAD: Setting = Setting {
     env: &[("QUIRE_AHEAD", "64M")],
@@ -72,7 +74,7 @@ impl Setting {
     /// Whether the heap of a program surely comes to lie on superpages, given
     /// root.
     pub fn promises_superpages(&self) -> bool {
-        !self.unprivileged && matches!(self.policy, Some("eager" | "reserve"))
+        !self.unprivileged && matches!(self.policy, Some("eager" | "reserve" | "adaptive"))
     }
 
     /// The same with the program's own mappings on superpage boundaries.

@@ -102,7 +102,9 @@ impl Pager {
                 let clipped = clip_to_region(&state.table, &(predicted.run.end..run.end), id);
                 if !clipped.is_empty() {
                     predicted.run.end = clipped.end;
-                    Work::new(manager, &self.handles, &mut state).make_whole(clipped);
+                    let mut work = Work::new(manager, &self.handles, &mut state);
+                    work.note_dense(id, clipped.end.0 - clipped.start.0);
+                    work.make_whole(clipped);
                 }
             }
             predicted.pending = true;

@@ -1,0 +1,122 @@
+//! The adaptive policy at work: what regions did is measured when they end, or
+//! as soon as it is clear, and decides how the next ones of their size begin
+//! (`quire_core::kin`; paper 001).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use quire_core::config::Policy;
+use quire_core::kin::{Outcome, PROBE, Start};
+use quire_core::stat::RegionKind;
+use quire_core::units::{AddrRange, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot};
+use quire_linux::pagemap::{self, Filter};
+use quire_linux::raw::Result;
+
+use crate::extent::{Work, by_slot, now_ms};
+use crate::manager::{Manager, State};
+use crate::table::{ExtentState, Region, RegionId};
+
+/// How much of a region is measured at most.
+const MEASURED: Bytes = Bytes(64 * SUPERPAGE);
+
+impl Manager {
+    /// How a new mapping of the program begins.
+    pub(crate) fn start_of(&self, state: &mut State, len: Bytes) -> Start {
+        match self.policy() {
+            Policy::Adaptive => state.kinship.start(len),
+            _ => Start::Reserve,
+        }
+    }
+
+    /// Measures the regions that end with a range, before it is unmapped.
+    pub(crate) fn measure_ending(&self, state: &mut State, range: AddrRange) {
+        let candidates: BTreeSet<RegionId> = state
+            .table
+            .overlaps(range)
+            .map(|part| part.region)
+            .filter(|id| state.table.regions.get(id).is_some_and(Region::is_measured))
+            .collect();
+        for id in candidates {
+            let all = state.table.intervals().filter(|i| i.region == id);
+            let parts: Vec<AddrRange> = all.map(|i| i.range).collect();
+            let Some(first) = parts.first().copied() else {
+                continue;
+            };
+            if !parts.iter().all(|part| range.contains(*part)) {
+                continue;
+            }
+            let len = first.len().min(MEASURED);
+            // Without descriptors the next one is measured.
+            let _ = self.with_handles(|handles| {
+                Work::new(self, handles, state).measure(id, AddrRange::new(first.start, len))
+            });
+        }
+    }
+}
+
+impl Region {
+    /// Whether what it does is to be noted for its kin.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.policy == Policy::Adaptive
+            && self.kind == RegionKind::Anon
+            && self.start == Start::Reserve
+            && !self.noted
+    }
+}
+
+impl Work<'_> {
+    /// Notes how much of a region was touched when it ends.
+    fn measure(&mut self, id: RegionId, range: AddrRange) -> Result<()> {
+        let mut touched = BTreeSet::new();
+        let mut populated = PageCount(0);
+        pagemap::scan(self.handles.pagemap(), range, Filter::PRESENT, |run| {
+            for (slot, part) in by_slot(run.range()) {
+                touched.insert(slot);
+                populated += part.len().to_pages();
+            }
+        })?;
+        let Some(region) = self.state.table.regions.get_mut(&id) else {
+            return Ok(());
+        };
+        region.noted = true;
+        let outcome = Outcome {
+            extents: touched.len() as u64,
+            populated,
+            lifetime: Some(Duration::from_millis(now_ms() - region.born_ms)),
+        };
+        self.state.kinship.note(region.size, &outcome);
+        Ok(())
+    }
+
+    /// Notes that a region is dense, as soon as a run of its extents shows it.
+    pub fn note_dense(&mut self, id: RegionId, extents: u64) {
+        let region = self.state.table.regions.get_mut(&id);
+        if let Some(region) = region.filter(|region| region.is_measured()) {
+            region.noted = true;
+            let outcome = Outcome {
+                extents,
+                populated: PageCount(extents * PAGES_PER_SUPERPAGE as u64),
+                lifetime: None,
+            };
+            self.state.kinship.note(region.size, &outcome);
+        }
+    }
+
+    /// Whether an extent that is given up stays ready to be mapped whole: it was
+    /// a superpage, or was to be one, and what was dense will be dense again. Now
+    /// and then one is reserved instead, to see whether that still holds.
+    pub fn stays_whole(&mut self, slot: Slot) -> bool {
+        let Some(extent) = self.state.table.extents.get(&slot).copied() else {
+            return false;
+        };
+        let whole = matches!(extent.state, ExtentState::Promoted | ExtentState::Whole);
+        match self.state.table.regions.get_mut(&extent.region) {
+            Some(region) if region.policy == Policy::Eager => true,
+            Some(region) if region.policy == Policy::Adaptive && whole => {
+                region.given_up = (region.given_up + 1) % PROBE;
+                region.given_up != 0
+            }
+            _ => false,
+        }
+    }
+}
