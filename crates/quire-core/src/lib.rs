@@ -12,6 +12,7 @@
 //! | [`stat`] | the statistics page that a process shares |
 //! | [`popmap`] | which base pages of an extent are in use |
 //! | [`queue`] | which reservation is preempted first |
+//! | [`registry`] | whom to ask for memory, over all processes |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
@@ -23,5 +24,6 @@ pub mod policy;
 pub mod popmap;
 pub mod pressure;
 pub mod queue;
+pub mod registry;
 pub mod stat;
 pub mod units;

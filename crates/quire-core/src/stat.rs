@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Policy;
+use crate::registry::Holding;
 use crate::units::{AddrRange, Bytes, VirtAddr};
 
 /// First word of every statistics page.
@@ -314,6 +315,8 @@ pub struct StatPage {
     policy: AtomicU32,
     privilege: AtomicU32,
     switches: AtomicU64,
+    oldest_ms: AtomicU64,
+    group: AtomicU64,
     comm: [AtomicU64; 2],
     notes: AtomicU64,
     counters: [AtomicU64; COUNTERS],
@@ -461,6 +464,8 @@ impl StatPage {
             policy: AtomicU32::new(0),
             privilege: AtomicU32::new(0),
             switches: AtomicU64::new(0),
+            oldest_ms: AtomicU64::new(0),
+            group: AtomicU64::new(0),
             comm: [const { AtomicU64::new(0) }; 2],
             notes: AtomicU64::new(0),
             counters: [const { AtomicU64::new(0) }; COUNTERS],
@@ -516,6 +521,38 @@ impl StatPage {
     /// Says whether the program's own mappings begin on a superpage boundary.
     pub fn set_align(&self, align: bool) {
         self.switches.store(u64::from(align), Ordering::Relaxed);
+    }
+
+    /// Says when the reservation that is preempted first was last allocated from,
+    /// and which control group the process is in (see [`Holding`]).
+    pub fn set_oldest(&self, oldest_ms: u64, group: u64) {
+        self.oldest_ms.store(oldest_ms, Ordering::Relaxed);
+        self.group.store(group, Ordering::Relaxed);
+    }
+
+    /// What the process says to others that need memory, with its start time.
+    ///
+    /// # Errors
+    /// When it is not a page of this version.
+    pub fn holding(&self) -> Result<(Holding, u64), StatError> {
+        self.check()?;
+        let holding = Holding {
+            pid: self.pid.load(Ordering::Relaxed),
+            reserved: Bytes(self.get(Counter::Reserved)),
+            oldest_ms: self.oldest_ms.load(Ordering::Relaxed),
+            group: self.group.load(Ordering::Relaxed),
+        };
+        Ok((holding, self.start_time.load(Ordering::Relaxed)))
+    }
+
+    fn check(&self) -> Result<(), StatError> {
+        if self.magic.load(Ordering::Acquire) != STAT_MAGIC {
+            return Err(StatError::NotAPage);
+        }
+        match self.version.load(Ordering::Relaxed) {
+            STAT_VERSION => Ok(()),
+            version => Err(StatError::Version(version)),
+        }
     }
 
     /// Adds `n` to a counter.
@@ -580,13 +617,7 @@ impl StatPage {
     /// When it is not a page of this version. A region table that is never at
     /// rest is reported as empty, with the counters, rather than as an error.
     pub fn read(&self) -> Result<ProcessStat, StatError> {
-        if self.magic.load(Ordering::Acquire) != STAT_MAGIC {
-            return Err(StatError::NotAPage);
-        }
-        let version = self.version.load(Ordering::Relaxed);
-        if version != STAT_VERSION {
-            return Err(StatError::Version(version));
-        }
+        self.check()?;
         let notes = self.notes.load(Ordering::Relaxed);
         let name: Vec<u8> = self
             .comm

@@ -14,6 +14,9 @@ use rustix::net::{
 
 use crate::raw::{Errno, Result};
 
+/// How often it is checked whether the process that is asked is still there.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The process's end.
 #[derive(Debug)]
 pub struct ControlSocket {
@@ -103,7 +106,7 @@ pub fn ask(
     let end = Instant::now() + patience;
     let slice = Timespec {
         tv_sec: 0,
-        tv_nsec: 100_000_000,
+        tv_nsec: patience.min(LOOK).as_nanos() as i64,
     };
     while poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&slice))? == 0 {
         if !is_there() {

@@ -12,6 +12,7 @@ pub mod huge_file;
 pub mod memory;
 pub mod pagemap;
 pub mod raw;
+pub mod registry;
 pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;

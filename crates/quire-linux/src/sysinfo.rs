@@ -19,7 +19,7 @@ pub use cgroup::MemoryGroup;
 pub use check::{Check, Status, policy_status, run_checks};
 pub use memory::{MemInfo, Psi, PsiLine, buddyinfo, meminfo, psi_memory};
 pub use process::{Identity, own_identity};
-pub use stat_file::{StatFileError, read_stat_file};
+pub use stat_file::{StatFileError, read_holding, read_stat_file};
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,9 @@
 //! The calls that change mappings, as the program makes them, and the bare
 //! ones that this library makes itself.
+//!
+//! Inside the library, the names of the exported functions stand for the
+//! kernel's calls (`--wrap` in `build.rs`). So what the program gets has a name
+//! of its own, which is what other modules must call.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -57,7 +61,19 @@ fn status(result: Result<()>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap(
+unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: passed on as it came.
+    unsafe { map(at, len, prot, flags, fd, offset) }
+}
+
+pub unsafe fn map(
     at: *mut c_void,
     len: usize,
     prot: c_int,
@@ -81,7 +97,7 @@ pub unsafe extern "C" fn mmap(
     if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
         MANAGER.make_way(target);
     }
-    let map = |at: usize, flags: c_int| {
+    let ask = |at: usize, flags: c_int| {
         let args = [
             at,
             len,
@@ -94,14 +110,14 @@ pub unsafe extern "C" fn mmap(
         unsafe { raw(libc::SYS_mmap, args) }
     };
     if let Some(space) = align::place(at as usize, len, flags, offset as u64) {
-        let mapped = map(space.start.0 as usize, flags | libc::MAP_FIXED);
+        let mapped = ask(space.start.0 as usize, flags | libc::MAP_FIXED);
         if mapped.is_ok() {
             return pointer(mapped);
         }
         align::give_back(space);
     }
     let hint = align::hint(VirtAddr(at as u64), len, flags, offset as u64);
-    pointer(map(hint.0 as usize, flags))
+    pointer(ask(hint.0 as usize, flags))
 }
 
 /// Whether this is no place of which the C library may be in the middle: in a
@@ -140,11 +156,16 @@ unsafe extern "C" fn mmap64(
     offset: libc::off_t,
 ) -> *mut c_void {
     // SAFETY: passed on as it came.
-    unsafe { mmap(at, len, prot, flags, fd, offset) }
+    unsafe { map(at, len, prot, flags, fd, offset) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { unmap(at, len) }
+}
+
+pub unsafe fn unmap(at: *mut c_void, len: usize) -> c_int {
     let target = pages(at, len);
     let valid = target.start.is_page_aligned() && !target.is_empty();
     if valid && let Handled::Yes(result) = MANAGER.unmap(target) {
@@ -155,7 +176,18 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mremap(
+unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: passed on as it came.
+    unsafe { remap(at, old_len, new_len, flags, new) }
+}
+
+pub unsafe fn remap(
     at: *mut c_void,
     old_len: usize,
     new_len: usize,
@@ -184,7 +216,12 @@ pub unsafe extern "C" fn mremap(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { advise(at, len, advice) }
+}
+
+pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     let target = pages(at, len);
     if let Handled::Yes(result) = MANAGER.advise(target, advice) {
         return status(result);
@@ -195,7 +232,12 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { set_protection(at, len, prot) }
+}
+
+pub unsafe fn set_protection(at: *mut c_void, len: usize, prot: c_int) -> c_int {
     let args = [at as usize, len, prot as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_mprotect, args) }.map(drop);
@@ -203,12 +245,7 @@ pub unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pkey_mprotect(
-    at: *mut c_void,
-    len: usize,
-    prot: c_int,
-    key: c_int,
-) -> c_int {
+unsafe extern "C" fn pkey_mprotect(at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int {
     let args = [at as usize, len, prot as usize, key as usize, 0, 0];
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_pkey_mprotect, args) }.map(drop);
@@ -342,13 +379,13 @@ unsafe extern "C" fn __wrap_mremap(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     // SAFETY: passed on as it came.
-    unsafe { madvise(at, len, advice) }
+    unsafe { advise(at, len, advice) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
     // SAFETY: passed on as it came.
-    unsafe { mprotect(at, len, prot) }
+    unsafe { set_protection(at, len, prot) }
 }
 
 /// The error that stands for a failed fork.

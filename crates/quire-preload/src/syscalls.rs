@@ -84,12 +84,12 @@ unsafe extern "C" fn managed(
     unsafe {
         match number {
             libc::SYS_mmap => {
-                mappings::mmap(at, b, c as c_int, d as c_int, e as c_int, f as i64) as i64
+                mappings::map(at, b, c as c_int, d as c_int, e as c_int, f as i64) as i64
             }
-            libc::SYS_mprotect => i64::from(mappings::mprotect(at, b, c as c_int)),
-            libc::SYS_munmap => i64::from(mappings::munmap(at, b)),
-            libc::SYS_mremap => mappings::mremap(at, b, c, d as c_int, e as *mut c_void) as i64,
-            libc::SYS_madvise => i64::from(mappings::madvise(at, b, c as c_int)),
+            libc::SYS_mprotect => i64::from(mappings::set_protection(at, b, c as c_int)),
+            libc::SYS_munmap => i64::from(mappings::unmap(at, b)),
+            libc::SYS_mremap => mappings::remap(at, b, c, d as c_int, e as *mut c_void) as i64,
+            libc::SYS_madvise => i64::from(mappings::advise(at, b, c as c_int)),
             _ => copy_process(number, [a, b, c, d, e, f]),
         }
     }

@@ -99,6 +99,8 @@ pub(crate) struct State {
     /// A fork whose child copies what it has of the hugetlb pool, before the
     /// parent may go on.
     pub pool_copy: Option<PoolCopy>,
+    /// The memory control group, as the registry knows it.
+    pub group: u64,
     /// What regions of each size did.
     pub kinship: Kinship,
     /// How many mappings may still be split off for superpages, about.
@@ -162,6 +164,7 @@ impl Manager {
                 fork_count: 0,
                 garbage: Vec::new(),
                 pool_copy: None,
+                group: 0,
                 kinship: Kinship::new(),
                 mappings_left: 0,
                 config: Config {
@@ -515,6 +518,17 @@ impl State {
             .map(|extent| SUPERPAGE - extent.popmap.count().to_bytes().0)
             .sum();
         Bytes(in_regions + self.pool_end.0.saturating_sub(self.next_offset.0))
+    }
+
+    /// When the reservation that is preempted first was last allocated from. The
+    /// pool goes before all others.
+    pub fn oldest_ms(&self) -> u64 {
+        if self.pool_end > self.next_offset {
+            return 0;
+        }
+        let oldest = self.queue.least_recent();
+        let extent = oldest.and_then(|slot| self.table.extents.get(&slot));
+        extent.map_or(u64::MAX, |extent| extent.changed_ms)
     }
 
     /// Notes in the counters how much is managed.

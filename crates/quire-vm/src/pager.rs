@@ -7,6 +7,7 @@
 //! descriptors in a table of its own.
 
 mod ahead;
+mod recycle;
 mod relief;
 mod rest;
 mod settings;
@@ -33,6 +34,7 @@ use quire_linux::{futex, pagemap, sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::ahead::{Predicted, clip_to_region};
+use self::recycle::Recycling;
 use crate::extent::{Work, now_ms};
 use crate::manager::{Handles, Manager, State};
 use crate::table::{ExtentState, RegionId};
@@ -145,6 +147,8 @@ struct Pager {
     repeats: u32,
     /// What may still be reserved before memory is looked at again.
     budget: Bytes,
+    /// What is known of free superpages, and of other processes.
+    recycling: Recycling,
     /// How many mappings managed memory may be split into.
     mappings: u64,
 }
@@ -206,6 +210,7 @@ impl Pager {
             last_fault: VirtAddr(0),
             repeats: 0,
             budget: Bytes::ZERO,
+            recycling: Recycling::default(),
             mappings,
         })
     }
@@ -387,13 +392,10 @@ impl Pager {
     /// Reserves an extent: brings one zeroed huge folio into the object. Says
     /// whether the extent is reserved now.
     fn reserve(&mut self, slot: Slot) -> bool {
-        if self.budget.0 < SUPERPAGE {
-            self.relieve(now_ms());
-            if self.budget.0 < SUPERPAGE {
-                self.manager.stats().note(Note::MemoryShort);
-                self.fail(slot);
-                return false;
-            }
+        if !self.has_room() {
+            self.manager.stats().note(Note::MemoryShort);
+            self.fail(slot);
+            return false;
         }
         let Some(offset) = self.claim(slot) else {
             return false;
@@ -404,6 +406,7 @@ impl Pager {
         let huge = matches!(reserved, Ok(true));
         if huge {
             self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
+            self.recycling.note_taken();
         }
         self.complete(offset, huge)
     }

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::{io, ptr};
 
+use quire_core::registry::Holding;
 use quire_core::stat::{ProcessStat, StatError, StatPage};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -27,6 +28,19 @@ pub enum StatFileError {
 /// When the file cannot be opened or mapped, is no regular file, is too short,
 /// or does not hold a statistics page of this version.
 pub fn read_stat_file(path: &Path) -> Result<ProcessStat, StatFileError> {
+    Ok(open(path)?.page().read()?)
+}
+
+/// Reads only what the process says to others that need memory, and its start
+/// time.
+///
+/// # Errors
+/// As [`read_stat_file`].
+pub fn read_holding(path: &Path) -> Result<(Holding, u64), StatFileError> {
+    Ok(open(path)?.page().holding()?)
+}
+
+fn open(path: &Path) -> Result<Mapping, StatFileError> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
@@ -35,8 +49,7 @@ pub fn read_stat_file(path: &Path) -> Result<ProcessStat, StatFileError> {
     if !meta.is_file() || meta.len() < size_of::<StatPage>() as u64 {
         return Err(StatError::NotAPage.into());
     }
-    let mapping = Mapping::new(&file)?;
-    Ok(mapping.page().read()?)
+    Ok(Mapping::new(&file)?)
 }
 
 /// A read-only view of the page in a file.

@@ -11,7 +11,7 @@ use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
 use crate::harness::{build, pool, process, skip};
 
-/// Bytes that `hold.c` fills, half by `mmap` and half by `malloc`.
+/// Bytes that `hold.c` fills, a quarter in each of four ways.
 const HELD: u64 = 128 << 20;
 
 /// What the kernel says about a held process.
@@ -50,7 +50,7 @@ fn look(setting: &Setting, enough: u64) -> Seen {
     let mut argv = vec![OsString::from("env")];
     argv.push(format!("QUIRE_SESSION={}", session.display()).into());
     argv.push(build::program("hold").into());
-    argv.push((HELD >> 21).to_string().into());
+    argv.push((HELD >> 22).to_string().into());
     let command = setting.command(&argv, Some(build::library()), None);
     let mut child = process::command(&command, scratch.path())
         .stdin(Stdio::piped())
@@ -89,7 +89,7 @@ fn check(setting: &Setting, superpages: bool) {
         return skip("superpages are certain only for root");
     }
     let _pool = setting.pool_pages.map(pool::Pool::with);
-    let enough = if superpages { HELD / 4 * 3 } else { 0 };
+    let enough = if superpages { HELD / 8 * 7 } else { 0 };
     let seen = look(setting, enough);
     assert!(seen.maps.contains("libquire.so"), "the library is loaded");
     if superpages {

@@ -29,9 +29,10 @@ impl Pager {
         };
         let advice = pressure::advise(&memory, reserved, limit);
         self.budget = advice.may_reserve;
+        self.note_short(&memory, reserved);
         let mut freed = Bytes::ZERO;
         if advice.give_back.0 > 0 {
-            freed = self.give_back(advice.give_back);
+            freed = self.give_back(advice.give_back, u64::MAX);
         }
         if advice.missing > freed && self.manager.privilege() == Privilege::Full {
             self.give_back_zeros(advice.missing.saturating_sub(freed));
@@ -53,8 +54,9 @@ impl Pager {
     }
 
     /// Frees at least `wanted` bytes of what is reserved and not populated:
-    /// the pool first, then the reservation least recently allocated from.
-    fn give_back(&mut self, wanted: Bytes) -> Bytes {
+    /// the pool first, then the reservation least recently allocated from, as
+    /// long as that was before `before_ms`.
+    pub(super) fn give_back(&mut self, wanted: Bytes, before_ms: u64) -> Bytes {
         self.manager.stats().note(Note::MemoryShort);
         let mut freed = self.empty_pool(wanted);
         self.ahead.clear();
@@ -69,6 +71,10 @@ impl Pager {
             let mut state = self.manager.state.lock();
             if !state.queue.contains(slot) || !state.table.slot_is_shared(slot) {
                 continue;
+            }
+            let allocated = state.table.extents.get(&slot).map_or(0, |e| e.changed_ms);
+            if allocated >= before_ms {
+                break;
             }
             let mut work = Work::new(self.manager, &self.handles, &mut state);
             if !work.is_mapped_whole(slot) {

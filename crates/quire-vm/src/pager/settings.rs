@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use quire_core::config::Policy;
 use quire_core::control::{Change, DONE};
+use quire_core::registry::Yield;
 use quire_core::stat::{Note, Privilege};
 use quire_core::units::{Bytes, SUPERPAGE, Slot};
 use quire_linux::control::{ControlSocket, Request};
@@ -94,6 +95,11 @@ impl Pager {
             return;
         };
         while let Some(request) = control.next() {
+            if let Ok(wanted) = request.line.parse::<Yield>() {
+                self.yield_up(wanted);
+                control.answer(&request, DONE);
+                continue;
+            }
             let changed = read(&request).and_then(|change| self.change(&change));
             control.answer(
                 &request,

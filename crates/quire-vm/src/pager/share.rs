@@ -26,6 +26,7 @@ impl Manager {
         stats.raise(Counter::ReservedPeak, reserved);
         stats.set(Counter::Superpages, superpages);
         stats.raise(Counter::SuperpagesPeak, superpages);
+        stats.set_oldest(state.oldest_ms(), state.group);
         stats.set_regions(regions);
     }
 

@@ -1,0 +1,152 @@
+//! Recycling over all processes: where memory or contiguous blocks run short,
+//! the reservation that was allocated from least recently yields, whichever
+//! process of the user holds it (paper 000, sections 3.3 and 3.4). Only then is
+//! the kernel left to compact memory for a new one.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quire_core::pressure::{self, MemoryState};
+use quire_core::registry::{Holding, Yield, whom_to_ask};
+use quire_core::units::{Bytes, SUPERPAGE};
+use quire_linux::{control, registry, sysinfo, thread};
+
+use super::Pager;
+use crate::extent::now_ms;
+
+/// How long another process may take to yield: a thread of the program waits.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// How much is asked for at once, so that the next few need not ask.
+const ASKED: Bytes = Bytes(8 * SUPERPAGE);
+/// How often others are asked at most, in milliseconds: at first, and where
+/// nobody has anything to give.
+const ASK_MS: (u64, u64) = (10, 1000);
+/// How often free blocks are counted at most, in milliseconds.
+const COUNT_MS: u64 = 2;
+/// The order of a superpage among the kernel's free blocks.
+const SUPERPAGE_ORDER: usize = 9;
+
+/// What is known of free superpages, and of other processes.
+#[derive(Debug, Default)]
+pub(super) struct Recycling {
+    /// Superpages that the kernel has free without compacting, about.
+    blocks: u64,
+    next_count_ms: u64,
+    next_ask_ms: u64,
+    /// It is the control group in which memory runs short.
+    in_group: bool,
+    /// The limit by which the group was last told.
+    limit: Option<Bytes>,
+}
+
+impl Recycling {
+    /// One free block was taken.
+    pub fn note_taken(&mut self) {
+        self.blocks = self.blocks.saturating_sub(1);
+    }
+
+    /// Whether the kernel surely has a free block.
+    fn has_block(&mut self) -> bool {
+        if self.blocks == 0 && now_ms() >= self.next_count_ms {
+            self.next_count_ms = now_ms() + COUNT_MS;
+            let free = sysinfo::buddyinfo().unwrap_or_default();
+            let large = free.iter().enumerate().skip(SUPERPAGE_ORDER);
+            self.blocks = large
+                .map(|(order, count)| count << (order - SUPERPAGE_ORDER))
+                .sum();
+        }
+        self.blocks > 0
+    }
+}
+
+impl Pager {
+    /// Whether there is room for one more reservation; if not, after recycling.
+    /// Where only contiguous blocks are missing, the kernel may still make one.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.budget.0 < SUPERPAGE {
+            self.relieve(now_ms());
+        }
+        if self.budget.0 < SUPERPAGE {
+            self.recycle();
+            self.relieve(now_ms());
+        } else if !self.recycling.has_block() {
+            self.recycling.in_group = false;
+            self.recycle();
+        }
+        self.budget.0 >= SUPERPAGE
+    }
+
+    /// Notes whether it is the group that has no room, or the machine, and which
+    /// group that is.
+    pub(super) fn note_short(&mut self, memory: &MemoryState, reserved: Bytes) {
+        if memory.group_limit != self.recycling.limit {
+            self.recycling.limit = memory.group_limit;
+            let limiting = self.group.as_ref().and_then(|group| group.limit());
+            self.manager.state.lock().group = limiting.map_or(0, |(_, dir)| name_of(dir));
+        }
+        let machine = MemoryState {
+            group_headroom: None,
+            group_limit: None,
+            ..*memory
+        };
+        let elsewhere = pressure::advise(&machine, reserved, None).may_reserve;
+        self.recycling.in_group = memory.group_headroom.is_some() && elsewhere.0 >= SUPERPAGE;
+    }
+
+    /// Frees what is reserved and was allocated from least recently, here or in
+    /// other processes of the user.
+    fn recycle(&mut self) {
+        let now = now_ms();
+        if now < self.recycling.next_ask_ms {
+            return;
+        }
+        let (session, own_ms, group) = {
+            let state = self.manager.state.lock();
+            let session = state.config.session.clone();
+            (session, state.oldest_ms(), state.group)
+        };
+        let others = session.map_or_else(Vec::new, |session| {
+            registry::others(&session, thread::process_id())
+        });
+        let group = self.recycling.in_group.then_some(group);
+        let holdings: Vec<Holding> = others.iter().map(|(holding, _)| *holding).collect();
+        let asked = whom_to_ask(&holdings, own_ms, group, ASKED);
+        let (soon, late) = ASK_MS;
+        let wait = if asked.is_empty() { late } else { soon };
+        self.recycling.next_ask_ms = now + wait;
+        for (pid, request) in &asked {
+            ask(&others, *pid, *request);
+        }
+        if asked.is_empty() && own_ms < now {
+            // The oldest is our own.
+            let next = holdings.iter().filter(|h| h.reserved.0 > 0);
+            let before = next.map(|h| h.oldest_ms).min().unwrap_or(now);
+            self.recycling.next_ask_ms = now + soon;
+            self.give_back(Bytes(SUPERPAGE), before.min(now));
+        }
+        self.recycling.next_count_ms = 0;
+    }
+
+    /// Gives back what another process asks for.
+    pub(super) fn yield_up(&mut self, request: Yield) {
+        self.give_back(request.wanted, request.before_ms);
+        let mut state = self.manager.state.lock();
+        self.manager.share_state(&mut state);
+    }
+}
+
+/// A number that stands for a control group among the processes of a machine.
+fn name_of(directory: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+/// Asks one process. Whether or not it answers, what is free is looked up again.
+fn ask(others: &[(Holding, PathBuf)], pid: u32, request: Yield) {
+    let path = others.iter().find(|(holding, _)| holding.pid == pid);
+    if let Some((_, path)) = path {
+        let _ = control::ask(path, &request.to_string(), PATIENCE, || true);
+    }
+}
