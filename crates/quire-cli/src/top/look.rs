@@ -15,10 +15,11 @@ pub struct Look {
 }
 
 /// What stands for each state in the legend.
-pub const LEGEND: [(Cell, &str); 5] = [
+pub const LEGEND: [(Cell, &str); 6] = [
     (cell(CellState::Promoted, 16), "promoted"),
     (cell(CellState::Whole, 16), "whole"),
-    (cell(CellState::Reserved, 8), "reserved, by population"),
+    (cell(CellState::Whole, 0), "whole, not full"),
+    (cell(CellState::Reserved, 8), "reserved"),
     (cell(CellState::Base, 8), "base pages"),
     (cell(CellState::Empty, 0), "empty"),
 ];

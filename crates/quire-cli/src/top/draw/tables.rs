@@ -68,7 +68,7 @@ pub fn processes(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
 
 /// The table of the chosen process's regions.
 pub fn regions(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
-    let Some(row) = app.chosen() else {
+    let Some(row) = app.chosen().filter(|row| !row.stat.regions.is_empty()) else {
         return;
     };
     const HEADER: [&str; 11] = [
