@@ -109,6 +109,7 @@ fn next(
     loop {
         let due = (!app.paused).then(|| looked + app.interval);
         match screen.wait(due)? {
+            Happened::Stop => return Ok(Ok(Action::Suspend)),
             Happened::Signal(signal) => return Ok(Err(signal)),
             Happened::Event(Event::Key(key)) => return Ok(Ok(keys::press(app, key))),
             Happened::Event(Event::Resize(..)) => return Ok(Ok(Action::None)),

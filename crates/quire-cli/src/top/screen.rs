@@ -18,7 +18,7 @@ use super::app::App;
 use super::draw::draw;
 use super::look::Look;
 
-/// How often a signal to end is looked for.
+/// How often a signal is looked for.
 const ALERTNESS: Duration = Duration::from_millis(100);
 
 /// The terminal while it is ours.
@@ -33,6 +33,8 @@ pub enum Happened {
     Event(Event),
     /// The time is over.
     Nothing,
+    /// A signal asks this process to stop until it is continued.
+    Stop,
     /// A signal ends this process.
     Signal(i32),
 }
@@ -44,7 +46,7 @@ impl Screen {
     /// When the terminal refuses; it is as it was then.
     pub fn enter() -> io::Result<Screen> {
         let signal = Arc::new(AtomicUsize::new(0));
-        for number in [SIGTERM, SIGHUP, SIGINT, SIGQUIT] {
+        for number in [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP] {
             flag::register_usize(number, Arc::clone(&signal), number as usize)?;
         }
         match ratatui::try_init() {
@@ -66,9 +68,10 @@ impl Screen {
 
     /// Waits for an event, until `end` where there is one, but not long.
     pub fn wait(&self, end: Option<Instant>) -> io::Result<Happened> {
-        let signal = self.signal.load(Ordering::Relaxed);
-        if signal != 0 {
-            return Ok(Happened::Signal(signal as i32));
+        match self.signal.swap(0, Ordering::Relaxed) as i32 {
+            0 => {}
+            SIGTSTP => return Ok(Happened::Stop),
+            signal => return Ok(Happened::Signal(signal)),
         }
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if event::poll(left.unwrap_or(ALERTNESS).min(ALERTNESS))? {
@@ -81,10 +84,13 @@ impl Screen {
     pub fn suspend(&mut self) -> io::Result<()> {
         ratatui::try_restore()?;
         self.terminal.show_cursor()?;
-        low_level::raise(SIGTSTP)?;
+        low_level::emulate_default_handler(SIGTSTP)?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
-        self.terminal.clear()
+        // A new one knows that the screen is empty. Clearing the old one would
+        // ask where the cursor is, which not every terminal answers.
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(())
     }
 }
 

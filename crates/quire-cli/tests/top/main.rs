@@ -292,6 +292,24 @@ fn the_terminal_is_given_back() {
     }
 }
 
+#[test]
+fn a_stop_gives_the_terminal_back_for_its_time() {
+    let mut tty = Tty::start(&[], &[], 80, 24);
+    for by_key in [true, false] {
+        tty.wait_for_line(&["quire top:"]);
+        if by_key {
+            tty.press("\x1a");
+        } else {
+            send("TSTP", tty.pid());
+        }
+        tty.wait_until_stopped();
+        send("CONT", tty.pid());
+        tty.wait_for_line(&["Memory"]);
+    }
+    tty.press("q");
+    assert!(tty.finish().success());
+}
+
 fn send(signal: &str, pid: u32) {
     let status = Command::new("kill")
         .args(["-s", signal, &pid.to_string()])

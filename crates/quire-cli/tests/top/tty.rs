@@ -142,6 +142,26 @@ impl Tty {
             assert!(Instant::now() < end, "quire top does not end");
             self.read(Duration::from_millis(20));
         };
+        self.check_given_back();
+        status
+    }
+
+    /// Waits until the process is stopped, and checks that the terminal is as
+    /// it was before.
+    pub fn wait_until_stopped(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        let is_stopped = |pid: u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            text.contains(") T ")
+        };
+        while !is_stopped(self.pid()) {
+            assert!(Instant::now() < end, "quire top does not stop");
+            self.read(Duration::from_millis(20));
+        }
+        self.check_given_back();
+    }
+
+    fn check_given_back(&mut self) {
         self.read(Duration::from_millis(20));
         let screen = self.parser.screen();
         assert!(!screen.alternate_screen(), "still on the other screen");
@@ -149,7 +169,6 @@ impl Tty {
         let after = tcgetattr(self.slave.as_fd()).unwrap();
         let modes = |t: &Termios| (t.local_modes, t.input_modes, t.output_modes);
         assert_eq!(modes(&after), modes(&self.before));
-        status
     }
 }
 

@@ -26,24 +26,21 @@ const CHART_COLUMN: usize = 6;
 pub fn title(area: Rect, buffer: &mut Buffer, app: &App) {
     let sum = |f: fn(&ProcessStat) -> u64| app.all().iter().map(|r| f(&r.stat)).sum::<u64>();
     let count = app.all().len();
-    let mut text = format!(
-        "quire top: {count} process{}, {} populated, {} reserved, {} superpages, every {} s",
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut line = Line::styled("quire top: ", bold);
+    if app.paused {
+        line.push_span(Span::styled(" PAUSED ", Modifier::REVERSED));
+        line.push_span(" ");
+    }
+    line.push_span(format!(
+        "{count} process{}, {} populated, {} superpages, every {} s",
         if count == 1 { "" } else { "es" },
         size(Bytes(sum(|s| s.totals.populated_bytes))),
-        size(Bytes(sum(|s| s.totals.reserved_bytes))),
         sum(|s| s.totals.superpages),
         app.interval.as_secs_f64(),
-    );
+    ));
     if !app.filter.is_empty() {
-        text.push_str(&format!(", filter `{}`", app.filter));
-    }
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut line = Line::styled(text, bold);
-    if app.paused {
-        line.push_span(Span::styled(
-            " PAUSED ",
-            bold.add_modifier(Modifier::REVERSED),
-        ));
+        line.push_span(format!(", filter `{}`", app.filter));
     }
     put(area, buffer, 0, &line);
 }
