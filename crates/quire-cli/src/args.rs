@@ -34,7 +34,7 @@ EXAMPLES:
   quire stat                every process under quire that you may see
   quire stat 4242           one process
   quire stat --json | jq '.processes[].superpages'
-  quire stat --prometheus > /var/lib/node_exporter/quire.prom";
+  quire stat --prometheus   metrics for the textfile collector of Prometheus";
 
 const TOP_EXAMPLES: &str = "\
 EXAMPLES:

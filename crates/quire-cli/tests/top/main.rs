@@ -200,11 +200,13 @@ fn stat_at_rest(pid: u32) -> serde_json::Value {
 
 #[test]
 fn a_real_process_looks_like_its_statistics() {
-    // A dense part, and behind it one in which every fourth page is touched.
-    let script = "b = bytearray(64 << 20)\n\
-                  import mmap\n\
-                  m = mmap.mmap(-1, 40 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
-                  for i in range(0, 24 << 20, 16384): m[i] = 1\n";
+    // Dense memory, and a mapping of which every fourth page is touched.
+    let script = "import ctypes\n\
+                  libc = ctypes.CDLL(None)\n\
+                  libc.mmap.restype = ctypes.c_void_p\n\
+                  b = bytearray(64 << 20)\n\
+                  a = libc.mmap(None, ctypes.c_size_t(16 << 20), 3, 0x22, -1, None)\n\
+                  for i in range(0, 8 << 20, 16384): ctypes.memset(a + i, 1, 1)";
     let real = match Real::start("reserve", script) {
         Ok(real) => real,
         Err(reason) => return println!("SKIP: {reason}"),
@@ -231,6 +233,7 @@ fn a_real_process_looks_like_its_statistics() {
     }
     let all: String = regions.iter().map(drawn).collect();
     assert!(all.matches(['█', '■']).count() >= 28, "{all}");
+    assert!(all.contains('▂') && all.contains('·'), "{all}");
     drop(real);
     tty.wait_for_line(&["No process is managed"]);
     tty.press("q");
