@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -14,6 +15,7 @@ EXAMPLES:
   quire run -- ./solver input.dat     run a program with superpages by reservation
   quire run --policy eager redis-server
   quire stat                          show every managed process, now
+  quire top                           watch them, and change their policy
   quire doctor                        check what this machine offers";
 
 const RUN_EXAMPLES: &str = "\
@@ -32,7 +34,30 @@ EXAMPLES:
   quire stat                every process under quire that you may see
   quire stat 4242           one process
   quire stat --json | jq '.processes[].superpages'
-  watch -n1 quire stat";
+  quire stat --prometheus   metrics for the textfile collector of Prometheus";
+
+const TOP_EXAMPLES: &str = "\
+EXAMPLES:
+  quire top                 every process under quire that you may see
+  quire top 4242            one process
+  quire top --interval 0.2
+  quire top --once          one frame as text, for scripts
+
+KEYS:
+  Up Down j k               choose a process, or a region of it
+  Enter Tab                 go to the regions of the process, and back
+  < > s S                   choose the column to sort by
+  r                         reverse the order
+  p                         choose the policy of the process
+  a                         switch the alignment of its mappings on or off
+  /                         show only the commands that hold a text
+  Space                     pause
+  + -                       longer or shorter intervals
+  h ?                       help
+  q Esc Ctrl-C              quit
+
+NO_COLOR=1 leaves colours out. 2: no such process, or standard output is no
+terminal.";
 
 const SET_EXAMPLES: &str = "\
 EXAMPLES:
@@ -85,6 +110,9 @@ pub enum Command {
     /// Show managed processes, free memory blocks and memory pressure
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArgs),
+    /// Watch managed processes, and what their regions look like
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Change the settings of a running process
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
@@ -157,6 +185,22 @@ pub struct StatArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Print metrics in the text format that Prometheus reads
+    #[arg(long, conflicts_with = "json")]
+    pub prometheus: bool,
+}
+
+/// What `quire top` takes.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Show this process only
+    pub pid: Option<u32>,
+    /// Time between two looks, such as 0.5
+    #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
+    /// Print one frame as text, with rates over one interval, and end
+    #[arg(long)]
+    pub once: bool,
 }
 
 /// What `quire set` takes.
@@ -179,6 +223,15 @@ pub struct DoctorArgs {
 
 fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse::<Policy>())
+}
+
+/// An interval in seconds, from a tenth of one to an hour.
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .filter(|seconds| (0.1..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "give a number of seconds from 0.1 to 3600".to_owned())
 }
 
 fn shell_parser() -> impl TypedValueParser<Value = Shell> {

@@ -8,6 +8,7 @@
 //! | [`session`] | the directories in which managed processes keep statistics |
 //! | [`run`] | `quire run` |
 //! | [`stat`] | `quire stat` |
+//! | [`top`] | `quire top` |
 //! | [`set`] | `quire set` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
@@ -22,6 +23,7 @@ mod session;
 mod set;
 mod stat;
 mod table;
+mod top;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -44,6 +46,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
     match cli.command {
         Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::stat(&options).map(|()| 0),
+        Command::Top(options) => top::top(&options).map(|()| 0),
         Command::Set(options) => set::set(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),

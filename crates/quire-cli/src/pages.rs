@@ -13,9 +13,10 @@ use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
 
 /// The subcommands that have a page of their own, and the names of the pages.
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 7] = [
     ("run", "quire-run"),
     ("stat", "quire-stat"),
+    ("top", "quire-top"),
     ("set", "quire-set"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),

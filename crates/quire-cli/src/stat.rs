@@ -1,7 +1,8 @@
 //! `quire stat`: the managed processes, region by region, and the state of the
-//! machine's memory.
+//! machine's memory, for people, as JSON, or as metrics.
 
-mod machine;
+pub mod machine;
+mod prometheus;
 mod view;
 
 use std::io::{self, Write};
@@ -13,6 +14,7 @@ use crate::args::StatArgs;
 use crate::failure::Outcome;
 use crate::session::{managed_process, managed_processes};
 use machine::Machine;
+pub use view::printable;
 
 #[derive(Serialize)]
 struct Snapshot {
@@ -34,6 +36,9 @@ pub fn stat(options: &StatArgs) -> Outcome<()> {
     if options.json {
         serde_json::to_writer_pretty(&mut out, &snapshot)?;
         writeln!(out)?;
+    } else if options.prometheus {
+        let text = prometheus::metrics(&snapshot.processes, &snapshot.machine);
+        out.write_all(text.as_bytes())?;
     } else {
         view::write_processes(&mut out, &snapshot.processes)?;
         view::write_machine(&mut out, &snapshot.machine)?;

@@ -394,6 +394,7 @@ fn completions_and_manual_pages() {
         "quire",
         "quire-run",
         "quire-stat",
+        "quire-top",
         "quire-doctor",
         "quire-completions",
         "quire-man",
@@ -412,7 +413,7 @@ fn help_and_version() {
         stdout(&done),
         format!("quire {}\n", env!("CARGO_PKG_VERSION"))
     );
-    for command in ["run", "stat", "doctor", "completions", "man"] {
+    for command in ["run", "stat", "top", "doctor", "completions", "man"] {
         let done = output(&[command, "--help"]);
         assert!(done.status.success());
         assert!(stdout(&done).contains("EXAMPLES"), "{command}");

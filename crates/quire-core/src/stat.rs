@@ -4,15 +4,19 @@
 //! The page is a fixed `repr(C)` layout of atomics. Counters are monotone and
 //! are read one by one. The region table is rewritten as a whole by one writer
 //! at a time and is guarded by a sequence number: odd while it is written, so
-//! a reader that saw an odd or a changed number tries again.
+//! a reader that saw an odd or a changed number tries again. The cells of the
+//! regions' pictures lie behind the table and are guarded with it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub mod picture;
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Policy;
 use crate::registry::Holding;
 use crate::units::{AddrRange, Bytes, VirtAddr};
+pub use picture::{Cell, CellState, Picture};
 
 /// First word of every statistics page.
 pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
@@ -20,6 +24,10 @@ pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
 pub const STAT_VERSION: u32 = 2;
 /// Regions that the table can hold; the rest is summed into the last entry.
 pub const MAX_REGIONS: usize = 512;
+/// Cells that the pictures of all regions share: one for each extent of
+/// 128 GiB. The page lies on a file system in memory, so cells that are not
+/// used take none.
+pub const MAX_CELLS: usize = 1 << 16;
 /// Name of the file in the session directory, before the process number.
 pub const STAT_FILE_PREFIX: &str = "stat.";
 
@@ -210,7 +218,7 @@ impl RegionKind {
 }
 
 /// The state of one region, as it is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStat {
     /// Its addresses.
     #[serde(flatten)]
@@ -235,17 +243,45 @@ pub struct RegionStat {
     pub preemptions: u64,
     /// Failed reservations since the region exists.
     pub failed_reservations: u64,
+    /// Its extents.
+    pub picture: Picture,
 }
 
 const REGION_WORDS: usize = 12;
 
+/// Where the cells of a picture are in the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placed {
+    first: usize,
+    count: usize,
+}
+
+impl Placed {
+    fn encode(self) -> u64 {
+        (self.first as u64) << 32 | self.count as u64
+    }
+
+    /// A place that no page has holds nothing.
+    fn decode(word: u64) -> Placed {
+        let first = (word >> 32) as usize;
+        let room = MAX_CELLS.saturating_sub(first);
+        Placed {
+            first: first.min(MAX_CELLS),
+            count: (word as u32 as usize).min(room),
+        }
+    }
+}
+
 impl RegionStat {
-    fn encode(&self) -> [u64; REGION_WORDS] {
+    fn encode(&self, placed: Placed) -> [u64; REGION_WORDS] {
+        let (kind, policy) = (self.kind.code(), self.policy.code());
         [
             self.range.start.0,
             self.range.end.0,
-            u64::from(self.kind.code()),
-            u64::from(self.policy.code()),
+            u64::from(kind)
+                | u64::from(policy) << 8
+                | u64::from(self.picture.extents_per_cell) << 32,
+            placed.encode(),
             self.mapped_bytes.0,
             self.populated_bytes.0,
             self.reserved_bytes.0,
@@ -263,8 +299,8 @@ impl RegionStat {
                 start: VirtAddr(words[0]),
                 end: VirtAddr(words[1]),
             },
-            kind: RegionKind::from_code(words[2] as u32),
-            policy: Policy::from_code(words[3] as u32).unwrap_or_default(),
+            kind: RegionKind::from_code(words[2] as u32 & 0xff),
+            policy: Policy::from_code(words[2] as u32 >> 8).unwrap_or_default(),
             mapped_bytes: Bytes(words[4]),
             populated_bytes: Bytes(words[5]),
             reserved_bytes: Bytes(words[6]),
@@ -273,10 +309,15 @@ impl RegionStat {
             demotions: words[9],
             preemptions: words[10],
             failed_reservations: words[11],
+            picture: Picture {
+                extents_per_cell: (words[2] >> 32) as u32,
+                cells: Vec::new(),
+            },
         }
     }
 
-    /// Adds `other` to this entry, which then stands for both.
+    /// Adds `other` to this entry, which then stands for both, and has no
+    /// picture.
     pub fn absorb(&mut self, other: &RegionStat) {
         self.range.start = self.range.start.min(other.range.start);
         self.range.end = self.range.end.max(other.range.end);
@@ -289,6 +330,7 @@ impl RegionStat {
         self.demotions += other.demotions;
         self.preemptions += other.preemptions;
         self.failed_reservations += other.failed_reservations;
+        self.picture = Picture::default();
     }
 }
 
@@ -323,6 +365,7 @@ pub struct StatPage {
     sequence: AtomicU32,
     region_count: AtomicU32,
     regions: [[AtomicU64; REGION_WORDS]; MAX_REGIONS],
+    cells: [AtomicU8; MAX_CELLS],
 }
 
 /// Everything that a statistics page says, at one moment.
@@ -472,6 +515,7 @@ impl StatPage {
             sequence: AtomicU32::new(0),
             region_count: AtomicU32::new(0),
             regions: [const { [const { AtomicU64::new(0) }; REGION_WORDS] }; MAX_REGIONS],
+            cells: [const { AtomicU8::new(0) }; MAX_CELLS],
         }
     }
 
@@ -581,34 +625,58 @@ impl StatPage {
         self.notes.fetch_or(1 << note as u32, Ordering::Relaxed);
     }
 
-    /// Rewrites the region table. Calls must not overlap.
+    /// Rewrites the region table. Each region comes with a picture that has a
+    /// cell for every extent; where the page has too little room, large ones
+    /// are folded. Calls must not overlap.
     pub fn set_regions(&self, regions: impl IntoIterator<Item = RegionStat>) {
+        let regions = fit_table(regions);
+        let lengths: Vec<usize> = regions.iter().map(|r| r.picture.cells.len()).collect();
+        let factors = picture::fold_factors(&lengths, MAX_CELLS);
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence | 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        let mut count = 0;
-        let mut last = None;
-        for region in regions {
-            if count < MAX_REGIONS {
-                self.store_region(count, &region);
-                count += 1;
-                last = Some(region);
-            } else if let Some(rest) = last.as_mut() {
-                rest.absorb(&region);
+        let mut first = 0;
+        for ((entry, mut region), factor) in self.regions.iter().zip(regions).zip(factors) {
+            if factor > 1 {
+                region.picture = region.picture.folded(factor);
             }
+            let count = self.store_cells(first, &region.picture.cells);
+            let words = region.encode(Placed { first, count });
+            for (word, value) in entry.iter().zip(words) {
+                word.store(value, Ordering::Relaxed);
+            }
+            first += count;
         }
-        if let (Some(rest), true) = (last, count == MAX_REGIONS) {
-            self.store_region(MAX_REGIONS - 1, &rest);
-        }
-        self.region_count.store(count as u32, Ordering::Relaxed);
+        self.region_count
+            .store(lengths.len() as u32, Ordering::Relaxed);
         self.sequence
             .store((sequence | 1).wrapping_add(1), Ordering::Release);
     }
 
-    fn store_region(&self, index: usize, region: &RegionStat) {
-        for (word, value) in self.regions[index].iter().zip(region.encode()) {
-            word.store(value, Ordering::Relaxed);
+    /// Writes the cells that differ, from number `first` on, so that others'
+    /// cache lines stay as they are; returns how many there was room for.
+    fn store_cells(&self, first: usize, cells: &[Cell]) -> usize {
+        let places = self.cells[first.min(MAX_CELLS)..].iter();
+        let mut count = 0;
+        for (place, cell) in places.zip(cells) {
+            let byte = cell.encode();
+            if place.load(Ordering::Relaxed) != byte {
+                place.store(byte, Ordering::Relaxed);
+            }
+            count += 1;
         }
+        count
+    }
+
+    fn load_region(&self, entry: &[AtomicU64; REGION_WORDS]) -> RegionStat {
+        let words: [u64; REGION_WORDS] = std::array::from_fn(|i| entry[i].load(Ordering::Relaxed));
+        let mut region = RegionStat::decode(words);
+        let Placed { first, count } = Placed::decode(words[3]);
+        let cells = self.cells[first..first + count].iter();
+        region.picture.cells = cells
+            .map(|cell| Cell::decode(cell.load(Ordering::Relaxed)))
+            .collect();
+        region
     }
 
     /// Reads the whole page.
@@ -658,9 +726,7 @@ impl StatPage {
                 let count = self.region_count.load(Ordering::Relaxed) as usize;
                 let regions = self.regions[..count.min(MAX_REGIONS)]
                     .iter()
-                    .map(|r| {
-                        RegionStat::decode(std::array::from_fn(|i| r[i].load(Ordering::Relaxed)))
-                    })
+                    .map(|entry| self.load_region(entry))
                     .collect();
                 fence(Ordering::Acquire);
                 if self.sequence.load(Ordering::Relaxed) == before {
@@ -673,10 +739,25 @@ impl StatPage {
     }
 }
 
+/// As many regions as the table holds, of which the last stands for those that
+/// it has no room for.
+fn fit_table(regions: impl IntoIterator<Item = RegionStat>) -> Vec<RegionStat> {
+    let mut fitting: Vec<RegionStat> = Vec::new();
+    for region in regions {
+        let is_full = fitting.len() == MAX_REGIONS;
+        match fitting.last_mut() {
+            Some(rest) if is_full => rest.absorb(&region),
+            _ => fitting.push(region),
+        }
+    }
+    fitting
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::BASE_PAGE;
+    use crate::units::{BASE_PAGE, PageCount};
+    use proptest::prelude::*;
 
     fn region(n: u64) -> RegionStat {
         RegionStat {
@@ -691,7 +772,13 @@ mod tests {
             demotions: 0,
             preemptions: 0,
             failed_reservations: 0,
+            picture: picture(n, 1),
         }
+    }
+
+    fn picture(n: u64, extents: usize) -> Picture {
+        let state = CellState::ALL[n as usize % CellState::ALL.len()];
+        Picture::of_extents(vec![Cell::new(state, PageCount(n)); extents])
     }
 
     #[test]
@@ -733,7 +820,7 @@ mod tests {
         let rest = regions.last().unwrap();
         assert_eq!((rest.kind, rest.superpages), (RegionKind::Rest, 11));
         let promotions: u64 = regions.iter().map(|r| r.promotions).sum();
-        assert_eq!(promotions, (0..MAX_REGIONS as u64 + 10).sum());
+        assert_eq!(promotions, (0..MAX_REGIONS as u64 + 10).sum::<u64>());
     }
 
     #[test]
@@ -742,14 +829,65 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for n in 0..2000 {
-                    page.set_regions((0..8).map(|_| region(n)));
+                    page.set_regions((0..8).map(|_| RegionStat {
+                        picture: picture(n, 100),
+                        ..region(n)
+                    }));
                 }
             });
             while !writer.is_finished() {
                 if let Ok(regions) = page.read_regions() {
                     assert!(regions.windows(2).all(|w| w[0] == w[1]));
+                    let mut cells = regions.iter().flat_map(|r| &r.picture.cells);
+                    let promotions = regions.first().map_or(0, |r| r.promotions);
+                    let wanted = picture(promotions, 1).cells[0];
+                    assert!(cells.all(|cell| *cell == wanted));
                 }
             }
         });
+    }
+
+    #[test]
+    fn pictures_past_the_room_are_folded() {
+        let page = Box::new(StatPage::default());
+        let large = RegionStat {
+            picture: picture(3, 3 * MAX_CELLS),
+            ..region(3)
+        };
+        page.set_regions([region(1), large, region(2)]);
+        let regions = page.read_regions().unwrap();
+        assert_eq!([&regions[0], &regions[2]], [&region(1), &region(2)]);
+        let folded = &regions[1].picture;
+        assert_eq!(folded.extents_per_cell, 6);
+        assert_eq!(folded.cells.len(), MAX_CELLS / 2);
+        assert!(folded.cells.iter().all(|c| *c == picture(3, 1).cells[0]));
+    }
+
+    #[test]
+    fn a_place_outside_of_the_page_holds_nothing() {
+        let last = Placed {
+            first: MAX_CELLS - 1,
+            count: 9,
+        };
+        assert_eq!(Placed::decode(last.encode()), Placed { count: 1, ..last });
+        assert_eq!(Placed::decode(u64::MAX).count, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_with_room_is_read_as_written(
+            table in prop::collection::vec((0u64..600, 0usize..300), 0..12),
+            then in prop::collection::vec((0u64..600, 0usize..300), 0..12),
+        ) {
+            let page = Box::new(StatPage::default());
+            for table in [table, then] {
+                let regions: Vec<RegionStat> = table
+                    .into_iter()
+                    .map(|(n, extents)| RegionStat { picture: picture(n, extents), ..region(n) })
+                    .collect();
+                page.set_regions(regions.clone());
+                prop_assert_eq!(page.read_regions().unwrap(), regions);
+            }
+        }
     }
 }

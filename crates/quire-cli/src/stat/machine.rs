@@ -4,7 +4,7 @@ use quire_linux::sysinfo::{Psi, buddyinfo, psi_memory};
 use serde::Serialize;
 
 /// Free blocks and memory pressure.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     /// Free blocks by order: entry n counts blocks of 2ⁿ base pages.
     pub free_blocks: Vec<u64>,

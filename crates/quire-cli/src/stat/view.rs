@@ -72,7 +72,7 @@ fn process_row(stat: &ProcessStat) -> Vec<String> {
 }
 
 /// A command name without what could drive a terminal.
-fn printable(name: &str) -> String {
+pub fn printable(name: &str) -> String {
     name.replace(char::is_control, "?")
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use quire_core::stat::{Counter, RegionStat};
+use quire_core::stat::{Cell, CellState, Counter, Picture, RegionStat};
 use quire_core::units::{Bytes, SUPERPAGE, Slot};
 
 use super::{Watch, watched_run};
 use crate::extent::{Work, now_ms};
 use crate::manager::{Manager, State};
-use crate::table::{Backing, ExtentState, RegionId, Table};
+use crate::table::{Backing, Extent, ExtentState, RegionId, Table};
 
 impl Manager {
     /// Writes the present state into the statistics page.
@@ -68,6 +68,7 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
             demotions: region.demotions,
             preemptions: region.preemptions,
             failed_reservations: region.failed,
+            picture: Picture::of_extents(Vec::new()),
         });
         entry.range.end = interval.range.end;
         entry.mapped_bytes += interval.range.len();
@@ -79,14 +80,28 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         let Some(entry) = stats.get_mut(&extent.region) else {
             continue;
         };
-        let populated = extent.popmap.count().to_bytes();
-        entry.populated_bytes += populated;
+        let populated = extent.popmap.count();
+        entry.populated_bytes += populated.to_bytes();
         if extent.state == ExtentState::Reserved {
-            entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated);
+            entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated.to_bytes());
         }
         // Since a fork, what was a superpage may be read through base pages.
         let whole = extent.is_superpage() && table.slot_is_shared(*slot);
         entry.superpages += u64::from(whole);
+        let cell = Cell::new(cell_state(extent, whole), populated);
+        entry.picture.cells.push(cell);
     }
     stats.into_values().collect()
+}
+
+/// What a picture shows of an extent, which is mapped by a superpage or not.
+fn cell_state(extent: &Extent, is_superpage: bool) -> CellState {
+    match extent.state {
+        _ if extent.is_superpage() && !is_superpage => CellState::Base,
+        ExtentState::Empty => CellState::Empty,
+        ExtentState::Reserved => CellState::Reserved,
+        ExtentState::Whole => CellState::Whole,
+        ExtentState::Promoted => CellState::Promoted,
+        ExtentState::Base => CellState::Base,
+    }
 }

@@ -1,0 +1,458 @@
+//! The text format that Prometheus scrapes: what `quire stat` knows, as metrics.
+//!
+//! Every process is one series of each metric, with the labels `pid`, `command`
+//! and `policy`. Units are the base ones, bytes and seconds, and the names of
+//! counters end in `_total`, as the format's conventions ask.
+
+use std::fmt::{self, Display, Write};
+
+use quire_core::stat::{Privilege, ProcessStat, Totals};
+use quire_core::units::BASE_PAGE;
+use quire_linux::sysinfo::{Psi, PsiLine};
+
+use super::machine::Machine;
+
+/// What a counter of a process is called outside.
+struct Metric {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: fn(&Totals) -> Value,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A number as the format writes it.
+#[derive(Clone, Copy)]
+enum Value {
+    Count(u64),
+    Nanoseconds(u64),
+    Real(f64),
+}
+
+impl Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Count(n) => write!(f, "{n}"),
+            Value::Nanoseconds(n) => write!(f, "{}.{:09}", n / 1_000_000_000, n % 1_000_000_000),
+            Value::Real(x) => write!(f, "{x}"),
+        }
+    }
+}
+
+const fn gauge(name: &'static str, help: &'static str, value: fn(&Totals) -> Value) -> Metric {
+    let kind = Kind::Gauge;
+    Metric {
+        name,
+        kind,
+        help,
+        value,
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str, value: fn(&Totals) -> Value) -> Metric {
+    let kind = Kind::Counter;
+    Metric {
+        name,
+        kind,
+        help,
+        value,
+    }
+}
+
+const METRICS: [Metric; 19] = [
+    gauge("quire_mapped_bytes", "Managed address space.", |t| {
+        Value::Count(t.mapped_bytes)
+    }),
+    gauge(
+        "quire_populated_bytes",
+        "Managed memory that the program has populated.",
+        |t| Value::Count(t.populated_bytes),
+    ),
+    gauge(
+        "quire_populated_peak_bytes",
+        "Most managed memory populated at once.",
+        |t| Value::Count(t.populated_peak_bytes),
+    ),
+    gauge(
+        "quire_reserved_bytes",
+        "Memory reserved and not populated.",
+        |t| Value::Count(t.reserved_bytes),
+    ),
+    gauge(
+        "quire_reserved_peak_bytes",
+        "Most memory reserved and not populated at once.",
+        |t| Value::Count(t.reserved_peak_bytes),
+    ),
+    gauge("quire_superpages", "Superpages mapped.", |t| {
+        Value::Count(t.superpages)
+    }),
+    gauge(
+        "quire_superpages_peak",
+        "Most superpages mapped at once.",
+        |t| Value::Count(t.superpages_peak),
+    ),
+    gauge(
+        "quire_pool_superpages",
+        "Superpages zeroed ahead of need and not used yet.",
+        |t| Value::Count(t.pool_ready),
+    ),
+    counter("quire_reservations_total", "Reservations made.", |t| {
+        Value::Count(t.reservations)
+    }),
+    counter(
+        "quire_failed_reservations_total",
+        "Reservations that failed for want of a block or of memory.",
+        |t| Value::Count(t.failed_reservations),
+    ),
+    counter(
+        "quire_promotions_total",
+        "Extents that became a superpage in place.",
+        |t| Value::Count(t.promotions),
+    ),
+    counter(
+        "quire_demotions_total",
+        "Superpages that went back to base pages.",
+        |t| Value::Count(t.demotions),
+    ),
+    counter(
+        "quire_preemptions_total",
+        "Reservations whose unpopulated pages were taken back.",
+        |t| Value::Count(t.preemptions),
+    ),
+    counter(
+        "quire_pager_faults_total",
+        "Faults that the pager resolved.",
+        |t| Value::Count(t.pager_faults),
+    ),
+    counter(
+        "quire_forks_total",
+        "Forks in which managed memory was split.",
+        |t| Value::Count(t.forks),
+    ),
+    counter(
+        "quire_returned_total",
+        "Superpages taken back by the parent after a fork.",
+        |t| Value::Count(t.returned),
+    ),
+    counter(
+        "quire_pager_cpu_seconds_total",
+        "CPU time of the pager.",
+        |t| Value::Nanoseconds(t.pager_cpu_ns),
+    ),
+    counter(
+        "quire_promotion_seconds_total",
+        "Time that promotions took.",
+        |t| Value::Nanoseconds(t.promotion_ns),
+    ),
+    counter(
+        "quire_call_seconds_total",
+        "Time that the program's threads spent in Quire's calls.",
+        |t| Value::Nanoseconds(t.call_time_ns),
+    ),
+];
+
+/// All metrics.
+pub fn metrics(processes: &[ProcessStat], machine: &Machine) -> String {
+    let mut page = Page::default();
+    page.process_info(processes);
+    for metric in &METRICS {
+        page.head(metric.name, metric.kind, metric.help);
+        for stat in processes {
+            let value = (metric.value)(&stat.totals);
+            page.sample(metric.name, &process_labels(stat), value);
+        }
+    }
+    page.free_blocks(&machine.free_blocks);
+    if let Some(psi) = &machine.pressure {
+        page.pressure(psi);
+    }
+    page.text
+}
+
+type Label = (&'static str, String);
+
+fn process_labels(stat: &ProcessStat) -> Vec<Label> {
+    vec![
+        ("pid", stat.pid.to_string()),
+        ("command", stat.comm.clone()),
+        ("policy", stat.policy.to_string()),
+    ]
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &[Label], value: Value) {
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{}\"", escape(value)))
+            .collect();
+        self.line(format_args!("{name}{{{}}} {value}", labels.join(",")));
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        // Writing into a string does not fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    fn process_info(&mut self, processes: &[ProcessStat]) {
+        let name = "quire_process_info";
+        self.head(name, Kind::Gauge, "A managed process and its settings.");
+        for stat in processes {
+            let faults = match stat.privilege {
+                Privilege::None => "none",
+                Privilege::User => "user",
+                Privilege::Full => "full",
+            };
+            let align = if stat.align { "on" } else { "off" };
+            let mut labels = process_labels(stat);
+            labels.push(("faults", faults.to_owned()));
+            labels.push(("align", align.to_owned()));
+            self.sample(name, &labels, Value::Count(1));
+        }
+    }
+
+    fn free_blocks(&mut self, free_blocks: &[u64]) {
+        let name = "quire_machine_free_blocks";
+        self.head(name, Kind::Gauge, "Free blocks of the machine by size.");
+        for (order, count) in free_blocks.iter().enumerate() {
+            let labels = [
+                ("order", order.to_string()),
+                ("bytes", (BASE_PAGE << order).to_string()),
+            ];
+            self.sample(name, &labels, Value::Count(*count));
+        }
+    }
+
+    fn pressure(&mut self, psi: &Psi) {
+        let tasks = [("some", &psi.some), ("full", &psi.full)];
+        let name = "quire_machine_memory_pressure_ratio";
+        let help = "Part of the time in which some or all tasks waited for memory.";
+        self.head(name, Kind::Gauge, help);
+        for (who, line) in tasks {
+            for (window, percent) in windows(line) {
+                let labels = [("tasks", who.to_owned()), ("window", window.to_owned())];
+                self.sample(name, &labels, Value::Real(percent / 100.0));
+            }
+        }
+        let name = "quire_machine_memory_waiting_seconds_total";
+        let help = "Time in which some or all tasks waited for memory.";
+        self.head(name, Kind::Counter, help);
+        for (who, line) in tasks {
+            let waited = Value::Nanoseconds(line.total_us.saturating_mul(1000));
+            self.sample(name, &[("tasks", who.to_owned())], waited);
+        }
+    }
+}
+
+fn windows(line: &PsiLine) -> [(&'static str, f64); 3] {
+    [
+        ("10s", line.avg10),
+        ("60s", line.avg60),
+        ("300s", line.avg300),
+    ]
+}
+
+/// A label value as it stands between quotes.
+fn escape(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+    use quire_core::config::Policy;
+    use quire_core::stat::StatPage;
+
+    use super::*;
+
+    /// A series as a scraper keeps it: the name and the labels.
+    type Series = (String, BTreeMap<String, String>);
+
+    /// What a scraper knows after reading a page.
+    #[derive(Debug, Default)]
+    struct Scraped {
+        types: BTreeMap<String, String>,
+        helps: BTreeMap<String, String>,
+        samples: Vec<(Series, f64)>,
+    }
+
+    /// Reads the text format, version 0.0.4, and panics at what it forbids.
+    fn scrape(text: &str) -> Scraped {
+        assert!(text.ends_with('\n'), "the last line must end");
+        let mut scraped = Scraped::default();
+        let mut seen = BTreeSet::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').unwrap();
+                assert!(scraped.helps.insert(name.into(), help.into()).is_none());
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(["counter", "gauge"].contains(&kind), "{line}");
+                assert!(scraped.samples.iter().all(|((other, _), _)| other != name));
+                assert!(scraped.types.insert(name.into(), kind.into()).is_none());
+            } else {
+                let (series, value) = sample(line);
+                assert!(scraped.types.contains_key(&series.0), "no type: {line}");
+                let group = scraped.samples.last().map(|((name, _), _)| name.clone());
+                if group.as_ref() != Some(&series.0) {
+                    assert!(seen.insert(series.0.clone()), "split group: {line}");
+                }
+                assert!(scraped.samples.iter().all(|(s, _)| *s != series), "{line}");
+                scraped.samples.push((series, value));
+            }
+        }
+        scraped
+    }
+
+    fn is_name(name: &str) -> bool {
+        let mut chars = name.chars();
+        chars
+            .next()
+            .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    /// `name{label="value",...} number`.
+    fn sample(line: &str) -> (Series, f64) {
+        let (name, mut rest) = line.split_once('{').expect("every series has labels");
+        assert!(is_name(name), "{line}");
+        let mut labels = BTreeMap::new();
+        loop {
+            let (label, after) = rest.split_once("=\"").unwrap();
+            assert!(is_name(label), "{line}");
+            let (value, after) = quoted(after);
+            assert!(labels.insert(label.to_owned(), value).is_none(), "{line}");
+            if let Some(number) = after.strip_prefix("} ") {
+                return ((name.to_owned(), labels), number.parse().unwrap());
+            }
+            rest = after.strip_prefix(',').expect("a comma between labels");
+        }
+    }
+
+    /// The text up to the closing quote, and what follows it.
+    fn quoted(text: &str) -> (String, &str) {
+        let mut value = String::new();
+        let mut chars = text.char_indices();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => return (value, &text[at + 1..]),
+                '\\' => match chars.next().expect("an escape has two characters").1 {
+                    'n' => value.push('\n'),
+                    c @ ('\\' | '"') => value.push(c),
+                    c => panic!("unknown escape {c}"),
+                },
+                c => value.push(c),
+            }
+        }
+        panic!("no closing quote in {text}");
+    }
+
+    fn process(pid: u32, comm: &str) -> ProcessStat {
+        let page = Box::new(StatPage::default());
+        page.identify(pid, 5, "", Policy::Adaptive);
+        page.set_align(true);
+        let mut stat = page.read().unwrap();
+        stat.comm = comm.to_owned();
+        stat.totals.promotions = 7;
+        stat.totals.pager_cpu_ns = 1_000_000_001;
+        stat
+    }
+
+    fn machine() -> Machine {
+        Machine {
+            free_blocks: vec![5, 0, 3],
+            pressure: Some(Psi {
+                some: PsiLine {
+                    avg10: 12.5,
+                    total_us: 1_500_000,
+                    ..PsiLine::default()
+                },
+                full: PsiLine::default(),
+            }),
+        }
+    }
+
+    impl Scraped {
+        fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+            let has = |series: &Series| {
+                let found = |(k, v): &(&str, &str)| series.1.get(*k).is_some_and(|x| x == v);
+                series.0 == name && labels.iter().all(found)
+            };
+            let mut found = self.samples.iter().filter(|(series, _)| has(series));
+            let value = found.next().expect("the series is there").1;
+            assert!(found.next().is_none(), "{name} {labels:?} is ambiguous");
+            value
+        }
+    }
+
+    #[test]
+    fn a_scraper_finds_every_figure() {
+        let scraped = scrape(&metrics(&[process(1, "a"), process(2, "b")], &machine()));
+        let value = |name, labels: &[(&str, &str)]| scraped.value(name, labels);
+        let one = [("pid", "1"), ("command", "a"), ("policy", "adaptive")];
+        assert_eq!(value("quire_promotions_total", &one), 7.0);
+        assert_eq!(value("quire_pager_cpu_seconds_total", &one), 1.000_000_001);
+        assert_eq!(
+            value("quire_process_info", &[("pid", "2"), ("align", "on")]),
+            1.0
+        );
+        let blocks = [("order", "2"), ("bytes", "16384")];
+        assert_eq!(value("quire_machine_free_blocks", &blocks), 3.0);
+        let some = [("tasks", "some"), ("window", "10s")];
+        assert_eq!(value("quire_machine_memory_pressure_ratio", &some), 0.125);
+        let waited = "quire_machine_memory_waiting_seconds_total";
+        assert_eq!(value(waited, &[("tasks", "some")]), 1.5);
+    }
+
+    #[test]
+    fn names_follow_the_conventions() {
+        let scraped = scrape(&metrics(&[process(1, "a")], &machine()));
+        assert_eq!(scraped.helps.len(), scraped.types.len());
+        for (name, kind) in &scraped.types {
+            assert!(is_name(name) && name.starts_with("quire_"), "{name}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+            assert!(scraped.helps[name].ends_with('.'), "{name}");
+        }
+    }
+
+    #[test]
+    fn without_processes_only_the_machine_is_left() {
+        let mut machine = machine();
+        machine.pressure = None;
+        let scraped = scrape(&metrics(&[], &machine));
+        assert_eq!(scraped.samples.len(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn any_command_name_survives(name in any::<String>()) {
+            let text = metrics(&[process(1, &name)], &machine());
+            // A scraper splits lines at line feeds only.
+            let line = text.split('\n').find(|l| l.starts_with("quire_superpages{")).unwrap();
+            prop_assert_eq!(&sample(line).0.1["command"], &name);
+        }
+    }
+}
