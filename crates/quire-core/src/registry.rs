@@ -35,6 +35,9 @@ pub struct Yield {
     /// Only reservations that were last allocated from before this time, in
     /// milliseconds of the machine's monotonic clock.
     pub before_ms: u64,
+    /// Only whole ones, of which nothing is in use: it is contiguous blocks that
+    /// are short, and the rest of a reservation is none.
+    pub whole: bool,
 }
 
 /// A line that is no request to yield.
@@ -43,7 +46,8 @@ pub struct NotAYield;
 
 impl fmt::Display for Yield {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "yield {} {}", self.wanted.0, self.before_ms)
+        let whole = u8::from(self.whole);
+        write!(f, "yield {} {} {whole}", self.wanted.0, self.before_ms)
     }
 }
 
@@ -53,10 +57,11 @@ impl FromStr for Yield {
     fn from_str(line: &str) -> Result<Yield, NotAYield> {
         let mut words = line.strip_prefix("yield ").ok_or(NotAYield)?.split(' ');
         let mut number = || words.next()?.parse().ok();
-        match (number(), number(), words.next()) {
-            (Some(wanted), Some(before_ms), None) => Ok(Yield {
+        match (number(), number(), number(), words.next()) {
+            (Some(wanted), Some(before_ms), Some(whole @ 0..=1), None) => Ok(Yield {
                 wanted: Bytes(wanted),
                 before_ms,
+                whole: whole == 1,
             }),
             _ => Err(NotAYield),
         }
@@ -69,13 +74,15 @@ impl FromStr for Yield {
 /// Only what is older than that is asked for: otherwise it is the asking process
 /// that has to yield. Each process is asked for what is older than the oldest
 /// reservation of the next one, so that together they give in the order of age.
-/// `group` restricts it to a control group, where that is what runs short.
+/// `group` restricts it to a control group, where that is what runs short, and
+/// `whole` to reservations of which nothing is in use.
 #[must_use]
 pub fn whom_to_ask(
     others: &[Holding],
     own_ms: u64,
     group: Option<u64>,
     wanted: Bytes,
+    whole: bool,
 ) -> Vec<(u32, Yield)> {
     let mut holders: Vec<&Holding> = others
         .iter()
@@ -94,6 +101,7 @@ pub fn whom_to_ask(
             // A whole superpage at least: its owner gives up no part of one.
             wanted: missing.min(holder.reserved).max(Bytes(SUPERPAGE)),
             before_ms: next.max(holder.oldest_ms + 1),
+            whole,
         };
         missing = missing.saturating_sub(holder.reserved);
         asked.push((holder.pid, request));
@@ -121,13 +129,14 @@ mod tests {
         Yield {
             wanted: Bytes(superpages * SUPERPAGE),
             before_ms,
+            whole: false,
         }
     }
 
     #[test]
     fn the_oldest_yield_first() {
         let others = [holding(1, 2, 50), holding(2, 3, 10), holding(3, 9, 90)];
-        let ask = |wanted| whom_to_ask(&others, 70, None, Bytes(wanted * SUPERPAGE));
+        let ask = |wanted| whom_to_ask(&others, 70, None, Bytes(wanted * SUPERPAGE), false);
         assert_eq!(ask(1), [(2, request(1, 50))]);
         assert_eq!(ask(4), [(2, request(3, 50)), (1, request(1, 70))]);
         assert_eq!(ask(99), [(2, request(3, 50)), (1, request(2, 70))]);
@@ -137,7 +146,7 @@ mod tests {
     #[test]
     fn a_group_helps_itself() {
         let others = [holding(1, 2, 50), holding(2, 3, 10), holding(3, 9, 60)];
-        let asked = whom_to_ask(&others, 70, Some(1), Bytes(3 * SUPERPAGE));
+        let asked = whom_to_ask(&others, 70, Some(1), Bytes(3 * SUPERPAGE), false);
         assert_eq!(asked, [(1, request(2, 60)), (3, request(1, 70))]);
     }
 
@@ -157,8 +166,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_request_survives_the_way(wanted in any::<u64>(), before_ms in any::<u64>()) {
-            let request = Yield { wanted: Bytes(wanted), before_ms };
+        fn a_request_survives_the_way(
+            wanted in any::<u64>(),
+            before_ms in any::<u64>(),
+            whole in any::<bool>(),
+        ) {
+            let request = Yield { wanted: Bytes(wanted), before_ms, whole };
             prop_assert_eq!(request.to_string().parse(), Ok(request));
         }
 
@@ -175,7 +188,7 @@ mod tests {
                 .enumerate()
                 .map(|(pid, (superpages, oldest))| holding(pid as u32, *superpages, *oldest))
                 .collect();
-            let asked = whom_to_ask(&others, own_ms, None, Bytes(wanted * SUPERPAGE));
+            let asked = whom_to_ask(&others, own_ms, None, Bytes(wanted * SUPERPAGE), false);
             let holder = |pid: u32| others[pid as usize];
             for pair in asked.windows(2) {
                 prop_assert!(holder(pair[0].0).oldest_ms <= holder(pair[1].0).oldest_ms);

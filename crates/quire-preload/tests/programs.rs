@@ -8,6 +8,7 @@
 //! tested on a machine is reported in lines that begin with `SKIP:`.
 
 mod changing;
+mod global;
 mod harness;
 mod managed;
 mod real;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quire_core::control::DONE;
 use quire_linux::{Errno, control};
@@ -14,7 +14,7 @@ use quire_linux::{Errno, control};
 use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
 use crate::harness::{build, pool, process, skip};
-use crate::managed::huge_bytes;
+use crate::managed::settled;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -166,18 +166,5 @@ fn later_memory_follows_the_policy() {
         assert_eq!(settled(child.id(), after), after, "{what}: after");
         drop(input);
         assert!(child.wait().expect("the child is ours").success());
-    }
-}
-
-/// How many bytes of a process are mapped by superpages, when there are as many
-/// as wanted or after a few seconds.
-fn settled(pid: u32, wanted: u64) -> u64 {
-    let start = Instant::now();
-    loop {
-        let huge = huge_bytes(pid);
-        if huge == wanted || start.elapsed() > Duration::from_secs(5) {
-            return huge;
-        }
-        std::thread::sleep(Duration::from_millis(50));
     }
 }

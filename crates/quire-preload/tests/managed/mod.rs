@@ -42,6 +42,19 @@ pub(crate) fn huge_bytes(pid: u32) -> u64 {
     kib.sum::<u64>() << 10
 }
 
+/// What superpages map of a process, as soon as it is what is wanted, or after a
+/// few seconds.
+pub(crate) fn settled(pid: u32, wanted: u64) -> u64 {
+    let start = Instant::now();
+    loop {
+        let huge = huge_bytes(pid);
+        if huge == wanted || start.elapsed() > Duration::from_secs(5) {
+            return huge;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Looks until `enough` bytes are huge, or for a few seconds.
 fn look(setting: &Setting, enough: u64) -> Seen {
     let scratch = Scratch::new(setting.unprivileged);

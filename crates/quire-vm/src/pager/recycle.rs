@@ -19,9 +19,9 @@ use crate::extent::now_ms;
 const PATIENCE: Duration = Duration::from_millis(5);
 /// How much is asked for at once, so that the next few need not ask.
 const ASKED: Bytes = Bytes(8 * SUPERPAGE);
-/// How often others are asked at most, in milliseconds: at first, and where
-/// nobody has anything to give.
-const ASK_MS: (u64, u64) = (10, 1000);
+/// How often others are asked at most, in milliseconds: while they give, and
+/// where nobody has anything to give.
+const ASK_MS: (u64, u64) = (1, 100);
 /// How often free blocks are counted at most, in milliseconds.
 const COUNT_MS: u64 = 2;
 /// The order of a superpage among the kernel's free blocks.
@@ -33,7 +33,8 @@ pub(super) struct Recycling {
     /// Superpages that the kernel has free without compacting, about.
     blocks: u64,
     next_count_ms: u64,
-    next_ask_ms: u64,
+    /// When others may be asked again, for memory and for blocks.
+    next_ask_ms: [u64; 2],
     /// It is the control group in which memory runs short.
     in_group: bool,
     /// The limit by which the group was last told.
@@ -68,11 +69,11 @@ impl Pager {
             self.relieve(now_ms());
         }
         if self.budget.0 < SUPERPAGE {
-            self.recycle();
+            self.recycle(ASKED, false);
             self.relieve(now_ms());
         } else if !self.recycling.has_block() {
             self.recycling.in_group = false;
-            self.recycle();
+            self.recycle(Bytes(SUPERPAGE), true);
         }
         self.budget.0 >= SUPERPAGE
     }
@@ -95,11 +96,12 @@ impl Pager {
     }
 
     /// Frees what is reserved and was allocated from least recently, here or in
-    /// other processes of the user.
-    fn recycle(&mut self) {
+    /// other processes of the user, up to about `wanted` bytes; where it is blocks
+    /// that are short, only `whole` ones. Returns how much that is.
+    pub(super) fn recycle(&mut self, wanted: Bytes, whole: bool) -> Bytes {
         let now = now_ms();
-        if now < self.recycling.next_ask_ms {
-            return;
+        if now < self.recycling.next_ask_ms[usize::from(whole)] {
+            return Bytes::ZERO;
         }
         let (session, own_ms, group) = {
             let state = self.manager.state.lock();
@@ -111,28 +113,36 @@ impl Pager {
         });
         let group = self.recycling.in_group.then_some(group);
         let holdings: Vec<Holding> = others.iter().map(|(holding, _)| *holding).collect();
-        let asked = whom_to_ask(&holdings, own_ms, group, ASKED);
-        let (soon, late) = ASK_MS;
-        let wait = if asked.is_empty() { late } else { soon };
-        self.recycling.next_ask_ms = now + wait;
+        let asked = whom_to_ask(&holdings, own_ms, group, wanted, whole);
+        let mut freed = Bytes::ZERO;
         for (pid, request) in &asked {
-            ask(&others, *pid, *request);
+            freed += ask(&others, *pid, *request);
         }
-        if asked.is_empty() && own_ms < now {
-            // The oldest is our own.
-            let next = holdings.iter().filter(|h| h.reserved.0 > 0);
-            let before = next.map(|h| h.oldest_ms).min().unwrap_or(now);
-            self.recycling.next_ask_ms = now + soon;
-            self.give_back(Bytes(SUPERPAGE), before.min(now));
+        if freed < wanted && own_ms < now {
+            // What is left to give is our own, as far as it is the oldest.
+            let younger = holdings.iter().map(|h| h.oldest_ms);
+            let before = younger.filter(|at| *at > own_ms).min().unwrap_or(now);
+            freed += self.give_back(Yield {
+                wanted: wanted.saturating_sub(freed),
+                before_ms: before.min(now),
+                whole,
+            });
         }
+        let (soon, late) = ASK_MS;
+        let wait = if freed == Bytes::ZERO { late } else { soon };
+        self.recycling.next_ask_ms[usize::from(whole)] = now_ms() + wait;
         self.recycling.next_count_ms = 0;
+        freed
     }
 
-    /// Gives back what another process asks for.
-    pub(super) fn yield_up(&mut self, request: Yield) {
-        self.give_back(request.wanted, request.before_ms);
-        let mut state = self.manager.state.lock();
-        self.manager.share_state(&mut state);
+    /// Gives back what another process asks for, and returns how much.
+    pub(super) fn yield_up(&mut self, request: Yield) -> Bytes {
+        let freed = self.give_back(request);
+        let state = self.manager.state.lock();
+        self.manager
+            .stats()
+            .set_oldest(state.oldest_ms(), state.group);
+        freed
     }
 }
 
@@ -143,10 +153,12 @@ fn name_of(directory: &Path) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Asks one process. Whether or not it answers, what is free is looked up again.
-fn ask(others: &[(Holding, PathBuf)], pid: u32, request: Yield) {
-    let path = others.iter().find(|(holding, _)| holding.pid == pid);
-    if let Some((_, path)) = path {
-        let _ = control::ask(path, &request.to_string(), PATIENCE, || true);
-    }
+/// Asks one process, and returns how much it gave.
+fn ask(others: &[(Holding, PathBuf)], pid: u32, request: Yield) -> Bytes {
+    let Some((_, path)) = others.iter().find(|(holding, _)| holding.pid == pid) else {
+        return Bytes::ZERO;
+    };
+    let answer = control::ask(path, &request.to_string(), PATIENCE, || true);
+    let freed = answer.ok().and_then(|freed| freed.parse().ok());
+    freed.map_or(Bytes::ZERO, Bytes)
 }

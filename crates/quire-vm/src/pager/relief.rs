@@ -2,7 +2,8 @@
 //! least recently allocated from (paper 000, section 3.3), then the zeros in
 //! superpages that the program was given.
 
-use quire_core::pressure::{self, MemoryState};
+use quire_core::pressure::{self, Advice, MemoryState};
+use quire_core::registry::Yield;
 use quire_core::stat::{Counter, Note, Privilege};
 use quire_core::units::{Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slot};
 use quire_linux::sysinfo::cgroup::MemoryGroup;
@@ -17,27 +18,40 @@ use crate::table::{Backing, Extent, ExtentState, Table};
 const SEARCHED: usize = 16;
 
 impl Pager {
-    /// Looks at the machine's memory, and gives back what it asks for.
+    /// Looks at the machine's memory, and gives back what it asks for: what is
+    /// oldest in any process, then what is oldest here.
     pub(super) fn relieve(&mut self, now: u64) {
-        let (reserved, limit) = {
-            let state = self.manager.state.lock();
-            (state.reserved_unpopulated(), state.config.reserve_limit)
-        };
-        let memory = MemoryState {
-            stalled: std::mem::take(&mut self.stalled),
-            ..self.memory_state()
-        };
-        let advice = pressure::advise(&memory, reserved, limit);
+        let stalled = std::mem::take(&mut self.stalled);
+        let (mut memory, mut advice) = self.assess(stalled);
+        if advice.give_back.0 > 0 && !stalled && self.recycle(advice.give_back, false).0 > 0 {
+            (memory, advice) = self.assess(false);
+        }
         self.budget = advice.may_reserve;
-        self.note_short(&memory, reserved);
         let mut freed = Bytes::ZERO;
         if advice.give_back.0 > 0 {
-            freed = self.give_back(advice.give_back, u64::MAX);
+            freed = self.give_back(Yield {
+                wanted: advice.give_back,
+                before_ms: u64::MAX,
+                whole: false,
+            });
         }
         if advice.missing > freed && self.manager.privilege() == Privilege::Full {
             self.give_back_zeros(advice.missing.saturating_sub(freed));
         }
         self.next_pressure_ms = now + pressure::watch_again(&memory).as_millis() as u64;
+    }
+
+    fn assess(&mut self, stalled: bool) -> (MemoryState, Advice) {
+        let (reserved, limit) = {
+            let state = self.manager.state.lock();
+            (state.reserved_unpopulated(), state.config.reserve_limit)
+        };
+        let memory = MemoryState {
+            stalled,
+            ..self.memory_state()
+        };
+        self.note_short(&memory, reserved);
+        (memory, pressure::advise(&memory, reserved, limit))
     }
 
     fn memory_state(&self) -> MemoryState {
@@ -53,10 +67,10 @@ impl Pager {
         }
     }
 
-    /// Frees at least `wanted` bytes of what is reserved and not populated:
-    /// the pool first, then the reservation least recently allocated from, as
-    /// long as that was before `before_ms`.
-    pub(super) fn give_back(&mut self, wanted: Bytes, before_ms: u64) -> Bytes {
+    /// Frees at least as much as is wanted of what is reserved and not populated:
+    /// the pool first, then the reservation least recently allocated from.
+    pub(super) fn give_back(&mut self, request: Yield) -> Bytes {
+        let wanted = request.wanted;
         self.manager.stats().note(Note::MemoryShort);
         let mut freed = self.empty_pool(wanted);
         self.ahead.clear();
@@ -72,9 +86,14 @@ impl Pager {
             if !state.queue.contains(slot) || !state.table.slot_is_shared(slot) {
                 continue;
             }
-            let allocated = state.table.extents.get(&slot).map_or(0, |e| e.changed_ms);
-            if allocated >= before_ms {
+            let Some(extent) = state.table.extents.get(&slot) else {
+                continue;
+            };
+            if extent.changed_ms >= request.before_ms {
                 break;
+            }
+            if request.whole && !extent.popmap.is_empty() {
+                continue;
             }
             let mut work = Work::new(self.manager, &self.handles, &mut state);
             if !work.is_mapped_whole(slot) {

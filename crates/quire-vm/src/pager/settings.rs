@@ -96,8 +96,8 @@ impl Pager {
         };
         while let Some(request) = control.next() {
             if let Ok(wanted) = request.line.parse::<Yield>() {
-                self.yield_up(wanted);
-                control.answer(&request, DONE);
+                let freed = self.yield_up(wanted);
+                control.answer(&request, &freed.0.to_string());
                 continue;
             }
             let changed = read(&request).and_then(|change| self.change(&change));
