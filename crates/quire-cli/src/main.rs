@@ -9,11 +9,13 @@
 //! | [`run`] | `quire run` |
 //! | [`stat`] | `quire stat` |
 //! | [`set`] | `quire set` |
+//! | [`attach`] | `quire attach` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
 
 mod args;
+mod attach;
 mod doctor;
 mod failure;
 mod pages;
@@ -45,6 +47,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::stat(&options).map(|()| 0),
         Command::Set(options) => set::set(&options).map(|()| 0),
+        Command::Attach(options) => attach::attach(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

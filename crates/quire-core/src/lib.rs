@@ -14,7 +14,9 @@
 //! | [`queue`] | which reservation is preempted first |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
+//! | [`attach`] | what becomes of a process that is looked at from outside |
 
+pub mod attach;
 pub mod config;
 pub mod control;
 pub mod policy;

@@ -6,11 +6,13 @@
 //! read `/proc` and `/sys` with the standard library and are for the pager
 //! thread and the command line.
 
+pub mod damon;
 pub mod futex;
 pub mod huge_file;
 pub mod memory;
 pub mod pagemap;
 pub mod raw;
+pub mod remote;
 pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;
