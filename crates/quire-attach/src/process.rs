@@ -6,7 +6,7 @@ use std::io;
 use quire_core::attach::{Extent, Tally, holes, whole_extents};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Frame, PageCount, Slot, VirtAddr};
 use quire_linux::Errno;
-use quire_linux::pagemap::{self, Entries, Filter, HUGE};
+use quire_linux::pagemap::{self, Entries, Filter, HUGE, PageRun};
 use quire_linux::remote::Remote;
 use quire_linux::sysinfo::mappings::{Kind, mappings};
 use quire_linux::sysinfo::process;
@@ -116,7 +116,14 @@ impl Process for LinuxProcess {
     }
 
     fn shared(&self, slot: Slot) -> io::Result<PageCount> {
-        Ok(self.entries.extent(slot)?.shared())
+        let shared = self.entries.extent(slot)?.shared();
+        if shared == PageCount(0) {
+            return Ok(shared);
+        }
+        let mut zeros = PageCount(0);
+        let count = |run: PageRun| zeros += run.range().len().to_pages();
+        pagemap::scan(self.entries.as_fd(), slot.range(), Filter::ZEROS, count)?;
+        Ok(PageCount(shared.0.saturating_sub(zeros.0)))
     }
 
     fn holes(&self, slot: Slot) -> io::Result<Vec<AddrRange>> {

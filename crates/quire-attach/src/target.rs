@@ -180,16 +180,20 @@ impl<P: Process> Target<P> {
         match Kernel::from_raw_os_error(number) {
             Kernel::SRCH => return Err(Lost::Gone),
             Kernel::PERM | Kernel::ACCESS => return Err(Lost::Denied),
-            Kernel::NOMEM if self.is_mapped(slot)? => {
-                self.counts.no_block += 1;
-                self.backoff.failed(millis(now));
-                return Ok(Promotion::NoBlock);
-            }
-            Kernel::AGAIN | Kernel::BUSY => self.counts.refused_busy += 1,
+            // Without a free block, or without room in the control group.
+            Kernel::BUSY => return Ok(self.wait_for_block(now)),
+            Kernel::NOMEM if self.is_mapped(slot)? => return Ok(self.wait_for_block(now)),
+            Kernel::AGAIN => self.counts.refused_busy += 1,
             _ => self.counts.refused_mapping += 1,
         }
         self.refusals.refused(extent, millis(now));
         Ok(Promotion::Refused)
+    }
+
+    fn wait_for_block(&mut self, now: Duration) -> Promotion {
+        self.counts.no_block += 1;
+        self.backoff.failed(millis(now));
+        Promotion::NoBlock
     }
 
     /// `ENOMEM` also means that nothing is mapped there any more.
@@ -366,5 +370,307 @@ fn lost_for_good(error: &io::Error) -> Option<Lost> {
         io::ErrorKind::NotFound => Some(Lost::Gone),
         _ if is_gone => Some(Lost::Gone),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use quire_core::attach::{LEAST_UNUSED, holes};
+    use quire_core::units::VirtAddr;
+    use rustix::io::Errno as Kernel;
+
+    use super::*;
+
+    /// A process that answers as it is told to.
+    #[derive(Default)]
+    struct Fake {
+        dead: Cell<bool>,
+        image: Cell<u64>,
+        extents: RefCell<Vec<Extent>>,
+        look_error: Cell<Option<Kernel>>,
+        shared: Cell<u64>,
+        zeros: Cell<u64>,
+        collapse_error: Cell<Option<Kernel>>,
+        split_error: Cell<Option<Kernel>>,
+        calls: RefCell<Vec<(&'static str, u64)>>,
+    }
+
+    fn answer(error: &Cell<Option<Kernel>>) -> Result<(), Errno> {
+        error.get().map_or(Ok(()), |e| Err(Errno(e.raw_os_error())))
+    }
+
+    impl Process for &Fake {
+        fn is_alive(&self) -> bool {
+            !self.dead.get()
+        }
+        fn image(&self) -> Option<u64> {
+            Some(self.image.get())
+        }
+        fn look(&mut self) -> io::Result<Vec<Extent>> {
+            answer(&self.look_error)?;
+            Ok(self.extents.borrow().clone())
+        }
+        fn shared(&self, _: Slot) -> io::Result<PageCount> {
+            Ok(PageCount(self.shared.get()))
+        }
+        fn holes(&self, slot: Slot) -> io::Result<Vec<AddrRange>> {
+            let all = self.extents.borrow();
+            let populated = find(&all, slot).map_or(PageCount(0), |e| e.populated);
+            let run = AddrRange::new(slot.start(), populated.to_bytes());
+            Ok(holes(slot, &[run]))
+        }
+        fn zeros(&self, _: &[AddrRange]) -> io::Result<PageCount> {
+            Ok(PageCount(self.zeros.get()))
+        }
+        fn frame(&self, _: VirtAddr) -> Option<Frame> {
+            None
+        }
+        fn collapse(&self, slot: Slot) -> Result<(), Errno> {
+            self.calls.borrow_mut().push(("collapse", slot.0));
+            answer(&self.collapse_error)
+        }
+        fn split(&self, slot: Slot) -> Result<(), Errno> {
+            self.calls.borrow_mut().push(("split", slot.0));
+            answer(&self.split_error)
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn extent(slot: u64, populated: u64) -> Extent {
+        Extent {
+            slot: Slot(slot),
+            populated: PageCount(populated),
+            huge: false,
+            private: true,
+        }
+    }
+
+    fn target<'a>(fake: &'a Fake, extents: &[Extent], threshold: &str) -> Target<&'a Fake> {
+        *fake.extents.borrow_mut() = extents.to_vec();
+        let mut target = Target::new(fake, "fake".to_owned(), 0, SECOND);
+        target.treatment.threshold = threshold.parse().unwrap();
+        look(&mut target, Duration::ZERO).unwrap();
+        target
+    }
+
+    fn look(target: &mut Target<&Fake>, now: Duration) -> Result<(), Lost> {
+        target.look(now, CpuShare::DEFAULT, || Duration::ZERO)
+    }
+
+    fn due(target: &Target<&Fake>, now: Duration) -> Vec<u64> {
+        target.due(now).map(|(extent, _)| extent.slot.0).collect()
+    }
+
+    #[test]
+    fn what_is_full_enough_is_due_once() {
+        let fake = Fake::default();
+        let mut target = target(
+            &fake,
+            &[extent(1, 512), extent(2, 300), extent(3, 200)],
+            "50%",
+        );
+        assert_eq!(due(&target, SECOND), [1, 2]);
+        assert_eq!(target.promote(extent(1, 512), SECOND), Ok(Promotion::Done));
+        assert_eq!(due(&target, SECOND), [2]);
+        assert_eq!(target.superpages(), Bytes::mib(2));
+        assert_eq!(target.counts.promoted, 1);
+    }
+
+    #[test]
+    fn a_process_that_ends_is_lost() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512)], "100%");
+        fake.collapse_error.set(Some(Kernel::SRCH));
+        assert_eq!(target.promote(extent(1, 512), SECOND), Err(Lost::Gone));
+        fake.look_error.set(Some(Kernel::SRCH));
+        assert_eq!(look(&mut target, SECOND), Err(Lost::Gone));
+        fake.look_error.set(Some(Kernel::NOENT));
+        assert_eq!(look(&mut target, SECOND), Err(Lost::Gone));
+        fake.look_error.set(None);
+        fake.dead.set(true);
+        assert_eq!(look(&mut target, SECOND), Err(Lost::Gone));
+    }
+
+    #[test]
+    fn rights_that_are_lost_are_told_from_an_end() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512)], "100%");
+        for error in [Kernel::PERM, Kernel::ACCESS] {
+            fake.collapse_error.set(Some(error));
+            assert_eq!(target.promote(extent(1, 512), SECOND), Err(Lost::Denied));
+            fake.look_error.set(Some(error));
+            assert_eq!(look(&mut target, SECOND), Err(Lost::Denied));
+            fake.look_error.set(None);
+        }
+    }
+
+    #[test]
+    fn without_a_block_the_process_waits_ever_longer() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512)], "100%");
+        let mut now = SECOND;
+        let mut wait = Duration::ZERO;
+        for n in 1..=12 {
+            let error = [Kernel::NOMEM, Kernel::BUSY][n as usize % 2];
+            fake.collapse_error.set(Some(error));
+            assert!(target.promote_at() <= now);
+            assert_eq!(target.promote(extent(1, 512), now), Ok(Promotion::NoBlock));
+            assert_eq!(target.counts.no_block, n);
+            // The extent itself is not to blame.
+            assert_eq!(due(&target, now), [1]);
+            let next = target.promote_at() - now;
+            assert!(next >= wait && next <= 10 * SECOND, "{next:?}");
+            (wait, now) = (next, target.promote_at());
+        }
+        assert_eq!(wait, 10 * SECOND);
+        fake.collapse_error.set(None);
+        assert_eq!(target.promote(extent(1, 512), now), Ok(Promotion::Done));
+        assert!(target.promote_at() <= now);
+    }
+
+    #[test]
+    fn unmapped_memory_is_no_want_of_blocks() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512)], "100%");
+        fake.collapse_error.set(Some(Kernel::NOMEM));
+        fake.extents.borrow_mut().clear();
+        assert_eq!(
+            target.promote(extent(1, 512), SECOND),
+            Ok(Promotion::Refused)
+        );
+        assert_eq!(
+            (target.counts.no_block, target.counts.refused_mapping),
+            (0, 1)
+        );
+        assert!(target.promote_at() <= SECOND);
+    }
+
+    #[test]
+    fn refused_extents_are_left_alone_for_a_while() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512), extent(2, 512)], "100%");
+        for (error, slot) in [(Kernel::INVAL, 1), (Kernel::AGAIN, 2)] {
+            fake.collapse_error.set(Some(error));
+            let refused = target.promote(extent(slot, 512), SECOND);
+            assert_eq!(refused, Ok(Promotion::Refused));
+        }
+        assert_eq!(
+            (target.counts.refused_mapping, target.counts.refused_busy),
+            (1, 1)
+        );
+        assert!(due(&target, SECOND).is_empty());
+        assert_eq!(due(&target, 2 * SECOND), [1, 2]);
+    }
+
+    #[test]
+    fn memory_shared_since_a_fork_is_not_copied() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512)], "100%");
+        fake.shared.set(MOST_SHARED.0 + 1);
+        assert_eq!(
+            target.promote(extent(1, 512), SECOND),
+            Ok(Promotion::Refused)
+        );
+        assert!(fake.calls.borrow().is_empty());
+        assert_eq!(target.counts.refused_shared, 1);
+        fake.shared.set(0);
+        assert_eq!(
+            target.promote(extent(1, 512), 2 * SECOND),
+            Ok(Promotion::Done)
+        );
+    }
+
+    #[test]
+    fn unused_superpages_are_given_up_while_memory_is_short() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 300), extent(2, 512)], "50%");
+        for slot in [extent(1, 300), extent(2, 512)] {
+            assert_eq!(target.promote(slot, SECOND), Ok(Promotion::Done));
+        }
+        fake.zeros.set(212);
+        target.examine(SECOND, false, false, || true).unwrap();
+        target.examine(SECOND, true, false, || false).unwrap();
+        assert_eq!(target.counts.demoted, 0);
+        target.examine(SECOND, true, false, || true).unwrap();
+        // The full one has nothing to give back.
+        assert_eq!(fake.calls.borrow().last(), Some(&("split", 1)));
+        assert_eq!(target.counts.demoted, 1);
+        // Base pages again, and hardly more of them: it stays so.
+        look(&mut target, 2 * SECOND).unwrap();
+        assert!(!due(&target, 999 * SECOND).contains(&1));
+        *fake.extents.borrow_mut() = vec![extent(1, 300 + LEAST_UNUSED.0)];
+        look(&mut target, 3 * SECOND).unwrap();
+        assert_eq!(due(&target, 4 * SECOND), [1]);
+    }
+
+    #[test]
+    fn idle_superpages_are_given_up_when_they_were_measured() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 300)], "50%");
+        target.promote(extent(1, 300), Duration::ZERO).unwrap();
+        fake.zeros.set(212);
+        let mut now = Duration::ZERO;
+        for demoted in [0, 1] {
+            now += 100 * SECOND;
+            assert!(target.lacks_heat(now));
+            target.examine(now, false, true, || true).unwrap();
+            assert_eq!(target.counts.demoted, 0, "not before a measurement");
+            target.note_heat(Slot(1), 0);
+            target.examine(now, false, true, || true).unwrap();
+            assert_eq!(target.counts.demoted, demoted);
+        }
+    }
+
+    #[test]
+    fn a_superpage_whose_holes_are_used_is_watched_no_more() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 300)], "50%");
+        target.promote(extent(1, 300), Duration::ZERO).unwrap();
+        fake.zeros.set(LEAST_UNUSED.0 - 1);
+        target.examine(SECOND, true, false, || true).unwrap();
+        assert_eq!(target.on_trial().count(), 0);
+        assert_eq!(target.counts.demoted, 0);
+    }
+
+    #[test]
+    fn another_program_in_the_process_begins_anew() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 300), extent(2, 512)], "50%");
+        target.promote(extent(1, 300), Duration::ZERO).unwrap();
+        fake.collapse_error.set(Some(Kernel::INVAL));
+        target.promote(extent(2, 512), Duration::ZERO).unwrap();
+        assert_eq!(
+            (
+                target.on_trial().count(),
+                due(&target, Duration::ZERO).len()
+            ),
+            (1, 0)
+        );
+        fake.image.set(7);
+        look(&mut target, Duration::ZERO).unwrap();
+        assert_eq!(target.on_trial().count(), 0);
+        assert_eq!(due(&target, Duration::ZERO), [1, 2]);
+    }
+
+    #[test]
+    fn looks_follow_change() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512)], "100%");
+        let mut gaps = Vec::new();
+        let mut now = Duration::ZERO;
+        for grown in [false, false, false, true, true] {
+            if grown {
+                let next = fake.extents.borrow().len() as u64 + 1;
+                fake.extents.borrow_mut().push(extent(next, 512));
+            }
+            now = target.look_at();
+            look(&mut target, now).unwrap();
+            gaps.push((target.look_at() - now).as_secs());
+        }
+        assert_eq!(gaps, [2, 4, 8, 4, 2]);
+        assert!(now > Duration::ZERO);
     }
 }

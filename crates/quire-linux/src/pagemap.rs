@@ -98,6 +98,12 @@ impl Filter {
         report: PRESENT | HUGE,
     };
 
+    /// Where the kernel's page of zeros is mapped.
+    pub const ZEROS: Filter = Filter {
+        all: PRESENT | ZERO,
+        ..Filter::PRESENT
+    };
+
     /// Mapped pages that are not the kernel's page of zeros, and whether by
     /// superpages.
     pub const POPULATED: Filter = Filter {
@@ -211,7 +217,8 @@ fn frame_of(entry: u64) -> Option<Frame> {
 }
 
 impl ExtentEntries {
-    /// Mapped pages that another process maps, too.
+    /// Mapped pages that are mapped elsewhere, too. The kernel's page of zeros
+    /// is one of them.
     #[must_use]
     pub fn shared(&self) -> PageCount {
         let shared = |e: &&u64| **e & ENTRY_PRESENT != 0 && **e & ENTRY_EXCLUSIVE == 0;

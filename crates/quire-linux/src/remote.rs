@@ -71,8 +71,9 @@ impl Remote {
     ///
     /// # Errors
     /// As `process_madvise`: `ESRCH` when the process is gone, `ENOMEM` when
-    /// there is no free block, `EINVAL` when the mapping may not have
-    /// superpages, `EAGAIN` or `EBUSY` when pages are in use.
+    /// there is no free block or nothing is mapped, `EBUSY` when the control
+    /// group of the process is full, `EINVAL` when the mapping may not have
+    /// superpages, `EAGAIN` when pages are in use.
     pub fn collapse(&self, slot: Slot) -> Result<()> {
         self.advise(slot.range(), Advice::Collapse as i32)
     }
