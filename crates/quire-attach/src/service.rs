@@ -32,6 +32,8 @@ pub struct Service<'a> {
     pub metrics: Option<SocketAddr>,
     /// Takes lines for people.
     pub say: &'a mut dyn FnMut(&str),
+    /// Takes lines about what went wrong.
+    pub warn: &'a mut dyn FnMut(&str),
     /// Shown the state after each turn.
     pub progress: &'a mut dyn FnMut(&Snapshot),
 }
@@ -94,10 +96,10 @@ pub fn run(
         };
         match events.recv_timeout(pause) {
             Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(snapshot),
-            Ok(Event::Reload) => {
-                let said = reloads.reload(&mut attach, service.config);
-                (service.say)(&said);
-            }
+            Ok(Event::Reload) => match reloads.reload(&mut attach, service.config) {
+                Ok(said) => (service.say)(&said),
+                Err(said) => (service.warn)(&said),
+            },
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
@@ -111,19 +113,17 @@ struct Reloads {
 
 impl Reloads {
     /// Reads the configuration anew, and says what came of it.
-    fn reload(&mut self, attach: &mut Attach, path: Option<&Path>) -> String {
-        let Some(path) = path else {
-            return "there is no configuration to read anew".to_owned();
-        };
+    fn reload(&mut self, attach: &mut Attach, path: Option<&Path>) -> Result<String, String> {
+        let path = path.ok_or("there is no configuration to read anew")?;
         let read = config::read(path).map_err(AttachError::from);
         match read.and_then(|config| attach.replace_plan(config.plan)) {
             Ok(()) => {
                 self.ok += 1;
-                format!("{} is read anew", path.display())
+                Ok(format!("{} is read anew", path.display()))
             }
             Err(error) => {
                 self.failed += 1;
-                format!("{error}; the old configuration stays")
+                Err(format!("{error}; the old configuration stays"))
             }
         }
     }

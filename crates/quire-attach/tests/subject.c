@@ -55,8 +55,11 @@ static void map(size_t count, size_t fill, int file) {
   }
   extents = count;
   populated = fill;
+  /* On base pages, whatever the kernel does by itself. */
+  prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   for (size_t page = 0; page < extents * PAGES; page++)
     if (holds(page)) write_page(page, 0);
+  prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 }
 
 static int check(uint64_t round) {

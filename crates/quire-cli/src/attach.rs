@@ -46,13 +46,14 @@ pub fn attach(options: &AttachArgs) -> Outcome<()> {
     };
     preflight()?;
     let events = service::signals()?;
+    let mut tell = log(options.quiet);
     let attach = Attach::new(plan, options.once, log(options.quiet))?;
     let mut progress = Progress::new(options.quiet);
     let service = Service {
         config: options.config.as_deref(),
         metrics,
-        // What is said of a reload is worth it in any case.
-        say: &mut |line| say(line),
+        say: &mut tell,
+        warn: &mut say,
         progress: &mut |snapshot| progress.show(snapshot),
     };
     let last = service::run(attach, &events, service)?;
