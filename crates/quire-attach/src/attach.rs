@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use quire_core::attach::{Candidate, CpuBudget, CpuShare, order, samples};
 use quire_core::pressure::{self, MemoryState};
 use quire_core::units::{Bytes, Slot};
+use quire_linux::pagemap::{self, Entries, Filter};
 use quire_linux::remote::Remote;
 use quire_linux::sysinfo::process::{self, Capability, is_capable};
 use quire_linux::sysinfo::{meminfo, psi_memory};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::AttachError;
-use crate::heat::{Meter, Reading, Sample, Slots};
+use crate::heat::{Accesses, Meter, Reading, Sample, Slots};
 use crate::metrics::{Counts, ProcessSnapshot, Snapshot};
 use crate::plan::{Plan, Who};
 use crate::process::LinuxProcess;
@@ -81,7 +82,18 @@ pub fn preflight() -> Result<(), AttachError> {
     let answer = Remote::open(std::process::id()).and_then(|own| own.collapse(Slot(0)));
     let unknown = [Errno::INVAL, Errno::NOSYS, Errno::PERM].map(Errno::raw_os_error);
     if answer.is_err_and(|errno| unknown.contains(&errno.0)) {
-        return Err(AttachError::NotSupported);
+        let what = "make superpages for another process (process_madvise with MADV_COLLAPSE)";
+        return Err(AttachError::NotSupported(what));
+    }
+    // Nothing is mapped there, so a scan finds nothing.
+    let scan = |own: Entries| {
+        pagemap::scan(own.as_fd(), Slot(0).range(), Filter::POPULATED, drop)?;
+        Ok(())
+    };
+    let answer: io::Result<()> = Entries::open(std::process::id()).and_then(scan);
+    if answer.is_err() {
+        let what = "tell which pages are populated (PAGEMAP_SCAN)";
+        return Err(AttachError::NotSupported(what));
     }
     if !is_capable(Capability::SysNice) {
         let what = "advising about the memory of other processes is not permitted".to_owned();
@@ -371,6 +383,10 @@ impl Attach {
         if let Some(reading) = self.meter.poll(now) {
             self.take_over(reading);
             self.requeue();
+        }
+        // One pass promotes everything, in whatever order.
+        if self.once && self.plan.accesses == Accesses::Auto {
+            return;
         }
         let wanted = samples(self.queue.len());
         if (wanted > 0 || self.trials_wait) && self.meter.may_start(now) && self.may_go_on() {

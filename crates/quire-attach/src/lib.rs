@@ -33,11 +33,11 @@ pub mod target;
 /// Why `quire attach` cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// The kernel cannot promote on request.
+    /// The kernel cannot promote on request, or does not show populations.
     #[error(
-        "this kernel cannot make superpages for another process: it needs Linux 6.1 or newer (process_madvise with MADV_COLLAPSE), and no filter that forbids the call"
+        "this kernel cannot {0}: quire attach needs Linux 6.7 or newer, and no filter that forbids the call"
     )]
-    NotSupported,
+    NotSupported(&'static str),
     /// A right is missing.
     #[error(
         "{what}: run it with sudo, or with the capabilities CAP_SYS_NICE and, for processes of other users, CAP_SYS_PTRACE"

@@ -27,7 +27,7 @@ impl From<AttachError> for Failure {
             | AttachError::NoGroup(_)
             | AttachError::Unsuitable { .. }
             | AttachError::Config(_) => Failure::bad_usage(message),
-            AttachError::NotSupported
+            AttachError::NotSupported(_)
             | AttachError::NotPermitted { .. }
             | AttachError::Listen { .. }
             | AttachError::Signals(_) => Failure::system(message),
