@@ -84,18 +84,16 @@ pub fn run(
     let mut reloads = Reloads::default();
     loop {
         let next = attach.turn()?;
-        let snapshot = Snapshot {
-            reloads: reloads.ok,
-            failed_reloads: reloads.failed,
-            ..attach.snapshot()
-        };
+        let snapshot = reloads.add_to(attach.snapshot());
         (service.progress)(&snapshot);
         *shared.lock().unwrap_or_else(PoisonError::into_inner) = snapshot.clone();
         let Next::Wait(pause) = next else {
             return Ok(snapshot);
         };
         match events.recv_timeout(pause) {
-            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(snapshot),
+            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                return Ok(reloads.add_to(attach.snapshot()));
+            }
             Ok(Event::Reload) => match reloads.reload(&mut attach, service.config) {
                 Ok(said) => (service.say)(&said),
                 Err(said) => (service.warn)(&said),
@@ -112,6 +110,14 @@ struct Reloads {
 }
 
 impl Reloads {
+    fn add_to(&self, snapshot: Snapshot) -> Snapshot {
+        Snapshot {
+            reloads: self.ok,
+            failed_reloads: self.failed,
+            ..snapshot
+        }
+    }
+
     /// Reads the configuration anew, and says what came of it.
     fn reload(&mut self, attach: &mut Attach, path: Option<&Path>) -> Result<String, String> {
         let path = path.ok_or("there is no configuration to read anew")?;

@@ -210,10 +210,12 @@ pub struct AttachArgs {
     /// percentage
     #[arg(long, default_value = "100%", conflicts_with = "config")]
     pub threshold: Threshold,
-    /// The share of one processor that may be used [1.5; with --once: 100]
+    /// The share of one processor that may be used: 1.5 unless given, 100 with
+    /// --once
     #[arg(long, value_name = "PERCENT", conflicts_with = "config")]
     pub cpu: Option<CpuShare>,
-    /// Look at a process that changes so often; others more rarely [1]
+    /// The time between looks at a process that changes, 1 unless given; others
+    /// are looked at more rarely
     #[arg(long, value_name = "SECONDS", conflicts_with = "config", value_parser = seconds)]
     pub interval: Option<Duration>,
     /// How to find out what is accessed most: the kernel's access monitor

@@ -352,11 +352,11 @@ fn the_service_starts_reloads_and_stops() {
 
 #[test]
 fn the_share_of_a_processor_is_kept() {
-    let Some(child) = can_attach().then(|| filler(256)).flatten() else {
+    let Some(child) = can_attach().then(|| filler(768)).flatten() else {
         return;
     };
     let pid = child.id().to_string();
-    let args = ["--cpu", "2", "--json", "--accesses", "none", &pid];
+    let args = ["--cpu", "1", "--json", "--accesses", "none", &pid];
     let attach = quire(&args)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -367,11 +367,17 @@ fn the_share_of_a_processor_is_kept() {
     let output = attach.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |name: &str| report[name].as_f64().unwrap();
-    let share = number("cpu_seconds") / number("elapsed_seconds");
-    // The last promotion may go into debt; it can take some ms.
-    assert!(share < 0.02 + 0.005, "{report}");
+    // The last promotion may go into debt; where the kernel has to find a block
+    // first, that takes tens of milliseconds.
+    let bound = 0.01 * number("elapsed_seconds") + 0.05;
+    assert!(number("cpu_seconds") < bound, "{report}");
+    assert!(number("elapsed_seconds") > 5.0, "{report}");
     assert!(
         report["total"]["promoted"].as_u64().unwrap() > 0,
+        "{report}"
+    );
+    assert!(
+        report["processes"][0]["waiting"].as_u64().unwrap() > 0,
         "{report}"
     );
     end(child);
