@@ -258,6 +258,14 @@ impl Service {
     }
 }
 
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Over already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn fetch(address: &str) -> String {
     let mut client = TcpStream::connect(address).unwrap();
     client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
