@@ -1,12 +1,16 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use quire_attach::config::interval_of;
+use quire_attach::heat::Accesses;
+use quire_core::attach::{CpuShare, Threshold};
 use quire_core::config::Policy;
 use quire_core::units::Bytes;
 
@@ -75,6 +79,19 @@ SETTINGS:
 
 2: no such process, or a setting that does not exist.";
 
+const ATTACH_EXAMPLES: &str = "\
+EXAMPLES:
+  sudo quire attach 4242                   until process 4242 ends
+  sudo quire attach --once --json 4242     one pass, and what came of it
+  sudo quire attach --cgroup /system.slice/web.service --threshold 75%
+  sudo quire attach --all-above 1G --cpu 0.5 --metrics 127.0.0.1:9435
+  sudo quire attach --config /etc/quire/attach.toml
+
+SIGNALS:
+  TERM and INT end it; superpages stay. HUP reads the configuration anew.
+
+2: no such process or control group, or a configuration that is not understood.";
+
 const DOCTOR_EXAMPLES: &str = "\
 EXAMPLES:
   quire doctor
@@ -116,6 +133,9 @@ pub enum Command {
     /// Change the settings of a running process
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
+    /// Make superpages for processes that were not started under quire
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach(AttachArgs),
     /// Check what this machine offers, and say how to provide what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -213,6 +233,52 @@ pub struct SetArgs {
     pub settings: Vec<String>,
 }
 
+/// What `quire attach` takes.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("who").required(true))]
+pub struct AttachArgs {
+    /// These processes, until they end
+    #[arg(value_name = "PID", group = "who")]
+    pub pids: Vec<u32>,
+    /// All processes in a control group and below it
+    #[arg(long, value_name = "PATH", group = "who")]
+    pub cgroup: Option<String>,
+    /// All processes that have at least SIZE in memory
+    #[arg(long, value_name = "SIZE", group = "who")]
+    pub all_above: Option<Bytes>,
+    /// Run as a service, by the rules of this file
+    #[arg(long, value_name = "FILE.toml", group = "who")]
+    pub config: Option<PathBuf>,
+    /// Promote extents of 2 MiB from so many populated pages on: 1 to 512, or a
+    /// percentage
+    #[arg(long, default_value = "100%", conflicts_with = "config")]
+    pub threshold: Threshold,
+    /// The share of one processor that may be used: 1.5 unless given, 100 with
+    /// --once
+    #[arg(long, value_name = "PERCENT", conflicts_with = "config")]
+    pub cpu: Option<CpuShare>,
+    /// The time between looks at a process that changes, 1 unless given; others
+    /// are looked at more rarely
+    #[arg(long, value_name = "SECONDS", conflicts_with = "config", value_parser = seconds)]
+    pub interval: Option<Duration>,
+    /// How to find out what is accessed most: the kernel's access monitor
+    /// (`damon`), accessed marks of mappings (`smaps`), or not at all
+    #[arg(long, default_value = "auto", conflicts_with = "config", value_parser = accesses_parser())]
+    pub accesses: Accesses,
+    /// Make one pass, and end
+    #[arg(long, conflicts_with = "config")]
+    pub once: bool,
+    /// Let Prometheus fetch metrics at this address
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+    pub metrics: Option<SocketAddr>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
 /// What `quire doctor` takes.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -232,6 +298,16 @@ fn interval(text: &str) -> Result<Duration, String> {
         .filter(|seconds| (0.1..=3600.0).contains(seconds))
         .map(Duration::from_secs_f64)
         .ok_or_else(|| "give a number of seconds from 0.1 to 3600".to_owned())
+}
+
+fn accesses_parser() -> impl TypedValueParser<Value = Accesses> {
+    PossibleValuesParser::new(Accesses::ALL.map(Accesses::name))
+        .try_map(|name| name.parse::<Accesses>())
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let number = text.parse().ok().and_then(interval_of);
+    number.ok_or("write a number of seconds, from 0.01 to 3600")
 }
 
 fn shell_parser() -> impl TypedValueParser<Value = Shell> {

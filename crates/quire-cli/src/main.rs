@@ -10,11 +10,13 @@
 //! | [`stat`] | `quire stat` |
 //! | [`top`] | `quire top` |
 //! | [`set`] | `quire set` |
+//! | [`attach`] | `quire attach` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
 
 mod args;
+mod attach;
 mod doctor;
 mod failure;
 mod pages;
@@ -48,6 +50,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Stat(options) => stat::stat(&options).map(|()| 0),
         Command::Top(options) => top::top(&options).map(|()| 0),
         Command::Set(options) => set::set(&options).map(|()| 0),
+        Command::Attach(options) => attach::attach(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

@@ -13,11 +13,12 @@ use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
 
 /// The subcommands that have a page of their own, and the names of the pages.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: &[(&str, &str)] = &[
     ("run", "quire-run"),
     ("stat", "quire-stat"),
     ("top", "quire-top"),
     ("set", "quire-set"),
+    ("attach", "quire-attach"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),
     ("man", "quire-man"),
@@ -43,7 +44,7 @@ pub fn man(dir: Option<&Path>) -> Outcome<()> {
     };
     fs::create_dir_all(dir).map_err(refused)?;
     let main = main_command();
-    for (name, full) in PAGES {
+    for (name, full) in PAGES.iter().copied() {
         let Some(sub) = main.find_subcommand(name) else {
             continue;
         };

@@ -16,7 +16,9 @@
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
+//! | [`attach`] | what becomes of a process that is looked at from outside |
 
+pub mod attach;
 pub mod config;
 pub mod control;
 pub mod kin;

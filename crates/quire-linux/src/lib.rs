@@ -7,12 +7,14 @@
 //! thread and the command line.
 
 pub mod control;
+pub mod damon;
 pub mod futex;
 pub mod huge_file;
 pub mod memory;
 pub mod pagemap;
 pub mod raw;
 pub mod registry;
+pub mod remote;
 pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;

@@ -1,8 +1,14 @@
-//! The page table as the kernel tells it: `PAGEMAP_SCAN` (Linux 6.7).
+//! The page table as the kernel tells it: `PAGEMAP_SCAN` (Linux 6.7), and the
+//! entries of single pages.
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::{array, io};
 
-use quire_core::units::{AddrRange, VirtAddr};
+use quire_core::units::{
+    AddrRange, BASE_PAGE, Frame, PAGES_PER_SUPERPAGE, PageCount, Slot, VirtAddr,
+};
 
 use crate::raw::{Result, syscall};
 
@@ -91,6 +97,19 @@ impl Filter {
         any: 0,
         report: PRESENT | HUGE,
     };
+
+    /// Where the kernel's page of zeros is mapped.
+    pub const ZEROS: Filter = Filter {
+        all: PRESENT | ZERO,
+        ..Filter::PRESENT
+    };
+
+    /// Mapped pages that are not the kernel's page of zeros, and whether by
+    /// superpages.
+    pub const POPULATED: Filter = Filter {
+        none: ZERO,
+        ..Filter::PRESENT
+    };
 }
 
 /// Calls `found` for each run of pages of `range` that passes the filter, in
@@ -137,4 +156,72 @@ pub fn scan(
         start = arg.walk_end;
     }
     Ok(())
+}
+
+/// The page table entries of the extents of another process, one by one.
+#[derive(Debug)]
+pub struct Entries(File);
+
+/// What the kernel tells of the frames of an extent.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtentEntries([u64; PAGES_PER_SUPERPAGE]);
+
+impl Entries {
+    /// Opens the page table of process `pid`.
+    ///
+    /// # Errors
+    /// As `open`: `EACCES` without the right to inspect the process.
+    pub fn open(pid: u32) -> io::Result<Entries> {
+        Ok(Entries(File::open(format!("/proc/{pid}/pagemap"))?))
+    }
+
+    /// For [`scan`].
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.0)
+    }
+
+    /// The entries of an extent.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn extent(&self, slot: Slot) -> io::Result<ExtentEntries> {
+        let mut bytes = [0; 8 * PAGES_PER_SUPERPAGE];
+        let at = slot.start().0 / BASE_PAGE * 8;
+        self.0.read_exact_at(&mut bytes, at)?;
+        let entry = |n: usize| array::from_fn(|byte| bytes[8 * n + byte]);
+        Ok(ExtentEntries(array::from_fn(|n| {
+            u64::from_le_bytes(entry(n))
+        })))
+    }
+
+    /// The frame of a page; nothing where no page is mapped, or without the
+    /// privilege to know frames (`CAP_SYS_ADMIN`).
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn frame(&self, page: VirtAddr) -> io::Result<Option<Frame>> {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, page.0 / BASE_PAGE * 8)?;
+        Ok(frame_of(u64::from_le_bytes(bytes)))
+    }
+}
+
+const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
+const ENTRY_FRAME: u64 = (1 << 55) - 1;
+
+fn frame_of(entry: u64) -> Option<Frame> {
+    let frame = entry & ENTRY_FRAME;
+    (entry & ENTRY_PRESENT != 0 && frame != 0).then_some(Frame(frame))
+}
+
+impl ExtentEntries {
+    /// Mapped pages that are mapped elsewhere, too. The kernel's page of zeros
+    /// is one of them.
+    #[must_use]
+    pub fn shared(&self) -> PageCount {
+        let shared = |e: &&u64| **e & ENTRY_PRESENT != 0 && **e & ENTRY_EXCLUSIVE == 0;
+        PageCount(self.0.iter().filter(shared).count() as u64)
+    }
 }

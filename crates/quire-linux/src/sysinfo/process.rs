@@ -3,6 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quire_core::units::{Bytes, PageCount};
 
 /// Start time of process `pid` in clock ticks since boot: with the number it
 /// names a process for ever. Nothing where there is no such process, or only
@@ -54,6 +58,80 @@ fn parse_start_time(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// The process numbers of this machine, as far as `/proc` shows them.
+#[must_use]
+pub fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    entries.filter_map(number).collect()
+}
+
+/// Command name of process `pid`.
+#[must_use]
+pub fn command(pid: u32) -> Option<String> {
+    super::read_trimmed(format!("/proc/{pid}/comm"))
+}
+
+/// The file that process `pid` executes; nothing for a thread of the kernel or
+/// without the right to inspect the process.
+#[must_use]
+pub fn executable(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// The control groups of process `pid`, by their paths, in every hierarchy.
+#[must_use]
+pub fn control_groups(pid: u32) -> Vec<String> {
+    let text = super::read_trimmed(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let path = |line: &str| Some(line.splitn(3, ':').nth(2)?.to_owned());
+    text.lines().filter_map(path).collect()
+}
+
+/// What process `pid` has in memory. Nothing where there is no such process.
+#[must_use]
+pub fn resident(pid: u32) -> Option<Bytes> {
+    let text = super::read_trimmed(format!("/proc/{pid}/statm"))?;
+    let pages = text.split(' ').nth(1)?.parse().ok()?;
+    Some(PageCount(pages).to_bytes())
+}
+
+/// A number that is another one after the process has executed another
+/// program: where its stack began.
+#[must_use]
+pub fn image(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(25)?.parse().ok()
+}
+
+/// Processor time that the first thread of process `pid` has used.
+#[must_use]
+pub fn run_time(pid: u32) -> Option<Duration> {
+    let text = super::read_trimmed(format!("/proc/{pid}/schedstat"))?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
+}
+
+/// A right that a process may have (`capabilities(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Capability {
+    /// To inspect processes of others.
+    SysPtrace = 19,
+    /// To know frames, among others.
+    SysAdmin = 21,
+    /// To advise about the memory of other processes.
+    SysNice = 23,
+}
+
+/// Whether this process has a right.
+#[must_use]
+pub fn is_capable(of: Capability) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let mask = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> of as u32 & 1 == 1)
+}
+
 /// Whether huge pages are switched off for this process
 /// (`PR_SET_THP_DISABLE`).
 #[must_use]
@@ -102,5 +180,35 @@ mod tests {
         assert!(owner(pid).is_some());
         assert_eq!(own_identity().start_time, start);
         assert!(!own_identity().comm.is_empty());
+    }
+
+    #[test]
+    fn facts_of_this_process_are_read() {
+        let pid = std::process::id();
+        assert!(all().contains(&pid));
+        assert!(resident(pid).unwrap() > Bytes::mib(1));
+        assert_eq!(executable(pid), std::env::current_exe().ok());
+        assert!(command(pid).is_some() && run_time(pid).is_some());
+        let groups = control_groups(pid);
+        assert!(groups.iter().all(|path| path.starts_with('/')));
+    }
+
+    #[test]
+    fn another_program_has_another_image() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read line; exec sleep 9"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let before = image(child.id()).unwrap();
+        assert_eq!(image(child.id()), Some(before));
+        drop(child.stdin.take());
+        let changed = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            image(child.id()).is_some_and(|now| now != before)
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(changed);
     }
 }
