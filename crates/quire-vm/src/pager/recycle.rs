@@ -22,6 +22,9 @@ const ASKED: Bytes = Bytes(8 * SUPERPAGE);
 /// How often others are asked at most, in milliseconds: while they give, and
 /// where nobody has anything to give.
 const ASK_MS: (u64, u64) = (1, 100);
+/// A reservation that was not allocated from for this long gives way to a new one
+/// of the same program.
+const LEFT_BEHIND_MS: u64 = 1000;
 /// How often free blocks are counted at most, in milliseconds.
 const COUNT_MS: u64 = 2;
 /// The order of a superpage among the kernel's free blocks.
@@ -69,7 +72,9 @@ impl Pager {
             self.relieve(now_ms());
         }
         if self.budget.0 < SUPERPAGE {
-            self.recycle(ASKED, false);
+            if self.recycle(ASKED, false) == Bytes::ZERO {
+                self.recycle_own();
+            }
             self.relieve(now_ms());
         } else if !self.recycling.has_block() {
             self.recycling.in_group = false;
@@ -95,9 +100,9 @@ impl Pager {
         self.recycling.in_group = memory.group_headroom.is_some() && elsewhere.0 >= SUPERPAGE;
     }
 
-    /// Frees what is reserved and was allocated from least recently, here or in
-    /// other processes of the user, up to about `wanted` bytes; where it is blocks
-    /// that are short, only `whole` ones. Returns how much that is.
+    /// Lets other processes of the user free what they have reserved and allocated
+    /// from less recently than this one, up to about `wanted` bytes; where it is
+    /// blocks that are short, only `whole` ones. Returns how much that is.
     pub(super) fn recycle(&mut self, wanted: Bytes, whole: bool) -> Bytes {
         let now = now_ms();
         if now < self.recycling.next_ask_ms[usize::from(whole)] {
@@ -118,21 +123,21 @@ impl Pager {
         for (pid, request) in &asked {
             freed += ask(&others, *pid, *request);
         }
-        if freed < wanted && own_ms < now {
-            // What is left to give is our own, as far as it is the oldest.
-            let younger = holdings.iter().map(|h| h.oldest_ms);
-            let before = younger.filter(|at| *at > own_ms).min().unwrap_or(now);
-            freed += self.give_back(Yield {
-                wanted: wanted.saturating_sub(freed),
-                before_ms: before.min(now),
-                whole,
-            });
-        }
         let (soon, late) = ASK_MS;
         let wait = if freed == Bytes::ZERO { late } else { soon };
         self.recycling.next_ask_ms[usize::from(whole)] = now_ms() + wait;
         self.recycling.next_count_ms = 0;
         freed
+    }
+
+    /// Where nobody else has anything older, makes room at the cost of an own
+    /// reservation that the program has left behind.
+    fn recycle_own(&mut self) {
+        self.give_back(Yield {
+            wanted: Bytes(SUPERPAGE),
+            before_ms: now_ms().saturating_sub(LEFT_BEHIND_MS),
+            whole: false,
+        });
     }
 
     /// Gives back what another process asks for, and returns how much.

@@ -9,8 +9,8 @@ use quire_core::units::{Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slo
 use quire_linux::sysinfo::cgroup::MemoryGroup;
 use quire_linux::{huge_file, sysinfo};
 
-use super::Pager;
-use crate::extent::Work;
+use super::{Pager, STALE_MS};
+use crate::extent::{Work, now_ms};
 use crate::table::{Backing, Extent, ExtentState, Table};
 
 /// How many superpages are searched for zeros at one look at the machine's
@@ -23,7 +23,8 @@ impl Pager {
     pub(super) fn relieve(&mut self, now: u64) {
         let stalled = std::mem::take(&mut self.stalled);
         let (mut memory, mut advice) = self.assess(stalled);
-        if advice.give_back.0 > 0 && !stalled && self.recycle(advice.give_back, false).0 > 0 {
+        let wanted = advice.give_back.max(advice.missing);
+        if wanted.0 > 0 && !stalled && self.recycle(wanted, false).0 > 0 {
             (memory, advice) = self.assess(false);
         }
         self.budget = advice.may_reserve;
@@ -113,7 +114,9 @@ impl Pager {
                 return;
             }
             let mut state = self.manager.state.lock();
-            let Some((slot, offset)) = next_superpage(&state.table, self.next_superpage) else {
+            let before = now_ms().saturating_sub(STALE_MS);
+            let next = next_superpage(&state.table, self.next_superpage, before);
+            let Some((slot, offset)) = next else {
                 self.next_superpage = Slot(0);
                 return;
             };
@@ -149,11 +152,12 @@ impl Pager {
 }
 
 /// The first superpage, at or after `from`, that the program was given at the
-/// first touch under a policy that takes such presents back.
-fn next_superpage(table: &Table, from: Slot) -> Option<(Slot, ObjectOffset)> {
+/// first touch, some time ago, under a policy that takes such presents back.
+fn next_superpage(table: &Table, from: Slot, before_ms: u64) -> Option<(Slot, ObjectOffset)> {
     let given = |e: &Extent| {
         e.state == ExtentState::Whole
             && e.popmap.is_full()
+            && e.changed_ms < before_ms
             && table
                 .regions
                 .get(&e.region)
