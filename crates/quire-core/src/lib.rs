@@ -14,6 +14,7 @@
 //! | [`queue`] | which reservation is preempted first |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
+//! | [`tlb`] | what a machine's TLBs make of a stream of addresses |
 
 pub mod config;
 pub mod control;
@@ -22,4 +23,5 @@ pub mod popmap;
 pub mod pressure;
 pub mod queue;
 pub mod stat;
+pub mod tlb;
 pub mod units;
