@@ -9,6 +9,7 @@
 //! | [`run`] | `quire run` |
 //! | [`stat`] | `quire stat` |
 //! | [`set`] | `quire set` |
+//! | [`tlb`] | `quire tlb` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
@@ -22,6 +23,7 @@ mod session;
 mod set;
 mod stat;
 mod table;
+mod tlb;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::stat(&options).map(|()| 0),
         Command::Set(options) => set::set(&options).map(|()| 0),
+        Command::Tlb(options) => tlb::tlb(&options),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

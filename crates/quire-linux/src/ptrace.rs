@@ -19,6 +19,8 @@ pub enum Resume {
     Run,
     /// For one instruction.
     Step,
+    /// To the next entry into a system call, or the return from it.
+    ToSystemCall,
 }
 
 /// What happened to a traced thread.
@@ -37,6 +39,8 @@ pub enum Event {
     Stopped,
     /// It made the thread of this number, which is traced.
     Cloned(u32),
+    /// It is about to enter a system call, or has returned from one.
+    SystemCall,
     /// It executed another program; the process has one thread now.
     Executed,
 }
@@ -73,7 +77,8 @@ fn request(number: libc::c_uint, tid: u32, addr: usize, data: usize) -> io::Resu
 /// # Errors
 /// `EPERM` where it is not allowed, `ESRCH` where the thread is gone.
 pub fn seize(tid: u32) -> io::Result<()> {
-    let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
+    let options =
+        libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD;
     request(libc::PTRACE_SEIZE, tid, 0, options as usize)
 }
 
@@ -93,6 +98,7 @@ pub fn resume(tid: u32, how: Resume, signal: i32) -> io::Result<()> {
     let number = match how {
         Resume::Run => libc::PTRACE_CONT,
         Resume::Step => libc::PTRACE_SINGLESTEP,
+        Resume::ToSystemCall => libc::PTRACE_SYSCALL,
     };
     request(number, tid, 0, signal as usize)
 }
@@ -120,8 +126,8 @@ pub fn detach(tid: u32, signal: i32) -> io::Result<()> {
 /// # Errors
 /// `ESRCH` where the thread is gone.
 pub fn is_step(tid: u32) -> io::Result<bool> {
-    // After an instruction, after a system call, and at the first instruction
-    // of a signal handler.
+    // After an instruction, after a system call that was not stopped at, and at
+    // the first instruction of a signal handler.
     const TRAP_BRKPT: i32 = 1;
     const TRAP_TRACE: i32 = 2;
     // SAFETY: all-zero is a valid `siginfo_t`; the call overwrites it.
@@ -142,6 +148,50 @@ pub fn is_step(tid: u32) -> io::Result<bool> {
         info.si_code,
         TRAP_BRKPT | TRAP_TRACE | libc::SIGTRAP
     ))
+}
+
+/// The signals that a stopped thread blocks, a bit for each: signal 1 is the
+/// lowest.
+///
+/// # Errors
+/// `ESRCH` where the thread is gone.
+pub fn signal_mask(tid: u32) -> io::Result<u64> {
+    let mut mask = 0u64;
+    // SAFETY: the request writes a mask of the size that it is given, which
+    // lives for the call.
+    let rc = unsafe {
+        libc::ptrace(
+            libc::PTRACE_GETSIGMASK,
+            tid as libc::pid_t,
+            size_of::<u64>(),
+            &raw mut mask,
+        )
+    };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(mask)
+}
+
+/// Sets the signals that a stopped thread blocks.
+///
+/// # Errors
+/// `ESRCH` where the thread is gone.
+pub fn set_signal_mask(tid: u32, mask: u64) -> io::Result<()> {
+    // SAFETY: the request reads a mask of the size that it is given, which
+    // lives for the call.
+    let rc = unsafe {
+        libc::ptrace(
+            libc::PTRACE_SETSIGMASK,
+            tid as libc::pid_t,
+            size_of::<u64>(),
+            &raw const mask,
+        )
+    };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// The registers of a stopped thread.
@@ -320,7 +370,9 @@ pub fn wait(block: bool) -> io::Result<Option<(u32, Event)>> {
         return Ok(Some((tid, Event::Ended(ended(status, &usage)))));
     }
     let signal = libc::WSTOPSIG(status);
+    const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
     let event = match status >> 16 {
+        0 if signal == SYSTEM_CALL => Event::SystemCall,
         0 => Event::Signal(signal),
         libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Event::Stopped,
         libc::PTRACE_EVENT_STOP => Event::Group(signal),

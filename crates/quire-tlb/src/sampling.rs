@@ -11,10 +11,11 @@ use std::time::Duration;
 /// How windows are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Instructions in a window.
+    /// Steps in a window: instructions, and further rounds of repeated string
+    /// instructions.
     pub window: u64,
-    /// Instructions at the beginning of each window that only warm the model
-    /// up and are not counted.
+    /// Steps at the beginning of each window that only warm the model up and
+    /// are not counted.
     pub warm_up: u64,
     /// The most windows that are kept, an even number.
     pub windows: usize,

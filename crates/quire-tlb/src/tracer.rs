@@ -102,8 +102,6 @@ pub(crate) struct Thread {
     /// What the TLBs hold that its windows are fed to. They stay from window
     /// to window, as a machine's do.
     pub(crate) models: Option<Box<Models>>,
-    /// Whether it was left in a system call while executing one instruction.
-    pub(crate) is_left: bool,
 }
 
 /// The tracer of one process.
@@ -214,13 +212,13 @@ impl Tracer<'_> {
                 }
             }
             Event::Signal(signal) => {
-                let is_ours = signal == SIGTRAP && self.is_leftover(tid);
-                let _ = ptrace::resume(tid, Resume::Run, if is_ours { 0 } else { signal });
+                let _ = ptrace::resume(tid, Resume::Run, signal);
             }
             Event::Group(signal) => self.stop_with(tid, signal),
             Event::Stopped => self.admit(tid),
-            Event::Cloned(_) => {
-                // The new thread stops by itself when it is born.
+            // A new thread stops by itself when it is born. A window may have
+            // left a thread in a system call, from which it returns now.
+            Event::Cloned(_) | Event::SystemCall => {
                 let _ = ptrace::resume(tid, Resume::Run, 0);
             }
             Event::Executed => {
@@ -249,15 +247,6 @@ impl Tracer<'_> {
         if tid == self.pid {
             self.host.stopped(signal);
         }
-    }
-
-    /// Whether a SIGTRAP ends the system call in which a window left a thread.
-    fn is_leftover(&mut self, tid: u32) -> bool {
-        let left = self
-            .threads
-            .get_mut(&tid)
-            .is_some_and(|thread| std::mem::take(&mut thread.is_left));
-        left && ptrace::is_step(tid).unwrap_or(false)
     }
 
     /// The thread whose turn it is: the next one by number that runs.
@@ -293,9 +282,6 @@ impl Tracer<'_> {
     }
 }
 
-/// The number of the signal that single steps end with.
-pub(crate) const SIGTRAP: i32 = 5;
-
 fn thread_ids(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"));
     let names = entries
@@ -306,6 +292,14 @@ fn thread_ids(pid: u32) -> Vec<u32> {
     names
         .filter_map(|name| name.to_str()?.parse().ok())
         .collect()
+}
+
+/// Whether a process ignores a signal.
+pub(crate) fn ignores(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
 }
 
 /// Whether a thread is one of the library's own.

@@ -11,16 +11,16 @@ use quire_linux::ptrace::{self, Event, Resume, VectorRegisters};
 use crate::decode::{Decoded, LONGEST};
 use crate::pages::PageTable;
 use crate::stream::Stream;
-use crate::tracer::{SIGTRAP, Tracer};
+use crate::tracer::{Tracer, ignores};
 
+/// The signal that single steps end with.
+const SIGTRAP: i32 = 5;
+/// It, in a mask of signals.
+const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
 /// How long a system call may block before its thread is left in it.
 const BLOCKS: Duration = Duration::from_millis(20);
 /// Steps after which signals and progress are looked after.
 const ROUND: u64 = 256;
-/// Single steps for each instruction of a window, on average, after which it
-/// ends: rounds of string instructions are steps, but no instructions.
-const STEPS_PER_INSTRUCTION: u64 = 4;
-
 /// What a window counted after its warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
@@ -55,7 +55,9 @@ struct Feed {
     models: Box<Models>,
     stream: Stream,
     warm_up: u64,
+    /// Steps so far: instructions, and further rounds of string instructions.
     executed: u64,
+    instructions: u64,
     undecoded: u64,
 }
 
@@ -71,12 +73,13 @@ impl Feed {
             }),
             None => true,
         };
-        self.executed += u64::from(is_new);
+        self.executed += 1;
+        self.instructions += u64::from(is_new);
         self.undecoded += u64::from(decoded.is_none());
-        if is_new && self.executed == self.warm_up {
+        if self.executed == self.warm_up {
             self.models.base.take_counts();
             self.models.real.take_counts();
-            self.undecoded = 0;
+            (self.instructions, self.undecoded) = (0, 0);
         }
     }
 
@@ -86,9 +89,8 @@ impl Feed {
             self.models.base.take_counts(),
             self.models.real.take_counts(),
         );
-        let instructions = self.executed.checked_sub(self.warm_up).filter(|n| *n > 0)?;
-        Some(Window {
-            instructions,
+        (self.executed > self.warm_up).then_some(Window {
+            instructions: self.instructions,
             undecoded: self.undecoded,
             base,
             real,
@@ -107,18 +109,26 @@ enum Step {
     Lost,
 }
 
+/// What the thread in a window needs for its next step.
+#[derive(Default)]
+struct Stepping {
+    /// The signal that came in the step before and is given to it now.
+    signal: i32,
+    /// The signals that it blocks; nothing where that may have changed.
+    mask: Option<u64>,
+}
+
 impl Tracer<'_> {
     /// Lets a thread execute a window. `None` where it did not get beyond the
-    /// warm-up.
+    /// warm-up, or cannot be stepped.
     pub(crate) fn window(&mut self, tid: u32) -> io::Result<Option<Window>> {
-        if !self.stop(tid)? {
+        // The kernel ends each step with a SIGTRAP. Where that is ignored, it
+        // would make the kernel forget so.
+        if ignores(self.pid, SIGTRAP) || !self.stop(tid)? {
             return Ok(None);
         }
-        let table = self
-            .page_table
-            .take()
-            .map_or_else(|| PageTable::of(self.pid), Ok);
-        let Ok(mut table) = table else {
+        let table = self.page_table.take();
+        let Ok(mut table) = table.map_or_else(|| PageTable::of(self.pid), Ok) else {
             // The process is ending.
             let _ = ptrace::resume(tid, Resume::Run, 0);
             return Ok(None);
@@ -133,6 +143,7 @@ impl Tracer<'_> {
             stream: Stream::default(),
             warm_up: self.plan.warm_up,
             executed: 0,
+            instructions: 0,
             undecoded: 0,
         };
         let is_lost = self.steps(tid, &mut feed, &mut table)?;
@@ -149,30 +160,28 @@ impl Tracer<'_> {
     /// Steps to the end of the window, and lets the thread run on then. Says
     /// whether it was lost before.
     fn steps(&mut self, tid: u32, feed: &mut Feed, table: &mut PageTable) -> io::Result<bool> {
-        let most = self.plan.window.saturating_mul(STEPS_PER_INSTRUCTION);
-        let mut signal = 0;
-        let mut steps = 0;
-        while feed.executed < self.plan.window && steps < most {
+        let mut stepping = Stepping::default();
+        let mut steps = 0u64;
+        while feed.executed < self.plan.window {
             steps += 1;
-            if steps % ROUND == 0 {
+            if steps.is_multiple_of(ROUND) {
                 self.host.progress(self.sampling.taken(), feed.executed);
                 while let Some(arrived) = self.signals.wait_for(Duration::ZERO)? {
                     self.host.arrived(arrived);
                 }
             }
-            match self.step(tid, &mut signal)? {
+            match self.step(tid, &mut stepping)? {
                 Step::Executed(ip, decoded) => feed.instruction(ip, decoded.as_ref(), table),
                 Step::Nothing => {}
                 Step::Lost => return Ok(true),
             }
         }
-        let _ = ptrace::resume(tid, Resume::Run, signal);
+        let _ = ptrace::resume(tid, Resume::Run, stepping.signal);
         Ok(false)
     }
 
-    /// Lets a stopped thread execute one instruction. A signal that came in
-    /// the step before is given to it, and the one that comes now is noted.
-    fn step(&mut self, tid: u32, signal: &mut i32) -> io::Result<Step> {
+    /// Lets a stopped thread execute one instruction.
+    fn step(&mut self, tid: u32, stepping: &mut Stepping) -> io::Result<Step> {
         let Ok(registers) = ptrace::registers(tid) else {
             return Ok(Step::Lost);
         };
@@ -184,14 +193,17 @@ impl Tracer<'_> {
         } else {
             None
         };
-        let given = std::mem::take(signal);
-        if ptrace::resume(tid, Resume::Step, given).is_err() {
-            return Ok(Step::Lost);
-        }
-        let blocks = decoded
+        let is_call = decoded
             .as_ref()
-            .is_none_or(|decoded| decoded.is_system_call);
-        Ok(match self.step_ends(tid, blocks)? {
+            .is_some_and(|decoded| decoded.is_system_call);
+        let given = stepping.signal;
+        let ends = if is_call && given == 0 {
+            stepping.mask = None;
+            self.system_call(tid)?
+        } else {
+            self.instruction(tid, stepping)?
+        };
+        Ok(match ends {
             // A handler begins with a stop of its own.
             Some(0) if given != 0 => Step::Nothing,
             Some(0) => {
@@ -200,44 +212,56 @@ impl Tracer<'_> {
                 }
                 Step::Executed(registers.ip, decoded)
             }
-            Some(next) => {
-                *signal = next;
+            Some(signal) => {
+                stepping.signal = signal;
                 Step::Nothing
             }
             None => Step::Lost,
         })
     }
 
-    /// Waits for the end of a step: zero when the instruction was executed,
-    /// the signal that came before it, or nothing when the thread is lost.
-    fn step_ends(&mut self, tid: u32, blocks: bool) -> io::Result<Option<i32>> {
-        let may_leave = blocks && !self.plan.is_whole();
-        let end = Instant::now() + BLOCKS;
-        loop {
-            let Some((who, event)) = ptrace::wait(!blocks)? else {
-                let left = end.saturating_duration_since(Instant::now());
-                if may_leave && left.is_zero() {
-                    if let Some(thread) = self.threads.get_mut(&tid) {
-                        thread.is_left = true;
-                    }
-                    return Ok(None);
-                }
-                self.rest(if may_leave { left } else { BLOCKS })?;
-                continue;
+    /// Executes an instruction that is no system call, or begins the handler
+    /// of a signal: zero when that is done, the signal that came before it, or
+    /// nothing when the thread is lost.
+    ///
+    /// The kernel ends the step with a SIGTRAP that it forces upon the thread.
+    /// Where the thread blocks it, as in its own handler, that would remove the
+    /// handler; so it is not blocked for the length of the step.
+    fn instruction(&mut self, tid: u32, stepping: &mut Stepping) -> io::Result<Option<i32>> {
+        let given = std::mem::take(&mut stepping.signal);
+        let known = stepping.mask.take();
+        let Ok(mask) = known.map_or_else(|| ptrace::signal_mask(tid), Ok) else {
+            return Ok(None);
+        };
+        let is_blocked = given == 0 && mask & TRAP_BIT != 0;
+        if is_blocked {
+            let _ = ptrace::set_signal_mask(tid, mask & !TRAP_BIT);
+        }
+        if ptrace::resume(tid, Resume::Step, given).is_err() {
+            return Ok(None);
+        }
+        stepping.mask = (given == 0).then_some(mask);
+        self.step_ends(tid, is_blocked.then_some(mask))
+    }
+
+    /// Waits for the end of a step. Then the thread blocks the signals of
+    /// `mask` again, where one is given.
+    fn step_ends(&mut self, tid: u32, mask: Option<u64>) -> io::Result<Option<i32>> {
+        while self.ended.is_none() {
+            let Some((who, event)) = ptrace::wait(true)? else {
+                return Ok(None);
             };
-            if who != tid {
-                self.answer(who, event);
-                if self.ended.is_some() {
-                    return Ok(None);
-                }
-                continue;
+            let ends = matches!(event, Event::Signal(_) | Event::Group(_));
+            if let Some(mask) = mask.filter(|_| who == tid && ends) {
+                let _ = ptrace::set_signal_mask(tid, mask);
             }
             match event {
+                _ if who != tid => self.answer(who, event),
                 Event::Signal(SIGTRAP) if ptrace::is_step(tid).unwrap_or(true) => {
                     return Ok(Some(0));
                 }
                 Event::Signal(signal) => return Ok(Some(signal)),
-                Event::Stopped | Event::Cloned(_) => {
+                Event::Stopped | Event::Cloned(_) | Event::SystemCall => {
                     let _ = ptrace::resume(tid, Resume::Step, 0);
                 }
                 Event::Group(_) | Event::Executed | Event::Ended(_) => {
@@ -246,5 +270,39 @@ impl Tracer<'_> {
                 }
             }
         }
+        Ok(None)
+    }
+
+    /// Executes a system call. The thread stops at its entry and at the return
+    /// from it, and no SIGTRAP is forced upon it, because the call may be the
+    /// one that blocks it. A call that blocks for long loses the thread.
+    fn system_call(&mut self, tid: u32) -> io::Result<Option<i32>> {
+        let mut stops = 0;
+        let end = Instant::now() + BLOCKS;
+        let _ = ptrace::resume(tid, Resume::ToSystemCall, 0);
+        while self.ended.is_none() {
+            let Some((who, event)) = ptrace::wait(false)? else {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() && !self.plan.is_whole() {
+                    return Ok(None);
+                }
+                self.rest(if left.is_zero() { BLOCKS } else { left })?;
+                continue;
+            };
+            match event {
+                _ if who != tid => self.answer(who, event),
+                Event::SystemCall if stops == 1 => return Ok(Some(0)),
+                Event::SystemCall | Event::Stopped | Event::Cloned(_) => {
+                    stops += u32::from(event == Event::SystemCall);
+                    let _ = ptrace::resume(tid, Resume::ToSystemCall, 0);
+                }
+                Event::Signal(signal) => return Ok(Some(signal)),
+                Event::Group(_) | Event::Executed | Event::Ended(_) => {
+                    self.answer(tid, event);
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
     }
 }
