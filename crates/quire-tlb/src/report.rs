@@ -28,11 +28,12 @@ pub struct Report {
     pub superpage_share: f64,
     /// The levels, data before code.
     pub levels: Vec<Level>,
-    /// Page walks for each 1000 instructions, data and code together.
+    /// Page walks for each 1000 instructions, data and code together, the
+    /// accesses that are open estimated.
     pub walks_per_1000: Pair<f64>,
-    /// Levels of the page table that the walks touch, for each 1000
-    /// instructions.
-    pub walk_levels_per_1000: Pair<f64>,
+    /// Levels of the page table that the counted walks touch, with nothing
+    /// cached.
+    pub walk_levels: Pair<u64>,
     /// Walks to pages that the model met for the first time. They may be hits
     /// on a machine that has run before.
     pub first_walks: Pair<u64>,
@@ -54,9 +55,11 @@ pub struct Level {
     pub name: &'static str,
     /// What it was asked.
     pub accesses: Pair<u64>,
+    /// Of these, what it knew only from an earlier window: hits or misses.
+    pub open: Pair<u64>,
     /// What it did not know.
     pub misses: Pair<u64>,
-    /// Misses over accesses; nothing where it was not asked.
+    /// Misses over accesses that are not open; nothing where there are none.
     pub miss_ratio: Pair<Option<f64>>,
     /// By how many percent the misses are fewer than with base pages; nothing
     /// where those are none.
@@ -102,16 +105,16 @@ impl Report {
             base: window.base.1,
             real: window.real.1,
         };
-        let first: fn(&Counts) -> (u64, u64) = |counts| (counts.accesses, counts.l1_misses);
-        let second: fn(&Counts) -> (u64, u64) = |counts| (counts.l1_misses, counts.walks);
         let instructions = windows.iter().map(|window| window.instructions).sum();
-        let data_sum = sum(windows, data);
-        let total = |of: fn(&Counts) -> u64| {
-            let code_sum = sum(windows, code);
-            Pair {
-                base: of(&data_sum.base) + of(&code_sum.base),
-                real: of(&data_sum.real) + of(&code_sum.real),
-            }
+        let (data_sum, code_sum) = (sum(windows, data), sum(windows, code));
+        let total = |of: fn(&Counts) -> u64| Pair {
+            base: of(&data_sum.base) + of(&code_sum.base),
+            real: of(&data_sum.real) + of(&code_sum.real),
+        };
+        let walks = |of: fn(&Window) -> (Counts, Counts)| {
+            let parts = windows.iter().map(of);
+            let walks = parts.map(|(data, code)| data.walks_estimated() + code.walks_estimated());
+            walks.sum::<f64>() * 1000.0 / (instructions as f64).max(1.0)
         };
         Report {
             tlb: geometry.to_string(),
@@ -123,56 +126,77 @@ impl Report {
             superpage_share: share(data_sum.real.superpage_accesses, data_sum.real.accesses)
                 .unwrap_or(0.0),
             levels: vec![
-                Level::new("L1 data", windows, data, first),
-                Level::new("L2 data", windows, data, second),
-                Level::new("L1 code", windows, code, first),
-                Level::new("L2 code", windows, code, second),
+                Level::new("L1 data", windows, data, &FIRST),
+                Level::new("L2 data", windows, data, &SECOND),
+                Level::new("L1 code", windows, code, &FIRST),
+                Level::new("L2 code", windows, code, &SECOND),
             ],
-            walks_per_1000: total(|counts| counts.walks).per_1000(instructions),
-            walk_levels_per_1000: total(|counts| counts.walk_levels).per_1000(instructions),
+            walks_per_1000: Pair {
+                base: walks(|window| window.base),
+                real: walks(|window| window.real),
+            },
+            walk_levels: total(|counts| counts.walk_levels),
             first_walks: total(|counts| counts.first_walks),
         }
     }
 }
 
-impl Pair<u64> {
-    fn per_1000(self, instructions: u64) -> Pair<f64> {
-        let rate = |n: u64| share(n, instructions).unwrap_or(0.0) * 1000.0;
-        Pair {
-            base: rate(self.base),
-            real: rate(self.real),
-        }
-    }
+/// Where the figures of a level are in the counts.
+struct Place {
+    accesses: fn(&Counts) -> u64,
+    open: fn(&Counts) -> u64,
+    misses: fn(&Counts) -> u64,
+    ratio: fn(&Counts) -> Option<f64>,
+    estimated: fn(&Counts) -> f64,
 }
+
+const FIRST: Place = Place {
+    accesses: |counts| counts.accesses,
+    open: |counts| counts.l1_open,
+    misses: |counts| counts.l1_misses,
+    ratio: Counts::l1_miss_ratio,
+    estimated: Counts::l1_misses_estimated,
+};
+
+const SECOND: Place = Place {
+    accesses: |counts| counts.l1_misses,
+    open: |counts| counts.l2_open,
+    misses: |counts| counts.walks,
+    ratio: Counts::l2_miss_ratio,
+    estimated: Counts::walks_estimated,
+};
 
 impl Level {
     fn new(
         name: &'static str,
         windows: &[Window],
         part: impl Fn(&Window) -> Pair<Counts> + Copy,
-        level: fn(&Counts) -> (u64, u64),
+        place: &Place,
     ) -> Level {
         let sums = sum(windows, part);
-        let (base, real) = (level(&sums.base), level(&sums.real));
         let misses = windows.iter().map(|window| {
             let counts = part(window);
-            (level(&counts.real).1 as f64, level(&counts.base).1 as f64)
+            (
+                (place.estimated)(&counts.real),
+                (place.estimated)(&counts.base),
+            )
         });
         Level {
             name,
-            accesses: Pair {
-                base: base.0,
-                real: real.0,
-            },
-            misses: Pair {
-                base: base.1,
-                real: real.1,
-            },
-            miss_ratio: Pair {
-                base: share(base.1, base.0),
-                real: share(real.1, real.0),
-            },
+            accesses: sums.map(place.accesses),
+            open: sums.map(place.open),
+            misses: sums.map(place.misses),
+            miss_ratio: sums.map(place.ratio),
             reduction_percent: ratio_of_sums(&misses.collect::<Vec<_>>(), SEED).map(Reduction::of),
+        }
+    }
+}
+
+impl Pair<Counts> {
+    fn map<T>(&self, of: fn(&Counts) -> T) -> Pair<T> {
+        Pair {
+            base: of(&self.base),
+            real: of(&self.real),
         }
     }
 }
@@ -198,7 +222,9 @@ mod tests {
         Counts {
             accesses,
             superpage_accesses: accesses / 4,
+            l1_open: 0,
             l1_misses,
+            l2_open: 0,
             walks,
             walk_levels: 4 * walks,
             first_walks: 1,
@@ -213,6 +239,12 @@ mod tests {
             base: (counts(400, 100, 50), counts(200, 2, 0)),
             real: (counts(400, 10, 0), counts(200, 2, 1)),
         };
+        let mut open = window;
+        open.base.0.l1_open = 200;
+        let report = Report::new(&Geometry::assumed(), vec![], &[open], 1);
+        assert_eq!(report.levels[0].miss_ratio.base, Some(0.5));
+        let reduction = report.levels[0].reduction_percent.unwrap();
+        assert!((reduction.value - 95.0).abs() < 1e-9, "{reduction:?}");
         let report = Report::new(&Geometry::assumed(), vec!["l2"], &[window; 4], 7);
         assert_eq!((report.windows, report.windows_taken), (4, 7));
         assert_eq!((report.instructions, report.undecoded), (4000, 4));

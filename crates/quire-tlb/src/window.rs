@@ -42,6 +42,12 @@ pub(crate) struct Models {
 }
 
 impl Models {
+    /// Begins a window: what the thread did since the last one is not known.
+    fn begin(&mut self) {
+        self.base.begin_window();
+        self.real.begin_window();
+    }
+
     pub(crate) fn new(geometry: &Geometry) -> Models {
         Models {
             base: Tlb::new(geometry),
@@ -138,8 +144,10 @@ impl Tracer<'_> {
             .threads
             .get_mut(&tid)
             .and_then(|thread| thread.models.take());
+        let mut models = models.unwrap_or_else(|| Box::new(Models::new(self.geometry)));
+        models.begin();
         let mut feed = Feed {
-            models: models.unwrap_or_else(|| Box::new(Models::new(self.geometry))),
+            models,
             stream: Stream::default(),
             warm_up: self.plan.warm_up,
             executed: 0,

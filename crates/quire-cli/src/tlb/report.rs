@@ -137,7 +137,7 @@ impl Report {
         let first = &model.first_walks;
         writeln!(
             out,
-            "of the walks {} and {} went to pages that were new to the model, and may be hits in truth",
+            "walks to pages that were new to the model, and may be hits in truth: {} and {}",
             first.base, first.real
         )?;
         if model.undecoded > 0 {

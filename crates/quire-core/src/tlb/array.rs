@@ -13,13 +13,33 @@ pub struct Tag {
     pub number: u64,
 }
 
+/// What a lookup finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The tag, which was used in this window of the stream before.
+    Now,
+    /// The tag, left by an earlier window. Whether a machine would still hold
+    /// it depends on what it did between the windows.
+    Earlier,
+    /// Nothing.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tag: Tag,
+    /// The window in which it was last used.
+    window: u32,
+}
+
 /// The array. A set is chosen by the number in the tag, modulo the number of
 /// sets; real machines may hash more bits.
 #[derive(Clone, Debug)]
 pub struct Array {
     ways: usize,
     /// Each set holds at most `ways` tags, the most recently used first.
-    sets: Vec<Vec<Tag>>,
+    sets: Vec<Vec<Entry>>,
+    window: u32,
 }
 
 impl Array {
@@ -29,30 +49,41 @@ impl Array {
         Array {
             ways,
             sets: vec![Vec::with_capacity(ways); sets.max(1)],
+            window: 0,
         }
     }
 
-    /// Looks a tag up, and says whether it is there. A tag that is becomes the
-    /// most recently used of its set.
-    pub fn lookup(&mut self, tag: Tag) -> bool {
+    /// Begins another window of the stream: what lies between is not known.
+    pub fn begin_window(&mut self) {
+        self.window = self.window.wrapping_add(1);
+    }
+
+    /// Looks a tag up. A tag that is there becomes the most recently used of
+    /// its set.
+    pub fn lookup(&mut self, tag: Tag) -> Found {
+        let window = self.window;
         let set = self.set_of(tag);
-        let Some(at) = set.iter().position(|held| *held == tag) else {
-            return false;
+        let Some(at) = set.iter().position(|entry| entry.tag == tag) else {
+            return Found::Nothing;
         };
         set[..=at].rotate_right(1);
-        true
+        if std::mem::replace(&mut set[0].window, window) == window {
+            Found::Now
+        } else {
+            Found::Earlier
+        }
     }
 
     /// Enters a tag that is not there, in place of the least recently used of
     /// its set where that is full.
     pub fn fill(&mut self, tag: Tag) {
-        let ways = self.ways;
+        let (ways, window) = (self.ways, self.window);
         let set = self.set_of(tag);
         set.truncate(ways.saturating_sub(1));
-        set.insert(0, tag);
+        set.insert(0, Entry { tag, window });
     }
 
-    fn set_of(&mut self, tag: Tag) -> &mut Vec<Tag> {
+    fn set_of(&mut self, tag: Tag) -> &mut Vec<Entry> {
         let sets = self.sets.len() as u64;
         &mut self.sets[(tag.number % sets) as usize]
     }
@@ -73,7 +104,7 @@ mod tests {
     }
 
     fn touch(array: &mut Array, tag: Tag) -> bool {
-        let hit = array.lookup(tag);
+        let hit = array.lookup(tag) != Found::Nothing;
         if !hit {
             array.fill(tag);
         }
@@ -112,7 +143,19 @@ mod tests {
             size: PageSize::Super,
             number: 7,
         };
-        assert!(!array.lookup(other) && array.lookup(base(7)));
+        assert_eq!(array.lookup(other), Found::Nothing);
+        assert_eq!(array.lookup(base(7)), Found::Now);
+    }
+
+    #[test]
+    fn what_an_earlier_window_left_is_told_apart_once() {
+        let mut array = Array::new(1, 2);
+        array.fill(base(1));
+        array.begin_window();
+        array.fill(base(2));
+        assert_eq!(array.lookup(base(1)), Found::Earlier);
+        assert_eq!(array.lookup(base(1)), Found::Now);
+        assert_eq!(array.lookup(base(2)), Found::Now);
     }
 
     proptest! {

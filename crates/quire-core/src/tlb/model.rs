@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::PageSize;
-use super::array::{Array, Tag};
+use super::array::{Array, Found, Tag};
 use super::geometry::{Geometry, PageSizes, SecondLevel, Structure};
 use crate::units::VirtAddr;
 
@@ -37,8 +37,14 @@ pub struct Counts {
     pub accesses: u64,
     /// Accesses to pages larger than a base page.
     pub superpage_accesses: u64,
+    /// Those that the first level knew only from an earlier window of the
+    /// stream. Whether a machine would have known them is open, so they go no
+    /// further and are neither hits nor misses.
+    pub l1_open: u64,
     /// Those that the first level did not know. They ask the second level.
     pub l1_misses: u64,
+    /// Of these, those that the second level knew only from an earlier window.
+    pub l2_open: u64,
     /// Those that the second level did not know either. Each is a page walk.
     pub walks: u64,
     /// Levels of the page table that the walks touch, with nothing cached.
@@ -49,15 +55,46 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Share of misses of the first level; nothing where it was not asked.
+    #[must_use]
+    pub fn l1_miss_ratio(&self) -> Option<f64> {
+        share(self.l1_misses, self.accesses - self.l1_open)
+    }
+
+    /// Share of misses of the second level; nothing where it was not asked.
+    #[must_use]
+    pub fn l2_miss_ratio(&self) -> Option<f64> {
+        share(self.walks, self.l1_misses - self.l2_open)
+    }
+
+    /// Misses of the first level, with their share among the accesses that are
+    /// open.
+    #[must_use]
+    pub fn l1_misses_estimated(&self) -> f64 {
+        self.accesses as f64 * self.l1_miss_ratio().unwrap_or(0.0)
+    }
+
+    /// Walks, with their share among the accesses that are open.
+    #[must_use]
+    pub fn walks_estimated(&self) -> f64 {
+        self.l1_misses_estimated() * self.l2_miss_ratio().unwrap_or(0.0)
+    }
+
     /// Adds other counts to these.
     pub fn add(&mut self, other: &Counts) {
         self.accesses += other.accesses;
         self.superpage_accesses += other.superpage_accesses;
+        self.l1_open += other.l1_open;
         self.l1_misses += other.l1_misses;
+        self.l2_open += other.l2_open;
         self.walks += other.walks;
         self.walk_levels += other.walk_levels;
         self.first_walks += other.first_walks;
     }
+}
+
+fn share(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| part as f64 / of as f64)
 }
 
 /// The TLBs of one core, with what they hold.
@@ -104,14 +141,22 @@ impl Tlb {
         };
         counts.accesses += 1;
         counts.superpage_accesses += u64::from(access.size > PageSize::Base);
-        if l1.holds(access) {
-            return;
+        match l1.find(access) {
+            Found::Now => return,
+            Found::Earlier => {
+                counts.l1_open += 1;
+                return;
+            }
+            Found::Nothing => counts.l1_misses += 1,
         }
-        counts.l1_misses += 1;
-        if l2.holds(access) {
-            return;
+        match l2.find(access) {
+            Found::Now => return,
+            Found::Earlier => {
+                counts.l2_open += 1;
+                return;
+            }
+            Found::Nothing => counts.walks += 1,
         }
-        counts.walks += 1;
         counts.walk_levels += access.size.walk_levels();
         let number = access.size.page_of(access.addr);
         let page = Tag {
@@ -119,6 +164,18 @@ impl Tlb {
             number: grouped(number, access.size, self.coalesce),
         };
         counts.first_walks += u64::from(self.seen.insert(page));
+    }
+
+    /// Begins another window of the stream: what lies between is not known.
+    pub fn begin_window(&mut self) {
+        let l2_code = self.l2_code.iter_mut();
+        let levels = [&mut self.l1_data, &mut self.l1_code, &mut self.l2_data];
+        for level in levels.into_iter().chain(l2_code) {
+            level
+                .arrays
+                .iter_mut()
+                .for_each(|(_, array)| array.begin_window());
+        }
     }
 
     /// What was counted since this was last asked, of data and of code. What
@@ -149,23 +206,23 @@ impl Level {
 
     /// Whether the level knows the page; from now on it does, where it has a
     /// place for it.
-    fn holds(&mut self, access: Access) -> bool {
+    fn find(&mut self, access: Access) -> Found {
         let Some(tag) = self.tag(access) else {
-            return false;
+            return Found::Nothing;
         };
-        let mut able: Vec<&mut Array> = self
-            .arrays
-            .iter_mut()
+        let arrays = self.arrays.iter_mut();
+        let mut able: Vec<&mut Array> = arrays
             .filter(|(sizes, _)| sizes.has(tag.size))
             .map(|(_, array)| array)
             .collect();
-        if able.iter_mut().any(|array| array.lookup(tag)) {
-            return true;
+        let found = able.iter_mut().map(|array| array.lookup(tag));
+        if let Some(found) = found.filter(|found| *found != Found::Nothing).last() {
+            return found;
         }
         // Where several arrays hold this size, the page decides which one.
         let chosen = (tag.number % able.len() as u64) as usize;
         able[chosen].fill(tag);
-        false
+        Found::Nothing
     }
 
     /// The entry that would hold the page: a page of a size that no array
@@ -306,6 +363,29 @@ mod tests {
         };
         assert_eq!(walks("l2=8:full:4K"), 0);
         assert_eq!(walks("l2d=8:full:4K,l2i=8:full:4K"), 1);
+    }
+
+    #[test]
+    fn hits_upon_what_an_earlier_window_left_are_open() {
+        // A cycle of 96 pages over 64 entries misses always. Windows see a
+        // part of it each, and the second one meets what the first one left.
+        let mut tlb = tlb("l1d=64:full:4K,l1i=1:full:4K");
+        let mut feed = |pages: std::ops::Range<u64>| {
+            tlb.begin_window();
+            pages.for_each(|page| tlb.access(data(page % 96 * BASE_PAGE, PageSize::Base)));
+            tlb.take_counts().0
+        };
+        assert_eq!(feed(0..48).l1_misses, 48);
+        let counts = feed(96..96 + 48);
+        assert_eq!((counts.l1_misses, counts.l1_open), (0, 48));
+        assert_eq!(counts.l1_miss_ratio(), None);
+        let counts = feed(96..96 + 192);
+        assert_eq!((counts.l1_misses, counts.l1_open), (144, 48));
+        assert_eq!(
+            (counts.l1_miss_ratio(), counts.l1_misses_estimated()),
+            (Some(1.0), 192.0)
+        );
+        assert_eq!(counts.walks_estimated(), 192.0);
     }
 
     /// The naive model: lists of pages, the most recently used at the end.
