@@ -59,14 +59,16 @@ EXAMPLES:
   quire tlb --json --output tlb.json -- ./solver input.dat
   quire tlb --tlb l1d=64:4:4K,l1d=32:4:2M,l1i=64:8:4K,l2=1536:12:4K+2M -- ./solver
 
-PROGRAM runs natively, under quire. At intervals one of its threads is stopped and
-executes a window of instructions one by one. Their addresses are fed to a model of
-the machine's TLBs, once with 4 KiB pages only and once with the pages that the
-process has. The figures are the model's; docs/tlb.md says what it leaves out.
+METHOD:
+  PROGRAM runs natively, under quire. At intervals one of its threads is stopped
+  and executes a window of instructions one by one. Their addresses are fed to a
+  model of the machine's TLBs, once with 4 KiB pages only and once with the pages
+  that the process has. docs/tlb.md says what the model leaves out.
 
-The exit status is that of PROGRAM; if a signal kills PROGRAM, quire dies by the
-same signal. 127: PROGRAM was not found; 126: it cannot be executed; 2: bad usage,
-or tracing is not allowed.";
+EXIT STATUS:
+  That of PROGRAM; if a signal kills PROGRAM, quire dies by the same signal. 127:
+  PROGRAM was not found; 126: it cannot be executed; 2: bad usage, or tracing is
+  not allowed.";
 
 const DOCTOR_EXAMPLES: &str = "\
 EXAMPLES:
@@ -207,7 +209,8 @@ pub struct TlbArgs {
     /// every second one is dropped and the interval doubles
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     pub windows: u64,
-    /// Milliseconds that the program runs freely between windows, at first
+    /// Milliseconds that the program runs freely between windows, at first; never
+    /// less than the last window took
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=86_400_000))]
     pub every: u64,
     /// Milliseconds that the program runs freely before the first window

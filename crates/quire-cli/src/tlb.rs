@@ -112,7 +112,7 @@ impl Launcher<'_> {
         let options = self.options;
         ptrace::probe().map_err(|error| refused(&error))?;
         let counters = match options.pmu {
-            Pmu::Auto => Counters::open().map_err(|error| error.to_string()),
+            Pmu::Auto => Counters::open().map_err(|error| Counters::refusal(&error)),
             _ => Err("switched off".to_owned()),
         };
         let described = match &options.tlb {
@@ -171,7 +171,8 @@ impl Launcher<'_> {
     fn counted(&self, plain: bool, signals: &Signals) -> Outcome<(Misses, Ended, Duration)> {
         let counters = Counters::open().map_err(|error| {
             Failure::bad_usage(format!(
-                "this machine gives no counts of TLB misses ({error}): leave `--pmu only` away for those of a model"
+                "no counts of TLB misses: {}; leave `--pmu only` away for those of a model",
+                Counters::refusal(&error)
             ))
         })?;
         let session = Session::create();

@@ -14,16 +14,11 @@ use serde_json::Value;
 /// TLBs as the predictions below have them.
 const TLBS: &str = "l1d=64:full:4K+2M,l1i=64:full:4K+2M,l2=2048:8:4K+2M";
 /// Windows that take a test a second or two.
-const SMALL: [&str; 8] = [
-    "--window",
-    "8000",
-    "--windows",
-    "4",
-    "--every",
-    "20",
-    "--after",
-    "150",
-];
+const SMALL: [&str; 6] = ["--window", "8000", "--windows", "4", "--every", "20"];
+/// Until then a program has been loaded, on a machine that is busy, too.
+const PLAIN: [&str; 3] = ["--plain", "--after", "300"];
+/// Until then Quire has also made superpages of what the program touched.
+const PROMOTED: [&str; 2] = ["--after", "1500"];
 
 /// The executable of `programs/NAME.c`.
 fn program(name: &str) -> PathBuf {
@@ -122,7 +117,7 @@ fn loads_miss_as_the_arrays_predict() {
     // One instruction of four is a load, each from another page in turn. The
     // part that may differ is for the rounds' ends, which use other memory.
     for (pages, l1_ratio, walk_ratio) in [(48, 0.0, 0.0), (256, 1.0, 0.0), (4096, 1.0, 1.0)] {
-        let Some(model) = touch(&["--plain"], "plain", pages) else {
+        let Some(model) = touch(&PLAIN, "plain", pages) else {
             return;
         };
         let [l1, l2] = [&model["levels"][0], &model["levels"][1]];
@@ -154,7 +149,7 @@ fn the_kernels_superpages_are_seen() {
         println!("SKIP: transparent huge pages are switched off");
         return;
     }
-    let Some(model) = touch(&["--plain"], "huge", 4096) else {
+    let Some(model) = touch(&PLAIN, "huge", 4096) else {
         return;
     };
     assert_near(&model["superpage_share"], 1.0, 0.05);
@@ -173,7 +168,7 @@ fn every_lane_of_a_gather_is_an_access() {
         println!("SKIP: this machine has no AVX2");
         return;
     }
-    let Some(model) = touch(&["--plain"], "gather", 4096) else {
+    let Some(model) = touch(&PLAIN, "gather", 4096) else {
         return;
     };
     // In a round, one load of the offsets, which hits, and four lanes, which
@@ -184,7 +179,7 @@ fn every_lane_of_a_gather_is_an_access() {
 
 #[test]
 fn a_repeated_string_instruction_is_one_access_for_each_line() {
-    let Some(model) = touch(&["--plain"], "fill", 4096) else {
+    let Some(model) = touch(&PLAIN, "fill", 4096) else {
         return;
     };
     // 3 of 4 steps are counted, 8 of them fill a line, 64 lines are a page.
@@ -207,7 +202,11 @@ fn quires_superpages_are_seen() {
         return;
     }
     for policy in ["reserve", "eager", "base"] {
-        let Some(model) = touch(&["--policy", policy], "plain", 4096) else {
+        let Some(model) = touch(
+            &[&PROMOTED[..], &["--policy", policy]].concat(),
+            "plain",
+            4096,
+        ) else {
             return;
         };
         let reduction = &model["levels"][1]["reduction_percent"]["value"];
@@ -243,7 +242,7 @@ fn threads_and_children_live_as_ever() {
 #[test]
 fn a_program_that_executes_another_is_followed() {
     let script = format!("exec {} plain 4096 2500", program("touch").display());
-    let options = [&["--plain", "--tlb", TLBS], &SMALL[..]].concat();
+    let options = [&["--tlb", TLBS], &SMALL[..], &PLAIN].concat();
     let Some((value, output)) = traced(&options, &["sh", "-c", &script]) else {
         return;
     };

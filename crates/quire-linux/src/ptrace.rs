@@ -298,6 +298,9 @@ fn component(number: u32) -> Option<usize> {
 /// Reads the memory of a process, as far as it is mapped without a gap, and
 /// says how many bytes that were.
 pub fn read_memory(pid: u32, from: VirtAddr, to: &mut [u8]) -> usize {
+    if to.is_empty() {
+        return 0;
+    }
     // Split at the page boundary, because the kernel reads whole pieces only.
     let end = VirtAddr(from.0.saturating_add(to.len() as u64 - 1)).page_floor();
     let first = (end.0.saturating_sub(from.0) as usize).min(to.len());

@@ -19,7 +19,8 @@ pub struct Plan {
     pub warm_up: u64,
     /// The most windows that are kept, an even number.
     pub windows: usize,
-    /// How long the program runs freely between windows, at first.
+    /// How long the program runs freely between windows, at first. It is never
+    /// less than the last window took.
     pub every: Duration,
     /// How long it runs freely before the first window.
     pub after: Duration,

@@ -172,7 +172,8 @@ impl Tracer<'_> {
                     if let Some(window) = self.window(tid)? {
                         self.sampling.keep(window);
                     }
-                    self.sampling.every()
+                    // No more time in windows than outside of them.
+                    self.sampling.every().max(now.elapsed())
                 }
                 None => IDLE,
             };

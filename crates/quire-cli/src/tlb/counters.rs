@@ -3,6 +3,7 @@
 use std::io;
 
 use quire_linux::pmu::{Counter, Event};
+use rustix::io::Errno;
 use serde::Serialize;
 
 /// What the counters said. An event that the processor does not count is
@@ -33,6 +34,19 @@ impl Counters {
             data_writes: Counter::of_children(Event::DataWriteMisses).ok(),
             code: Counter::of_children(Event::CodeMisses).ok(),
         })
+    }
+
+    /// Why they could not be opened, and what helps.
+    pub fn refusal(error: &io::Error) -> String {
+        match Errno::from_io_error(error) {
+            Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV) => {
+                "this machine has no counter of them, as many virtual machines".to_owned()
+            }
+            Some(Errno::ACCESS | Errno::PERM) => {
+                "not allowed: set kernel.perf_event_paranoid to 2 or less".to_owned()
+            }
+            _ => error.to_string(),
+        }
     }
 
     /// What they counted, when the program is over.

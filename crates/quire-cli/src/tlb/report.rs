@@ -174,7 +174,7 @@ impl Report {
                 let fewer = 1.0 - misses.data_reads as f64 / plain.data_reads as f64;
                 writeln!(out, "misses of reads of data: {} fewer", percent(fewer))
             }
-            (Err(why), _) => writeln!(out, "no counts by the processor: {why}"),
+            (Err(why), _) => writeln!(out, "no counts of misses by the processor: {why}"),
         }
     }
 }

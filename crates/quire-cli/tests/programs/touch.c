@@ -5,14 +5,20 @@
  *   touch fill PAGES MILLISECONDS          a repeated string instruction
  *
  * A round of `plain` and `huge` executes 4 instructions for each page, one of
- * them a load, and a few dozen around them. */
+ * them a load, and a few dozen around them.
+ *
+ * The memory is first touched by a child that shares it. The parent sleeps in
+ * `vfork` meanwhile, so that no window of a tracer falls into this, however
+ * long it takes. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PAGE ((size_t)4096)
 #define ALIGN ((size_t)2 << 20)
@@ -57,7 +63,6 @@ int main(int argc, char **argv) {
     return 2;
   const char *mode = argv[1];
   size_t pages = strtoul(argv[2], NULL, 10);
-  double end = seconds() + strtod(argv[3], NULL) / 1000;
   size_t size = pages * PAGE + 2 * ALIGN;
   char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
@@ -66,7 +71,14 @@ int main(int argc, char **argv) {
   int huge = strcmp(mode, "huge") == 0;
   if (madvise(memory, pages * PAGE + ALIGN, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) != 0 && huge)
     return 3;
-  memset(memory, 1, pages * PAGE);
+  pid_t child = vfork();
+  if (child == 0) {
+    memset(memory, 1, pages * PAGE);
+    _exit(0);
+  }
+  if (child < 0 || waitpid(child, NULL, 0) != child)
+    return 4;
+  double end = seconds() + strtod(argv[3], NULL) / 1000;
   while (seconds() < end)
     for (int i = 0; i < 100; i++) {
       if (strcmp(mode, "gather") == 0)

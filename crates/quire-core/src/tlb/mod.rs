@@ -10,7 +10,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`array`] | one set-associative array |
+//! | [`mod@array`] | one set-associative array |
 //! | [`geometry`] | which arrays a machine has, and how a user writes them |
 //! | [`cpuid`] | the geometry from what CPUID says |
 //! | [`model`] | the two levels, and the counts |
