@@ -15,9 +15,9 @@ use serde_json::Value;
 const TLBS: &str = "l1d=64:full:4K+2M,l1i=64:full:4K+2M,l2=2048:8:4K+2M";
 /// Windows that take a test a second or two.
 const SMALL: [&str; 6] = ["--window", "8000", "--windows", "4", "--every", "20"];
-/// Until then a program has been loaded, on a machine that is busy, too.
-const PLAIN: [&str; 3] = ["--plain", "--after", "300"];
-/// Until then Quire has also made superpages of what the program touched.
+/// Without quire.
+const PLAIN: [&str; 1] = ["--plain"];
+/// Until then Quire has made superpages of what a program touched.
 const PROMOTED: [&str; 2] = ["--after", "1500"];
 
 /// The executable of `programs/NAME.c`.
@@ -86,9 +86,11 @@ fn traced<S: AsRef<OsStr>>(options: &[&str], words: &[S]) -> Option<(Value, Outp
 /// Runs `touch` and returns the model's part of the report.
 fn touch(options: &[&str], mode: &str, pages: u64) -> Option<Value> {
     let options = [&SMALL[..], &["--tlb", TLBS], options].concat();
-    let path = program("touch");
-    let pages = pages.to_string();
-    let words = [path.to_str().unwrap(), mode, &pages, "2500"];
+    let script = format!(
+        "trap '' TRAP; exec {} {mode} {pages} 2500",
+        program("touch").display()
+    );
+    let words = ["sh", "-c", &script];
     let (value, output) = traced(&options, &words)?;
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let model = value["model"].clone();
@@ -182,14 +184,14 @@ fn a_repeated_string_instruction_is_one_access_for_each_line() {
     let Some(model) = touch(&PLAIN, "fill", 4096) else {
         return;
     };
-    // 3 of 4 steps are counted, 8 of them fill a line, 64 lines are a page.
+    println!("{model}");
+    // 3 of 4 steps are counted, 8 of them fill a line, 64 lines are a page. A
+    // window may begin on pages where an earlier one ended.
     let steps = 6000.0 * number(&model["windows"]);
-    assert_near(&model["levels"][0]["accesses"]["base"], steps / 8.0, 0.05);
-    assert_near(
-        &model["levels"][0]["misses"]["base"],
-        steps / 8.0 / 64.0,
-        0.2,
-    );
+    let l1 = &model["levels"][0];
+    assert_near(&l1["accesses"]["base"], steps / 8.0, 0.05);
+    let pages = number(&l1["misses"]["base"]) + number(&l1["open"]["base"]);
+    assert_near(&pages.into(), steps / 8.0 / 64.0, 0.2);
     assert!(number(&model["instructions"]) < 0.05 * steps, "{model}");
 }
 
@@ -241,16 +243,19 @@ fn threads_and_children_live_as_ever() {
 
 #[test]
 fn a_program_that_executes_another_is_followed() {
-    let script = format!("exec {} plain 4096 2500", program("touch").display());
+    let script = format!(
+        "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; trap '' TRAP; exec {} plain 4096 3000",
+        program("touch").display()
+    );
     let options = [&["--tlb", TLBS], &SMALL[..], &PLAIN].concat();
     let Some((value, output)) = traced(&options, &["sh", "-c", &script]) else {
         return;
     };
     assert_eq!(output.status.code(), Some(0));
-    assert_near(
-        &value["model"]["levels"][0]["miss_ratio"]["base"],
-        1.0,
-        0.05,
+    // The shell alone has next to no walks, the other program 250.
+    assert!(
+        number(&value["model"]["walks_per_1000"]["base"]) > 50.0,
+        "{value}"
     );
 }
 

@@ -105,16 +105,18 @@ impl Report {
             base: window.base.1,
             real: window.real.1,
         };
-        let instructions = windows.iter().map(|window| window.instructions).sum();
+        let instructions = windows
+            .iter()
+            .map(|window| window.instructions)
+            .sum::<u64>();
         let (data_sum, code_sum) = (sum(windows, data), sum(windows, code));
         let total = |of: fn(&Counts) -> u64| Pair {
             base: of(&data_sum.base) + of(&code_sum.base),
             real: of(&data_sum.real) + of(&code_sum.real),
         };
-        let walks = |of: fn(&Window) -> (Counts, Counts)| {
-            let parts = windows.iter().map(of);
-            let walks = parts.map(|(data, code)| data.walks_estimated() + code.walks_estimated());
-            walks.sum::<f64>() * 1000.0 / (instructions as f64).max(1.0)
+        let walks = |data: &Counts, code: &Counts| {
+            let walks = data.walks_estimated(data) + code.walks_estimated(code);
+            walks * 1000.0 / (instructions as f64).max(1.0)
         };
         Report {
             tlb: geometry.to_string(),
@@ -132,8 +134,8 @@ impl Report {
                 Level::new("L2 code", windows, code, &SECOND),
             ],
             walks_per_1000: Pair {
-                base: walks(|window| window.base),
-                real: walks(|window| window.real),
+                base: walks(&data_sum.base, &code_sum.base),
+                real: walks(&data_sum.real, &code_sum.real),
             },
             walk_levels: total(|counts| counts.walk_levels),
             first_walks: total(|counts| counts.first_walks),
@@ -147,7 +149,8 @@ struct Place {
     open: fn(&Counts) -> u64,
     misses: fn(&Counts) -> u64,
     ratio: fn(&Counts) -> Option<f64>,
-    estimated: fn(&Counts) -> f64,
+    /// The misses of a part of the counts, given all of them.
+    estimated: fn(&Counts, &Counts) -> f64,
 }
 
 const FIRST: Place = Place {
@@ -177,8 +180,8 @@ impl Level {
         let misses = windows.iter().map(|window| {
             let counts = part(window);
             (
-                (place.estimated)(&counts.real),
-                (place.estimated)(&counts.base),
+                (place.estimated)(&counts.real, &sums.real),
+                (place.estimated)(&counts.base, &sums.base),
             )
         });
         Level {

@@ -5,18 +5,17 @@
  *   touch fill PAGES MILLISECONDS          a repeated string instruction
  *
  * A round of `plain` and `huge` executes 4 instructions for each page, one of
- * them a load, and a few dozen around them.
+ * them a load, and a few around them.
  *
- * The memory is first touched by a child that shares it. The parent sleeps in
- * `vfork` meanwhile, so that no window of a tracer falls into this, however
- * long it takes. */
+ * It is to be started with SIGTRAP ignored. Then `quire tlb` takes no windows
+ * before the loops begin, however long that takes. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,6 +57,20 @@ static void fill(char *from, size_t pages) {
   __asm__ volatile("rep stosq" : "+D"(from), "+c"(count) : "a"(0) : "memory");
 }
 
+/* Many rounds, with nothing between them. */
+static void rounds(const char *mode, char *memory, size_t pages) {
+  enum { ROUNDS = 100 };
+  if (strcmp(mode, "gather") == 0)
+    for (int i = 0; i < ROUNDS; i++)
+      gathers(memory, pages);
+  else if (strcmp(mode, "fill") == 0)
+    for (int i = 0; i < ROUNDS; i++)
+      fill(memory, pages);
+  else
+    for (int i = 0; i < ROUNDS; i++)
+      loads(memory, pages);
+}
+
 int main(int argc, char **argv) {
   if (argc < 4)
     return 2;
@@ -71,22 +84,11 @@ int main(int argc, char **argv) {
   int huge = strcmp(mode, "huge") == 0;
   if (madvise(memory, pages * PAGE + ALIGN, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) != 0 && huge)
     return 3;
-  pid_t child = vfork();
-  if (child == 0) {
-    memset(memory, 1, pages * PAGE);
-    _exit(0);
-  }
-  if (child < 0 || waitpid(child, NULL, 0) != child)
-    return 4;
+  memset(memory, 1, pages * PAGE);
+  signal(SIGTRAP, SIG_DFL);
   double end = seconds() + strtod(argv[3], NULL) / 1000;
   while (seconds() < end)
-    for (int i = 0; i < 100; i++) {
-      if (strcmp(mode, "gather") == 0)
-        gathers(memory, pages);
-      else if (strcmp(mode, "fill") == 0)
-        fill(memory, pages);
-      else
-        loads(memory, pages);
-    }
-  return 0;
+    rounds(mode, memory, pages);
+  /* At once: a window may see the end. */
+  _exit(0);
 }

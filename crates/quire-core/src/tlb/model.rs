@@ -68,16 +68,19 @@ impl Counts {
     }
 
     /// Misses of the first level, with their share among the accesses that are
-    /// open.
+    /// open. Where all of these counts are open, the share is that of `whole`,
+    /// the counts that these are a part of.
     #[must_use]
-    pub fn l1_misses_estimated(&self) -> f64 {
-        self.accesses as f64 * self.l1_miss_ratio().unwrap_or(0.0)
+    pub fn l1_misses_estimated(&self, whole: &Counts) -> f64 {
+        let ratio = self.l1_miss_ratio().or_else(|| whole.l1_miss_ratio());
+        self.accesses as f64 * ratio.unwrap_or(0.0)
     }
 
-    /// Walks, with their share among the accesses that are open.
+    /// Walks, estimated in the same way.
     #[must_use]
-    pub fn walks_estimated(&self) -> f64 {
-        self.l1_misses_estimated() * self.l2_miss_ratio().unwrap_or(0.0)
+    pub fn walks_estimated(&self, whole: &Counts) -> f64 {
+        let ratio = self.l2_miss_ratio().or_else(|| whole.l2_miss_ratio());
+        self.l1_misses_estimated(whole) * ratio.unwrap_or(0.0)
     }
 
     /// Adds other counts to these.
@@ -376,16 +379,17 @@ mod tests {
             tlb.take_counts().0
         };
         assert_eq!(feed(0..48).l1_misses, 48);
-        let counts = feed(96..96 + 48);
-        assert_eq!((counts.l1_misses, counts.l1_open), (0, 48));
-        assert_eq!(counts.l1_miss_ratio(), None);
+        let part = feed(96..96 + 48);
+        assert_eq!((part.l1_misses, part.l1_open), (0, 48));
+        assert_eq!(part.l1_miss_ratio(), None);
         let counts = feed(96..96 + 192);
         assert_eq!((counts.l1_misses, counts.l1_open), (144, 48));
         assert_eq!(
-            (counts.l1_miss_ratio(), counts.l1_misses_estimated()),
+            (counts.l1_miss_ratio(), counts.l1_misses_estimated(&counts)),
             (Some(1.0), 192.0)
         );
-        assert_eq!(counts.walks_estimated(), 192.0);
+        assert_eq!(counts.walks_estimated(&counts), 192.0);
+        assert_eq!(part.walks_estimated(&counts), 48.0);
     }
 
     /// The naive model: lists of pages, the most recently used at the end.
