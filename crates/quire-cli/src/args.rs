@@ -12,6 +12,7 @@ use quire_attach::config::interval_of;
 use quire_attach::heat::Accesses;
 use quire_core::attach::{CpuShare, Threshold};
 use quire_core::config::Policy;
+use quire_core::tlb::Geometry;
 use quire_core::units::Bytes;
 
 const EXAMPLES: &str = "\
@@ -91,6 +92,24 @@ SIGNALS:
   TERM and INT end it; superpages stay. HUP reads the configuration anew.
 
 2: no such process or control group, or a configuration that is not understood.";
+const TLB_EXAMPLES: &str = "\
+EXAMPLES:
+  quire tlb -- ./solver input.dat
+  quire tlb --policy eager --windows 32 -- ./solver input.dat
+  quire tlb --plain -- ./solver input.dat       what the kernel alone gives
+  quire tlb --json --output tlb.json -- ./solver input.dat
+  quire tlb --tlb l1d=64:4:4K,l1d=32:4:2M,l1i=64:8:4K,l2=1536:12:4K+2M -- ./solver
+
+METHOD:
+  PROGRAM runs natively, under quire. At intervals one of its threads is stopped
+  and executes a window of instructions one by one. Their addresses are fed to a
+  model of the machine's TLBs, once with 4 KiB pages only and once with the pages
+  that the process has. docs/tlb.md says what the model leaves out.
+
+EXIT STATUS:
+  That of PROGRAM; if a signal kills PROGRAM, quire dies by the same signal. 127:
+  PROGRAM was not found; 126: it cannot be executed; 2: bad usage, or tracing is
+  not allowed.";
 
 const DOCTOR_EXAMPLES: &str = "\
 EXAMPLES:
@@ -136,6 +155,9 @@ pub enum Command {
     /// Make superpages for processes that were not started under quire
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachArgs),
+    /// Show how many TLB misses a program has with 4 KiB pages and with Quire's
+    #[command(after_help = TLB_EXAMPLES)]
+    Tlb(TlbArgs),
     /// Check what this machine offers, and say how to provide what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -277,6 +299,71 @@ pub struct AttachArgs {
     /// Print errors only
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// What `quire tlb` takes.
+#[derive(Debug, Args)]
+pub struct TlbArgs {
+    /// How big the program's pages are, as for `quire run`
+    #[arg(long, default_value = "reserve", value_parser = policy_parser())]
+    pub policy: Policy,
+    /// Run the program without quire
+    #[arg(long, conflicts_with = "policy")]
+    pub plain: bool,
+    /// Instructions in a window; the first quarter warms the model up and is not
+    /// counted
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(4..=1_000_000_000))]
+    pub window: u64,
+    /// Windows that the result stands on, an even number: when there are more,
+    /// every second one is dropped and the interval doubles
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
+    pub windows: u64,
+    /// Milliseconds that the program runs freely between windows, at first; never
+    /// less than the last window took
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=86_400_000))]
+    pub every: u64,
+    /// Milliseconds that the program runs freely before the first window
+    #[arg(long, value_name = "MS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=86_400_000))]
+    pub after: u64,
+    /// One window without an end instead, for the thread that runs at its
+    /// beginning; slows it down some thousand times
+    #[arg(long, conflicts_with_all = ["window", "windows", "every"])]
+    pub whole: bool,
+    /// The TLBs to model, as place=entries:ways:sizes,... (see the examples),
+    /// instead of this machine's
+    #[arg(long, value_name = "SPEC")]
+    pub tlb: Option<Geometry>,
+    /// Count with the processor's own counters, too, where there are any
+    /// (`auto`), do not (`off`), or run the program twice, without and with
+    /// quire, and only count (`only`)
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub pmu: Pmu,
+    /// Print JSON, to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Write the result to this file, instead of to standard error, or to
+    /// standard output for JSON
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        value_hint = clap::ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// When the processor's own counters are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pmu {
+    /// Where there are any, besides the model.
+    Auto,
+    /// Never.
+    Off,
+    /// Instead of the model.
+    Only,
 }
 
 /// What `quire doctor` takes.

@@ -11,6 +11,7 @@
 //! | [`top`] | `quire top` |
 //! | [`set`] | `quire set` |
 //! | [`attach`] | `quire attach` |
+//! | [`tlb`] | `quire tlb` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
@@ -25,6 +26,7 @@ mod session;
 mod set;
 mod stat;
 mod table;
+mod tlb;
 mod top;
 
 use std::io::{self, Write};
@@ -51,6 +53,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Top(options) => top::top(&options).map(|()| 0),
         Command::Set(options) => set::set(&options).map(|()| 0),
         Command::Attach(options) => attach::attach(&options).map(|()| 0),
+        Command::Tlb(options) => tlb::tlb(&options),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

@@ -19,6 +19,7 @@ const PAGES: &[(&str, &str)] = &[
     ("top", "quire-top"),
     ("set", "quire-set"),
     ("attach", "quire-attach"),
+    ("tlb", "quire-tlb"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),
     ("man", "quire-man"),

@@ -1,9 +1,9 @@
 //! `quire run`: starts a program with the library preloaded, stands in for it
 //! while it runs, and sums up what it had.
 
-mod child;
-mod library;
-mod program;
+pub(crate) mod child;
+pub(crate) mod library;
+pub(crate) mod program;
 mod report;
 
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     };
     let signals = Signals::block()
         .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
-    let mut command = command_for(&program, options, &config, &library);
+    let mut command = managed_command(&program, &options.command, &config, &library);
     signals.hand_down(&mut command);
     let started = Instant::now();
     let ended = match spawn(&mut command, &program) {
@@ -73,18 +73,15 @@ fn open_stats(path: &Path) -> Outcome<File> {
     })
 }
 
-fn command_for(
+/// The command that runs `words`, of which `program` is the first, with the
+/// library and this configuration.
+pub(crate) fn managed_command(
     program: &Program,
-    options: &RunArgs,
+    words: &[OsString],
     config: &Config,
     library: &library::Library,
 ) -> Command {
-    let mut command = Command::new(&program.path);
-    let mut words = options.command.iter();
-    if let Some(name) = words.next() {
-        command.arg0(name);
-    }
-    command.args(words);
+    let mut command = plain_command(program, words);
     for name in ENV_ALL {
         command.env_remove(name);
     }
@@ -93,6 +90,17 @@ fn command_for(
         "LD_PRELOAD",
         preload(library, std::env::var_os("LD_PRELOAD")),
     );
+    command
+}
+
+/// The command that runs `words`, of which `program` is the first, as they are.
+pub(crate) fn plain_command(program: &Program, words: &[OsString]) -> Command {
+    let mut command = Command::new(&program.path);
+    let mut words = words.iter();
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    command.args(words);
     command
 }
 
@@ -111,7 +119,8 @@ fn preload(library: &library::Library, existing: Option<OsString>) -> OsString {
     list
 }
 
-fn spawn(command: &mut Command, program: &Program) -> Outcome<Child> {
+/// Starts a command.
+pub(crate) fn spawn(command: &mut Command, program: &Program) -> Outcome<Child> {
     command.spawn().map_err(|error| {
         let name = program.path.display();
         if error.kind() == io::ErrorKind::NotFound {

@@ -17,6 +17,7 @@
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 //! | [`attach`] | what becomes of a process that is looked at from outside |
+//! | [`tlb`] | what a machine's TLBs make of a stream of addresses |
 
 pub mod attach;
 pub mod config;
@@ -28,4 +29,5 @@ pub mod pressure;
 pub mod queue;
 pub mod registry;
 pub mod stat;
+pub mod tlb;
 pub mod units;

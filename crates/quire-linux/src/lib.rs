@@ -12,12 +12,15 @@ pub mod futex;
 pub mod huge_file;
 pub mod memory;
 pub mod pagemap;
+pub mod pmu;
+pub mod ptrace;
 pub mod raw;
 pub mod registry;
 pub mod remote;
 pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;
+pub mod tlb;
 pub mod uffd;
 
 pub use raw::Errno;

@@ -76,6 +76,14 @@ pub fn open() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Opens the page table of another process.
+///
+/// # Errors
+/// As `open`: `EACCES` where this process may not trace that one.
+pub fn open_of(pid: u32) -> std::io::Result<OwnedFd> {
+    std::fs::File::open(format!("/proc/{pid}/pagemap")).map(OwnedFd::from)
+}
+
 /// Which pages a scan reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {

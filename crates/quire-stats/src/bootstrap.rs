@@ -87,6 +87,34 @@ pub fn difference_of_medians(a: &[f64], b: &[f64], seed: u64) -> Option<Comparis
     compare(&sorted(a)?, &sorted(b)?, seed, |a, b| a - b)
 }
 
+/// The sum of the first values of `pairs` over the sum of the second, the pairs
+/// drawn anew together; `seed` makes the interval reproducible. So does a ratio
+/// of counts that were taken side by side get its interval. Draws in which the
+/// second sum is zero are left out. `None` when there is no pair, a value is
+/// negative or not finite, or the second sum is zero.
+#[must_use]
+pub fn ratio_of_sums(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
+    let is_count = |value: f64| value.is_finite() && value >= 0.0;
+    if !pairs.iter().all(|(a, b)| is_count(*a) && is_count(*b)) {
+        return None;
+    }
+    let sum = |(a, b): (f64, f64), pair: &(f64, f64)| (a + pair.0, b + pair.1);
+    let ratio = |(a, b): (f64, f64)| (b > 0.0).then_some(a / b);
+    let value = ratio(pairs.iter().fold((0.0, 0.0), sum))?;
+    let mut random = SplitMix64::new(seed);
+    let draws = (0..RESAMPLES).filter_map(|_| {
+        let drawn = (0..pairs.len()).map(|_| &pairs[random.below(pairs.len())]);
+        ratio(drawn.fold((0.0, 0.0), sum))
+    });
+    let draws = sorted(&draws.collect::<Vec<f64>>())?;
+    // The interval of few and uneven pairs may miss the value itself.
+    Some(Comparison {
+        value,
+        ci_low: quantile_of_sorted(&draws, BOUNDS.0).min(value),
+        ci_high: quantile_of_sorted(&draws, BOUNDS.1).max(value),
+    })
+}
+
 /// Compares the medians of two sorted series.
 fn compare(a: &[f64], b: &[f64], seed: u64, by: fn(f64, f64) -> f64) -> Option<Comparison> {
     if a.is_empty() || b.is_empty() {
@@ -198,6 +226,20 @@ mod tests {
             (&[f64::MAX], &[f64::MIN]),
         ] {
             assert_eq!(difference_of_medians(a, b, 1), None);
+        }
+    }
+
+    #[test]
+    fn a_ratio_of_sums_knows_its_spread() {
+        let even = ratio_of_sums(&[(1.0, 4.0); 6], 1).unwrap();
+        assert_eq!((even.value, even.ci_low, even.ci_high), (0.25, 0.25, 0.25));
+        let uneven = ratio_of_sums(&[(0.0, 10.0), (10.0, 10.0), (5.0, 10.0)], 1).unwrap();
+        assert_eq!(uneven.value, 0.5);
+        assert!(uneven.ci_low < 0.2 && uneven.ci_high > 0.8, "{uneven:?}");
+        let zero = ratio_of_sums(&[(0.0, 3.0), (0.0, 0.0)], 1).unwrap();
+        assert_eq!((zero.value, zero.ci_low, zero.ci_high), (0.0, 0.0, 0.0));
+        for none in [&[][..], &[(1.0, 0.0)], &[(-1.0, 2.0)], &[(f64::NAN, 1.0)]] {
+            assert_eq!(ratio_of_sums(none, 1), None);
         }
     }
 

@@ -15,5 +15,7 @@ pub mod bootstrap;
 pub mod order;
 mod random;
 
-pub use bootstrap::{Comparison, RESAMPLES, Summary, difference_of_medians, ratio_of_medians};
+pub use bootstrap::{
+    Comparison, RESAMPLES, Summary, difference_of_medians, ratio_of_medians, ratio_of_sums,
+};
 pub use order::{geometric_mean, median, quantile};

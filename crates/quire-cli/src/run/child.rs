@@ -27,7 +27,7 @@ pub fn stand_in(pid: u32, signals: &Signals) -> io::Result<Ended> {
 /// Whether the child needs to be sent a signal that arrived here. What a key
 /// of the terminal raises went to the whole process group, and so to the child
 /// already.
-fn is_passed_on(arrived: Arrived) -> bool {
+pub(crate) fn is_passed_on(arrived: Arrived) -> bool {
     let of_terminal = [Signal::INT, Signal::QUIT, Signal::WINCH]
         .iter()
         .any(|signal| signal.as_raw() == arrived.number);
@@ -38,7 +38,7 @@ fn is_passed_on(arrived: Arrived) -> bool {
 
 /// Whether a stop of the child must stop us too, so that the shell takes the
 /// terminal back: it is one of job control, or we hold the terminal.
-fn concerns_us(signal: i32) -> bool {
+pub(crate) fn concerns_us(signal: i32) -> bool {
     signal != Signal::STOP.as_raw() || holds_terminal()
 }
 
@@ -51,7 +51,7 @@ fn holds_terminal() -> bool {
 
 /// Stops this process. The SIGCONT that ends the stop is passed on like any
 /// other signal.
-fn stop() {
+pub(crate) fn stop() {
     // A process may always signal itself.
     let _ = kill_process(getpid(), Signal::STOP);
 }

@@ -120,23 +120,45 @@ impl Signals {
     /// # Errors
     /// When the kernel refuses.
     pub fn wait(&self) -> io::Result<Arrived> {
-        let set = set_of(&HANDLED);
         loop {
-            // SAFETY: all-zero is a valid `siginfo_t`; the call overwrites it.
-            let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
-            // SAFETY: both arguments live for the call.
-            let number = unsafe { libc::sigwaitinfo(&set, &mut info) };
-            if number > 0 {
-                return Ok(Arrived {
-                    number,
-                    from_kernel: info.si_code > 0,
-                });
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+            if let Some(arrived) = fetch(None)? {
+                return Ok(arrived);
             }
         }
+    }
+
+    /// The next of the blocked signals, if one arrives within `time`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn wait_for(&self, time: Duration) -> io::Result<Option<Arrived>> {
+        fetch(Some(time))
+    }
+}
+
+/// Fetches a signal; waits for one without end where no time is given. `None`
+/// where none arrived, or the wait was interrupted.
+fn fetch(time: Option<Duration>) -> io::Result<Option<Arrived>> {
+    let set = set_of(&HANDLED);
+    // SAFETY: all-zero is a valid `siginfo_t`; the call overwrites it.
+    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    let time = time.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: all arguments live for the call; no time is a valid argument.
+    let number = unsafe { libc::sigtimedwait(&set, &mut info, time) };
+    if number > 0 {
+        return Ok(Some(Arrived {
+            number,
+            from_kernel: info.si_code > 0,
+        }));
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Ok(None),
+        _ => Err(error),
     }
 }
 
@@ -184,13 +206,18 @@ pub fn poll_child(pid: u32) -> io::Result<Option<ChildEvent>> {
     } else if libc::WIFCONTINUED(status) {
         ChildEvent::Continued
     } else {
-        ChildEvent::Ended(Ended {
-            code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-            user: duration(usage.ru_utime),
-            system: duration(usage.ru_stime),
-        })
+        ChildEvent::Ended(ended(status, &usage))
     }))
+}
+
+/// How a child ended, by what `wait4` says of one that did.
+pub(crate) fn ended(status: i32, usage: &libc::rusage) -> Ended {
+    Ended {
+        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+    }
 }
 
 /// Sends `signal` to process `pid`. A process that is gone is no concern.
