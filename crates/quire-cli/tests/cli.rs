@@ -395,6 +395,9 @@ fn completions_and_manual_pages() {
         "quire-run",
         "quire-stat",
         "quire-top",
+        "quire-tlb",
+        "quire-attach",
+        "quire-set",
         "quire-doctor",
         "quire-completions",
         "quire-man",
@@ -413,7 +416,17 @@ fn help_and_version() {
         stdout(&done),
         format!("quire {}\n", env!("CARGO_PKG_VERSION"))
     );
-    for command in ["run", "stat", "top", "doctor", "completions", "man"] {
+    for command in [
+        "run",
+        "stat",
+        "top",
+        "set",
+        "attach",
+        "tlb",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         let done = output(&[command, "--help"]);
         assert!(done.status.success());
         assert!(stdout(&done).contains("EXAMPLES"), "{command}");
