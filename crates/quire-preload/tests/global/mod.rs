@@ -138,7 +138,7 @@ fn the_oldest_reservations_yield_first() {
     let young = run(few());
     std::thread::sleep(Duration::from_millis(300));
     // It needs a part of what the first one holds.
-    let dense = run(["fill".to_owned(), "320".to_owned()]);
+    let dense = run(["fill".to_owned(), "360".to_owned()]);
     let preempted = |child| page(&session, child).totals.preemptions;
     let (of_old, of_young) = (preempted(&old), preempted(&young));
     eprintln!("{of_old} reservations of the old one yielded, {of_young} of the young one");
