@@ -252,7 +252,11 @@ fn a_program_that_cannot_be_executed_is_126() {
 #[test]
 fn bad_options_are_refused() {
     let done = output(&["run", "--policy", "huge", "true"]);
-    assert_refused(&done, 2, &["huge", "base, eager, reserve, adaptive, static"]);
+    assert_refused(
+        &done,
+        2,
+        &["huge", "base, eager, reserve, adaptive, static"],
+    );
     let done = output(&["run", "--ahead=12x", "true"]);
     assert_refused(&done, 2, &["12x", "256M"]);
     let done = output(&["run", "--reserve-limit", "much", "true"]);

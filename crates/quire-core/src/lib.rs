@@ -12,6 +12,7 @@
 //! | [`stat`] | the statistics page that a process shares |
 //! | [`popmap`] | which base pages of an extent are in use |
 //! | [`queue`] | which reservation is preempted first |
+//! | [`ranges`] | what is known of ranges of addresses |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 
@@ -21,5 +22,6 @@ pub mod policy;
 pub mod popmap;
 pub mod pressure;
 pub mod queue;
+pub mod ranges;
 pub mod stat;
 pub mod units;

@@ -40,6 +40,17 @@ pub fn create() -> Result<OwnedFd> {
     Ok(file)
 }
 
+/// Makes a file of huge folios of the given size, for memory that processes
+/// share. Only with the privilege to mount: no process is made for it.
+///
+/// # Errors
+/// When a mount is not allowed.
+pub fn create_of(size: Bytes) -> Result<OwnedFd> {
+    let file = create_on_detached_mount()?;
+    rustix::fs::ftruncate(&file, size.0)?;
+    Ok(file)
+}
+
 fn create_on_detached_mount() -> Result<OwnedFd> {
     let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in [(c"huge", c"always"), (c"size", c"0"), (c"mode", c"0700")] {

@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::raw::{Result, check, syscall_raw};
-use quire_vm::{Errno, Handled};
+use quire_vm::{Errno, Handled, files};
 
-use crate::{MANAGER, set_errno};
+use crate::{MANAGER, set_errno, shared};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -31,12 +31,12 @@ fn pages(at: *mut c_void, len: usize) -> AddrRange {
     }
 }
 
-unsafe fn raw(number: i64, args: [usize; 6]) -> Result<usize> {
+pub unsafe fn raw(number: i64, args: [usize; 6]) -> Result<usize> {
     // SAFETY: the caller passes on what the program asked for.
     check(unsafe { syscall_raw(number, args) })
 }
 
-fn pointer(result: Result<usize>) -> *mut c_void {
+pub fn pointer(result: Result<usize>) -> *mut c_void {
     match result {
         Ok(at) => at as *mut c_void,
         Err(errno) => {
@@ -46,7 +46,7 @@ fn pointer(result: Result<usize>) -> *mut c_void {
     }
 }
 
-fn status(result: Result<()>) -> c_int {
+pub fn status(result: Result<()>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(errno) => {
@@ -68,10 +68,13 @@ pub unsafe extern "C" fn mmap(
     let target = pages(at, len);
     let aligned = (offset as u64).is_multiple_of(BASE_PAGE);
     let large = len as u64 >= SUPERPAGE && !target.is_empty();
+    if flags & libc::MAP_FIXED != 0 {
+        files::forget(target);
+    }
+    if large && aligned && !MANAGER.is_started() && may_start_thread() {
+        crate::heap::ask(Bytes(len as u64));
+    }
     if flags & libc::MAP_ANONYMOUS != 0 && large && aligned {
-        if !MANAGER.is_started() && may_start_thread() {
-            crate::heap::ask(Bytes(len as u64));
-        }
         let answer = MANAGER.map(target.start, target.len(), prot, flags);
         if let Handled::Yes(result) = answer {
             return pointer(result.map(|at| at.0 as usize));
@@ -88,13 +91,16 @@ pub unsafe extern "C" fn mmap(
         fd as usize,
         offset as usize,
     ];
+    if large && aligned && MANAGER.is_started() {
+        return pointer(shared::map(target, args));
+    }
     // SAFETY: passed on as it came.
     pointer(unsafe { raw(libc::SYS_mmap, args) })
 }
 
 /// Whether this is no place of which the C library may be in the middle: in a
 /// signal handler, the signal that is handled is blocked, and has a handler.
-fn may_start_thread() -> bool {
+pub fn may_start_thread() -> bool {
     let mut mask = 0u64;
     let how = libc::SIG_BLOCK as usize;
     let args = [how, 0, (&raw mut mask) as usize, 8, 0, 0];
@@ -135,6 +141,7 @@ unsafe extern "C" fn mmap64(
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     let target = pages(at, len);
     let valid = target.start.is_page_aligned() && !target.is_empty();
+    files::forget(target);
     if valid && let Handled::Yes(result) = MANAGER.unmap(target) {
         return status(result);
     }
@@ -155,6 +162,10 @@ pub unsafe extern "C" fn mremap(
         return pointer(Err(Errno(libc::EINVAL)));
     }
     let old = range(at, old_len);
+    files::forget(old);
+    if flags & libc::MREMAP_FIXED != 0 {
+        files::forget(pages(new, new_len));
+    }
     let answer = MANAGER.remap(old, Bytes(new_len as u64), flags, VirtAddr(new as u64));
     if let Handled::Yes(result) = answer {
         return pointer(result.map(|at| at.0 as usize));
@@ -177,6 +188,7 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
     if let Handled::Yes(result) = MANAGER.advise(target, advice) {
         return status(result);
     }
+    files::advised(target, advice);
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
     status(unsafe { raw(libc::SYS_madvise, args) }.map(drop))
@@ -204,6 +216,9 @@ pub unsafe extern "C" fn pkey_mprotect(
 }
 
 fn protect(target: AddrRange, prot: c_int, change: impl Fn() -> Result<()>) -> c_int {
+    if prot & libc::PROT_WRITE != 0 {
+        files::writable(target);
+    }
     status(match MANAGER.protect_by(target, prot, &change) {
         Handled::Yes(result) => result,
         Handled::No => change(),

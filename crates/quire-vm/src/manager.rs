@@ -248,6 +248,9 @@ impl Manager {
         let started = self.policy() != Policy::Base && self.start_up();
         let outcome = if started { STARTED } else { REFUSED };
         self.start.store(outcome, Ordering::Release);
+        if started {
+            crate::files::start(self);
+        }
         started
     }
 

@@ -1,0 +1,313 @@
+//! The thread that makes superpages of shared memory, files and stacks.
+//!
+//! It goes through the kernel's list of mappings in rounds, and rests between
+//! them, the longer the less there was to do. It has a descriptor table of its
+//! own, like the pager.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use quire_core::policy::Backoff;
+use quire_core::stat::Counter;
+use quire_core::units::{AddrRange, PAGES_PER_SUPERPAGE, PageCount, Slot};
+use quire_linux::memory::{self, Advice};
+use quire_linux::pagemap::{self, Filter};
+use quire_linux::raw::{Errno, Result};
+use quire_linux::sysinfo::maps::own_mappings;
+use quire_linux::{sysinfo, thread};
+
+use super::view::View;
+use super::{Noted, TABLE, reread, stacks};
+use crate::extent::now_ms;
+use crate::manager::Manager;
+use crate::text::{self, Late};
+
+/// The shortest and the longest rest between two rounds.
+const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// A round in which nothing was done may take this part of the time at most.
+const IDLE_SHARE: u32 = 50;
+/// A round ends after this time, so that what it saw is not too old.
+const ROUND: Duration = Duration::from_millis(200);
+/// Reading files anew may take this part of the time at most, because the pages
+/// are there already and the disk may be slow.
+const READ_SHARE: u64 = 20;
+/// How long an extent of a file must have been fully mapped before it is read
+/// anew: what is read once and left needs no superpage.
+const SETTLED_MS: u64 = 500;
+/// Superpages are made of what is full, but while they are made, their pages
+/// exist twice. So one part in this many of the memory must be available.
+const SPARE: u64 = 20;
+/// Extents whose failures are remembered.
+const MAX_FAILURES: usize = 1 << 16;
+
+/// Starts the thread. Without it, these mappings just stay on base pages.
+pub(crate) fn start(manager: &'static Manager) {
+    let signals = thread::block_program_signals();
+    let _ = std::thread::Builder::new()
+        .name("quire-files".into())
+        .stack_size(256 << 10)
+        .spawn(move || {
+            if let Ok(mut worker) = Worker::new(manager) {
+                worker.run();
+            }
+        });
+    drop(signals);
+}
+
+struct Worker {
+    manager: &'static Manager,
+    pagemap: OwnedFd,
+    /// Extents that could not become superpages.
+    failures: BTreeMap<Slot, Backoff>,
+    /// Extents of files that are fully mapped, and since when.
+    settled: BTreeMap<Slot, u64>,
+    /// Devices on which reading anew gave no huge folios.
+    fruitless: BTreeSet<u64>,
+    next_read_ns: u64,
+    /// Libraries that are loaded late, where their text is to be on superpages.
+    late: Option<Late>,
+}
+
+impl Worker {
+    fn new(manager: &'static Manager) -> Result<Worker> {
+        let text = manager.state.lock().config.text;
+        // SAFETY: a thread that has just begun holds no descriptor.
+        unsafe { thread::own_descriptor_table()? };
+        Ok(Worker {
+            manager,
+            pagemap: pagemap::open()?,
+            failures: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            fruitless: BTreeSet::new(),
+            next_read_ns: 0,
+            late: text.then(Late::new).transpose()?,
+        })
+    }
+
+    fn run(&mut self) {
+        let mut rest = REST.0;
+        loop {
+            let began = thread::now_ns();
+            let made = self.round(began);
+            let took = Duration::from_nanos(thread::now_ns() - began);
+            let stats = self.manager.stats();
+            stats.add(Counter::FilePromotions, made);
+            stats.set(Counter::TextSuperpages, text::superpages());
+            rest = match made {
+                0 => (rest * 2).max(took * IDLE_SHARE).min(REST.1),
+                _ => REST.0.max(took),
+            };
+            std::thread::sleep(rest);
+        }
+    }
+
+    /// Goes through all mappings once. Says how many superpages were made.
+    fn round(&mut self, began: u64) -> u64 {
+        if memory_is_short() {
+            return 0;
+        }
+        let Ok(mappings) = own_mappings() else {
+            return 0;
+        };
+        let end = began + ROUND.as_nanos() as u64;
+        let mut made = 0;
+        let mut before = None;
+        for mapping in &mappings {
+            if thread::now_ns() > end {
+                break;
+            }
+            if mapping.shared && mapping.is_in_memory() && mapping.is_congruent() {
+                made += self.collapse_all(mapping.range, Kind::Shared, end);
+            } else if stacks::is_stack(before, mapping) {
+                made += self.collapse_all(mapping.range, Kind::Stack, end);
+            }
+            before = Some(mapping);
+        }
+        if let Some(late) = &mut self.late {
+            late.promote(&mappings);
+        }
+        made + self.read_anew()
+    }
+
+    /// Makes superpages of the full extents of a mapping.
+    fn collapse_all(&mut self, range: AddrRange, kind: Kind, end: u64) -> u64 {
+        let slots = range.whole_slots();
+        if slots.is_empty() || TABLE.lock().refuses(range) || self.manager.manages(range) {
+            return 0;
+        }
+        let Ok(superpages) = self.superpages(range) else {
+            return 0;
+        };
+        let mut made = 0;
+        for slot in slots.map(Slot).filter(|slot| !superpages.contains(slot)) {
+            if thread::now_ns() > end {
+                break;
+            }
+            if self.may_try(slot) && self.is_full(slot, kind) {
+                let outcome = collapse(slot, kind);
+                made += u64::from(outcome.is_ok());
+                self.note_outcome(slot, outcome.is_ok());
+            }
+        }
+        made
+    }
+
+    /// The extents of a range that superpages map already.
+    fn superpages(&self, range: AddrRange) -> Result<BTreeSet<Slot>> {
+        let filter = Filter {
+            all: pagemap::PRESENT | pagemap::HUGE,
+            none: 0,
+            any: 0,
+            report: pagemap::PRESENT,
+        };
+        let mut found = BTreeSet::new();
+        pagemap::scan(self.pagemap.as_fd(), range, filter, |run| {
+            found.extend(run.range().whole_slots().map(Slot));
+        })?;
+        Ok(found)
+    }
+
+    /// Whether all pages of an extent exist, so that a superpage takes no more
+    /// memory.
+    fn is_full(&self, slot: Slot, kind: Kind) -> bool {
+        match kind {
+            Kind::Shared => memory::cached_pages(slot) == Ok(PageCount(PAGES_PER_SUPERPAGE as u64)),
+            Kind::Stack => {
+                View::of(self.pagemap.as_fd(), slot).is_ok_and(View::is_full_of_base_pages)
+            }
+        }
+    }
+
+    fn may_try(&self, slot: Slot) -> bool {
+        self.failures
+            .get(&slot)
+            .is_none_or(|failure| failure.may_try(now_ms()))
+    }
+
+    fn note_outcome(&mut self, slot: Slot, success: bool) {
+        if success {
+            self.failures.remove(&slot);
+            return;
+        }
+        if self.failures.len() >= MAX_FAILURES {
+            self.failures.clear();
+        }
+        self.failures.entry(slot).or_default().failed(now_ms());
+    }
+
+    /// Brings in one extent of a file anew, if one is due.
+    fn read_anew(&mut self) -> u64 {
+        if thread::now_ns() < self.next_read_ns {
+            return 0;
+        }
+        let Some((slot, device)) = self.next_to_read() else {
+            return 0;
+        };
+        let began = thread::now_ns();
+        let outcome = self.read_extent(slot);
+        let ended = thread::now_ns();
+        self.next_read_ns = ended + READ_SHARE * (ended - began);
+        self.note_outcome(slot, outcome == Ok(true));
+        if outcome == Ok(false) {
+            self.fruitless.insert(device);
+        }
+        u64::from(outcome == Ok(true))
+    }
+
+    /// An extent of a file that the program has mapped fully, for some time.
+    fn next_to_read(&mut self) -> Option<(Slot, u64)> {
+        let now = now_ms();
+        let noted: Vec<(AddrRange, Noted)> = TABLE.lock().noted.iter().collect();
+        let mut settled = BTreeMap::new();
+        let mut due = None;
+        for (range, device) in noted.into_iter().filter_map(|(r, n)| Some((r, n.device?))) {
+            if self.fruitless.contains(&device) {
+                continue;
+            }
+            let superpages = self.superpages(range).unwrap_or_default();
+            for slot in range.whole_slots().map(Slot) {
+                if superpages.contains(&slot) || !self.may_try(slot) || !self.is_base(slot) {
+                    continue;
+                }
+                let since = self.settled.get(&slot).copied().unwrap_or(now);
+                settled.insert(slot, since);
+                if due.is_none() && since + SETTLED_MS <= now {
+                    due = Some((slot, device));
+                }
+            }
+        }
+        self.settled = settled;
+        due
+    }
+
+    /// Whether an extent is fully mapped by pages of its file, none of them by a
+    /// superpage.
+    fn is_base(&self, slot: Slot) -> bool {
+        View::of(self.pagemap.as_fd(), slot)
+            .is_ok_and(|view| view.is_full_of_base_pages() && view.own == 0)
+    }
+
+    /// Drops the pages of an extent and reads them again. Says whether that gave
+    /// a superpage.
+    fn read_extent(&self, slot: Slot) -> Result<bool> {
+        {
+            let table = TABLE.lock();
+            let mut noted = table.noted.overlaps(slot.range());
+            let noted = noted.any(|(range, _)| range.contains(slot.range()));
+            if !noted || table.refuses(slot.range()) || !self.is_congruent_file(slot) {
+                return Err(Errno(libc::ENOENT));
+            }
+            if !reread::drop_cached(slot) || View::of(self.pagemap.as_fd(), slot)?.own > 0 {
+                return Err(Errno(libc::EBUSY));
+            }
+            // SAFETY: the mapping is a file's and has no page of the process's
+            // own; the program's calls that change it wait for the lock.
+            unsafe { reread::forget_mapped(slot)? };
+        }
+        reread::bring_in(self.pagemap.as_fd(), slot)
+    }
+
+    /// Whether the kernel, too, knows a file at the extent, which can be mapped
+    /// by superpages there.
+    fn is_congruent_file(&self, slot: Slot) -> bool {
+        own_mappings().is_ok_and(|all| {
+            all.iter().any(|m| {
+                m.range.contains(slot.range())
+                    && m.file.is_some()
+                    && m.prot & libc::PROT_WRITE == 0
+                    && m.is_congruent()
+            })
+        })
+    }
+}
+
+/// What is collapsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Shared,
+    Stack,
+}
+
+/// Makes a superpage of a full extent.
+fn collapse(slot: Slot, kind: Kind) -> Result<()> {
+    let advise = |advice| {
+        // SAFETY: advice about page sizes changes no contents.
+        unsafe { memory::advise(slot.range(), advice) }
+    };
+    let collapsed = advise(Advice::Collapse);
+    if collapsed.is_ok() || kind == Kind::Shared {
+        return collapsed;
+    }
+    // The kernel marks stacks as unfit for superpages, so that they do not grow
+    // by whole ones. The mark is put back: what is freed and touched again is
+    // touched page by page.
+    advise(Advice::HugePage)?;
+    let collapsed = advise(Advice::Collapse);
+    advise(Advice::NoHugePage)?;
+    collapsed
+}
+
+fn memory_is_short() -> bool {
+    sysinfo::meminfo().is_ok_and(|memory| memory.available.0 < memory.total.0 / SPARE)
+}
