@@ -7,6 +7,7 @@
 //! `QUIRE_TEST_SEED` another seed for the random operations. What cannot be
 //! tested on a machine is reported in lines that begin with `SKIP:`.
 
+mod files;
 mod harness;
 mod managed;
 mod real;
@@ -98,6 +99,8 @@ programs! {
         under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
+    shared = "shared" [], limit None,
+        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
     closefds = "closefds" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     // Not `eager`: it spends a superpage on each touch, which is the policy's
