@@ -101,6 +101,8 @@ programs! {
         under plain reserve_limit;
     shared = "shared" [], limit None,
         under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    churn = "churn" ["4000"], limit None,
+        under plain eager reserve static_pool unprivileged;
     closefds = "closefds" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     // Not `eager`: it spends a superpage on each touch, which is the policy's

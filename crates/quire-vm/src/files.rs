@@ -75,6 +75,7 @@ pub fn note(range: AddrRange, prot: i32, file: BorrowedFd<'_>) {
     let device = reread::device_with_huge_folios(file);
     TABLE.lock().noted.insert(range, Noted { device });
     ANY.store(true, Ordering::Release);
+    worker::announce();
 }
 
 /// Forgets a range that is about to be mapped anew or not at all. While a file is brought in

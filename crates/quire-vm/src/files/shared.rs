@@ -46,6 +46,7 @@ pub fn place(
 ) -> Result<VirtAddr> {
     let len = len.to_pages().to_bytes();
     let at = memory::reserve_space(len, offset)?;
+    super::worker::announce();
     map(at).inspect_err(|_| {
         // SAFETY: the address space was reserved here, and nothing came there.
         let _ = unsafe { memory::unmap(AddrRange::new(at, len)) };

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quire_core::policy::Backoff;
@@ -15,7 +16,7 @@ use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::maps::own_mappings;
-use quire_linux::{sysinfo, thread};
+use quire_linux::{futex, sysinfo, thread};
 
 use super::view::View;
 use super::{Noted, TABLE, reread, stacks};
@@ -23,7 +24,8 @@ use crate::extent::now_ms;
 use crate::manager::Manager;
 use crate::text::{self, Late};
 
-/// The shortest and the longest rest between two rounds.
+/// The shortest and the longest rest between two rounds. While there is nothing
+/// to do, it doubles.
 const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 /// A round in which nothing was done may take this part of the time at most.
 const IDLE_SHARE: u32 = 50;
@@ -40,6 +42,15 @@ const SETTLED_MS: u64 = 500;
 const SPARE: u64 = 20;
 /// Extents whose failures are remembered.
 const MAX_FAILURES: usize = 1 << 16;
+
+/// Counts the mappings that came to be, for the thread to wait for.
+static NEWS: AtomicU32 = AtomicU32::new(0);
+
+/// Something was mapped that may be promoted soon.
+pub(super) fn announce() {
+    NEWS.fetch_add(1, Ordering::Release);
+    futex::wake_all(&NEWS);
+}
 
 /// Starts the thread. Without it, these mappings just stay on base pages.
 pub(crate) fn start(manager: &'static Manager) {
@@ -88,17 +99,23 @@ impl Worker {
     fn run(&mut self) {
         let mut rest = REST.0;
         loop {
+            let news = NEWS.load(Ordering::Acquire);
             let began = thread::now_ns();
             let made = self.round(began);
             let took = Duration::from_nanos(thread::now_ns() - began);
             let stats = self.manager.stats();
             stats.add(Counter::FilePromotions, made);
             stats.set(Counter::TextSuperpages, text::superpages());
-            rest = match made {
-                0 => (rest * 2).max(took * IDLE_SHARE).min(REST.1),
-                _ => REST.0.max(took),
+            let (part, grown) = match made {
+                0 => (IDLE_SHARE, rest * 2),
+                _ => (1, REST.0),
             };
-            std::thread::sleep(rest);
+            rest = grown.min(REST.1);
+            std::thread::sleep((took * part).min(REST.1));
+            futex::wait_for(&NEWS, news, rest);
+            if NEWS.load(Ordering::Acquire) != news {
+                rest = REST.0;
+            }
         }
     }
 
