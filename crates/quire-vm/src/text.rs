@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use quire_core::units::{AddrRange, Slot, VirtAddr};
+use quire_core::units::{AddrRange, PageCount, Slot, VirtAddr};
 use quire_linux::futex;
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap;
@@ -248,14 +248,17 @@ impl Promoter {
             reread::bring_in(self.pagemap(), slot)?;
             return Ok(false);
         }
-        // SAFETY: the extent is a file's, was found unchanged, and the caller
-        // of `promote_loaded` vouches that it stays so.
-        unsafe { reread::forget_mapped(slot)? };
-        if reread::bring_in(self.pagemap(), slot)? {
-            return Ok(true);
-        }
-        if reread::drop_cached(slot) {
-            // SAFETY: as above.
+        reread::prefer_huge(slot)?;
+        for drop in [false, true] {
+            // What other processes map cannot be dropped.
+            if drop {
+                reread::drop_cached(slot)?;
+                if memory::cached_pages(slot)? > PageCount(0) {
+                    break;
+                }
+            }
+            // SAFETY: the extent is a file's, was found unchanged, and the
+            // caller of `promote_loaded` vouches that it stays so.
             unsafe { reread::forget_mapped(slot)? };
             if reread::bring_in(self.pagemap(), slot)? {
                 return Ok(true);

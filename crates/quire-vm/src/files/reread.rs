@@ -10,7 +10,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use quire_core::units::{PageCount, Slot};
+use quire_core::units::Slot;
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::Result;
 
@@ -32,16 +32,26 @@ pub(crate) fn device_with_huge_folios(file: BorrowedFd<'_>) -> Option<u64> {
         .then_some(stat.st_dev)
 }
 
-/// Drops the pages of an extent from the page cache. Says whether they are all
-/// gone.
-pub(crate) fn drop_cached(slot: Slot) -> bool {
-    // SAFETY: the kernel drops only what it can bring back.
-    let dropped = unsafe { memory::advise(slot.range(), Advice::PageOut) };
-    dropped.is_ok() && memory::cached_pages(slot) == Ok(PageCount(0))
+/// Lets the next read of an extent allocate a huge folio.
+///
+/// # Errors
+/// As `madvise`.
+pub(crate) fn prefer_huge(slot: Slot) -> Result<()> {
+    // SAFETY: advice about page sizes changes no contents.
+    unsafe { memory::advise(slot.range(), Advice::HugePage) }
 }
 
-/// Makes the kernel map an extent anew, by a superpage where the page cache has
-/// a huge folio or has nothing yet.
+/// Drops those pages of an extent from the page cache that can be dropped.
+///
+/// # Errors
+/// As `madvise`.
+pub(crate) fn drop_cached(slot: Slot) -> Result<()> {
+    // SAFETY: the kernel drops only what it can bring back.
+    unsafe { memory::advise(slot.range(), Advice::PageOut) }
+}
+
+/// Makes the kernel forget what it has mapped of an extent, so that it maps it
+/// anew at the next touch: by a superpage, where the page cache has a huge folio.
 ///
 /// # Errors
 /// As `madvise`.
@@ -52,10 +62,7 @@ pub(crate) fn drop_cached(slot: Slot) -> bool {
 pub(crate) unsafe fn forget_mapped(slot: Slot) -> Result<()> {
     // SAFETY: without pages of the process's own, what is dropped is the file's
     // and comes back at the next touch.
-    unsafe {
-        memory::advise(slot.range(), Advice::DontNeed)?;
-        memory::advise(slot.range(), Advice::HugePage)
-    }
+    unsafe { memory::advise(slot.range(), Advice::DontNeed) }
 }
 
 /// Maps all pages of an extent. Says whether by a superpage.

@@ -37,6 +37,10 @@ const READ_SHARE: u64 = 20;
 /// How long an extent of a file must have been fully mapped before it is read
 /// anew: what is read once and left needs no superpage.
 const SETTLED_MS: u64 = 500;
+/// After so many failures in succession, files of a device are left alone. A
+/// single one says little: the program may have touched the extent at the wrong
+/// moment, or no block was free.
+const FRUITLESS: u32 = 16;
 /// Superpages are made of what is full, but while they are made, their pages
 /// exist twice. So one part in this many of the memory must be available.
 const SPARE: u64 = 20;
@@ -73,8 +77,8 @@ struct Worker {
     failures: BTreeMap<Slot, Backoff>,
     /// Extents of files that are fully mapped, and since when.
     settled: BTreeMap<Slot, u64>,
-    /// Devices on which reading anew gave no huge folios.
-    fruitless: BTreeSet<u64>,
+    /// How often in succession reading anew gave no huge folio, by device.
+    fruitless: BTreeMap<u64, u32>,
     next_read_ns: u64,
     /// Libraries that are loaded late, where their text is to be on superpages.
     late: Option<Late>,
@@ -90,7 +94,7 @@ impl Worker {
             pagemap: pagemap::open()?,
             failures: BTreeMap::new(),
             settled: BTreeMap::new(),
-            fruitless: BTreeSet::new(),
+            fruitless: BTreeMap::new(),
             next_read_ns: 0,
             late: text.then(Late::new).transpose()?,
         })
@@ -100,9 +104,9 @@ impl Worker {
         let mut rest = REST.0;
         loop {
             let news = NEWS.load(Ordering::Acquire);
-            let began = thread::now_ns();
-            let made = self.round(began);
-            let took = Duration::from_nanos(thread::now_ns() - began);
+            let began = thread::cpu_time_ns();
+            let made = self.round();
+            let took = Duration::from_nanos(thread::cpu_time_ns() - began);
             let stats = self.manager.stats();
             stats.add(Counter::FilePromotions, made);
             stats.set(Counter::TextSuperpages, text::superpages());
@@ -120,14 +124,14 @@ impl Worker {
     }
 
     /// Goes through all mappings once. Says how many superpages were made.
-    fn round(&mut self, began: u64) -> u64 {
+    fn round(&mut self) -> u64 {
         if memory_is_short() {
             return 0;
         }
         let Ok(mappings) = own_mappings() else {
             return 0;
         };
-        let end = began + ROUND.as_nanos() as u64;
+        let end = thread::now_ns() + ROUND.as_nanos() as u64;
         let mut made = 0;
         let mut before = None;
         for mapping in &mappings {
@@ -225,11 +229,11 @@ impl Worker {
         let outcome = self.read_extent(slot);
         let ended = thread::now_ns();
         self.next_read_ns = ended + READ_SHARE * (ended - began);
-        self.note_outcome(slot, outcome == Ok(true));
-        if outcome == Ok(false) {
-            self.fruitless.insert(device);
-        }
-        u64::from(outcome == Ok(true))
+        let success = outcome == Ok(true);
+        self.note_outcome(slot, success);
+        let failures = self.fruitless.entry(device).or_default();
+        *failures = if success { 0 } else { *failures + 1 };
+        u64::from(success)
     }
 
     /// An extent of a file that the program has mapped fully, for some time.
@@ -239,7 +243,7 @@ impl Worker {
         let mut settled = BTreeMap::new();
         let mut due = None;
         for (range, device) in noted.into_iter().filter_map(|(r, n)| Some((r, n.device?))) {
-            if self.fruitless.contains(&device) {
+            if self.fruitless.get(&device) >= Some(&FRUITLESS) {
                 continue;
             }
             let superpages = self.superpages(range).unwrap_or_default();
@@ -275,9 +279,13 @@ impl Worker {
             if !noted || table.refuses(slot.range()) || !self.is_congruent_file(slot) {
                 return Err(Errno(libc::ENOENT));
             }
-            if !reread::drop_cached(slot) || View::of(self.pagemap.as_fd(), slot)?.own > 0 {
+            if View::of(self.pagemap.as_fd(), slot)?.own > 0 {
                 return Err(Errno(libc::EBUSY));
             }
+            // The program may touch the extent at any moment, and shall bring in
+            // a huge folio then.
+            reread::prefer_huge(slot)?;
+            reread::drop_cached(slot)?;
             // SAFETY: the mapping is a file's and has no page of the process's
             // own; the program's calls that change it wait for the lock.
             unsafe { reread::forget_mapped(slot)? };
