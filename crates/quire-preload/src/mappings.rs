@@ -71,8 +71,8 @@ pub unsafe extern "C" fn mmap(
     if flags & libc::MAP_FIXED != 0 {
         files::forget(target);
     }
-    if large && aligned && !MANAGER.is_started() && may_start_thread() {
-        crate::heap::ask(Bytes(len as u64));
+    if large && aligned && !MANAGER.is_started() {
+        ask(Bytes(len as u64));
     }
     if flags & libc::MAP_ANONYMOUS != 0 && large && aligned {
         let answer = MANAGER.map(target.start, target.len(), prot, flags);
@@ -91,16 +91,26 @@ pub unsafe extern "C" fn mmap(
         fd as usize,
         offset as usize,
     ];
-    if large && aligned && MANAGER.is_started() {
+    if large && aligned && MANAGER.cares_for(target.len()) {
         return pointer(shared::map(target, args));
     }
     // SAFETY: passed on as it came.
     pointer(unsafe { raw(libc::SYS_mmap, args) })
 }
 
+/// Counts what the program asks for, and starts managing if it has become worth
+/// it; where that cannot be done here, the next `malloc` does it.
+pub fn ask(size: Bytes) {
+    if may_start_thread() {
+        crate::heap::ask(size);
+    } else {
+        MANAGER.count_asked(size);
+    }
+}
+
 /// Whether this is no place of which the C library may be in the middle: in a
 /// signal handler, the signal that is handled is blocked, and has a handler.
-pub fn may_start_thread() -> bool {
+fn may_start_thread() -> bool {
     let mut mask = 0u64;
     let how = libc::SIG_BLOCK as usize;
     let args = [how, 0, (&raw mut mask) as usize, 8, 0, 0];

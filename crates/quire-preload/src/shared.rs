@@ -10,7 +10,7 @@ use quire_linux::raw::Result;
 use quire_vm::{Handled, files};
 
 use crate::MANAGER;
-use crate::mappings::{may_start_thread, pointer, raw};
+use crate::mappings::{ask, pointer, raw};
 
 /// `shmat`: replace what is mapped at the address.
 const SHM_REMAP: c_int = 0o40000;
@@ -65,8 +65,8 @@ fn place(len: Bytes, args: [usize; 6], offset: u64) -> Result<usize> {
 unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
     let size = if at.is_null() { segment_size(id) } else { None };
     if let Some(size) = size {
-        if !MANAGER.is_started() && may_start_thread() {
-            crate::heap::ask(size);
+        if !MANAGER.is_started() {
+            ask(size);
         }
         let placed = files::shared::place(size, 0, |at| {
             let args = [

@@ -267,6 +267,14 @@ impl Manager {
         self.start.load(Ordering::Acquire) == REFUSED
     }
 
+    /// Whether shared memory and files of this size are looked after: those of
+    /// a process that is managed, or that this one makes worth managing.
+    #[must_use]
+    pub fn cares_for(&self, size: Bytes) -> bool {
+        self.is_started()
+            || (size >= WORTHWHILE && self.policy() != Policy::Base && !self.is_refused())
+    }
+
     fn start_up(&'static self) -> bool {
         let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
         self.memory_total.store(memory.total.0, Ordering::Relaxed);

@@ -171,7 +171,13 @@ int main(int argc, char **argv) {
   int hold = argc > 1 && strcmp(argv[1], "hold") == 0;
   struct sigaction action = {.sa_handler = on_fault};
   CHECK(sigaction(SIGBUS, &action, NULL) == 0 && sigaction(SIGSEGV, &action, NULL) == 0);
-  /* A process is managed once it has asked for some memory. */
+  /* A process is managed once it has asked for some memory.  Some programs
+   * do that with signals blocked that they handle: PostgreSQL does. */
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGBUS);
+  if (hold)
+    CHECK(sigprocmask(SIG_BLOCK, &blocked, &before) == 0);
   char *first = map_anon(MIB(32));
   CHECK(munmap(first, MIB(32)) == 0);
 
@@ -218,6 +224,9 @@ int main(int argc, char **argv) {
   char *of_private = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, private, 0);
   CHECK(of_private != MAP_FAILED);
   check_range(of_private, SIZE, 600000);
+
+  if (hold)
+    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
 
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, deep_thread, NULL) == 0);

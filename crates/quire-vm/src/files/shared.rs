@@ -5,7 +5,6 @@
 //! 3.1). So one process that makes superpages of it makes them for all.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use quire_core::config::Policy;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
@@ -57,15 +56,15 @@ impl Manager {
     /// `mmap` of anonymous shared memory whose address is left open. Under
     /// `eager` it comes from a file of huge folios, so that the first touch
     /// takes a superpage; otherwise it is the kernel's, and becomes superpages
-    /// when it is full.
+    /// when it is full. Nothing else needs to be managed for that.
     pub fn map_shared(&self, len: Bytes, prot: i32, flags: i32) -> Handled<VirtAddr> {
-        let ours = self.is_started()
-            && self.policy() == Policy::Eager
+        let ours = self.policy() == Policy::Eager
             && flags & libc::MAP_ANONYMOUS != 0
             && flags & libc::MAP_TYPE == libc::MAP_SHARED
             && is_placed_freely(VirtAddr(0), len, flags);
-        let total = self.memory_total.load(Ordering::Relaxed);
-        if !ours || len.0 > total || sysinfo::memory::strict_overcommit() {
+        // What the kernel would refuse, it shall refuse.
+        let fits = || sysinfo::meminfo().is_ok_and(|memory| len.0 <= memory.total.0);
+        if !ours || !fits() || sysinfo::memory::strict_overcommit() {
             return Handled::No;
         }
         let len = len.to_pages().to_bytes();
