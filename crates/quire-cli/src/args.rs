@@ -50,6 +50,15 @@ SETTINGS:
 
 2: no such process, or a setting that does not exist.";
 
+const PERF_MAP_EXAMPLES: &str = "\
+EXAMPLES:
+  perf record -p 4242 sleep 10 && quire perf-map 4242 && perf report
+  quire perf-map $(pgrep postgres)
+
+Text that --text has copied is private memory, which perf does not know when it is
+attached to a running program. This writes the names into /tmp/perf-PID.map. The
+process must still run. A perf that has started the program needs no map.";
+
 const DOCTOR_EXAMPLES: &str = "\
 EXAMPLES:
   quire doctor
@@ -88,6 +97,9 @@ pub enum Command {
     /// Change the settings of a running process
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
+    /// Tell perf the names of program text that was copied (--text)
+    #[command(after_help = PERF_MAP_EXAMPLES)]
+    PerfMap(PerfMapArgs),
     /// Check what this machine offers, and say how to provide what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -167,6 +179,14 @@ pub struct SetArgs {
     /// What to change
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub settings: Vec<String>,
+}
+
+/// What `quire perf-map` takes.
+#[derive(Debug, Args)]
+pub struct PerfMapArgs {
+    /// The processes
+    #[arg(value_name = "PID", required = true)]
+    pub pids: Vec<u32>,
 }
 
 /// What `quire doctor` takes.

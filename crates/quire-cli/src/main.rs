@@ -9,6 +9,7 @@
 //! | [`run`] | `quire run` |
 //! | [`stat`] | `quire stat` |
 //! | [`set`] | `quire set` |
+//! | [`perf_map`] | `quire perf-map` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
@@ -17,6 +18,7 @@ mod args;
 mod doctor;
 mod failure;
 mod pages;
+mod perf_map;
 mod run;
 mod session;
 mod set;
@@ -45,6 +47,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::stat(&options).map(|()| 0),
         Command::Set(options) => set::set(&options).map(|()| 0),
+        Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

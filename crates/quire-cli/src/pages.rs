@@ -13,10 +13,11 @@ use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
 
 /// The subcommands that have a page of their own, and the names of the pages.
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 7] = [
     ("run", "quire-run"),
     ("stat", "quire-stat"),
     ("set", "quire-set"),
+    ("perf-map", "quire-perf-map"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),
     ("man", "quire-man"),

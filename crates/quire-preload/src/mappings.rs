@@ -91,7 +91,7 @@ pub unsafe extern "C" fn mmap(
         fd as usize,
         offset as usize,
     ];
-    if large && aligned && MANAGER.cares_for(target.len()) {
+    if large && aligned && MANAGER.cares() {
         return pointer(shared::map(target, args));
     }
     // SAFETY: passed on as it came.

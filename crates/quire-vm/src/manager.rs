@@ -267,12 +267,11 @@ impl Manager {
         self.start.load(Ordering::Acquire) == REFUSED
     }
 
-    /// Whether shared memory and files of this size are looked after: those of
-    /// a process that is managed, or that this one makes worth managing.
+    /// Whether shared memory and files are looked after: those of a process that
+    /// is managed or is going to be, because it has asked for enough.
     #[must_use]
-    pub fn cares_for(&self, size: Bytes) -> bool {
-        self.is_started()
-            || (size >= WORTHWHILE && self.policy() != Policy::Base && !self.is_refused())
+    pub fn cares(&self) -> bool {
+        self.is_started() || (self.wants_start() && self.policy() != Policy::Base)
     }
 
     fn start_up(&'static self) -> bool {

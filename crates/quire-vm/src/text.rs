@@ -182,7 +182,7 @@ fn id(segment: &Mapping) -> Option<SegmentId> {
 fn segments(mappings: &[Mapping]) -> Vec<&Mapping> {
     let loaded: BTreeSet<FileId> = mappings
         .iter()
-        .filter(|m| m.prot & libc::PROT_EXEC != 0 && !m.shared)
+        .filter(|m| m.is_executable() && !m.shared)
         .filter_map(|m| m.file)
         .collect();
     mappings

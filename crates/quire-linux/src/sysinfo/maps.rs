@@ -1,6 +1,6 @@
-//! The mappings of this process, as the kernel lists them in
-//! `/proc/self/maps`: the only list that also knows what the loader and the C
-//! library map by system calls of their own.
+//! The mappings of a process, as the kernel lists them in `/proc/PID/maps`: the
+//! only list that also knows what the loader and the C library map by system
+//! calls of their own.
 
 use std::fs;
 use std::io;
@@ -47,6 +47,12 @@ impl Mapping {
         self.prot & (libc::PROT_READ | libc::PROT_WRITE) == libc::PROT_READ
     }
 
+    /// Whether it may be executed.
+    #[must_use]
+    pub const fn is_executable(&self) -> bool {
+        self.prot & libc::PROT_EXEC != 0
+    }
+
     /// Whether it lives on no disk: shared memory does, and so do a few kinds
     /// of files that are of no use here.
     #[must_use]
@@ -60,7 +66,19 @@ impl Mapping {
 /// # Errors
 /// When `/proc` cannot be read.
 pub fn own_mappings() -> io::Result<Vec<Mapping>> {
-    let text = fs::read("/proc/self/maps")?;
+    read("/proc/self/maps")
+}
+
+/// The mappings of a process, in order of address.
+///
+/// # Errors
+/// When there is no such process, or it may not be looked at.
+pub fn mappings_of(pid: u32) -> io::Result<Vec<Mapping>> {
+    read(&format!("/proc/{pid}/maps"))
+}
+
+fn read(path: &str) -> io::Result<Vec<Mapping>> {
+    let text = fs::read(path)?;
     let lines = text.split(|byte| *byte == b'\n');
     Ok(lines
         .filter_map(|line| parse(&String::from_utf8_lossy(line)))

@@ -230,41 +230,71 @@ fn a_debugger_stops_where_it_should() {
     }
 }
 
-/// What `perf` says of a program that it has started.
-fn profile(program: &Path) -> Option<String> {
-    let library = build::library().display().to_string();
-    let data = program.with_extension(format!("perf.{}", std::process::id()));
+/// Where a profile of this test run goes.
+fn profile(program: &Path, kind: &str) -> PathBuf {
+    program.with_extension(format!("{kind}.{}", std::process::id()))
+}
+
+/// `perf record` into a file; says whether `perf` can record here.
+fn record(data: &Path, what: &[OsString]) -> bool {
     let mut record: Vec<OsString> = ["record", "-q", "-e", "cpu-clock", "-F", "500", "-o"]
         .map(OsString::from)
         .into();
-    record.push(data.clone().into());
-    record.extend(["env".into(), format!("LD_PRELOAD={library}").into()]);
-    record.extend(["QUIRE_POLICY=reserve".into(), "QUIRE_TEXT=1".into()]);
-    record.extend(argv(program, &["burn"]));
-    let recorded = with_tool("perf", &record)?;
+    record.push(data.into());
+    record.extend_from_slice(what);
+    let Some(said) = with_tool("perf", &record) else {
+        return false;
+    };
     if !data.exists() {
-        skip(&format!("perf cannot record here: {}", recorded.trim()));
-        return None;
+        skip(&format!("perf cannot record here: {}", said.trim()));
     }
+    data.exists()
+}
+
+/// What part of the time a profile finds in the function `burn`, in percent.
+fn share_of_burn(data: &Path) -> f64 {
     let mut report: Vec<OsString> = ["report", "--stdio", "--no-children", "-i"]
         .map(OsString::from)
         .into();
     report.push(data.into());
-    with_tool("perf", &report)
+    let said = with_tool("perf", &report).unwrap_or_default();
+    let found = said.lines().find(|l| l.trim_end().ends_with(" burn"));
+    let percent = found.and_then(|l| l.trim().split_once('%')?.0.parse().ok());
+    percent.unwrap_or_else(|| panic!("burn is not found in:\n{said}"))
 }
 
 #[test]
 fn a_profiler_finds_the_symbols() {
     for program in programs() {
-        let Some(report) = profile(program) else {
+        let data = profile(program, "started");
+        let preload = format!("LD_PRELOAD={}", build::library().display());
+        let settings = ["env", &preload, "QUIRE_POLICY=reserve", "QUIRE_TEXT=1"];
+        let mut what: Vec<OsString> = settings.map(OsString::from).into();
+        what.extend(argv(program, &["burn"]));
+        if !record(&data, &what) {
             return;
-        };
-        let found = report
-            .lines()
-            .find(|line| line.trim_end().ends_with(" burn"));
-        let percent = found
-            .and_then(|line| line.trim().split_once('%'))
-            .and_then(|(number, _)| number.parse::<f64>().ok());
-        assert!(percent.is_some_and(|p| p > 50.0), "{report}");
+        }
+        let share = share_of_burn(&data);
+        assert!(share > 50.0, "{}: {share} %", program.display());
+    }
+}
+
+#[test]
+fn a_profiler_that_is_attached_finds_the_symbols() {
+    for program in programs() {
+        let held = Held::start(&argv(program, &["burn-until"]), &TEXT);
+        let pid = held.child.id().to_string();
+        let data = profile(program, "attached");
+        if !record(&data, &["-p", &pid, "sleep", "0.5"].map(OsString::from)) {
+            return held.finish();
+        }
+        let named = Command::new(build::command())
+            .args(["perf-map", &pid])
+            .status();
+        assert!(named.is_ok_and(|s| s.success()));
+        let share = share_of_burn(&data);
+        let _ = std::fs::remove_file(format!("/tmp/perf-{pid}.map"));
+        assert!(share > 50.0, "{}: {share} %", program.display());
+        held.finish();
     }
 }
