@@ -91,7 +91,9 @@ pub unsafe extern "C" fn mmap(
         fd as usize,
         offset as usize,
     ];
-    if large && aligned && MANAGER.cares() {
+    // Text that the program maps by itself must not be taken for a library's.
+    let noted = MANAGER.cares() || prot & libc::PROT_EXEC != 0;
+    if large && aligned && noted {
         return pointer(shared::map(target, args));
     }
     // SAFETY: passed on as it came.

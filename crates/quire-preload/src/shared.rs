@@ -28,16 +28,20 @@ pub fn map(target: AddrRange, args: [usize; 6]) -> Result<usize> {
     {
         return result.map(|at| at.0 as usize);
     }
-    let at = if files::shared::is_placed_freely(target.start, len, flags) {
+    let anonymous = flags & libc::MAP_ANONYMOUS != 0;
+    // SAFETY: the program vouches for its descriptor. Should another thread close
+    // it now, what is asked of it fails.
+    let file = (!anonymous && fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) });
+    // Devices have their own ideas about addresses.
+    let regular = file.filter(|file| files::is_regular(*file));
+    let free = files::shared::is_placed_freely(target.start, len, flags);
+    let at = if free && (anonymous || regular.is_some()) {
         place(len, args, offset as u64)?
     } else {
         // SAFETY: passed on as it came.
         unsafe { raw(libc::SYS_mmap, args)? }
     };
-    if flags & (libc::MAP_ANONYMOUS | libc::MAP_HUGETLB) == 0 && fd >= 0 {
-        // SAFETY: the call has just succeeded with this descriptor. Should
-        // another thread close it now, what is asked of it fails.
-        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    if let Some(file) = regular {
         files::note(AddrRange::new(VirtAddr(at as u64), len), prot, file);
     }
     Ok(at)

@@ -17,8 +17,11 @@ static DLCLOSE: Real<Close> = unsafe { Real::new(c"dlclose") };
 pub fn start(wanted: bool) {
     let _ = DLCLOSE.get();
     if wanted {
+        // SAFETY: the C library gives the address of this thread's own variable.
+        let errno = unsafe { *libc::__errno_location() };
         // SAFETY: this runs before the program, when the process has one thread.
         unsafe { text::promote_loaded() };
+        set_errno(quire_vm::Errno(errno));
     }
 }
 

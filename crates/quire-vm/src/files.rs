@@ -66,8 +66,15 @@ impl Table {
     }
 }
 
-/// Notes a mapping that the program has made of a file, unless it may write to
-/// it.
+/// Whether a descriptor is that of a regular file; shared memory is.
+#[must_use]
+pub fn is_regular(file: BorrowedFd<'_>) -> bool {
+    let stat = rustix::fs::fstat(file);
+    stat.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file())
+}
+
+/// Notes a mapping that the program has made of a regular file, unless it may
+/// write to it.
 pub fn note(range: AddrRange, prot: i32, file: BorrowedFd<'_>) {
     if prot & libc::PROT_WRITE != 0 || range.len().0 < SUPERPAGE {
         return;

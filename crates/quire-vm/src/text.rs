@@ -26,6 +26,7 @@ use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::maps::{FileId, Mapping, own_mappings};
+use quire_linux::sysinfo::process;
 
 use crate::extent::{now_ms, run_range};
 use crate::files::view::View;
@@ -51,6 +52,9 @@ static FIRST: OnceLock<BTreeSet<SegmentId>> = OnceLock::new();
 /// Until this returns, no other thread may unload a library or write to a
 /// segment that is mapped for reading only.
 pub unsafe fn promote_loaded() {
+    if process::huge_pages_disabled() {
+        return;
+    }
     let Ok(mappings) = own_mappings() else {
         return;
     };

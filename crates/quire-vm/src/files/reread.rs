@@ -8,7 +8,7 @@
 //! other process maps, where this process may ask for it; the kernel keeps all
 //! others.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use quire_core::units::Slot;
 use quire_linux::memory::{self, Advice};
@@ -20,16 +20,11 @@ use super::view::View;
 /// EROFS, by the number in their superblock.
 const WITH_HUGE_FOLIOS: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xe0f5_e1e2];
 
-/// The device of a regular file on such a file system.
+/// The device of a file on such a file system.
 pub(crate) fn device_with_huge_folios(file: BorrowedFd<'_>) -> Option<u64> {
     let kind = rustix::fs::fstatfs(file).ok()?.f_type;
-    if !WITH_HUGE_FOLIOS.contains(&kind) || file.as_raw_fd() < 0 {
-        return None;
-    }
     let stat = rustix::fs::fstat(file).ok()?;
-    rustix::fs::FileType::from_raw_mode(stat.st_mode)
-        .is_file()
-        .then_some(stat.st_dev)
+    WITH_HUGE_FOLIOS.contains(&kind).then_some(stat.st_dev)
 }
 
 /// Lets the next read of an extent allocate a huge folio.

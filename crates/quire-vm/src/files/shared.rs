@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use quire_core::config::Policy;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use quire_linux::raw::Result;
-use quire_linux::{huge_file, memory, sysinfo};
+use quire_linux::{huge_file, memory};
+use rustix::fs::{Mode, OFlags};
 
 use crate::manager::Manager;
 use crate::mapping::Handled;
@@ -62,9 +63,7 @@ impl Manager {
             && flags & libc::MAP_ANONYMOUS != 0
             && flags & libc::MAP_TYPE == libc::MAP_SHARED
             && is_placed_freely(VirtAddr(0), len, flags);
-        // What the kernel would refuse, it shall refuse.
-        let fits = || sysinfo::meminfo().is_ok_and(|memory| len.0 <= memory.total.0);
-        if !ours || !fits() || sysinfo::memory::strict_overcommit() {
+        if !ours || may_be_refused(len) {
             return Handled::No;
         }
         let len = len.to_pages().to_bytes();
@@ -81,4 +80,25 @@ impl Manager {
             Err(_) => Handled::No,
         }
     }
+}
+
+/// Whether the kernel might not give so much shared memory, which it counts when
+/// it is mapped, while it counts a file when it is touched.
+fn may_be_refused(len: Bytes) -> bool {
+    let memory = rustix::system::sysinfo();
+    let total = memory.totalram.saturating_mul(u64::from(memory.mem_unit));
+    len.0 > total || counts_strictly()
+}
+
+/// Whether the kernel promises no more memory than it has
+/// (`vm.overcommit_memory=2`); also where that cannot be known. Programs come
+/// here in `mmap`, so the C library, which may end a thread in `read`, is left
+/// out.
+fn counts_strictly() -> bool {
+    let path = c"/proc/sys/vm/overcommit_memory";
+    let how = OFlags::RDONLY | OFlags::CLOEXEC;
+    let mut mode = [b'2'];
+    let read = rustix::fs::open(path, how, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut mode));
+    read.is_err() || mode == *b"2"
 }

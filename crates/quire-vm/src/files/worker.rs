@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use quire_core::config::Policy;
 use quire_core::policy::Backoff;
 use quire_core::stat::Counter;
 use quire_core::units::{AddrRange, PAGES_PER_SUPERPAGE, PageCount, Slot};
@@ -125,7 +126,7 @@ impl Worker {
 
     /// Goes through all mappings once. Says how many superpages were made.
     fn round(&mut self) -> u64 {
-        if memory_is_short() {
+        if self.manager.policy() == Policy::Base || memory_is_short() {
             return 0;
         }
         let Ok(mappings) = own_mappings() else {
