@@ -8,11 +8,12 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use quire_core::units::{AddrRange, BASE_PAGE, VirtAddr};
-use quire_linux::sysinfo::maps::{Mapping, mappings_of};
+use quire_linux::sysinfo::maps::{Mapping, Reader};
 use quire_linux::sysinfo::process;
 use rustix::fs::OFlags;
 
@@ -25,7 +26,13 @@ pub fn perf_map(options: &PerfMapArgs) -> Outcome<()> {
 }
 
 fn map_of(pid: u32) -> Outcome<()> {
-    let mappings = mappings_of(pid).map_err(|error| cannot_look(pid, &error))?;
+    let mut mappings = Vec::new();
+    Reader::default()
+        .of(pid, |mapping, name| {
+            mappings.push((mapping, name.to_owned()));
+            ControlFlow::Continue(())
+        })
+        .map_err(|error| cannot_look(pid, &error))?;
     let mut lines = BTreeSet::new();
     for copied in copies(&mappings) {
         lines.extend(names(pid, &copied)?);
@@ -64,27 +71,29 @@ struct Copied<'a> {
 
 /// Finds, between the mappings of each loaded file, executable memory of no
 /// file.
-fn copies(mappings: &[Mapping]) -> Vec<Copied<'_>> {
+fn copies(mappings: &[(Mapping, String)]) -> Vec<Copied<'_>> {
     let mut found: Vec<Copied<'_>> = Vec::new();
-    let first = |m: &&Mapping| m.offset.0 == 0 && m.name.starts_with('/') && !m.shared;
-    for base in mappings.iter().filter(first) {
-        let same = mappings.iter().filter(|m| m.file == base.file);
-        let end = same.map(|m| m.range.end).max().unwrap_or(base.range.end);
+    let begins = |(m, name): &&(Mapping, String)| {
+        m.offset.0 == 0 && m.file.is_some() && name.starts_with('/') && !m.shared
+    };
+    for (base, path) in mappings.iter().filter(begins) {
+        let same = mappings.iter().filter(|(m, _)| m.file == base.file);
+        let end = same.map(|(m, _)| m.range.end).max();
         let span = AddrRange {
             start: base.range.start,
-            end,
+            end: end.unwrap_or(base.range.end),
         };
         let ranges: Vec<AddrRange> = mappings
             .iter()
-            .filter(|m| span.contains(m.range) && m.file.is_none() && m.name.is_empty())
-            .filter(|m| m.is_executable())
-            .map(|m| m.range)
+            .filter(|(m, name)| m.file.is_none() && name.is_empty() && m.is_executable())
+            .map(|(m, _)| m.range)
+            .filter(|range| span.contains(*range))
             .collect();
         if !ranges.is_empty() {
             found.push(Copied {
                 ranges,
                 base: base.range.start,
-                path: &base.name,
+                path,
             });
         }
     }
@@ -137,4 +146,57 @@ fn add_lines(path: &str, lines: &BTreeSet<String>) -> io::Result<usize> {
     let added = new.map(|line| text.extend([line, "\n"])).count();
     file.write_all(text.as_bytes())?;
     Ok(added)
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_core::units::ObjectOffset;
+    use quire_linux::sysinfo::maps::FileId;
+
+    use super::*;
+
+    fn mapping(start: u64, end: u64, prot: i32, of: Option<(u64, &str)>) -> (Mapping, String) {
+        let mapping = Mapping {
+            range: AddrRange {
+                start: VirtAddr(start),
+                end: VirtAddr(end),
+            },
+            prot,
+            shared: false,
+            offset: ObjectOffset(if start.is_multiple_of(0x1000_0000) {
+                0
+            } else {
+                start
+            }),
+            file: of.map(|(inode, _)| FileId {
+                device: (8, 1),
+                inode,
+            }),
+        };
+        let name = of.map_or("", |(_, name)| name);
+        (mapping, name.to_owned())
+    }
+
+    #[test]
+    fn copies_lie_between_the_mappings_of_their_file() {
+        let (read, execute) = (1, 5);
+        let program = Some((1, "/bin/program"));
+        let library = Some((2, "/lib/library.so"));
+        let mappings = [
+            mapping(0x1000_0000, 0x1000_1000, read, program),
+            mapping(0x1000_1000, 0x1020_0000, execute, program),
+            mapping(0x1020_0000, 0x1040_0000, execute, None),
+            mapping(0x1040_0000, 0x1041_0000, execute, program),
+            // Code that the program has made.
+            mapping(0x1800_0000, 0x1801_0000, execute, None),
+            mapping(0x2000_0000, 0x2060_0000, execute, library),
+            mapping(0x2060_0000, 0x2061_0000, read, None),
+            mapping(0x2061_0000, 0x2062_0000, read, library),
+        ];
+        let found = copies(&mappings);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "/bin/program");
+        assert_eq!(found[0].base, VirtAddr(0x1000_0000));
+        assert_eq!(found[0].ranges, [mappings[2].0.range]);
+    }
 }

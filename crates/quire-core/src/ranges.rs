@@ -60,7 +60,12 @@ impl<V: Copy> RangeMap<V> {
 
     /// All ranges, in order of address.
     pub fn iter(&self) -> impl Iterator<Item = (AddrRange, V)> {
-        self.0.iter().map(|(start, (end, value))| {
+        self.from(VirtAddr(0))
+    }
+
+    /// The ranges that begin at an address or after it, in order.
+    pub fn from(&self, at: VirtAddr) -> impl Iterator<Item = (AddrRange, V)> {
+        self.0.range(at..).map(|(start, (end, value))| {
             (
                 AddrRange {
                     start: *start,

@@ -15,7 +15,7 @@
 //! or the breakpoint of a debugger or of a tracer, which know it by its file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use quire_linux::futex;
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap;
 use quire_linux::raw::{Errno, Result};
-use quire_linux::sysinfo::maps::{FileId, Mapping, own_mappings};
+use quire_linux::sysinfo::maps::{FileId, Mapping, Reader};
 use quire_linux::sysinfo::process;
 
 use crate::extent::{now_ms, run_range};
@@ -55,11 +55,8 @@ pub unsafe fn promote_loaded() {
     if process::huge_pages_disabled() {
         return;
     }
-    let Ok(mappings) = own_mappings() else {
-        return;
-    };
-    let segments = segments(&mappings);
-    let _ = FIRST.set(segments.iter().filter_map(|s| id(s)).collect());
+    let segments = segments(&mut Reader::default());
+    let _ = FIRST.set(segments.iter().filter_map(id).collect());
     if segments.is_empty() {
         return;
     }
@@ -95,12 +92,12 @@ impl Late {
     }
 
     /// Puts the segments onto superpages that have been there for a while.
-    pub fn promote(&mut self, mappings: &[Mapping]) {
+    pub fn promote(&mut self, reader: &mut Reader) {
         let now = now_ms();
         let first = FIRST.get();
         let mut due = false;
         let mut known = BTreeMap::new();
-        for id in segments(mappings).iter().filter_map(|s| id(s)) {
+        for id in segments(reader).iter().filter_map(id) {
             if first.is_some_and(|first| first.contains(&id)) {
                 continue;
             }
@@ -110,16 +107,13 @@ impl Late {
         }
         self.known = known;
         if due {
-            Unloading::kept_away(|| self.promote_due(now));
+            Unloading::kept_away(|| self.promote_due(reader, now));
         }
     }
 
-    fn promote_due(&mut self, now: u64) {
+    fn promote_due(&mut self, reader: &mut Reader, now: u64) {
         // Only what is there now, when nothing is unloaded, may be changed.
-        let Ok(mappings) = own_mappings() else {
-            return;
-        };
-        for segment in segments(&mappings) {
+        for segment in &segments(reader) {
             let since = id(segment).and_then(|id| self.known.get_mut(&id));
             let Some(since) = since else { continue };
             if since.is_some_and(|since| since + SETTLED_MS <= now) {
@@ -183,17 +177,27 @@ fn id(segment: &Mapping) -> Option<SegmentId> {
 
 /// The read-only segments of loaded files that hold whole extents. A file is
 /// loaded where some of it may be executed.
-fn segments(mappings: &[Mapping]) -> Vec<&Mapping> {
-    let loaded: BTreeSet<FileId> = mappings
-        .iter()
-        .filter(|m| m.is_executable() && !m.shared)
-        .filter_map(|m| m.file)
-        .collect();
-    mappings
-        .iter()
-        .filter(|m| m.is_read_only() && !m.shared && !m.range.whole_slots().is_empty())
-        .filter(|m| m.file.is_some_and(|file| loaded.contains(&file)))
-        .collect()
+fn segments(reader: &mut Reader) -> Vec<Mapping> {
+    let mut loaded = BTreeSet::new();
+    let mut found = Vec::new();
+    let read = reader.own(|mapping, _| {
+        note_segment(&mapping, &mut loaded, &mut found);
+        ControlFlow::Continue(())
+    });
+    found.retain(|m| read.is_ok() && m.file.is_some_and(|file| loaded.contains(&file)));
+    found
+}
+
+fn note_segment(mapping: &Mapping, loaded: &mut BTreeSet<FileId>, found: &mut Vec<Mapping>) {
+    let Some(file) = mapping.file.filter(|_| !mapping.shared) else {
+        return;
+    };
+    if mapping.is_executable() {
+        loaded.insert(file);
+    }
+    if mapping.is_read_only() && !mapping.range.whole_slots().is_empty() {
+        found.push(*mapping);
+    }
 }
 
 struct Promoter {
@@ -314,5 +318,62 @@ impl Promoter {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_core::units::{Bytes, ObjectOffset, SUPERPAGE};
+
+    use super::*;
+
+    fn mapping(start: u64, slots: u64, prot: i32, inode: u64) -> Mapping {
+        Mapping {
+            range: AddrRange::new(VirtAddr(start), Bytes(slots * SUPERPAGE)),
+            prot,
+            shared: false,
+            offset: ObjectOffset(0),
+            file: (inode != 0).then_some(FileId {
+                device: (8, 1),
+                inode,
+            }),
+        }
+    }
+
+    #[test]
+    fn segments_are_read_only_parts_of_loaded_files() {
+        let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+        let text = mapping(SUPERPAGE, 2, read | execute, 1);
+        let constants = mapping(8 * SUPERPAGE, 1, read, 1);
+        let data = mapping(16 * SUPERPAGE, 1, read | write, 1);
+        // Too small for an extent where it lies.
+        let small = mapping(20 * SUPERPAGE + 4096, 1, read | execute, 2);
+        let generated = mapping(64 * SUPERPAGE, 4, read | execute, 0);
+        let (mut loaded, mut found) = (BTreeSet::new(), Vec::new());
+        for mapping in [text, constants, data, small, generated] {
+            note_segment(&mapping, &mut loaded, &mut found);
+        }
+        assert_eq!(found, [text, constants]);
+        let inodes: Vec<u64> = loaded.iter().map(|file| file.inode).collect();
+        assert_eq!(inodes, [1, 2]);
+    }
+
+    #[test]
+    fn nothing_is_unloaded_while_text_is_moved() {
+        let mut moved = 0;
+        let outer = Unloading::begin();
+        Unloading::kept_away(|| moved += 1);
+        let inner = Unloading::begin();
+        drop(outer);
+        Unloading::kept_away(|| moved += 1);
+        assert_eq!(moved, 0);
+        drop(inner);
+        Unloading::kept_away(|| {
+            moved += 1;
+            // Begins when this ends.
+            std::thread::spawn(|| drop(Unloading::begin()));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        });
+        assert_eq!(moved, 1);
     }
 }

@@ -2,8 +2,9 @@
 //! only list that also knows what the loader and the C library map by system
 //! calls of their own.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
 
 use quire_core::units::{AddrRange, ObjectOffset, SUPERPAGE, VirtAddr};
 
@@ -17,7 +18,7 @@ pub struct FileId {
 }
 
 /// One mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Its addresses.
     pub range: AddrRange,
@@ -29,8 +30,6 @@ pub struct Mapping {
     pub offset: ObjectOffset,
     /// Its file, or shared memory; nothing for private anonymous memory.
     pub file: Option<FileId>,
-    /// A path, a name in brackets, or nothing.
-    pub name: String,
 }
 
 impl Mapping {
@@ -61,33 +60,81 @@ impl Mapping {
     }
 }
 
-/// The mappings of this process, in order of address.
-///
-/// # Errors
-/// When `/proc` cannot be read.
-pub fn own_mappings() -> io::Result<Vec<Mapping>> {
-    read("/proc/self/maps")
+/// Room for reading the list, made once: where a process has all the mappings
+/// that the kernel allows, none can be made for it any more.
+#[derive(Debug)]
+pub struct Reader(Vec<u8>);
+
+/// The longest line, with room for a path.
+const BUFFER: usize = 32 << 10;
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader(vec![0; BUFFER])
+    }
 }
 
-/// The mappings of a process, in order of address.
-///
-/// # Errors
-/// When there is no such process, or it may not be looked at.
-pub fn mappings_of(pid: u32) -> io::Result<Vec<Mapping>> {
-    read(&format!("/proc/{pid}/maps"))
-}
+impl Reader {
+    /// Calls `found` with each mapping of this process and its name, in order of
+    /// address, until it breaks off. The name is a path, a word in brackets, or
+    /// empty.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn own(&mut self, found: impl FnMut(Mapping, &str) -> ControlFlow<()>) -> io::Result<()> {
+        self.read(File::open("/proc/self/maps")?, found)
+    }
 
-fn read(path: &str) -> io::Result<Vec<Mapping>> {
-    let text = fs::read(path)?;
-    let lines = text.split(|byte| *byte == b'\n');
-    Ok(lines
-        .filter_map(|line| parse(&String::from_utf8_lossy(line)))
-        .collect())
+    /// The same for another process.
+    ///
+    /// # Errors
+    /// When there is no such process, or it may not be looked at.
+    pub fn of(
+        &mut self,
+        pid: u32,
+        found: impl FnMut(Mapping, &str) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        self.read(File::open(format!("/proc/{pid}/maps"))?, found)
+    }
+
+    fn read(
+        &mut self,
+        mut list: impl Read,
+        mut found: impl FnMut(Mapping, &str) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        let mut held = 0;
+        loop {
+            let read = list.read(&mut self.0[held..])?;
+            held += read;
+            let mut done = 0;
+            while let Some(len) = self.0[done..held].iter().position(|b| *b == b'\n') {
+                let line = &self.0[done..done + len];
+                done += len + 1;
+                let line = std::str::from_utf8(line).unwrap_or_else(|error| {
+                    // A path may be in any encoding; what comes before it is not.
+                    std::str::from_utf8(&line[..error.valid_up_to()]).unwrap_or_default()
+                });
+                if let Some((mapping, name)) = parse(line)
+                    && found(mapping, name).is_break()
+                {
+                    return Ok(());
+                }
+            }
+            if read == 0 {
+                return Ok(());
+            }
+            self.0.copy_within(done..held, 0);
+            held -= done;
+            if held == self.0.len() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
 }
 
 /// Reads a line such as
 /// `7f00-7f10 r-xp 00001000 fe:00 4242   /usr/lib/libx.so`.
-fn parse(line: &str) -> Option<Mapping> {
+fn parse(line: &str) -> Option<(Mapping, &str)> {
     let mut rest = line;
     let mut field = || {
         let (head, tail) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -107,7 +154,7 @@ fn parse(line: &str) -> Option<Mapping> {
         (b'x', libc::PROT_EXEC),
     ];
     let set = bits.iter().zip(modes).filter(|(bit, mode)| bit.0 == **mode);
-    Some(Mapping {
+    let mapping = Mapping {
         range: AddrRange {
             start: VirtAddr(hex(start)?),
             end: VirtAddr(hex(end)?),
@@ -116,8 +163,8 @@ fn parse(line: &str) -> Option<Mapping> {
         shared: modes.get(3) == Some(&b's'),
         offset: ObjectOffset(offset),
         file: (inode != 0).then_some(FileId { device, inode }),
-        name: rest.trim_start().to_owned(),
-    })
+    };
+    Some((mapping, rest.trim_start()))
 }
 
 #[cfg(test)]
@@ -127,29 +174,73 @@ mod tests {
     #[test]
     fn lines_are_read() {
         let text = "7f0000200000-7f0000601000 r-xp 00400000 fe:0a 4242       /opt/a b (deleted)";
-        let mapping = parse(text).unwrap();
+        let (mapping, name) = parse(text).unwrap();
         assert_eq!(mapping.range.start, VirtAddr(0x7f00_0020_0000));
         assert_eq!(mapping.prot, libc::PROT_READ | libc::PROT_EXEC);
         assert!(!mapping.shared && mapping.is_congruent() && mapping.is_read_only());
         let file = mapping.file.unwrap();
         assert_eq!((file.device, file.inode), ((0xfe, 10), 4242));
-        assert_eq!(mapping.name, "/opt/a b (deleted)");
-        assert!(!mapping.is_in_memory());
+        assert_eq!(name, "/opt/a b (deleted)");
+        assert!(!mapping.is_in_memory() && mapping.is_executable());
 
-        let stack = parse("7ffc0000-7ffd0000 rw-p 00000000 00:00 0    [stack]").unwrap();
-        assert_eq!((stack.file, stack.name.as_str()), (None, "[stack]"));
-        let shared = parse("1000-2000 rw-s 00000000 00:01 7  /dev/zero (deleted)").unwrap();
+        let (stack, name) = parse("7ffc0000-7ffd0000 rw-p 00000000 00:00 0    [stack]").unwrap();
+        assert_eq!((stack.file, name), (None, "[stack]"));
+        let (shared, _) = parse("1000-2000 rw-s 00000000 00:01 7  /dev/zero (deleted)").unwrap();
         assert!(shared.shared && shared.is_in_memory() && !shared.is_congruent());
         assert_eq!(parse(""), None);
+    }
+
+    /// Gives a few bytes at a time.
+    struct Slowly<'a>(&'a [u8], usize);
+
+    impl Read for Slowly<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let now = self.1.min(self.0.len()).min(to.len());
+            to[..now].copy_from_slice(&self.0[..now]);
+            self.0 = &self.0[now..];
+            Ok(now)
+        }
+    }
+
+    #[test]
+    fn no_line_is_lost_between_reads() {
+        let line = |n: u64| {
+            format!(
+                "{:x}-{:x} rw-p 0 00:00 0 \u{e4}{n}\n",
+                n << 12,
+                (n + 1) << 12
+            )
+        };
+        let text: String = (0..4000).map(line).collect();
+        for step in [1, 7, 4096, 1 << 20] {
+            let mut names = Vec::new();
+            let list = Slowly(text.as_bytes(), step);
+            let seen = Reader::default().read(list, |mapping, name| {
+                assert_eq!(name, format!("\u{e4}{}", mapping.range.start.0 >> 12));
+                names.push(mapping.range.start);
+                ControlFlow::Continue(())
+            });
+            assert!(seen.is_ok());
+            assert_eq!(names.len(), 4000);
+        }
+        let long = "x".repeat(2 * BUFFER);
+        let refused = Reader::default().read(long.as_bytes(), |_, _| ControlFlow::Continue(()));
+        assert!(refused.is_err());
     }
 
     #[test]
     fn this_process_is_listed() {
         let here = VirtAddr(parse as *const () as u64);
-        let all = own_mappings().unwrap();
-        let text = all
-            .iter()
-            .find(|m| m.range.start <= here && here < m.range.end);
-        assert!(text.is_some_and(|m| m.prot & libc::PROT_EXEC != 0 && m.file.is_some()));
+        let mut text = None;
+        Reader::default()
+            .own(|m, _| {
+                if m.range.start <= here && here < m.range.end {
+                    text = Some(m);
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert!(text.is_some_and(|m| m.is_executable() && m.file.is_some()));
     }
 }

@@ -4,7 +4,8 @@
 //! them, the longer the less there was to do. It has a descriptor table of its
 //! own, like the pager.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,11 +13,11 @@ use std::time::Duration;
 use quire_core::config::Policy;
 use quire_core::policy::Backoff;
 use quire_core::stat::Counter;
-use quire_core::units::{AddrRange, PAGES_PER_SUPERPAGE, PageCount, Slot};
+use quire_core::units::{AddrRange, PAGES_PER_SUPERPAGE, PageCount, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
-use quire_linux::pagemap::{self, Filter};
+use quire_linux::pagemap;
 use quire_linux::raw::{Errno, Result};
-use quire_linux::sysinfo::maps::own_mappings;
+use quire_linux::sysinfo::maps::Reader;
 use quire_linux::{futex, sysinfo, thread};
 
 use super::view::View;
@@ -47,6 +48,10 @@ const FRUITLESS: u32 = 16;
 const SPARE: u64 = 20;
 /// Extents whose failures are remembered.
 const MAX_FAILURES: usize = 1 << 16;
+/// Mappings that are looked at in a round.
+const MAX_CANDIDATES: usize = 1024;
+/// Extents of files that are watched at a time, until it is their turn.
+const MAX_SETTLED: usize = 64;
 
 /// Counts the mappings that came to be, for the thread to wait for.
 static NEWS: AtomicU32 = AtomicU32::new(0);
@@ -74,6 +79,11 @@ pub(crate) fn start(manager: &'static Manager) {
 struct Worker {
     manager: &'static Manager,
     pagemap: OwnedFd,
+    reader: Reader,
+    /// What can be collapsed, in the round that is under way.
+    candidates: Vec<(AddrRange, Kind)>,
+    /// With more mappings than this, nothing is done.
+    mappings: u64,
     /// Extents that could not become superpages.
     failures: BTreeMap<Slot, Backoff>,
     /// Extents of files that are fully mapped, and since when.
@@ -93,6 +103,9 @@ impl Worker {
         Ok(Worker {
             manager,
             pagemap: pagemap::open()?,
+            reader: Reader::default(),
+            candidates: Vec::with_capacity(MAX_CANDIDATES),
+            mappings: sysinfo::memory::max_map_count() / 2,
             failures: BTreeMap::new(),
             settled: BTreeMap::new(),
             fruitless: BTreeMap::new(),
@@ -126,43 +139,58 @@ impl Worker {
 
     /// Goes through all mappings once. Says how many superpages were made.
     fn round(&mut self) -> u64 {
-        if self.manager.policy() == Policy::Base || memory_is_short() {
+        if self.manager.policy() == Policy::Base || !self.list() || memory_is_short() {
             return 0;
         }
-        let Ok(mappings) = own_mappings() else {
-            return 0;
-        };
         let end = thread::now_ns() + ROUND.as_nanos() as u64;
         let mut made = 0;
-        let mut before = None;
-        for mapping in &mappings {
+        for at in 0..self.candidates.len() {
+            let (range, kind) = self.candidates[at];
             if thread::now_ns() > end {
                 break;
             }
-            if mapping.shared && mapping.is_in_memory() && mapping.is_congruent() {
-                made += self.collapse_all(mapping.range, Kind::Shared, end);
-            } else if stacks::is_stack(before, mapping) {
-                made += self.collapse_all(mapping.range, Kind::Stack, end);
-            }
-            before = Some(mapping);
+            made += self.collapse_all(range, kind, end);
         }
         if let Some(late) = &mut self.late {
-            late.promote(&mappings);
+            late.promote(&mut self.reader);
         }
         made + self.read_anew()
     }
 
+    /// Lists what can be collapsed. Says whether the process has mappings to
+    /// spare; where it has not, superpages, which split mappings, are not made,
+    /// and there may be no memory to work with.
+    fn list(&mut self) -> bool {
+        let (mut count, mut before) = (0, None);
+        let candidates = &mut self.candidates;
+        candidates.clear();
+        let most = self.mappings;
+        let read = self.reader.own(|mapping, name| {
+            count += 1;
+            let shared = mapping.shared && mapping.is_in_memory() && mapping.is_congruent();
+            let stack = stacks::is_stack(before.as_ref(), &mapping, name);
+            before = Some(mapping);
+            let large = !mapping.range.whole_slots().is_empty();
+            if large && (shared || stack) && candidates.len() < MAX_CANDIDATES {
+                let kind = if shared { Kind::Shared } else { Kind::Stack };
+                candidates.push((mapping.range, kind));
+            }
+            if count > most {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        read.is_ok() && count <= most
+    }
+
     /// Makes superpages of the full extents of a mapping.
     fn collapse_all(&mut self, range: AddrRange, kind: Kind, end: u64) -> u64 {
-        let slots = range.whole_slots();
-        if slots.is_empty() || TABLE.lock().refuses(range) || self.manager.manages(range) {
+        if TABLE.lock().refuses(range) || self.manager.manages(range) {
             return 0;
         }
-        let Ok(superpages) = self.superpages(range) else {
-            return 0;
-        };
         let mut made = 0;
-        for slot in slots.map(Slot).filter(|slot| !superpages.contains(slot)) {
+        for slot in range.whole_slots().map(Slot) {
             if thread::now_ns() > end {
                 break;
             }
@@ -175,29 +203,16 @@ impl Worker {
         made
     }
 
-    /// The extents of a range that superpages map already.
-    fn superpages(&self, range: AddrRange) -> Result<BTreeSet<Slot>> {
-        let filter = Filter {
-            all: pagemap::PRESENT | pagemap::HUGE,
-            none: 0,
-            any: 0,
-            report: pagemap::PRESENT,
-        };
-        let mut found = BTreeSet::new();
-        pagemap::scan(self.pagemap.as_fd(), range, filter, |run| {
-            found.extend(run.range().whole_slots().map(Slot));
-        })?;
-        Ok(found)
-    }
-
     /// Whether all pages of an extent exist, so that a superpage takes no more
-    /// memory.
+    /// memory, and none maps it yet.
     fn is_full(&self, slot: Slot, kind: Kind) -> bool {
+        let Ok(view) = View::of(self.pagemap.as_fd(), slot) else {
+            return false;
+        };
+        let all = PageCount(PAGES_PER_SUPERPAGE as u64);
         match kind {
-            Kind::Shared => memory::cached_pages(slot) == Ok(PageCount(PAGES_PER_SUPERPAGE as u64)),
-            Kind::Stack => {
-                View::of(self.pagemap.as_fd(), slot).is_ok_and(View::is_full_of_base_pages)
-            }
+            Kind::Shared => !view.is_superpage() && memory::cached_pages(slot) == Ok(all),
+            Kind::Stack => view.is_full_of_base_pages(),
         }
     }
 
@@ -240,16 +255,19 @@ impl Worker {
     /// An extent of a file that the program has mapped fully, for some time.
     fn next_to_read(&mut self) -> Option<(Slot, u64)> {
         let now = now_ms();
-        let noted: Vec<(AddrRange, Noted)> = TABLE.lock().noted.iter().collect();
         let mut settled = BTreeMap::new();
         let mut due = None;
-        for (range, device) in noted.into_iter().filter_map(|(r, n)| Some((r, n.device?))) {
+        let mut from = VirtAddr(0);
+        while settled.len() < MAX_SETTLED
+            && let Some((range, noted)) = self.next_noted(from)
+        {
+            from = range.end;
+            let Some(device) = noted.device else { continue };
             if self.fruitless.get(&device) >= Some(&FRUITLESS) {
                 continue;
             }
-            let superpages = self.superpages(range).unwrap_or_default();
             for slot in range.whole_slots().map(Slot) {
-                if superpages.contains(&slot) || !self.may_try(slot) || !self.is_base(slot) {
+                if settled.len() >= MAX_SETTLED || !self.may_try(slot) || !self.is_base(slot) {
                     continue;
                 }
                 let since = self.settled.get(&slot).copied().unwrap_or(now);
@@ -263,6 +281,10 @@ impl Worker {
         due
     }
 
+    fn next_noted(&self, from: VirtAddr) -> Option<(AddrRange, Noted)> {
+        TABLE.lock().noted.from(from).next()
+    }
+
     /// Whether an extent is fully mapped by pages of its file, none of them by a
     /// superpage.
     fn is_base(&self, slot: Slot) -> bool {
@@ -272,7 +294,7 @@ impl Worker {
 
     /// Drops the pages of an extent and reads them again. Says whether that gave
     /// a superpage.
-    fn read_extent(&self, slot: Slot) -> Result<bool> {
+    fn read_extent(&mut self, slot: Slot) -> Result<bool> {
         {
             let table = TABLE.lock();
             let mut noted = table.noted.overlaps(slot.range());
@@ -296,15 +318,18 @@ impl Worker {
 
     /// Whether the kernel, too, knows a file at the extent, which can be mapped
     /// by superpages there.
-    fn is_congruent_file(&self, slot: Slot) -> bool {
-        own_mappings().is_ok_and(|all| {
-            all.iter().any(|m| {
-                m.range.contains(slot.range())
-                    && m.file.is_some()
-                    && m.prot & libc::PROT_WRITE == 0
-                    && m.is_congruent()
-            })
-        })
+    fn is_congruent_file(&mut self, slot: Slot) -> bool {
+        let mut found = false;
+        let read = self.reader.own(|m, _| {
+            let file = m.file.is_some() && m.is_read_only() && m.is_congruent();
+            found |= file && m.range.contains(slot.range());
+            if m.range.end > slot.start() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        read.is_ok() && found
     }
 }
 
