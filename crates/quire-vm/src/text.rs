@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use quire_core::ranges::RangeMap;
 use quire_core::units::{AddrRange, PageCount, Slot, VirtAddr};
 use quire_linux::futex;
 use quire_linux::memory::{self, Advice};
@@ -43,8 +44,8 @@ pub(crate) fn superpages() -> u64 {
 /// What names a segment: where it begins, and its file.
 type SegmentId = (VirtAddr, FileId);
 
-/// The segments that were there when the program began.
-static FIRST: OnceLock<BTreeSet<SegmentId>> = OnceLock::new();
+/// Where the segments lie that were there when the program began.
+static FIRST: OnceLock<RangeMap<()>> = OnceLock::new();
 
 /// Puts the segments of all files that are loaded onto superpages.
 ///
@@ -56,7 +57,9 @@ pub unsafe fn promote_loaded() {
         return;
     }
     let segments = segments(&mut Reader::default());
-    let _ = FIRST.set(segments.iter().filter_map(id).collect());
+    let mut first = RangeMap::new();
+    segments.iter().for_each(|s| first.insert(s.range, ()));
+    let _ = FIRST.set(first);
     if segments.is_empty() {
         return;
     }
@@ -71,8 +74,10 @@ pub unsafe fn promote_loaded() {
 /// libraries are found.
 pub(crate) struct Late {
     promoter: Promoter,
-    /// Segments, and since when they are known; nothing where they are done.
-    known: BTreeMap<SegmentId, Option<u64>>,
+    /// Segments that are not done, and since when they are known.
+    known: BTreeMap<SegmentId, u64>,
+    /// Where segments lie that are done. They may be several mappings now.
+    done: RangeMap<()>,
 }
 
 /// A library is left alone until it has been there for this long: its loading
@@ -88,38 +93,37 @@ impl Late {
         Ok(Late {
             promoter: Promoter::new(pagemap::open()?),
             known: BTreeMap::new(),
+            done: RangeMap::new(),
         })
     }
 
     /// Puts the segments onto superpages that have been there for a while.
     pub fn promote(&mut self, reader: &mut Reader) {
         let now = now_ms();
-        let first = FIRST.get();
-        let mut due = false;
-        let mut known = BTreeMap::new();
-        for id in segments(reader).iter().filter_map(id) {
-            if first.is_some_and(|first| first.contains(&id)) {
-                continue;
-            }
-            let since = self.known.get(&id).copied().unwrap_or(Some(now));
-            due |= since.is_some_and(|since| since + SETTLED_MS <= now);
-            known.insert(id, since);
-        }
-        self.known = known;
-        if due {
+        let ids = segments(reader).into_iter().filter(|s| self.is_new(s));
+        self.known = ids
+            .filter_map(|segment| id(&segment))
+            .map(|id| (id, self.known.get(&id).copied().unwrap_or(now)))
+            .collect();
+        if self.known.values().any(|since| since + SETTLED_MS <= now) {
             Unloading::kept_away(|| self.promote_due(reader, now));
         }
     }
 
+    fn is_new(&self, segment: &Mapping) -> bool {
+        let among = |ranges: &RangeMap<()>| ranges.overlaps(segment.range).next().is_some();
+        !among(&self.done) && !FIRST.get().is_some_and(among)
+    }
+
     fn promote_due(&mut self, reader: &mut Reader, now: u64) {
         // Only what is there now, when nothing is unloaded, may be changed.
-        for segment in &segments(reader) {
-            let since = id(segment).and_then(|id| self.known.get_mut(&id));
-            let Some(since) = since else { continue };
+        let there = segments(reader).into_iter().filter(|s| self.is_new(s));
+        for segment in there.collect::<Vec<_>>() {
+            let since = id(&segment).and_then(|id| self.known.get(&id));
             if since.is_some_and(|since| since + SETTLED_MS <= now) {
-                *since = None;
+                self.done.insert(segment.range, ());
                 if !files::is_noted(segment.range) {
-                    self.promoter.promote(segment);
+                    self.promoter.promote(&segment);
                 }
             }
         }
