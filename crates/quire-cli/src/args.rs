@@ -110,6 +110,14 @@ EXIT STATUS:
   That of PROGRAM; if a signal kills PROGRAM, quire dies by the same signal. 127:
   PROGRAM was not found; 126: it cannot be executed; 2: bad usage, or tracing is
   not allowed.";
+const PERF_MAP_EXAMPLES: &str = "\
+EXAMPLES:
+  perf record -p 4242 sleep 10 && quire perf-map 4242 && perf report
+  quire perf-map $(pgrep postgres)
+
+Text that --text has copied is private memory, which perf does not know when it is
+attached to a running program. This writes the names into /tmp/perf-PID.map. The
+process must still run. A perf that has started the program needs no map.";
 
 const DOCTOR_EXAMPLES: &str = "\
 EXAMPLES:
@@ -158,6 +166,9 @@ pub enum Command {
     /// Show how many TLB misses a program has with 4 KiB pages and with Quire's
     #[command(after_help = TLB_EXAMPLES)]
     Tlb(TlbArgs),
+    /// Tell perf the names of program text that was copied (--text)
+    #[command(after_help = PERF_MAP_EXAMPLES)]
+    PerfMap(PerfMapArgs),
     /// Check what this machine offers, and say how to provide what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -364,6 +375,14 @@ pub enum Pmu {
     Off,
     /// Instead of the model.
     Only,
+}
+
+/// What `quire perf-map` takes.
+#[derive(Debug, Args)]
+pub struct PerfMapArgs {
+    /// The processes
+    #[arg(value_name = "PID", required = true)]
+    pub pids: Vec<u32>,
 }
 
 /// What `quire doctor` takes.

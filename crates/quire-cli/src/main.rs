@@ -12,6 +12,7 @@
 //! | [`set`] | `quire set` |
 //! | [`attach`] | `quire attach` |
 //! | [`tlb`] | `quire tlb` |
+//! | [`perf_map`] | `quire perf-map` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
@@ -21,6 +22,7 @@ mod attach;
 mod doctor;
 mod failure;
 mod pages;
+mod perf_map;
 mod run;
 mod session;
 mod set;
@@ -54,6 +56,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Set(options) => set::set(&options).map(|()| 0),
         Command::Attach(options) => attach::attach(&options).map(|()| 0),
         Command::Tlb(options) => tlb::tlb(&options),
+        Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

@@ -13,6 +13,7 @@
 //! | [`popmap`] | which base pages of an extent are in use |
 //! | [`queue`] | which reservation is preempted first |
 //! | [`registry`] | whom to ask for memory, over all processes |
+//! | [`ranges`] | what is known of ranges of addresses |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
@@ -27,6 +28,7 @@ pub mod policy;
 pub mod popmap;
 pub mod pressure;
 pub mod queue;
+pub mod ranges;
 pub mod registry;
 pub mod stat;
 pub mod tlb;

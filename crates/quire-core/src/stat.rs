@@ -21,7 +21,7 @@ pub use picture::{Cell, CellState, Picture};
 /// First word of every statistics page.
 pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
 /// Version of the layout below.
-pub const STAT_VERSION: u32 = 2;
+pub const STAT_VERSION: u32 = 3;
 /// Regions that the table can hold; the rest is summed into the last entry.
 pub const MAX_REGIONS: usize = 512;
 /// Cells that the pictures of all regions share: one for each extent of
@@ -73,10 +73,14 @@ pub enum Counter {
     PoolReady,
     /// Time that promotions took, nanoseconds.
     PromotionTime,
+    /// Superpages made of shared memory, files and stacks.
+    FilePromotions,
+    /// Superpages of program text and read-only data.
+    TextSuperpages,
 }
 
 /// Number of counters.
-pub const COUNTERS: usize = 19;
+pub const COUNTERS: usize = 21;
 
 /// Why a process, or a part of it, is managed less than it could be. Each is a
 /// bit of the page's note word.
@@ -420,6 +424,8 @@ pub struct Totals {
     pub promotion_ns: u64,
     pub call_time_ns: u64,
     pub pool_ready: u64,
+    pub file_promotions: u64,
+    pub text_superpages: u64,
 }
 
 impl Totals {
@@ -445,6 +451,8 @@ impl Totals {
             promotion_ns: at(Counter::PromotionTime),
             call_time_ns: at(Counter::CallTime),
             pool_ready: at(Counter::PoolReady),
+            file_promotions: at(Counter::FilePromotions),
+            text_superpages: at(Counter::TextSuperpages),
         }
     }
 
@@ -469,6 +477,8 @@ impl Totals {
         self.promotion_ns += other.promotion_ns;
         self.call_time_ns += other.call_time_ns;
         self.pool_ready += other.pool_ready;
+        self.file_promotions += other.file_promotions;
+        self.text_superpages += other.text_superpages;
     }
 }
 

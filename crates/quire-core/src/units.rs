@@ -203,6 +203,13 @@ impl AddrRange {
     pub fn slots(self) -> Range<u64> {
         self.start.slot().0..self.end.0.div_ceil(SUPERPAGE).max(self.start.slot().0)
     }
+
+    /// The slots that lie wholly inside.
+    #[must_use]
+    pub fn whole_slots(self) -> Range<u64> {
+        let first = self.start.0.div_ceil(SUPERPAGE);
+        first..(self.end.0 / SUPERPAGE).max(first)
+    }
 }
 
 impl Add<Bytes> for VirtAddr {
@@ -331,5 +338,8 @@ mod tests {
         let range = AddrRange::new(VirtAddr(SUPERPAGE - BASE_PAGE), Bytes(2 * BASE_PAGE));
         assert_eq!(range.slots(), 0..2);
         assert_eq!(AddrRange::new(VirtAddr(0), Bytes(0)).slots(), 0..0);
+        assert!(range.whole_slots().is_empty());
+        let range = AddrRange::new(VirtAddr(BASE_PAGE), Bytes(3 * SUPERPAGE));
+        assert_eq!(range.whole_slots(), 1..3);
     }
 }

@@ -5,6 +5,7 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use quire_core::units::VirtAddr;
 
@@ -58,6 +59,19 @@ pub fn wait(word: &AtomicU32, value: u32) {
     let op = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
     let args = [word.as_ptr() as usize, op, value as usize, 0, 0, 0];
     // SAFETY: the word outlives the call; a null timeout waits for ever.
+    let _ = unsafe { syscall(libc::SYS_futex, args) };
+}
+
+/// Waits until `word` is no longer `value`, until woken, or for `time`.
+pub fn wait_for(word: &AtomicU32, value: u32, time: Duration) {
+    let op = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
+    let time = libc::timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    let until = (&raw const time) as usize;
+    let args = [word.as_ptr() as usize, op, value as usize, until, 0, 0];
+    // SAFETY: the word and the time outlive the call.
     let _ = unsafe { syscall(libc::SYS_futex, args) };
 }
 

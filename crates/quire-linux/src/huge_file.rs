@@ -32,11 +32,20 @@ impl From<rustix::io::Errno> for Errno {
 /// # Errors
 /// When neither a mount nor a user namespace is allowed.
 pub fn create() -> Result<OwnedFd> {
+    create_of(Bytes(FILE_SIZE))
+}
+
+/// Makes a file of huge folios of the given size, for memory that processes
+/// share.
+///
+/// # Errors
+/// When neither a mount nor a user namespace is allowed.
+pub fn create_of(size: Bytes) -> Result<OwnedFd> {
     let file = match create_on_detached_mount() {
         Ok(file) => file,
         Err(_) => create_in_namespace()?,
     };
-    rustix::fs::ftruncate(&file, FILE_SIZE)?;
+    rustix::fs::ftruncate(&file, size.0)?;
     Ok(file)
 }
 

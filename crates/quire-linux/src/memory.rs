@@ -6,7 +6,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_core::units::{
+    AddrRange, BASE_PAGE, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot,
+    VirtAddr,
+};
 
 use crate::raw::{Result, syscall};
 
@@ -26,6 +29,8 @@ pub enum Advice {
     NoHugePage = libc::MADV_NOHUGEPAGE,
     /// Make superpages now.
     Collapse = 25,
+    /// Drop clean pages that nobody else uses from the page cache.
+    PageOut = 21,
     /// Fault the range in for reading.
     PopulateRead = 22,
     /// Fault the range in for writing.
@@ -202,6 +207,23 @@ pub fn lock_on_fault(range: AddrRange) -> Result<()> {
     let (start, len) = (range.start.0 as usize, range.len().0 as usize);
     // SAFETY: locking changes neither contents nor protection.
     unsafe { syscall(libc::SYS_mlock2, [start, len, 1, 0, 0, 0]) }.map(drop)
+}
+
+/// How many pages of an extent the object behind it holds. Where the kernel may
+/// not tell, it says all.
+///
+/// # Errors
+/// As `mincore`.
+pub fn cached_pages(slot: Slot) -> Result<PageCount> {
+    let mut held = [0u8; PAGES_PER_SUPERPAGE];
+    let (start, len) = (slot.start().0 as usize, SUPERPAGE as usize);
+    let args = [start, len, held.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the kernel writes one byte for each page of the range, and the
+    // array has as many.
+    unsafe { syscall(libc::SYS_mincore, args)? };
+    Ok(PageCount(
+        held.iter().filter(|b| **b & 1 == 1).count() as u64
+    ))
 }
 
 /// Whether the process may have `count` more mappings, found out by making

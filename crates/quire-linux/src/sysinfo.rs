@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod check;
 pub mod manager_checks;
 pub mod mappings;
+pub mod maps;
 pub mod memory;
 pub mod process;
 pub mod signals;

@@ -8,8 +8,10 @@ use std::ffi::c_int;
 
 use quire_core::units::{AddrRange, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::memory;
+use quire_linux::raw::Result;
 
 use crate::MANAGER;
+use crate::mappings::raw;
 
 /// Flags under which a mapping has no free choice of its place, or is aligned
 /// anyway.
@@ -34,21 +36,30 @@ pub fn hint(at: VirtAddr, len: usize, flags: c_int, offset: u64) -> VirtAddr {
     }
 }
 
-/// Address space for a request without a hint that the kernel carries out, where
-/// it is to be aligned: held until something is mapped over it or
-/// [`give_back`] is called.
-pub fn place(at: usize, len: usize, flags: c_int, offset: u64) -> Option<AddrRange> {
-    if at != 0 || !wanted(len, flags) {
-        return None;
+/// `mmap` by the kernel, with these arguments, at an address that suits a
+/// superpage where that is wanted and there is room for it.
+pub fn map(args: [usize; 6]) -> Result<usize> {
+    let [at, len, prot, flags, fd, offset] = args;
+    let ask = |at: usize, flags: usize| {
+        // SAFETY: passed on as it came, or to a place that is held for it.
+        unsafe { raw(libc::SYS_mmap, [at, len, prot, flags, fd, offset]) }
+    };
+    if at == 0
+        && wanted(len, flags as c_int)
+        && let Ok(space) = memory::reserve_space(whole_pages(len), offset as u64)
+    {
+        let mapped = ask(space.0 as usize, flags | libc::MAP_FIXED as usize);
+        if mapped.is_ok() {
+            return mapped;
+        }
+        // SAFETY: nothing was mapped there, and nobody else knows the place. Where
+        // it fails, address space stays unused.
+        let _ = unsafe { memory::unmap(AddrRange::new(space, whole_pages(len))) };
     }
-    let len = Bytes((len as u64).checked_next_multiple_of(quire_core::units::BASE_PAGE)?);
-    let start = memory::reserve_space(len, offset).ok()?;
-    Some(AddrRange::new(start, len))
+    let hint = hint(VirtAddr(at as u64), len, flags as c_int, offset as u64);
+    ask(hint.0 as usize, flags)
 }
 
-/// Gives the address space back.
-pub fn give_back(space: AddrRange) {
-    // SAFETY: nothing was mapped there, and nobody else knows the place. Where it
-    // fails, address space stays unused.
-    let _ = unsafe { memory::unmap(space) };
+fn whole_pages(len: usize) -> Bytes {
+    Bytes(len as u64).to_pages().to_bytes()
 }

@@ -12,6 +12,8 @@
 //! | `align` | nothing: it says where mappings begin, for `mappings` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
+//! | `shared` | `shmat`, and the part of `mmap` that is about shared memory and files |
+//! | `text` | `dlclose`, which must not come between while text is moved |
 //! | `real` | nothing: it finds the C library's functions behind these |
 //! | `syscalls` | `syscall`, for programs that make those calls by number |
 //! | `internal` | the allocator of this library itself |
@@ -26,7 +28,9 @@ mod internal;
 mod mappings;
 mod processes;
 mod real;
+mod shared;
 mod syscalls;
+mod text;
 
 use quire_core::config::{Config, Policy};
 use quire_core::units::Bytes;
@@ -52,10 +56,12 @@ extern "C" fn start() {
         ..Config::default()
     });
     let ahead = config.ahead > Bytes::ZERO;
+    let text = config.text && config.policy != Policy::Base;
     MANAGER.configure(config);
     processes::start();
     files::start();
     heap::start();
+    text::start(text);
     if ahead {
         heap::start_early();
     }

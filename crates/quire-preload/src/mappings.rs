@@ -9,9 +9,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::raw::{Result, check, syscall_raw};
-use quire_vm::{Errno, Handled};
+use quire_vm::{Errno, Handled, files};
 
-use crate::{MANAGER, align, set_errno};
+use crate::{MANAGER, align, set_errno, shared};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -35,12 +35,12 @@ fn pages(at: *mut c_void, len: usize) -> AddrRange {
     }
 }
 
-unsafe fn raw(number: i64, args: [usize; 6]) -> Result<usize> {
+pub unsafe fn raw(number: i64, args: [usize; 6]) -> Result<usize> {
     // SAFETY: the caller passes on what the program asked for.
     check(unsafe { syscall_raw(number, args) })
 }
 
-fn pointer(result: Result<usize>) -> *mut c_void {
+pub fn pointer(result: Result<usize>) -> *mut c_void {
     match result {
         Ok(at) => at as *mut c_void,
         Err(errno) => {
@@ -50,7 +50,7 @@ fn pointer(result: Result<usize>) -> *mut c_void {
     }
 }
 
-fn status(result: Result<()>) -> c_int {
+pub fn status(result: Result<()>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(errno) => {
@@ -84,10 +84,13 @@ pub unsafe fn map(
     let target = pages(at, len);
     let aligned = (offset as u64).is_multiple_of(BASE_PAGE);
     let large = len as u64 >= SUPERPAGE && !target.is_empty();
+    if flags & libc::MAP_FIXED != 0 {
+        files::forget(target);
+    }
+    if large && aligned && !MANAGER.is_started() {
+        ask(Bytes(len as u64));
+    }
     if flags & libc::MAP_ANONYMOUS != 0 && large && aligned {
-        if !MANAGER.is_started() && may_start_thread() {
-            crate::heap::ask(Bytes(len as u64));
-        }
         let hint = align::hint(target.start, len, flags, 0);
         let answer = MANAGER.map(hint, target.len(), prot, flags);
         if let Handled::Yes(result) = answer {
@@ -97,27 +100,31 @@ pub unsafe fn map(
     if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
         MANAGER.make_way(target);
     }
-    let ask = |at: usize, flags: c_int| {
-        let args = [
-            at,
-            len,
-            prot as usize,
-            flags as usize,
-            fd as usize,
-            offset as usize,
-        ];
-        // SAFETY: passed on as it came, or to a place that is held for it.
-        unsafe { raw(libc::SYS_mmap, args) }
-    };
-    if let Some(space) = align::place(at as usize, len, flags, offset as u64) {
-        let mapped = ask(space.start.0 as usize, flags | libc::MAP_FIXED);
-        if mapped.is_ok() {
-            return pointer(mapped);
-        }
-        align::give_back(space);
+    let args = [
+        at as usize,
+        len,
+        prot as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ];
+    // Text that the program maps by itself must not be taken for a library's.
+    let noted = MANAGER.cares() || prot & libc::PROT_EXEC != 0;
+    pointer(if large && aligned && noted {
+        shared::map(target, args)
+    } else {
+        align::map(args)
+    })
+}
+
+/// Counts what the program asks for, and starts managing if it has become worth
+/// it; where that cannot be done here, the next `malloc` does it.
+pub fn ask(size: Bytes) {
+    if may_start_thread() {
+        crate::heap::ask(size);
+    } else {
+        MANAGER.count_asked(size);
     }
-    let hint = align::hint(VirtAddr(at as u64), len, flags, offset as u64);
-    pointer(ask(hint.0 as usize, flags))
 }
 
 /// Whether this is no place of which the C library may be in the middle: in a
@@ -168,6 +175,7 @@ unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
 pub unsafe fn unmap(at: *mut c_void, len: usize) -> c_int {
     let target = pages(at, len);
     let valid = target.start.is_page_aligned() && !target.is_empty();
+    files::forget(target);
     if valid && let Handled::Yes(result) = MANAGER.unmap(target) {
         return status(result);
     }
@@ -199,6 +207,10 @@ pub unsafe fn remap(
         return pointer(Err(Errno(libc::EINVAL)));
     }
     let old = range(at, old_len);
+    files::forget(old);
+    if flags & libc::MREMAP_FIXED != 0 {
+        files::forget(pages(new, new_len));
+    }
     let answer = MANAGER.remap(old, Bytes(new_len as u64), flags, VirtAddr(new as u64));
     if let Handled::Yes(result) = answer {
         return pointer(result.map(|at| at.0 as usize));
@@ -226,6 +238,7 @@ pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     if let Handled::Yes(result) = MANAGER.advise(target, advice) {
         return status(result);
     }
+    files::advised(target, advice);
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
     status(unsafe { raw(libc::SYS_madvise, args) }.map(drop))
@@ -253,6 +266,9 @@ unsafe extern "C" fn pkey_mprotect(at: *mut c_void, len: usize, prot: c_int, key
 }
 
 fn protect(target: AddrRange, prot: c_int, change: impl Fn() -> Result<()>) -> c_int {
+    if prot & libc::PROT_WRITE != 0 {
+        files::writable(target);
+    }
     status(match MANAGER.protect_by(target, prot, &change) {
         Handled::Yes(result) => result,
         Handled::No => change(),

@@ -14,6 +14,9 @@
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use quire_vm::files;
+use quire_vm::text::Unloading;
+
 use crate::mappings::NO_FORK;
 use crate::real::Real;
 use crate::{MANAGER, internal, set_errno};
@@ -87,12 +90,12 @@ unsafe extern "C" fn on_parent() {
 }
 
 unsafe extern "C" fn on_child() {
-    internal::release_held();
-    MANAGER.after_fork_child();
+    renew();
     run_allocator_handler(2);
 }
 
 fn hold() {
+    files::hold();
     MANAGER.hold();
     internal::hold();
 }
@@ -100,6 +103,15 @@ fn hold() {
 fn release_held() {
     internal::release_held();
     MANAGER.release_held();
+    files::release_held();
+}
+
+/// In the child, lets go of what [`hold`] took in the parent.
+fn renew() {
+    internal::release_held();
+    MANAGER.after_fork_child();
+    files::release_held();
+    Unloading::after_fork_child();
 }
 
 #[unsafe(no_mangle)]
@@ -121,8 +133,7 @@ pub fn fork_bare<T: Copy + PartialOrd + From<i32>>(fork: impl FnOnce() -> T) -> 
     hold();
     let child = fork();
     if child == T::from(0) {
-        internal::release_held();
-        MANAGER.after_fork_child();
+        renew();
     } else {
         release_held();
         MANAGER.after_fork_parent();
@@ -147,8 +158,7 @@ struct Start {
 }
 
 extern "C" fn start_child(start: *mut c_void) -> c_int {
-    internal::release_held();
-    MANAGER.after_fork_child();
+    renew();
     let start: *const Start = start.cast();
     // SAFETY: the child has a copy of the stack that `clone` below left the
     // structure on, and reads it before anything else.

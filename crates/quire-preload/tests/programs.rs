@@ -8,6 +8,7 @@
 //! tested on a machine is reported in lines that begin with `SKIP:`.
 
 mod changing;
+mod files;
 mod global;
 mod harness;
 mod managed;
@@ -108,6 +109,10 @@ programs! {
         under base_aligned eager_aligned static_aligned;
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
+    shared = "shared" [], limit None,
+        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+    churn = "churn" ["4000"], limit None,
+        under plain eager reserve static_pool unprivileged;
     closefds = "closefds" [], limit None,
         under plain base eager reserve adaptive static_pool unprivileged;
     // Not `eager`: it spends a superpage on each touch, which is the policy's

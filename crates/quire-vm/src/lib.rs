@@ -41,9 +41,13 @@
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
 //! | `hands` | a thread that helps out where descriptors run short |
+//! | [`files`] | shared memory, files and stacks, which stay the kernel's |
+//! | [`text`] | program text |
 
+pub mod files;
 pub mod manager;
 pub mod table;
+pub mod text;
 
 mod adaptive;
 mod extent;

@@ -297,6 +297,9 @@ impl Manager {
         let _ = self
             .start
             .compare_exchange(STARTING, outcome, order.0, order.1);
+        if started {
+            crate::files::start(self);
+        }
         started
     }
 
@@ -311,6 +314,13 @@ impl Manager {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.start.load(Ordering::Acquire) == REFUSED
+    }
+
+    /// Whether shared memory and files are looked after: those of a process that
+    /// is managed or is going to be, because it has asked for enough.
+    #[must_use]
+    pub fn cares(&self) -> bool {
+        self.is_started() || (self.wants_start() && self.policy() != Policy::Base)
     }
 
     fn share_page(&self) {

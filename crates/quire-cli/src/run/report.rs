@@ -92,8 +92,24 @@ impl Report {
         text
     }
 
+    /// Superpages of what stays the kernel's, where there were any.
+    fn of_files_and_text(&self) -> String {
+        let t = &self.totals;
+        let kinds = [
+            (t.file_promotions, "files, shared memory and stacks"),
+            (t.text_superpages, "text"),
+        ];
+        let made = kinds.iter().filter(|(made, _)| *made > 0);
+        made.map(|(made, of)| format!("; {} of {of}", count(*made, "superpage")))
+            .collect()
+    }
+
     fn gist(&self) -> String {
         let t = &self.totals;
+        let others = self.of_files_and_text();
+        if !others.is_empty() && t.populated_peak_bytes == 0 {
+            return format!("nothing private was managed{others}");
+        }
         if t.populated_peak_bytes == 0 && t.superpages_peak == 0 && t.reservations == 0 {
             if self.policy == Policy::Base {
                 return "base pages only, nothing was managed".to_owned();
@@ -105,7 +121,7 @@ impl Report {
             return format!("nothing to manage ({program} used little memory)");
         }
         format!(
-            "{} at the peak, {} populated, {} reserved; {}, {}, {}, {} failed; pager {} CPU, calls {}; {}",
+            "{} at the peak, {} populated, {} reserved; {}, {}, {}, {} failed{others}; pager {} CPU, calls {}; {}",
             count(t.superpages_peak, "superpage"),
             Bytes(t.populated_peak_bytes),
             Bytes(t.reserved_peak_bytes),

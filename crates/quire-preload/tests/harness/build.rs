@@ -13,6 +13,21 @@ pub fn target_dir() -> &'static Path {
         .expect("the directory for tests lies in target")
 }
 
+/// The `quire` command.
+pub fn command() -> &'static Path {
+    static COMMAND: LazyLock<PathBuf> = LazyLock::new(|| {
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "quire-cli", "--target-dir"])
+            .arg(target_dir())
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("Cargo can be run");
+        assert!(status.success(), "quire cannot be built");
+        target_dir().join("debug/quire")
+    });
+    &COMMAND
+}
+
 /// The library: `QUIRE_LIB`, or what Cargo builds.
 pub fn library() -> &'static Path {
     static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
