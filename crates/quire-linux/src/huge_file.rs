@@ -6,11 +6,11 @@
 //! long as the file. Without it, a child process gets the same in a user
 //! namespace of its own and passes the descriptor back.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use quire_core::units::{
-    AddrRange, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
-};
+use quire_core::popmap::Popmap;
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
@@ -304,30 +304,19 @@ pub fn next_data(file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<Option<Ob
     }
 }
 
-/// How many pages of the extent at `offset` hold zeros.
+/// Which of some pages of the extent at `offset` hold zeros. Reading brings no
+/// memory into the file. Pages that cannot be read count as if they held
+/// something.
 #[must_use]
-pub fn zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset) -> PageCount {
-    let (mut zeros, mut page) = (0, 0);
-    while page < PAGES_PER_SUPERPAGE {
-        let at = offset + Bytes((page as u64) * quire_core::units::BASE_PAGE);
-        let run = leading_zero_pages(file, at, PAGES_PER_SUPERPAGE - page);
-        zeros += run as u64;
-        page += run + 1;
-    }
-    PageCount(zeros)
-}
-
-/// How many of `pages` pages from `offset` hold zeros, up to the first that
-/// does not. Reading brings no memory into the file.
-#[must_use]
-pub fn leading_zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset, pages: usize) -> usize {
-    const PAGE: usize = quire_core::units::BASE_PAGE as usize;
+pub fn zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset, pages: Range<usize>) -> Popmap {
+    const PAGE: usize = BASE_PAGE as usize;
+    const AT_ONCE: usize = 4;
     // Not on the stack: a program's thread may have little.
-    let mut buffer = vec![0u64; 4 * PAGE / 8];
-    let mut done = 0;
-    while done < pages {
-        let want = (pages - done).min(4) * PAGE;
-        let at = offset.0 + (done * PAGE) as u64;
+    let mut buffer = vec![0u64; AT_ONCE * PAGE / 8];
+    let mut zeros = Popmap::new();
+    for first in pages.clone().step_by(AT_ONCE) {
+        let want = (pages.end - first).min(AT_ONCE) * PAGE;
+        let at = offset.0 + (first * PAGE) as u64;
         let args = [
             file.as_raw_fd() as usize,
             buffer.as_mut_ptr() as usize,
@@ -339,16 +328,15 @@ pub fn leading_zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset, pages: usi
         // SAFETY: the kernel writes at most `want` bytes into the buffer, which
         // is as large.
         if unsafe { syscall(libc::SYS_pread64, args) } != Ok(want) {
-            return done;
+            return zeros;
         }
-        for page in buffer[..want / 8].chunks_exact(PAGE / 8) {
-            if page.iter().any(|word| *word != 0) {
-                return done;
+        for (index, page) in buffer[..want / 8].chunks_exact(PAGE / 8).enumerate() {
+            if page.iter().all(|word| *word == 0) {
+                zeros.set(first + index..first + index + 1);
             }
-            done += 1;
         }
     }
-    done
+    zeros
 }
 
 /// A mark that every process holds which was forked while the parent had it

@@ -142,6 +142,14 @@ impl Work<'_> {
         Ok((map, huge))
     }
 
+    /// Whether the object holds nothing of a slot.
+    pub fn is_hole(&self, slot: Slot) -> bool {
+        self.state.table.slot_offset(slot).is_some_and(|offset| {
+            let data = huge_file::next_data(self.handles.object(), offset);
+            data.is_ok_and(|at| at.is_none_or(|at| at >= offset + Bytes(SUPERPAGE)))
+        })
+    }
+
     /// Whether a slot is mapped by a superpage.
     pub fn is_mapped_whole(&self, slot: Slot) -> bool {
         self.population(slot).is_ok_and(|(_, huge)| huge)
@@ -382,24 +390,16 @@ impl Work<'_> {
     /// others count as kept.
     fn punch_zeros(&self, offset: ObjectOffset, gap: Range<usize>, kept: &mut Popmap) -> PageCount {
         let object = self.handles.object();
-        let at = |page: usize| offset + Bytes(page as u64 * BASE_PAGE);
+        let zeros = huge_file::zero_pages(object, offset, gap.clone());
+        kept.set(gap);
         let mut freed = 0;
-        let mut start = gap.start;
-        while start < gap.end {
-            let zeros = huge_file::leading_zero_pages(object, at(start), gap.end - start);
-            let end = start + zeros;
-            if zeros > 0 {
-                let len = Bytes(zeros as u64 * BASE_PAGE);
-                if huge_file::punch(object, at(start), len).is_ok() {
-                    freed += zeros as u64;
-                } else {
-                    kept.set(start..end);
-                }
+        for run in zeros.runs() {
+            let at = offset + Bytes(run.start as u64 * BASE_PAGE);
+            let len = Bytes(run.len() as u64 * BASE_PAGE);
+            if huge_file::punch(object, at, len).is_ok() {
+                freed += run.len() as u64;
+                kept.clear(run);
             }
-            if end < gap.end {
-                kept.set(end..end + 1);
-            }
-            start = end + 1;
         }
         PageCount(freed)
     }
@@ -538,14 +538,12 @@ impl Work<'_> {
         let Some(offset) = self.state.table.slot_offset(slot) else {
             return;
         };
-        let mut page = gap.start;
-        while page < gap.end {
-            let at = offset + Bytes(page as u64 * BASE_PAGE);
-            page += huge_file::leading_zero_pages(self.handles.object(), at, gap.end - page);
-            if page < gap.end {
-                zero(pages_range(slot, &(page..page + 1)));
-                page += 1;
-            }
+        let zeros = huge_file::zero_pages(self.handles.object(), offset, gap.clone());
+        let mut others = Popmap::new();
+        others.set(gap);
+        zeros.runs().for_each(|run| others.clear(run));
+        for run in others.runs() {
+            zero(pages_range(slot, &run));
         }
     }
 

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use quire_core::popmap::Popmap;
 use quire_core::stat::{Counter, Note, Privilege};
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, Slot, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Slot, VirtAddr};
 use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
@@ -245,14 +245,6 @@ impl Work<'_> {
         }
     }
 
-    /// Whether the object holds nothing of a slot.
-    pub fn is_hole(&self, slot: Slot) -> bool {
-        self.state.table.slot_offset(slot).is_some_and(|offset| {
-            let data = huge_file::next_data(self.handles.object(), offset);
-            data.is_ok_and(|at| at.is_none_or(|at| at >= offset + Bytes(SUPERPAGE)))
-        })
-    }
-
     /// Maps private memory over an interval: the object, or anonymous memory
     /// where the object holds nothing.
     pub fn remap_private(&mut self, part: &Interval, backing: Backing) -> Result<()> {
@@ -424,12 +416,7 @@ impl Work<'_> {
 
     fn resume_superpage(&mut self, slot: Slot) {
         let _ = self.arm_whole(slot.range());
-        let offset = self.state.table.slot_offset(slot);
-        let held = offset.is_some_and(|offset| {
-            let data = huge_file::next_data(self.handles.object(), offset);
-            data.is_ok_and(|at| at.is_some_and(|at| at < offset + Bytes(SUPERPAGE)))
-        });
-        if !held {
+        if self.is_hole(slot) {
             return;
         }
         let first = AddrRange::new(slot.start(), Bytes(BASE_PAGE));

@@ -3,7 +3,7 @@
 //! takes a copy in base pages; and it ends a process that needs one more than
 //! the pool has, so a fork leaves none shared.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use quire_core::config::Policy;
 use quire_core::stat::{Counter, Note, RegionKind};
@@ -139,8 +139,7 @@ pub(crate) fn leave_pool(state: &mut State, part: &Interval) -> Result<()> {
         let uffd = uffd.as_fd();
         // Without protection, the program's own threads are trusted not to
         // write to what they are unmapping.
-        let _ = uffd::register(uffd, part.range, Mode::Protect)
-            .and_then(|()| uffd::write_protect(uffd, part.range, true));
+        let _ = hold_back(uffd, part.range);
     }
     let copied = replace_by_copy(part.range, part.prot);
     if copied.is_ok() {
@@ -229,6 +228,12 @@ impl PoolCopy {
     }
 }
 
+/// Holds back writers to a range until its registration ends.
+fn hold_back(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
+    uffd::register(uffd, range, Mode::Protect)?;
+    uffd::write_protect(uffd, range, true)
+}
+
 /// Holds back writers to pool memory, where the kernel grants that. What the
 /// calling thread needs to go on, its stack and its variables, is left out.
 fn hold_writers(ranges: &[AddrRange]) -> Option<(OwnedFd, Vec<AddrRange>)> {
@@ -238,10 +243,7 @@ fn hold_writers(ranges: &[AddrRange]) -> Option<(OwnedFd, Vec<AddrRange>)> {
     let own = thread::own_memory().map(VirtAddr::slot);
     let mut held = Vec::new();
     for slot in ranges.iter().flat_map(|range| range.slots().map(Slot)) {
-        let protected = !own.contains(&slot)
-            && uffd::register(uffd.as_fd(), slot.range(), Mode::Protect)
-                .and_then(|()| uffd::write_protect(uffd.as_fd(), slot.range(), true))
-                .is_ok();
+        let protected = !own.contains(&slot) && hold_back(uffd.as_fd(), slot.range()).is_ok();
         if protected {
             held.push(slot.range());
         }

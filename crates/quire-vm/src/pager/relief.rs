@@ -122,8 +122,9 @@ impl Pager {
             };
             self.next_superpage = slot.next();
             drop(state);
-            let zeros = huge_file::zero_pages(self.handles.object(), offset);
-            if zeros.0 <= PAGES_PER_SUPERPAGE as u64 / 2 {
+            let all = 0..PAGES_PER_SUPERPAGE;
+            let zeros = huge_file::zero_pages(self.handles.object(), offset, all);
+            if zeros.count().0 <= PAGES_PER_SUPERPAGE as u64 / 2 {
                 continue;
             }
             state = self.manager.state.lock();
