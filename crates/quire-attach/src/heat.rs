@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use quire_core::units::{AddrRange, Bytes, Frame, Slot};
 use quire_linux::damon::{self, Session, Timing};
-use quire_linux::sysinfo::mappings::{Referenced, clear_referenced, referenced};
+use quire_linux::sysinfo::accesses::{Referenced, clear_referenced, referenced};
 use quire_linux::sysinfo::process;
 
 /// How the monitor watches.

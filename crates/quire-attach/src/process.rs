@@ -2,13 +2,14 @@
 //! kernel can answer at a bad moment can be tested.
 
 use std::io;
+use std::ops::ControlFlow;
 
 use quire_core::attach::{Extent, Tally, holes, whole_extents};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Frame, PageCount, Slot, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::pagemap::{self, Entries, Filter, HUGE, PageRun};
 use quire_linux::remote::Remote;
-use quire_linux::sysinfo::mappings::{Kind, mappings};
+use quire_linux::sysinfo::maps::{Kind, Reader};
 use quire_linux::sysinfo::process;
 
 /// What is asked about a process, and of it.
@@ -105,12 +106,15 @@ impl Process for LinuxProcess {
         let pid = self.remote.pid();
         self.entries = Entries::open(pid)?;
         let mut tally = Tally::default();
-        for mapping in mappings(pid)? {
-            let inner = whole_extents(mapping.range);
-            if mapping.kind != Kind::Other && !inner.is_empty() {
-                let private = mapping.kind == Kind::Anonymous;
-                self.populated(inner, |run, huge| tally.add(run, huge, private))?;
-            }
+        let mut found: Vec<(AddrRange, Kind)> = Vec::new();
+        Reader::default().of(pid, |mapping, name| {
+            found.push((whole_extents(mapping.range), mapping.kind(name)));
+            ControlFlow::Continue(())
+        })?;
+        found.retain(|(inner, kind)| *kind != Kind::Other && !inner.is_empty());
+        for (inner, kind) in found {
+            let private = kind == Kind::Anonymous;
+            self.populated(inner, |run, huge| tally.add(run, huge, private))?;
         }
         Ok(tally.extents())
     }

@@ -5,10 +5,10 @@
 //! from here, `quire stat` the state of the machine and of managed processes,
 //! and `quire doctor` runs every probe.
 
+pub mod accesses;
 pub mod cgroup;
 pub mod check;
 pub mod manager_checks;
-pub mod mappings;
 pub mod maps;
 pub mod memory;
 pub mod process;

@@ -1,6 +1,7 @@
 //! The processor's own counters of TLB misses, for a program and its children.
 
 use std::io;
+use std::time::Duration;
 
 use quire_linux::pmu::{Counter, Event};
 use rustix::io::Errno;
@@ -17,6 +18,9 @@ pub struct Misses {
     /// Fetches of instructions.
     pub code: Option<u64>,
 }
+
+/// How long after the end of a program its counts may come.
+const LATE: Duration = Duration::from_millis(10);
 
 /// The counters, of the programs that this thread starts after.
 pub struct Counters {
@@ -51,6 +55,7 @@ impl Counters {
 
     /// What they counted, when the program is over.
     pub fn read(&self) -> io::Result<Misses> {
+        std::thread::sleep(LATE);
         let other = |counter: &Option<Counter>| counter.as_ref().map(Counter::read).transpose();
         Ok(Misses {
             data_reads: self.data_reads.read()?,

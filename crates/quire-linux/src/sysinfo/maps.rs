@@ -17,6 +17,18 @@ pub struct FileId {
     pub inode: u64,
 }
 
+/// What a mapping is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Private memory of the program: anonymous mappings, heap and stacks.
+    Anonymous,
+    /// Shared memory without a file: `memfd`, System V, POSIX, shared anonymous
+    /// mappings.
+    Shared,
+    /// Files, devices, hugetlb pages, and what the kernel provides.
+    Other,
+}
+
 /// One mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -50,6 +62,24 @@ impl Mapping {
     #[must_use]
     pub const fn is_executable(&self) -> bool {
         self.prot & libc::PROT_EXEC != 0
+    }
+
+    /// What it is, by the name that the kernel gives it.
+    #[must_use]
+    pub fn kind(&self, name: &str) -> Kind {
+        const SHARED: [&str; 5] = [
+            "/memfd:",
+            "/dev/zero (deleted)",
+            "/SYSV",
+            "/dev/shm/",
+            "[anon_shmem:",
+        ];
+        let named = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
+        match self.shared {
+            false if name.is_empty() || named(&["[heap]", "[stack", "[anon:"]) => Kind::Anonymous,
+            true if named(&SHARED) => Kind::Shared,
+            _ => Kind::Other,
+        }
     }
 
     /// Whether it lives on no disk: shared memory does, and so do a few kinds
@@ -141,7 +171,7 @@ fn parse(line: &str) -> Option<(Mapping, &str)> {
         rest = tail;
         head
     };
-    let (start, end) = field().split_once('-')?;
+    let range = parse_range(field())?;
     let modes = field().as_bytes();
     let offset = u64::from_str_radix(field(), 16).ok()?;
     let (major, minor) = field().split_once(':')?;
@@ -155,10 +185,7 @@ fn parse(line: &str) -> Option<(Mapping, &str)> {
     ];
     let set = bits.iter().zip(modes).filter(|(bit, mode)| bit.0 == **mode);
     let mapping = Mapping {
-        range: AddrRange {
-            start: VirtAddr(hex(start)?),
-            end: VirtAddr(hex(end)?),
-        },
+        range,
         prot: set.map(|(bit, _)| bit.1).sum(),
         shared: modes.get(3) == Some(&b's'),
         offset: ObjectOffset(offset),
@@ -167,9 +194,55 @@ fn parse(line: &str) -> Option<(Mapping, &str)> {
     Some((mapping, rest.trim_start()))
 }
 
+/// Reads `START-END`.
+pub(super) fn parse_range(text: &str) -> Option<AddrRange> {
+    let (start, end) = text.split_once('-')?;
+    let address = |text| u64::from_str_radix(text, 16).ok().map(VirtAddr);
+    Some(AddrRange {
+        start: address(start)?,
+        end: address(end)?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mappings_are_told_apart() {
+        let kind = |line| parse(line).map(|(mapping, name)| mapping.kind(name));
+        let anonymous = [
+            "7f00-8000 rw-p 00000000 00:00 0 ",
+            "7f00-8000 rw-p 00000000 00:00 0",
+            "7f00-8000 rw-p 00000000 00:00 0                          [heap]",
+            "7f00-8000 rw-p 00000000 00:00 0                          [stack]",
+            "7f00-8000 rw-p 00000000 00:00 0          [anon:Go: heap]",
+        ];
+        for line in anonymous {
+            assert_eq!(kind(line), Some(Kind::Anonymous), "{line}");
+        }
+        let shared = [
+            "7f00-8000 rw-s 00000000 00:01 1026   /memfd:x (deleted)",
+            "7f00-8000 rw-s 00000000 00:01 4  /dev/zero (deleted)",
+            "7f00-8000 rw-s 00000000 00:01 5 /SYSV00000000 (deleted)",
+        ];
+        for line in shared {
+            assert_eq!(kind(line), Some(Kind::Shared), "{line}");
+        }
+        let other = [
+            "7f00-8000 rw-p 00000000 fe:00 77   /usr/bin/x y",
+            "7f00-8000 rw-s 00000000 00:0f 5 /anon_hugepage (deleted)",
+            "7f00-8000 rw-p 00000000 00:0f 5 /anon_hugepage (deleted)",
+            "7f00-8000 rw-s 00000000 00:05 99 /dev/nvidia0",
+            "7f00-8000 rw-p 00000000 00:01 9 /memfd:private (deleted)",
+            "7f00-8000 r--p 00000000 00:00 0 [vvar]",
+            "7f00-8000 r-xp 00000000 00:00 0 [vdso]",
+        ];
+        for line in other {
+            assert_eq!(kind(line), Some(Kind::Other), "{line}");
+        }
+        assert_eq!(kind("nonsense"), None);
+    }
 
     #[test]
     fn lines_are_read() {
