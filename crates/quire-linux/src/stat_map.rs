@@ -5,22 +5,30 @@ use std::os::fd::AsFd;
 
 use quire_core::stat::{STAT_FILE_PREFIX, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use crate::memory::{self, Advice};
 use crate::raw::{Errno, Result};
 
 /// Makes the statistics page of process `pid` in the directory `session` and
-/// maps it for the rest of the process's life. Children do not inherit it.
+/// maps it for the rest of the process's life. Children do not inherit it. All of
+/// its memory is taken at once: where that ran short later, writing to it would
+/// end the process.
 ///
 /// # Errors
-/// When the directory cannot be written or the page not be mapped.
+/// When the directory cannot be written or has no room, or the page cannot be
+/// mapped. No file is left then.
 pub fn create(session: &str, pid: u32) -> Result<&'static StatPage> {
     let path = format!("{session}/{STAT_FILE_PREFIX}{pid}");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
     let size = Bytes(size_of::<StatPage>() as u64).to_pages().to_bytes();
-    rustix::fs::ftruncate(&file, size.0)?;
+    let room = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0);
+    if let Err(errno) = room {
+        // Whoever reads it finds no page in it.
+        let _ = rustix::fs::unlink(&path);
+        return Err(errno.into());
+    }
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use quire_core::stat::Totals;
@@ -144,4 +144,59 @@ fn the_oldest_reservations_yield_first() {
     eprintln!("{of_old} reservations of the old one yielded, {of_young} of the young one");
     assert!(of_old > of_young, "{of_old}, {of_young}");
     [dense, young, old].into_iter().for_each(end);
+}
+
+/// A session directory without room for a page: the process goes on alone.
+#[test]
+fn a_full_registry_harms_nobody() {
+    if !process::is_root() {
+        return skip("only root may mount a small file system");
+    }
+    let scratch = Scratch::new(false);
+    let session = scratch.path().join("session");
+    fs::create_dir(&session).expect("the scratch directory is ours");
+    let mount = |words: &[&str]| {
+        let done = Command::new(words[0])
+            .args(&words[1..])
+            .arg(&session)
+            .status();
+        done.expect("mount and umount can be run").success()
+    };
+    assert!(mount(&["mount", "-t", "tmpfs", "-o", "size=16k", "none"]));
+    fs::write(session.join("filler"), [1; 12 << 10]).expect("there is room for this");
+    let argv = [
+        OsString::from("env"),
+        format!("QUIRE_SESSION={}", session.display()).into(),
+        build::program("threads").into(),
+        "16".into(),
+        "2000".into(),
+    ];
+    let command = setting::RESERVE.command(&argv, Some(build::library()), None);
+    let outcome = process::run(&command, scratch.path());
+    let left: Vec<OsString> = fs::read_dir(&session)
+        .expect("the directory can be read")
+        .map(|file| file.expect("the directory can be read").file_name())
+        .filter(|name| name.to_string_lossy().starts_with("stat."))
+        .collect();
+    assert!(mount(&["umount"]));
+    assert_eq!(outcome.status, "exit status: 0", "{outcome}");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A process that is killed while others may ask it for memory: they go on, and
+/// what it held is the machine's again.
+#[test]
+fn a_killed_process_is_not_waited_for() {
+    let arena = match Arena::new() {
+        Ok(arena) => arena,
+        Err(reason) => return skip(&reason),
+    };
+    let mut sparse = arena.start(&setting::RESERVE, "sparse", SPARSE);
+    sparse.kill().expect("the child is ours");
+    // Not awaited yet: it is there as a zombie, with its page and its socket.
+    let dense = arena.start(&setting::RESERVE, "fill", DENSE >> 20);
+    let huge = settled(dense.id(), DENSE);
+    assert!(huge > DENSE / 4 * 3, "{} MiB are superpages", huge >> 20);
+    sparse.wait().expect("the child is ours");
+    end(dense);
 }
