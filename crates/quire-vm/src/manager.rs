@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 use quire_core::config::{Config, Policy};
 use quire_core::kin::Kinship;
 use quire_core::queue::ReservationQueue;
-use quire_core::stat::{Counter, Note, Privilege, StatPage};
+use quire_core::stat::{Note, Privilege, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::control::ControlSocket;
 use quire_linux::futex::Lock;
@@ -539,15 +539,5 @@ impl State {
         let oldest = self.queue.least_recent();
         let extent = oldest.and_then(|slot| self.table.extents.get(&slot));
         extent.map_or(u64::MAX, |extent| extent.changed_ms)
-    }
-
-    /// Notes in the counters how much is managed.
-    pub fn count_mapped(&self, stats: &StatPage) {
-        stats.set(Counter::Mapped, self.table.mapped().0);
-        let pool = self.table.pool_superpages();
-        if self.config.policy == Policy::Static {
-            stats.set(Counter::Superpages, pool);
-            stats.raise(Counter::SuperpagesPeak, pool);
-        }
     }
 }

@@ -110,7 +110,7 @@ impl Manager {
                 Ok(at)
             }),
         };
-        state.count_mapped(self.stats());
+        self.note_mapped(&mut state);
         drop(state);
         self.stats()
             .add(Counter::CallTime, thread::now_ns() - began);
@@ -148,7 +148,7 @@ impl Manager {
             at = placed(&state.heap);
         }
         state.heap.next = at + len;
-        state.count_mapped(self.stats());
+        self.note_mapped(&mut state);
         Some(at)
     }
 
@@ -172,7 +172,7 @@ impl Manager {
             return Handled::No;
         }
         release(self, &mut state, range);
-        state.count_mapped(self.stats());
+        self.note_mapped(&mut state);
         // SAFETY: the program gives the range up.
         Handled::Yes(unsafe { memory::unmap(range) })
     }
@@ -377,7 +377,7 @@ impl Manager {
             new,
         };
         let result = remap_managed(self, &mut state, asked);
-        state.count_mapped(self.stats());
+        self.note_mapped(&mut state);
         Handled::Yes(result)
     }
 

@@ -506,16 +506,6 @@ impl Table {
         count
     }
 
-    /// Superpages of the hugetlb pool.
-    #[must_use]
-    pub fn pool_superpages(&self) -> u64 {
-        let pool = self
-            .intervals
-            .values()
-            .filter(|i| i.backing == Backing::Pool);
-        pool.map(|i| i.range.len().0 / SUPERPAGE).sum()
-    }
-
     /// Bytes of managed address space.
     #[must_use]
     pub fn mapped(&self) -> Bytes {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use quire_core::config::Policy;
 use quire_core::stat::{Cell, CellState, Counter, Picture, RegionStat};
 use quire_core::units::{Bytes, SUPERPAGE, Slot};
 
@@ -11,6 +12,16 @@ use crate::manager::{Manager, State};
 use crate::table::{Backing, Extent, ExtentState, RegionId, Table};
 
 impl Manager {
+    /// Notes how much is managed, after a call that may have changed it. Under
+    /// `static` there is no pager that says more from time to time.
+    pub(crate) fn note_mapped(&self, state: &mut State) {
+        if self.policy() == Policy::Static {
+            self.share_state(state);
+        } else {
+            self.stats().set(Counter::Mapped, state.table.mapped().0);
+        }
+    }
+
     /// Writes the present state into the statistics page.
     pub(crate) fn share_state(&self, state: &mut State) {
         let regions = region_stats(&state.table);
