@@ -269,7 +269,32 @@ const COMPETE: &[Metric] = &[
         "reservations that the dense one yielded",
         "",
     ),
+    info(
+        "sparse_reserved_mib",
+        "reserved by the sparse one at most",
+        "MiB",
+    ),
     info("sparse_rss_mib", "resident of the sparse one, then", "MiB"),
+    higher(
+        "tight_survivors",
+        "processes of two that lived and kept their contents, tight",
+        "",
+    ),
+    higher(
+        "tight_huge_pct",
+        "of the dense one on superpages, tight",
+        "%",
+    ),
+    lower(
+        "tight_fill_ms",
+        "first touch of the dense one's memory, tight",
+        "ms",
+    ),
+    info(
+        "tight_sparse_preemptions",
+        "reservations that the sparse one yielded, tight",
+        "",
+    ),
 ];
 const FRAGMENTED: &[Metric] = &[
     lower("fill_ms", "first touch", "ms"),
@@ -378,7 +403,7 @@ impl Workload {
                 "Takes a buffer, writes to each page, and gives it back, again and again: 4, 16 and 64 MiB, and 64 MiB of which one page in each 2 MiB is written; from mmap and from malloc. Means over all cycles, the first ones included."
             }
             Workload::Compete => {
-                "In a memory cgroup with room for 576 MiB one process touches a page in each of 150 superpages, then another fills 512 MiB and reads it at random. Both run under the variant and see each other."
+                "In a memory cgroup with room for 656 MiB, and in one with 576 MiB (tight), one process touches a page in each of 150 superpages, then another fills 512 MiB and reads it at random. Both run under the variant and see each other."
             }
             Workload::Fragmented => {
                 "Another process leaves 1 GiB of the free memory in holes of one page and takes every free superpage. Then a process touches 512 MiB and reads them at random: once while the pages between the holes cannot be moved, and once more while the kernel may compact them."

@@ -181,6 +181,8 @@ const TARGETS: &[Target] = {
         gain(W::Slowdown, QuireBase, "total_s", K4, 1.0 / 1.02),
         at_least(W::Compete, QuireReserve, "survivors", 2.0),
         at_least(W::Compete, QuireAdaptive, "survivors", 2.0),
+        at_least(W::Compete, QuireReserve, "tight_survivors", 2.0),
+        at_least(W::Compete, QuireAdaptive, "tight_survivors", 2.0),
         at_least(W::Compete, QuireReserve, "huge_pct", 90.0),
         at_least(W::Compete, QuireAdaptive, "huge_pct", 90.0),
         gain(W::Fragmented, QuireReserve, "fill_ms", K4, 1.0 / 1.02),

@@ -21,11 +21,27 @@ pub fn missing() -> Option<String> {
     Some(format!("{error:#} (run it as root, with memory cgroups)"))
 }
 
+/// Competes for a group with some room, and for one in which base pages only
+/// just fit.
+pub fn run(setup: Setup) -> Result<Sample> {
+    let sizes = Sizes::of(setup.quick);
+    let mut sample = Sample::default();
+    for (limit, prefix) in [(sizes.roomy, ""), (sizes.tight, "tight_")] {
+        let one = once(setup, limit)?;
+        let figures = one.metrics.into_iter();
+        figures.for_each(|(name, value)| sample.put(format!("{prefix}{name}"), value));
+        let room = limit >> 20;
+        let notes = one.notes.into_iter();
+        notes.for_each(|note| sample.note(format!("with {room} MiB, {note}")));
+    }
+    Ok(sample)
+}
+
 /// Starts the sparse process, then the dense one; both run under the variant
 /// and in its session.
-pub fn run(setup: Setup) -> Result<Sample> {
+fn once(setup: Setup, limit: u64) -> Result<Sample> {
     let group = OwnedGroup::create()?;
-    group.program().limit(Sizes::of(setup.quick).limit)?;
+    group.program().limit(limit)?;
     let command = |role| {
         let group = Some(group.program());
         launch::worker(
@@ -83,6 +99,8 @@ fn collect(sparse: Option<Sample>, dense: Option<Sample>, sample: &mut Sample) {
         let preemptions = figure(of, "quire_preemptions");
         sample.put_some(&format!("{name}_preemptions"), preemptions);
     }
+    let reserved = figure(&sparse, "quire_reserved_peak_mib");
+    sample.put_some("sparse_reserved_mib", reserved);
 }
 
 #[cfg(test)]

@@ -12,15 +12,17 @@ use crate::results::Sample;
 use crate::worker::{Setup, random, seconds};
 
 /// What the sparse process would like to reserve, what the dense one fills (a
-/// power of two), and the limit, which is less than both together.
+/// power of two), and the limits, each less than both together.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Superpages of which the sparse process touches a page.
     pub sparse_extents: usize,
     /// Bytes that the dense process fills.
     pub dense: usize,
-    /// Bytes that the group may hold.
-    pub limit: u64,
+    /// Bytes that the group may hold where there is some room.
+    pub roomy: u64,
+    /// Bytes that the group may hold where base pages only just fit.
+    pub tight: u64,
 }
 
 impl Sizes {
@@ -30,13 +32,15 @@ impl Sizes {
             Sizes {
                 sparse_extents: 40,
                 dense: 128 << 20,
-                limit: 160 << 20,
+                roomy: 164 << 20,
+                tight: 148 << 20,
             }
         } else {
             Sizes {
                 sparse_extents: 150,
                 dense: 512 << 20,
-                limit: 576 << 20,
+                roomy: 656 << 20,
+                tight: 576 << 20,
             }
         }
     }
@@ -109,8 +113,10 @@ mod tests {
             let sizes = Sizes::of(quick);
             let (dense, sparse) = (sizes.dense as u64, sizes.sparse_extents as u64);
             assert!(dense.is_power_of_two());
-            assert!(dense + sparse * BASE_PAGE < sizes.limit);
-            assert!(dense + sparse * SUPERPAGE > sizes.limit);
+            for limit in [sizes.roomy, sizes.tight] {
+                assert!(dense + sparse * BASE_PAGE < limit);
+                assert!(dense + sparse * SUPERPAGE > limit);
+            }
         }
     }
 }

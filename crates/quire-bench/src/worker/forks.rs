@@ -124,7 +124,7 @@ fn write(words: &[AtomicU64], stop: &AtomicBool, written: &AtomicU64) {
 /// kernel holds up the process's memory calls meanwhile.
 fn await_superpages(before: u64, sample: &mut Sample) -> Result<()> {
     let ended = Instant::now();
-    while ended.elapsed() < PATIENCE {
+    while before > 0 && ended.elapsed() < PATIENCE {
         if huge()? >= before {
             sample.put("back_s", ended.elapsed().as_secs_f64());
             return Ok(());
