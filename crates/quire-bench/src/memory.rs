@@ -151,6 +151,20 @@ impl Block {
         unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) }.context("mlock")
     }
 
+    /// Makes base pages of every superpage inside.
+    pub fn split_superpages(&mut self) -> Result<()> {
+        for offset in self.superpage_offsets() {
+            // Advice that concerns a part of a superpage is what splits it.
+            // SAFETY: the page lies in this block, and the advice keeps what
+            // it holds.
+            unsafe {
+                let page = self.start.as_ptr().add(offset).cast();
+                rustix::mm::madvise(page, PAGE, Advice::LinuxCold).context("MADV_COLD")?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives every second page back to the kernel, locked or not. Only for a
     /// block from [`Block::map`], whose pages are zero then.
     pub fn release_every_second_page(&mut self) -> Result<()> {

@@ -8,6 +8,9 @@ use crate::results::{Results, Summary};
 use crate::spec::{Better, Workload};
 use crate::variant::Variant;
 
+/// Samples of each variant without which noise is not known.
+const FOR_NOISE: usize = 3;
+
 /// How a figure is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -31,7 +34,8 @@ pub enum Rule {
     /// At least this.
     AtLeast(f64),
     /// No worse than another variant: the 95 % interval of the gain reaches 1.
-    /// Of many such rules one in forty is missed by chance.
+    /// Of many such rules one in forty is missed by chance. Fewer than
+    /// [`FOR_NOISE`] samples say nothing about the noise.
     NoWorse {
         /// The other variant.
         than: Variant,
@@ -251,7 +255,10 @@ impl Target {
             Rule::AtMost(_) | Rule::AtLeast(_) => Some([own.median, own.ci_low, own.ci_high]),
             Rule::Gain { over, .. } => Summary::gain(own, find(over)?),
             Rule::NoWorse { than } => {
-                let other = find(than)?;
+                let other = find(than).filter(|other| other.samples.len() >= FOR_NOISE)?;
+                if own.samples.len() < FOR_NOISE {
+                    return None;
+                }
                 // Two zeros have no ratio, and are the same.
                 let zeros = own.ci_high == 0.0 && other.ci_high == 0.0;
                 zeros
@@ -360,6 +367,15 @@ mod tests {
                 "{metric}"
             );
         }
+    }
+
+    #[test]
+    fn few_samples_say_nothing_about_noise() {
+        let both = [Variant::QuireAdaptive, Variant::QuireReserve].map(|v| (v, [1.; 5]));
+        let all = results(Workload::Cycle, "mmap_4m_ms", &both);
+        let few = Results::of(all.runs.into_iter().step_by(3).collect());
+        let judged = of(&few).first().map(|t| t.judge(&few).outcome);
+        assert_eq!(judged, Some(Outcome::NotMeasured));
     }
 
     #[test]

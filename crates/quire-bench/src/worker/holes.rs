@@ -1,6 +1,6 @@
-//! A helper process that leaves free memory in holes of one page: it takes
-//! memory on locked base pages, gives every second one back, and takes every
-//! superpage that is still free.
+//! A helper process that leaves free memory in holes of one page: it takes free
+//! superpages, splits each into base pages, locks these, and gives every second
+//! one back, until no superpage is free.
 
 use std::io::Read;
 
@@ -11,43 +11,37 @@ use crate::procfs::{self, MIB};
 use crate::results::Sample;
 use crate::worker::Setup;
 
-/// The most that it takes.
-const MOST: u64 = 20 << 30;
-/// What it leaves to everybody, holes included, where that is less.
-const LEFT: u64 = 2 << 30;
+/// What stays available to everybody.
+const LEFT: u64 = 3 << 30;
 /// A step that gets a smaller part of the superpages that it asks for is the
 /// last.
 const WORTH_IT: f64 = 0.1;
+/// Switches that free the memory of cached files and bring free memory
+/// together: what stays in small pieces could be made whole later.
+const TIDY: [&str; 2] = ["/proc/sys/vm/drop_caches", "/proc/sys/vm/compact_memory"];
 
 /// How much is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Bytes that become holes. As much again stays between them.
-    pub holes: u64,
-    /// Bytes that are taken at most, those that become holes included.
-    pub most: u64,
-    /// Bytes of superpages that are asked for in one step.
+    /// Bytes that are taken in one step. Half of them stay.
     pub step: u64,
+    /// Steps at most.
+    pub steps: u64,
 }
 
 impl Plan {
     /// What can be done where `available` bytes are to be had; nothing where
     /// that is too little.
     pub fn of(available: u64, quick: bool) -> Option<Plan> {
-        let plan = if quick {
-            Plan {
-                holes: 192 << 20,
-                most: (640 << 20).min(available.saturating_sub(LEFT)),
-                step: 64 << 20,
-            }
+        let (step, enough) = if quick {
+            (64 << 20, 3)
         } else {
-            Plan {
-                holes: 1 << 30,
-                most: MOST.min(available.saturating_sub(LEFT)),
-                step: 256 << 20,
-            }
+            (256 << 20, 16)
         };
-        (plan.most >= 2 * plan.holes + plan.step).then_some(plan)
+        // All steps leave a half, and the last one has not done so yet.
+        let steps = available.saturating_sub(LEFT + step) / (step / 2);
+        let steps = if quick { steps.min(enough) } else { steps };
+        (steps >= enough).then_some(Plan { step, steps })
     }
 }
 
@@ -56,45 +50,47 @@ impl Plan {
 pub fn hold(setup: &Setup) -> Result<()> {
     // If memory runs out all the same, this process is the one to end.
     std::fs::write("/proc/self/oom_score_adj", "1000").context("oom_score_adj")?;
+    if !setup.quick {
+        for path in TIDY {
+            std::fs::write(path, "1").with_context(|| format!("writing {path}"))?;
+        }
+    }
     let available = procfs::meminfo("MemAvailable").context("MemAvailable")?;
     let plan = Plan::of(available, setup.quick).context("not enough memory")?;
-    let mut holed = Block::map(2 * plan.holes as usize)?;
-    holed.advise_base()?;
-    holed.lock()?;
-    holed.release_every_second_page()?;
-    let superpages = take_superpages(&plan)?;
-    let taken: usize = superpages.iter().map(Block::len).sum();
+    let mut all = Vec::new();
+    for _ in 0..plan.steps {
+        let (block, superpages) = holed(plan.step as usize)?;
+        all.push(block);
+        if (superpages as f64) < plan.step as f64 * WORTH_IT {
+            break;
+        }
+    }
+    let half: usize = all.iter().map(|block| block.len() / 2).sum();
     let mut sample = Sample::default();
-    sample.put("holes_mib", plan.holes as f64 / MIB);
-    sample.put("held_mib", (plan.holes + taken as u64) as f64 / MIB);
+    sample.put("holes_mib", half as f64 / MIB);
     println!("{}", serde_json::to_string(&sample)?);
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
 
-/// Takes superpages, step by step, while the kernel has any.
-fn take_superpages(plan: &Plan) -> Result<Vec<Block>> {
-    let huge = || procfs::huge_mapped(std::process::id()).context("superpages of this process");
-    let mut all = Vec::new();
-    let mut left = plan.most - 2 * plan.holes;
-    while left >= plan.step {
-        let before = huge()?;
-        let mut block = Block::map(plan.step as usize)?;
-        block.advise_huge()?;
-        block.superpage_offsets().for_each(|at| block.touch_at(at));
-        all.push(block);
-        left -= plan.step;
-        let got = huge()?.saturating_sub(before);
-        if (got as f64) < plan.step as f64 * WORTH_IT {
-            break;
-        }
-    }
-    Ok(all)
+/// Takes `len` bytes and gives every second page back. Says how many bytes of
+/// superpages the kernel had for it.
+fn holed(len: usize) -> Result<(Block, u64)> {
+    let mut block = Block::map(len)?;
+    block.advise_huge()?;
+    block.superpage_offsets().for_each(|at| block.touch_at(at));
+    let huge = procfs::huge_mapped(std::process::id()).context("own superpages")?;
+    block.split_superpages()?;
+    block.advise_base()?;
+    block.lock()?;
+    block.release_every_second_page()?;
+    Ok((block, huge))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quire_core::units::BASE_PAGE;
 
     #[test]
     fn a_plan_leaves_memory_to_others() {
@@ -104,12 +100,28 @@ mod tests {
             for gib in 3..200 {
                 let available = gib << 30;
                 let Some(plan) = Plan::of(available, quick) else {
-                    assert!(gib < 5, "{gib} GiB are enough");
+                    assert!(gib < 6, "{gib} GiB are enough");
                     continue;
                 };
-                assert!(plan.most <= MOST && plan.most + LEFT <= available);
-                assert!(plan.most >= 2 * plan.holes + plan.step);
+                let peak = (plan.steps + 1) * plan.step / 2;
+                assert!(peak + LEFT <= available);
+                assert!(!quick || peak < 256 << 20);
             }
         }
+    }
+
+    #[test]
+    fn every_second_page_of_a_superpage_is_free_memory_again() {
+        let Ok((block, _)) = holed(8 << 20) else {
+            eprintln!("SKIP: memory cannot be locked");
+            return;
+        };
+        let pages = block.len() / BASE_PAGE as usize;
+        let Some(frames) = procfs::frames(block.address(), pages) else {
+            eprintln!("SKIP: frame numbers are hidden (needs root)");
+            return;
+        };
+        let held = |n: usize| frames[n] != 0;
+        assert!((0..pages).all(|n| held(n) == (n % 2 == 1)));
     }
 }
