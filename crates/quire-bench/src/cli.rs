@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::spec::Workload;
 use crate::variant::Variant;
@@ -80,9 +80,34 @@ pub struct Worker {
     /// Memory cgroup that holds this process
     #[arg(long)]
     pub cgroup: Option<PathBuf>,
-    /// Internal role of a helper process
+    /// Part that this process plays in a workload of several
     #[arg(long, hide = true)]
-    pub ballast: bool,
+    pub role: Option<Role>,
+}
+
+/// The part of a process in a workload of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Takes what a memory cgroup leaves
+    Ballast,
+    /// Touches one page in each superpage
+    Sparse,
+    /// Fills its memory
+    Dense,
+    /// Leaves free memory in holes
+    Holes,
+}
+
+impl Role {
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Ballast => "ballast",
+            Role::Sparse => "sparse",
+            Role::Dense => "dense",
+            Role::Holes => "holes",
+        }
+    }
 }
 
 /// Options of a launch.
@@ -110,6 +135,13 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn roles_are_named_as_they_are_parsed() {
+        for role in Role::value_variants() {
+            assert_eq!(Role::from_str(role.name(), false), Ok(*role));
+        }
     }
 
     #[test]

@@ -6,12 +6,13 @@
 //! the setting up runs under the variant.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cgroup::Group;
-use crate::cli::Launch;
+use crate::cli::{Launch, Role};
+use crate::spec::Workload;
 use crate::variant::Environment;
 
 /// Variables that would put another allocator or policy under a child.
@@ -84,6 +86,32 @@ pub fn command<A: Into<OsString>>(
     Ok(command)
 }
 
+/// A command that runs a worker of this program under `environment`, in
+/// `cgroup` if there is one.
+pub fn worker(
+    environment: &Environment,
+    cgroup: Option<&Group>,
+    workload: Workload,
+    role: Option<Role>,
+    quick: bool,
+) -> Result<Command> {
+    let own = own_program()?;
+    let mut command = command(environment, cgroup, own, ["worker", workload.name()])?;
+    if quick {
+        command.arg("--quick");
+    }
+    if environment.madvise {
+        command.arg("--madvise");
+    }
+    if let Some(role) = role {
+        command.args(["--role", role.name()]);
+    }
+    if let Some(group) = cgroup {
+        command.arg("--cgroup").arg(group.dir());
+    }
+    Ok(command)
+}
+
 /// Set when the user asks to stop.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
@@ -115,7 +143,8 @@ impl Interrupt {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    stdout: Option<JoinHandle<String>>,
+    stdin: Option<ChildStdin>,
+    stdout: Receiver<String>,
     stderr: Option<JoinHandle<String>>,
     finished: bool,
 }
@@ -141,22 +170,54 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> Option<JoinHandle<Stri
     }))
 }
 
+/// Sends each line of `stream`, with its end.
+fn lines(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    if let Some(stream) = stream {
+        let mut stream = BufReader::new(stream);
+        std::thread::spawn(move || {
+            let mut line = Vec::new();
+            while stream.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                if sender
+                    .send(String::from_utf8_lossy(&line).into_owned())
+                    .is_err()
+                {
+                    break;
+                }
+                line.clear();
+            }
+        });
+    }
+    receiver
+}
+
 fn text(handle: Option<JoinHandle<String>>) -> String {
     handle.and_then(|h| h.join().ok()).unwrap_or_default()
 }
 
 impl Process {
     /// Starts `command` in a process group of its own.
-    pub fn start(mut command: Command) -> Result<Process> {
+    pub fn start(command: Command) -> Result<Process> {
+        Process::spawn(command, Stdio::null())
+    }
+
+    /// Starts `command` likewise, with a standard input that ends when the
+    /// process is waited for: until then it can hold what it has.
+    pub fn start_held(command: Command) -> Result<Process> {
+        Process::spawn(command, Stdio::piped())
+    }
+
+    fn spawn(mut command: Command, stdin: Stdio) -> Result<Process> {
         let mut child = command
             .process_group(0)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("starting {}", command.get_program().display()))?;
         Ok(Process {
-            stdout: collect(child.stdout.take()),
+            stdin: child.stdin.take(),
+            stdout: lines(child.stdout.take()),
             stderr: collect(child.stderr.take()),
             child,
             finished: false,
@@ -173,8 +234,23 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end.
+    /// The next line that it prints.
+    pub fn line(&mut self, limit: Duration, interrupt: &Interrupt) -> Result<String> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            interrupt.check()?;
+            match self.stdout.recv_timeout(Duration::from_millis(50)) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("ended before it was ready"),
+            }
+        }
+        bail!("was not ready within {} s", limit.as_secs());
+    }
+
+    /// Ends its standard input and waits for its end.
     pub fn wait(mut self, limit: Duration, interrupt: &Interrupt) -> Result<Finished> {
+        self.stdin = None;
         let start = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
@@ -191,7 +267,7 @@ impl Process {
         self.finished = true;
         Ok(Finished {
             status,
-            stdout: text(self.stdout.take()),
+            stdout: self.stdout.iter().collect(),
             stderr: text(self.stderr.take()),
         })
     }

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use quire_core::stat::StatPage;
@@ -23,6 +23,8 @@ const PAGE: usize = BASE_PAGE as usize;
 const HUGE: usize = SUPERPAGE as usize;
 /// `MADV_COLLAPSE`: make a superpage of the range now.
 const MADV_COLLAPSE: i32 = 25;
+/// `MADV_DONTNEED_LOCKED`: give pages back although they are locked.
+const MADV_DONTNEED_LOCKED: i32 = 24;
 /// How often memory is touched at most until it is warm.
 const WARM_ROUNDS: usize = 8;
 /// Memory is warm when touching it takes the least time that was ever seen,
@@ -142,6 +144,51 @@ impl Block {
         (offset..offset + len).step_by(HUGE)
     }
 
+    /// Populates every page and keeps it in memory. The kernel does not move
+    /// such pages while `vm.compact_unevictable_allowed` is 0.
+    pub fn lock(&self) -> Result<()> {
+        // SAFETY: locking changes nothing that this block holds.
+        unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) }.context("mlock")
+    }
+
+    /// Makes base pages of every superpage inside.
+    pub fn split_superpages(&mut self) -> Result<()> {
+        for offset in self.superpage_offsets() {
+            // Advice that concerns a part of a superpage is what splits it.
+            // SAFETY: the page lies in this block, and the advice keeps what
+            // it holds.
+            unsafe {
+                let page = self.start.as_ptr().add(offset).cast();
+                rustix::mm::madvise(page, PAGE, Advice::LinuxCold).context("MADV_COLD")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every second page back to the kernel, locked or not. Only for a
+    /// block from [`Block::map`], whose pages are zero then.
+    pub fn release_every_second_page(&mut self) -> Result<()> {
+        ensure!(
+            matches!(self.origin, Origin::Map),
+            "the allocator's memory cannot be given back"
+        );
+        for offset in (0..self.len).step_by(2 * PAGE) {
+            // SAFETY: the page lies in this block, which is borrowed
+            // exclusively, and is zero afterwards, which is a value of
+            // everything that the block can be read as.
+            let rc = unsafe {
+                let page = self.start.as_ptr().add(offset);
+                libc::madvise(page.cast(), PAGE, MADV_DONTNEED_LOCKED)
+            };
+            ensure!(
+                rc == 0,
+                "MADV_DONTNEED_LOCKED: {}",
+                std::io::Error::last_os_error()
+            );
+        }
+        Ok(())
+    }
+
     /// Makes one superpage of the pages at `offset`.
     pub fn collapse(&self, offset: usize) -> Result<()> {
         ensure!(offset + HUGE <= self.len, "past the end");
@@ -194,6 +241,12 @@ impl Block {
         self.slice()
     }
 
+    /// The block as numbers that several threads may change. Clears it first
+    /// if it never was.
+    pub fn cells(&mut self) -> &[AtomicU64] {
+        self.slice()
+    }
+
     fn slice<T: Plain>(&mut self) -> &mut [T] {
         if !self.initialised {
             self.clear();
@@ -223,6 +276,7 @@ impl Drop for Block {
 trait Plain {}
 impl Plain for u64 {}
 impl Plain for f64 {}
+impl Plain for AtomicU64 {}
 
 /// Touches `bytes` of memory and gives them back, so that a host that hands
 /// out memory lazily has done so before anything is measured.
@@ -445,6 +499,25 @@ pub fn fork_and_exec(program: &CStr) -> Result<()> {
     wait_for(pid)
 }
 
+/// Forks a child that does `work` and ends well if that says true; waits for
+/// its end. Returns how long the fork took the parent. Where the parent has
+/// other threads, `work` must not wait for anything that they hold.
+pub fn fork_and_do(work: impl FnOnce() -> bool) -> Result<Duration> {
+    let start = Instant::now();
+    // SAFETY: the C library keeps its own locks usable in the child, which
+    // does only `work` and ends by `_exit`, which runs nothing of the
+    // parent's.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = if work() { 0 } else { 1 };
+        // SAFETY: ends the child without running anything of the parent's.
+        unsafe { libc::_exit(code) };
+    }
+    let took = start.elapsed();
+    wait_for(pid)?;
+    Ok(took)
+}
+
 fn wait_for(pid: libc::pid_t) -> Result<()> {
     let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else {
         bail!("fork: {}", std::io::Error::last_os_error());
@@ -472,9 +545,26 @@ mod tests {
     }
 
     #[test]
+    fn every_second_page_is_given_back() {
+        let mut block = Block::map(8 * PAGE).unwrap();
+        block.touch(PAGE);
+        block.release_every_second_page().unwrap();
+        let kept: Vec<u64> = block.words().iter().step_by(PAGE / 8).copied().collect();
+        assert_eq!(kept, [0, 1, 0, 1, 0, 1, 0, 1]);
+        assert!(
+            Block::malloc(PAGE)
+                .unwrap()
+                .release_every_second_page()
+                .is_err()
+        );
+    }
+
+    #[test]
     fn children_end() {
         fork_and_exit().unwrap();
         fork_and_exec(c"/bin/true").unwrap();
         assert!(fork_and_exec(c"/bin/false").is_err());
+        assert!(fork_and_do(|| true).is_ok());
+        assert!(fork_and_do(|| false).is_err());
     }
 }

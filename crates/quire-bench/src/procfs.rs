@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
-use quire_core::units::BASE_PAGE;
+use quire_core::units::{BASE_PAGE, PAGES_PER_SUPERPAGE};
 
 /// One MiB, for figures in reports.
 pub const MIB: f64 = (1 << 20) as f64;
@@ -69,6 +69,28 @@ pub fn huge_mapped_by_all() -> Option<u64> {
     Some(HUGE_MAPPED.iter().filter_map(|k| kib_line(&text, k)).sum())
 }
 
+/// Free blocks of the size of a superpage, alone or in larger ones. The lowest
+/// zone is left out: programs get no memory from it.
+pub fn free_superpages() -> Option<u64> {
+    Some(superpages_free_in(
+        &fs::read_to_string("/proc/buddyinfo").ok()?,
+    ))
+}
+
+/// The same, from lines that say how many blocks of each order a zone has.
+fn superpages_free_in(text: &str) -> u64 {
+    let order = PAGES_PER_SUPERPAGE.ilog2() as usize;
+    let zones = text.lines().filter_map(|l| l.split_once("zone"));
+    let counts = zones.filter_map(|(_, zone)| {
+        let mut words = zone.split_whitespace();
+        (words.next()? != "DMA").then(|| words.filter_map(|w| w.parse::<u64>().ok()))
+    });
+    counts
+        .flat_map(|zone| zone.skip(order).enumerate())
+        .map(|(above, blocks)| blocks << above)
+        .sum()
+}
+
 /// The frame numbers of `pages` pages from `address` in this process; zero for
 /// a page that is not present. `None` where the kernel hides them.
 pub fn frames(address: usize, pages: usize) -> Option<Vec<u64>> {
@@ -97,6 +119,15 @@ mod tests {
         let text = "Rss:    12 kB\nAnonHugePages:\t 2048 kB\n";
         assert_eq!(kib_line(text, "AnonHugePages"), Some(2 << 20));
         assert_eq!(kib_line(text, "Anon"), None);
+    }
+
+    #[test]
+    fn free_superpages_are_counted_in_whole() {
+        let text = "Node 0, zone      DMA      0      0      0      0      0      0      0      0      1      1      3 \n\
+                    Node 0, zone    DMA32      3      3      0      0      0      0      0      0      9      2      5 \n\
+                    Node 0, zone   Normal     10     10     10     10     10     10     10     10     10     1      0 \n";
+        assert_eq!(superpages_free_in(text), 2 + 2 * 5 + 1);
+        assert_eq!(superpages_free_in(""), 0);
     }
 
     #[test]

@@ -88,6 +88,8 @@ pub struct Summary {
     pub gain_over_4k: Option<[f64; 3]>,
     /// How many times as good as transparent huge pages, with its interval.
     pub gain_over_thp: Option<[f64; 3]>,
+    /// How many times as good as Quire's reservations, with its interval.
+    pub gain_over_reserve: Option<[f64; 3]>,
 }
 
 /// Seed of every bootstrap, so that a report can be computed again.
@@ -114,6 +116,7 @@ impl Summary {
             samples,
             gain_over_4k: None,
             gain_over_thp: None,
+            gain_over_reserve: None,
         })
     }
 
@@ -172,12 +175,13 @@ impl Results {
             .iter()
             .map(|own| {
                 let over = |v| Summary::gain(own, self.summary(own.workload, v, &own.metric)?);
-                (over(Variant::Kernel4k), over(Variant::Thp))
+                [Variant::Kernel4k, Variant::Thp, Variant::QuireReserve].map(over)
             })
             .collect();
-        for (summary, (base, thp)) in self.summaries.iter_mut().zip(gains) {
+        for (summary, [base, thp, reserve]) in self.summaries.iter_mut().zip(gains) {
             summary.gain_over_4k = base;
             summary.gain_over_thp = thp;
+            summary.gain_over_reserve = reserve;
         }
     }
 

@@ -18,7 +18,7 @@ use crate::results::{Results, Run, Sample, Turn};
 use crate::service;
 use crate::spec::Workload;
 use crate::system::Machine;
-use crate::target::TARGETS;
+use crate::target;
 use crate::variant::{Environment, Libraries, Variant};
 
 /// How long a worker may take.
@@ -51,15 +51,14 @@ pub fn run(options: &Superpages) -> Result<()> {
         return ended;
     }
     let results = Results::of(runs);
-    let workloads = results.workloads();
-    let judged = TARGETS.iter().filter(|t| workloads.contains(&t.workload));
+    let judged = target::of(&results);
     let report = Report {
         machine,
         quick: plan.quick,
         repetitions: plan.runs,
         seconds: start.elapsed().as_secs_f64(),
         skipped: plan.skipped,
-        verdicts: judged.map(|t| t.judge(&results)).collect(),
+        verdicts: judged.iter().map(|t| t.judge(&results)).collect(),
         results,
     };
     let paths = report.write(&options.out)?;
@@ -97,7 +96,7 @@ impl Plan {
             }
         }
         for workload in chosen(&options.only) {
-            if let Some(reason) = service::missing(workload) {
+            if let Some(reason) = service::missing(workload, options.quick) {
                 plan.skip(workload.name(), reason);
                 continue;
             }
@@ -219,7 +218,7 @@ impl Plan {
 
     fn measure(&self, workload: Workload, environment: &Environment) -> Result<Sample> {
         let (quick, interrupt) = (self.quick, &self.interrupt);
-        if matches!(workload, Workload::Redis | Workload::Slowdown) {
+        if service::drives(workload) {
             return service::measure(
                 workload,
                 service::Setup {
@@ -234,17 +233,7 @@ impl Plan {
             _ => None,
         };
         let group = group.as_ref().map(OwnedGroup::program);
-        let own = launch::own_program()?;
-        let mut command = launch::command(environment, group, own, ["worker", workload.name()])?;
-        if quick {
-            command.arg("--quick");
-        }
-        if environment.madvise {
-            command.arg("--madvise");
-        }
-        if let Some(group) = group {
-            command.arg("--cgroup").arg(group.dir());
-        }
+        let command = launch::worker(environment, group, workload, None, quick)?;
         let text = Process::start(command)?.wait(LIMIT, interrupt)?.output()?;
         serde_json::from_str(&text).context("reading the worker's sample")
     }

@@ -43,6 +43,14 @@ pub enum Workload {
     Redis,
     /// Programs that gain nothing: compiler, interpreter, database, processes
     Slowdown,
+    /// Buffers that are mapped, filled and unmapped again and again
+    Cycle,
+    /// A sparse and a dense process that compete for the memory of a group
+    Compete,
+    /// Free memory in scattered holes of one page
+    Fragmented,
+    /// A server that forks again and again under write load
+    Forks,
 }
 
 /// Which way of a metric is the good one.
@@ -224,6 +232,118 @@ const SLOWDOWN: &[Metric] = &[
     lower("fork_exec_us", "fork and exec with 64 MiB touched", "us"),
 ];
 
+const CYCLE: &[Metric] = &[
+    lower("mmap_4m_ms", "mmap, 4 MiB dense, a cycle", "ms"),
+    lower("mmap_16m_ms", "mmap, 16 MiB dense, a cycle", "ms"),
+    lower("mmap_64m_ms", "mmap, 64 MiB dense, a cycle", "ms"),
+    lower(
+        "mmap_sparse_ms",
+        "mmap, 64 MiB, one page in each 2 MiB, a cycle",
+        "ms",
+    ),
+    lower("malloc_4m_ms", "malloc, 4 MiB dense, a cycle", "ms"),
+    lower("malloc_16m_ms", "malloc, 16 MiB dense, a cycle", "ms"),
+    lower("malloc_64m_ms", "malloc, 64 MiB dense, a cycle", "ms"),
+    lower(
+        "malloc_sparse_ms",
+        "malloc, 64 MiB, one page in each 2 MiB, a cycle",
+        "ms",
+    ),
+];
+const COMPETE: &[Metric] = &[
+    higher(
+        "survivors",
+        "processes of two that lived and kept their contents",
+        "",
+    ),
+    higher("huge_pct", "of the dense one on superpages", "%"),
+    lower("fill_ms", "first touch of the dense one's memory", "ms"),
+    lower("read_ns", "random read of the dense one", "ns"),
+    info(
+        "sparse_preemptions",
+        "reservations that the sparse one yielded",
+        "",
+    ),
+    info(
+        "dense_preemptions",
+        "reservations that the dense one yielded",
+        "",
+    ),
+    info(
+        "sparse_reserved_mib",
+        "reserved by the sparse one at most",
+        "MiB",
+    ),
+    info("sparse_rss_mib", "resident of the sparse one, then", "MiB"),
+    higher(
+        "tight_survivors",
+        "processes of two that lived and kept their contents, tight",
+        "",
+    ),
+    higher(
+        "tight_huge_pct",
+        "of the dense one on superpages, tight",
+        "%",
+    ),
+    lower(
+        "tight_fill_ms",
+        "first touch of the dense one's memory, tight",
+        "ms",
+    ),
+    info(
+        "tight_sparse_preemptions",
+        "reservations that the sparse one yielded, tight",
+        "",
+    ),
+];
+const FRAGMENTED: &[Metric] = &[
+    lower("fill_ms", "first touch", "ms"),
+    lower("read_ns", "random read", "ns"),
+    lower("cpu_ms", "CPU time of the process", "ms"),
+    info("huge_mib", "mapped by superpages", "MiB"),
+    info("failed_reservations", "reservations that failed", ""),
+    lower(
+        "compact_fill_ms",
+        "first touch, where compaction may help",
+        "ms",
+    ),
+    lower(
+        "compact_read_ns",
+        "random read, where compaction may help",
+        "ns",
+    ),
+    lower(
+        "compact_cpu_ms",
+        "CPU time, where compaction may help",
+        "ms",
+    ),
+    info(
+        "compact_huge_mib",
+        "mapped by superpages, where compaction may help",
+        "MiB",
+    ),
+    info(
+        "compact_failed_reservations",
+        "reservations that failed, where compaction may help",
+        "",
+    ),
+    info("free_blocks", "free blocks of 2 MiB at the start", ""),
+    info(
+        "holes_mib",
+        "memory in holes, and as much held between them",
+        "MiB",
+    ),
+];
+const FORKS: &[Metric] = &[
+    higher("kept_pct", "superpages at the end, of those before", "%"),
+    lower("fork_ms", "fork, mean", "ms"),
+    higher("writes_mps", "random writes by the second thread", "1e6/s"),
+    higher("intact", "contents right in parent and children", ""),
+    info("huge_before_mib", "mapped by superpages before", "MiB"),
+    info("huge_after_mib", "mapped by superpages at the end", "MiB"),
+    info("back_s", "until all are back after the last fork", "s"),
+];
+
 impl Workload {
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -239,6 +359,10 @@ impl Workload {
             Workload::Matmul => "matmul",
             Workload::Redis => "redis",
             Workload::Slowdown => "slowdown",
+            Workload::Cycle => "cycle",
+            Workload::Compete => "compete",
+            Workload::Fragmented => "fragmented",
+            Workload::Forks => "forks",
         }
     }
 
@@ -278,6 +402,18 @@ impl Workload {
             Workload::Slowdown => {
                 "A C compiler, a Python script, an in-memory SQLite database, processes made in a loop, and the kernel calls that memory management makes dearer."
             }
+            Workload::Cycle => {
+                "Takes a buffer, writes to each page, and gives it back, again and again: 4, 16 and 64 MiB, and 64 MiB of which one page in each 2 MiB is written; from mmap and from malloc. Means over all cycles, the first ones included."
+            }
+            Workload::Compete => {
+                "In a memory cgroup with room for 656 MiB, and in one with 576 MiB (tight), one process touches a page in each of 150 superpages, then another fills 512 MiB and reads it at random. Both run under the variant and see each other."
+            }
+            Workload::Fragmented => {
+                "Another process takes every free superpage, splits it, and gives every second page back, so that free memory lies in holes of one page. Then a process touches 512 MiB and reads them at random: once while the pages between the holes cannot be moved, and once more while the kernel may compact them."
+            }
+            Workload::Forks => {
+                "A process with 256 MiB on superpages forks 1000 times; each child reads some of the memory for 3 ms and ends, while a second thread of the parent writes at random. Superpages count up to 2 s after the last child."
+            }
         }
     }
 
@@ -294,6 +430,10 @@ impl Workload {
             Workload::Matmul => MATMUL,
             Workload::Redis => REDIS,
             Workload::Slowdown => SLOWDOWN,
+            Workload::Cycle => CYCLE,
+            Workload::Compete => COMPETE,
+            Workload::Fragmented => FRAGMENTED,
+            Workload::Forks => FORKS,
         }
     }
 
@@ -308,8 +448,28 @@ impl Workload {
         let all = Variant::value_variants().iter().copied();
         match self {
             Workload::Touch256m | Workload::TouchP999 => all.collect(),
-            Workload::Failed => vec![Variant::Kernel4k, Variant::QuireReserve],
-            Workload::Promote => vec![Variant::Thp, Variant::QuireReserve],
+            Workload::Failed => vec![
+                Variant::Kernel4k,
+                Variant::QuireReserve,
+                Variant::QuireAdaptive,
+            ],
+            Workload::Promote => vec![Variant::Thp, Variant::QuireReserve, Variant::QuireAdaptive],
+            Workload::Compete => vec![
+                Variant::Kernel4k,
+                Variant::Thp,
+                Variant::QuireReserve,
+                Variant::QuireAdaptive,
+            ],
+            // A hugetlb pool would be filled before memory is fragmented, and
+            // has nothing to copy a page to after a fork.
+            Workload::Fragmented | Workload::Forks => vec![
+                Variant::Kernel4k,
+                Variant::Thp,
+                Variant::QuireBase,
+                Variant::QuireEager,
+                Variant::QuireReserve,
+                Variant::QuireAdaptive,
+            ],
             _ => all.filter(|v| v.ahead().is_none()).collect(),
         }
     }
@@ -328,6 +488,7 @@ impl Workload {
             (Workload::Touch4g | Workload::Sparse4g, false) => 4096 + 64,
             (Workload::Redis, false) => 2048,
             (Workload::Transpose | Workload::Random1g, false) => 1024 + 64,
+            (Workload::Compete | Workload::Fragmented | Workload::Forks, false) => 512 + 64,
             (Workload::TouchP999, false) => 512 + 64,
             (Workload::Touch256m, _) | (Workload::Failed, false) => 256 + 64,
             _ => 320,

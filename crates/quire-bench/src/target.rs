@@ -1,11 +1,15 @@
 //! What each workload has to reach, and whether it does. A verdict is computed
-//! from medians and nothing else; a miss is always shown.
+//! from medians and nothing else, but for "no worse", which allows for noise; a
+//! miss is always shown.
 
 use serde::Serialize;
 
 use crate::results::{Results, Summary};
-use crate::spec::Workload;
+use crate::spec::{Better, Workload};
 use crate::variant::Variant;
+
+/// Samples of each variant without which noise is not known.
+const FOR_NOISE: usize = 3;
 
 /// How a figure is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -27,6 +31,15 @@ pub enum Rule {
     },
     /// At most this.
     AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+    /// No worse than another variant: the 95 % interval of the gain reaches 1.
+    /// Of many such rules one in forty is missed by chance. Fewer than
+    /// [`FOR_NOISE`] samples say nothing about the noise.
+    NoWorse {
+        /// The other variant.
+        than: Variant,
+    },
 }
 
 /// One thing to reach.
@@ -103,6 +116,20 @@ const fn at_most(workload: Workload, variant: Variant, metric: &'static str, mos
     }
 }
 
+const fn at_least(
+    workload: Workload,
+    variant: Variant,
+    metric: &'static str,
+    least: f64,
+) -> Target {
+    Target {
+        workload,
+        variant,
+        metric,
+        rule: Rule::AtLeast(least),
+    }
+}
+
 const fn excess(
     workload: Workload,
     variant: Variant,
@@ -118,11 +145,11 @@ const fn excess(
     }
 }
 
-/// Every target.
-pub const TARGETS: &[Target] = {
+/// Every target that is set for one figure.
+const TARGETS: &[Target] = {
     use Variant::{
-        Kernel4k as K4, QuireBase, QuireEager, QuireEagerAhead, QuireReserve, QuireReserveAhead,
-        QuireStatic, Thp,
+        Kernel4k as K4, QuireAdaptive, QuireBase, QuireEager, QuireEagerAhead, QuireReserve,
+        QuireReserveAhead, QuireStatic, Thp,
     };
     use Workload as W;
     &[
@@ -156,8 +183,43 @@ pub const TARGETS: &[Target] = {
         gain(W::Slowdown, QuireReserve, "total_s", K4, 1.0 / 1.02),
         gain(W::Slowdown, QuireEager, "total_s", K4, 1.0 / 1.02),
         gain(W::Slowdown, QuireBase, "total_s", K4, 1.0 / 1.02),
+        at_least(W::Compete, QuireReserve, "survivors", 2.0),
+        at_least(W::Compete, QuireAdaptive, "survivors", 2.0),
+        at_least(W::Compete, QuireReserve, "tight_survivors", 2.0),
+        at_least(W::Compete, QuireAdaptive, "tight_survivors", 2.0),
+        at_least(W::Compete, QuireReserve, "huge_pct", 90.0),
+        at_least(W::Compete, QuireAdaptive, "huge_pct", 90.0),
+        gain(W::Fragmented, QuireReserve, "fill_ms", K4, 1.0 / 1.02),
+        gain(W::Fragmented, QuireReserve, "read_ns", K4, 1.0 / 1.02),
+        gain(W::Fragmented, QuireReserve, "cpu_ms", K4, 1.0 / 1.02),
+        at_least(W::Forks, QuireReserve, "kept_pct", 100.0),
+        at_least(W::Forks, QuireAdaptive, "kept_pct", 100.0),
+        at_least(W::Forks, QuireReserve, "intact", 1.0),
+        at_least(W::Forks, QuireAdaptive, "intact", 1.0),
     ]
 };
+
+/// The targets of all workloads that were run. The adaptive policy has to be no
+/// worse than reservations by any figure that both have.
+pub fn of(results: &Results) -> Vec<Target> {
+    let workloads = results.workloads();
+    let set = TARGETS.iter().filter(|t| workloads.contains(&t.workload));
+    let mut all: Vec<Target> = set.copied().collect();
+    let (variant, than) = (Variant::QuireAdaptive, Variant::QuireReserve);
+    for workload in workloads {
+        let compared = workload.metrics().iter().filter(|metric| {
+            let measured = |v| results.summary(workload, v, metric.name).is_some();
+            metric.better != Better::Neither && measured(variant) && measured(than)
+        });
+        all.extend(compared.map(|metric| Target {
+            workload,
+            variant,
+            metric: metric.name,
+            rule: Rule::NoWorse { than },
+        }));
+    }
+    all
+}
 
 impl Target {
     /// The target in words.
@@ -176,6 +238,13 @@ impl Target {
                 over.name()
             ),
             Rule::AtMost(most) => format!("{variant}: {label} at most {most} {unit}"),
+            Rule::AtLeast(least) => format!("{variant}: {label} at least {least} {unit}"),
+            Rule::NoWorse { than } => {
+                format!(
+                    "{variant}: {label} no worse than {}, within noise",
+                    than.name()
+                )
+            }
         }
     }
 
@@ -183,8 +252,19 @@ impl Target {
         let find = |variant| results.summary(self.workload, variant, self.metric);
         let own = find(self.variant)?;
         match self.rule {
-            Rule::AtMost(_) => Some([own.median, own.ci_low, own.ci_high]),
+            Rule::AtMost(_) | Rule::AtLeast(_) => Some([own.median, own.ci_low, own.ci_high]),
             Rule::Gain { over, .. } => Summary::gain(own, find(over)?),
+            Rule::NoWorse { than } => {
+                let other = find(than).filter(|other| other.samples.len() >= FOR_NOISE)?;
+                if own.samples.len() < FOR_NOISE {
+                    return None;
+                }
+                // Two zeros have no ratio, and are the same.
+                let zeros = own.ci_high == 0.0 && other.ci_high == 0.0;
+                zeros
+                    .then_some([1.0; 3])
+                    .or_else(|| Summary::gain(own, other))
+            }
             Rule::Excess { over, .. } => Summary::excess(own, find(over)?),
         }
     }
@@ -192,13 +272,17 @@ impl Target {
     /// Judges it.
     pub fn judge(&self, results: &Results) -> Verdict {
         let measured = self.measured(results);
-        let reached = |value: f64| match self.rule {
+        let reached = |[value, _, high]: [f64; 3]| match self.rule {
             Rule::AtMost(most) | Rule::Excess { at_most: most, .. } => value <= most,
-            Rule::Gain { at_least, .. } => value >= at_least,
+            Rule::Gain {
+                at_least: least, ..
+            }
+            | Rule::AtLeast(least) => value >= least,
+            Rule::NoWorse { .. } => high >= 1.0,
         };
         let outcome = match measured {
             None => Outcome::NotMeasured,
-            Some([value, ..]) if reached(value) => Outcome::Holds,
+            Some(figures) if reached(figures) => Outcome::Holds,
             Some(_) => Outcome::Missed,
         };
         Verdict {
@@ -213,6 +297,104 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::{Run, Sample, Turn};
+
+    fn results(workload: Workload, metric: &str, of: &[(Variant, [f64; 5])]) -> Results {
+        let runs = of.iter().flat_map(|(variant, values)| {
+            values.iter().map(|value| {
+                let mut sample = Sample::default();
+                sample.put(metric, *value);
+                Run {
+                    turn: Turn {
+                        workload,
+                        variant: *variant,
+                        repetition: 0,
+                        position: 0,
+                    },
+                    seconds: 0.0,
+                    sample,
+                    error: None,
+                }
+            })
+        });
+        Results::of(runs.collect())
+    }
+
+    /// What "no worse" says of these samples under the two policies.
+    fn adaptive(workload: Workload, metric: &str, own: [f64; 5], reserve: [f64; 5]) -> Outcome {
+        let both = [
+            (Variant::QuireAdaptive, own),
+            (Variant::QuireReserve, reserve),
+        ];
+        let results = results(workload, metric, &both);
+        let all = of(&results);
+        let rules = all
+            .iter()
+            .filter(|t| matches!(t.rule, Rule::NoWorse { .. }));
+        let outcomes: Vec<_> = rules.map(|t| t.judge(&results).outcome).collect();
+        assert_eq!(outcomes.len(), 1);
+        outcomes[0]
+    }
+
+    #[test]
+    fn adaptive_is_no_worse_within_noise() {
+        let (base, noisy) = ([10., 10.1, 10.2, 10.3, 10.4], [9.9, 10.2, 10.3, 10.5, 10.6]);
+        let worse = base.map(|x| x * 1.2);
+        for (workload, metric, own, reserve, expected) in [
+            (Workload::Cycle, "mmap_4m_ms", noisy, base, Outcome::Holds),
+            (Workload::Cycle, "mmap_4m_ms", base, worse, Outcome::Holds),
+            (Workload::Cycle, "mmap_4m_ms", worse, base, Outcome::Missed),
+            (Workload::Forks, "writes_mps", base, worse, Outcome::Missed),
+            (Workload::Forks, "writes_mps", worse, base, Outcome::Holds),
+            (
+                Workload::Promote,
+                "moved_pages",
+                [0.; 5],
+                [0.; 5],
+                Outcome::Holds,
+            ),
+            (
+                Workload::Promote,
+                "moved_pages",
+                [1.; 5],
+                [0.; 5],
+                Outcome::Missed,
+            ),
+        ] {
+            assert_eq!(
+                adaptive(workload, metric, own, reserve),
+                expected,
+                "{metric}"
+            );
+        }
+    }
+
+    #[test]
+    fn few_samples_say_nothing_about_noise() {
+        let both = [Variant::QuireAdaptive, Variant::QuireReserve].map(|v| (v, [1.; 5]));
+        let all = results(Workload::Cycle, "mmap_4m_ms", &both);
+        let few = Results::of(all.runs.into_iter().step_by(3).collect());
+        let judged = of(&few).first().map(|t| t.judge(&few).outcome);
+        assert_eq!(judged, Some(Outcome::NotMeasured));
+    }
+
+    #[test]
+    fn policies_are_compared_only_where_both_ran() {
+        let one = [(Variant::QuireAdaptive, [1.; 5])];
+        let all = of(&results(Workload::Cycle, "mmap_4m_ms", &one));
+        assert_eq!(all, []);
+    }
+
+    #[test]
+    fn at_least_is_judged_by_the_median() {
+        for (kept, expected) in [(100.0, Outcome::Holds), (99.0, Outcome::Missed)] {
+            let kept = [(Variant::QuireReserve, [100., 100., kept, kept, kept])];
+            let results = results(Workload::Forks, "kept_pct", &kept);
+            let all = of(&results);
+            let target = all.iter().find(|t| t.metric == "kept_pct").unwrap();
+            assert_eq!(target.judge(&results).outcome, expected);
+        }
+    }
 
     #[test]
     fn every_target_names_a_metric_and_variants_that_run() {

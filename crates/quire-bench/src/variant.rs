@@ -52,6 +52,8 @@ pub enum Variant {
     QuireEager,
     /// Quire, reservation and promotion
     QuireReserve,
+    /// Quire, reservation where regions of one size have not shown better
+    QuireAdaptive,
     /// Quire, hugetlb pages
     QuireStatic,
     /// Quire, eager, zeroed ahead
@@ -95,6 +97,7 @@ impl Variant {
             Variant::QuireBase => "quire-base",
             Variant::QuireEager => "quire-eager",
             Variant::QuireReserve => "quire-reserve",
+            Variant::QuireAdaptive => "quire-adaptive",
             Variant::QuireStatic => "quire-static",
             Variant::QuireEagerAhead => "quire-eager-ahead",
             Variant::QuireReserveAhead => "quire-reserve-ahead",
@@ -114,6 +117,7 @@ impl Variant {
             Variant::QuireBase => "QUIRE_POLICY=base",
             Variant::QuireEager => "QUIRE_POLICY=eager",
             Variant::QuireReserve => "QUIRE_POLICY=reserve",
+            Variant::QuireAdaptive => "QUIRE_POLICY=adaptive",
             Variant::QuireStatic => "QUIRE_POLICY=static, vm.nr_hugepages raised for the run",
             Variant::QuireEagerAhead => "QUIRE_POLICY=eager QUIRE_AHEAD=256M",
             Variant::QuireReserveAhead => "QUIRE_POLICY=reserve QUIRE_AHEAD=256M",
@@ -126,6 +130,7 @@ impl Variant {
             Variant::QuireBase => Some(Policy::Base),
             Variant::QuireEager | Variant::QuireEagerAhead => Some(Policy::Eager),
             Variant::QuireReserve | Variant::QuireReserveAhead => Some(Policy::Reserve),
+            Variant::QuireAdaptive => Some(Policy::Adaptive),
             Variant::QuireStatic => Some(Policy::Static),
             _ => None,
         }

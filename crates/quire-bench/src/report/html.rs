@@ -111,8 +111,8 @@ fn verdicts<'a>(page: &mut String, verdicts: impl Iterator<Item = &'a Verdict>) 
     for verdict in verdicts {
         let measured = match (verdict.target.rule, verdict.measured) {
             (_, None) => "-".to_owned(),
-            (Rule::Gain { .. }, measured) => gain(measured),
-            (Rule::AtMost(_) | Rule::Excess { .. }, Some(m)) => {
+            (Rule::Gain { .. } | Rule::NoWorse { .. }, measured) => gain(measured),
+            (Rule::AtMost(_) | Rule::AtLeast(_) | Rule::Excess { .. }, Some(m)) => {
                 let [value, low, high] = m.map(number);
                 format!("{value} [{low}, {high}]")
             }
@@ -213,7 +213,9 @@ fn table(page: &mut String, rows: &[&Summary], metric: &Metric) {
         metric.unit
     );
     if compared {
-        page.push_str("<th>Gain over 4k</th><th>Gain over thp</th>");
+        page.push_str(
+            "<th>Gain over 4k</th><th>Gain over thp</th><th>Gain over quire-reserve</th>",
+        );
     }
     page.push_str("<th>n</th></tr>");
     for row in rows {
@@ -225,11 +227,9 @@ fn table(page: &mut String, rows: &[&Summary], metric: &Metric) {
             median(row)
         );
         if compared {
-            let (base, thp) = (gain(row.gain_over_4k), gain(row.gain_over_thp));
-            let _ = write!(
-                page,
-                "<td class=\"n\">{base}</td><td class=\"n\">{thp}</td>"
-            );
+            for over in [row.gain_over_4k, row.gain_over_thp, row.gain_over_reserve] {
+                let _ = write!(page, "<td class=\"n\">{}</td>", gain(over));
+            }
         }
         let _ = write!(page, "<td class=\"n\">{}</td></tr>", row.samples.len());
     }

@@ -26,6 +26,7 @@ fn colour(variant: Variant) -> RGBColor {
         Variant::QuireBase => (230, 190, 110),
         Variant::QuireEager => (235, 140, 50),
         Variant::QuireReserve => (205, 60, 40),
+        Variant::QuireAdaptive => (150, 25, 60),
         Variant::QuireStatic => (130, 60, 130),
         Variant::QuireEagerAhead => (120, 160, 60),
         Variant::QuireReserveAhead => (40, 120, 60),

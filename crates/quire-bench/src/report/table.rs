@@ -4,6 +4,7 @@ use crate::report::{Report, gain, median};
 use crate::results::Summary;
 use crate::spec::Better;
 use crate::target::Rule;
+use crate::variant::Variant;
 
 /// Prints every figure, and which targets are reached.
 pub fn print(report: &Report) {
@@ -38,17 +39,23 @@ fn row(summary: &Summary, better: Better) {
         return;
     }
     let (base, thp) = (gain(summary.gain_over_4k), gain(summary.gain_over_thp));
-    println!("    {name:<20} {median:<32} x4k {base:<24} xthp {thp}");
+    print!("    {name:<20} {median:<32} x4k {base:<24} xthp {thp:<24}");
+    if summary.variant == Variant::QuireAdaptive {
+        print!(" xreserve {}", gain(summary.gain_over_reserve));
+    }
+    println!();
 }
 
 fn verdicts(report: &Report) {
     println!("\nTargets");
     for verdict in &report.verdicts {
         let measured = match verdict.target.rule {
-            Rule::AtMost(_) | Rule::Excess { .. } => {
+            Rule::AtMost(_) | Rule::AtLeast(_) | Rule::Excess { .. } => {
                 verdict.measured.map(|m| format!("{:.3}", m[0]))
             }
-            Rule::Gain { .. } => verdict.measured.map(|_| gain(verdict.measured)),
+            Rule::Gain { .. } | Rule::NoWorse { .. } => {
+                verdict.measured.map(|_| gain(verdict.measured))
+            }
         };
         let measured = measured.unwrap_or_else(|| "-".to_owned());
         let workload = verdict.target.workload.name();

@@ -1,5 +1,7 @@
 //! Workloads that drive other programs under a variant.
 
+mod compete;
+mod fragmented;
 mod programs;
 mod redis;
 
@@ -22,8 +24,24 @@ pub struct Setup<'a> {
     pub interrupt: &'a Interrupt,
 }
 
+/// Whether `workload` is run here, and is not a single worker.
+pub const fn drives(workload: Workload) -> bool {
+    matches!(
+        workload,
+        Workload::Redis | Workload::Slowdown | Workload::Compete | Workload::Fragmented
+    )
+}
+
 /// What `workload` cannot do without, where that is missing.
-pub fn missing(workload: Workload) -> Option<String> {
+pub fn missing(workload: Workload, quick: bool) -> Option<String> {
+    match workload {
+        Workload::Compete => compete::missing(),
+        Workload::Fragmented => fragmented::missing(quick),
+        _ => missing_program(workload),
+    }
+}
+
+fn missing_program(workload: Workload) -> Option<String> {
     let needed: &[(&str, &str)] = match workload {
         Workload::Redis => &[
             ("redis-server", "redis-server"),
@@ -40,6 +58,8 @@ pub fn measure(workload: Workload, setup: Setup) -> Result<Sample> {
     match workload {
         Workload::Redis => redis::run(setup),
         Workload::Slowdown => programs::run(setup),
+        Workload::Compete => compete::run(setup),
+        Workload::Fragmented => fragmented::run(setup),
         _ => bail!("{} is a worker", workload.name()),
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use quire_core::units::BASE_PAGE;
 
 use crate::cgroup::Group;
+use crate::cli::Role;
 use crate::launch;
 use crate::memory::Block;
 use crate::variant::Environment;
@@ -30,7 +31,8 @@ impl Ballast {
     pub fn start(group: &Group) -> Result<Ballast> {
         let rival = group.rival().context("no group for the other program")?;
         let dir = rival.dir().display().to_string();
-        let args = ["worker", "sparse-4g", "--ballast", "--cgroup", &dir];
+        let role = Role::Ballast.name();
+        let args = ["worker", "sparse-4g", "--role", role, "--cgroup", &dir];
         let mut command: Command = launch::command(
             &Environment::default(),
             Some(&rival),

@@ -12,7 +12,7 @@ const PAGE: usize = BASE_PAGE as usize;
 const MIB: usize = 1 << 20;
 
 /// Seconds per call of `work`, which is called `count` times.
-fn each(count: usize, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+pub fn each(count: usize, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut result = Ok(());
     let time = seconds(|| result = (0..count).try_for_each(|_| work()));
     result?;

@@ -2,7 +2,12 @@
 //! process prints its sample as one line of JSON.
 
 mod ballast;
+pub mod compete;
+mod cycle;
 pub mod failed;
+mod forks;
+pub mod fragmented;
+pub mod holes;
 mod matmul;
 pub mod micro;
 mod promote;
@@ -16,8 +21,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::cgroup::Group;
-use crate::cli;
+use crate::cli::{self, Role};
 use crate::memory::Block;
+use crate::procfs;
 use crate::results::Sample;
 use crate::spec::Workload;
 use crate::statpage;
@@ -37,6 +43,15 @@ impl Setup {
     /// Memory as a program gets it under the variant.
     pub fn memory(&self, len: usize) -> Result<Block> {
         let block = Block::malloc(len)?;
+        if self.madvise {
+            block.advise_huge()?;
+        }
+        Ok(block)
+    }
+
+    /// Zeroed memory from `mmap`, as a program gets it under the variant.
+    pub fn mapping(&self, len: usize) -> Result<Block> {
+        let block = Block::map(len)?;
         if self.madvise {
             block.advise_huge()?;
         }
@@ -64,7 +79,7 @@ pub fn seconds(work: impl FnOnce()) -> f64 {
 /// Runs a workload and prints its sample.
 pub fn run(options: &cli::Worker) -> Result<()> {
     let cgroup = options.cgroup.as_deref().map(Group::at);
-    if options.ballast {
+    if options.role == Some(Role::Ballast) {
         return ballast::hold(&cgroup.context("no cgroup")?);
     }
     let setup = Setup {
@@ -72,7 +87,12 @@ pub fn run(options: &cli::Worker) -> Result<()> {
         madvise: options.madvise,
         cgroup,
     };
-    let mut sample = measure(options.workload, &setup)?;
+    let mut sample = match options.role {
+        Some(Role::Sparse) => compete::sparse(&setup)?,
+        Some(Role::Dense) => compete::dense(&setup)?,
+        Some(Role::Holes) => return holes::hold(&setup),
+        _ => measure(options.workload, &setup)?,
+    };
     explain(&mut sample);
     println!("{}", serde_json::to_string(&sample)?);
     Ok(())
@@ -95,6 +115,10 @@ fn explain(sample: &mut Sample) {
         "quire_failed_reservations",
         totals.failed_reservations as f64,
     );
+    sample.put(
+        "quire_reserved_peak_mib",
+        totals.reserved_peak_bytes as f64 / procfs::MIB,
+    );
     sample.put("quire_pager_cpu_ms", totals.pager_cpu_ns as f64 * 1e-6);
     for note in stat.notes {
         sample.note(note.text());
@@ -113,6 +137,9 @@ fn measure(workload: Workload, setup: &Setup) -> Result<Sample> {
         Workload::Transpose => transpose::run(setup),
         Workload::Matmul => matmul::run(setup),
         Workload::Slowdown => micro::run(setup),
-        Workload::Redis => bail!("redis is not a worker"),
+        Workload::Cycle => cycle::run(setup),
+        Workload::Fragmented => fragmented::run(setup),
+        Workload::Forks => forks::run(setup),
+        Workload::Redis | Workload::Compete => bail!("{} is not a worker", workload.name()),
     }
 }

@@ -51,7 +51,9 @@ fn lay_chain(words: &mut [u64]) {
     }
 }
 
-fn read(words: &[u64], count: usize) {
+/// Reads `count` words that do not depend on each other. The number of words
+/// must be a power of two.
+pub fn read(words: &[u64], count: usize) {
     let mask = words.len() - 1;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut sum = 0u64;

@@ -24,7 +24,7 @@ pub fn at_once(setup: &Setup) -> Result<Sample> {
 }
 
 /// CPU time of all threads of this process, in seconds.
-fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
