@@ -43,6 +43,8 @@ pub enum Workload {
     Redis,
     /// Programs that gain nothing: compiler, interpreter, database, processes
     Slowdown,
+    /// Ten open programs, as in Figure 3 of GISP (paper 000)
+    Figure3,
 }
 
 /// Which way of a metric is the good one.
@@ -222,6 +224,24 @@ const SLOWDOWN: &[Metric] = &[
     lower("mmap_8m_us", "mmap and munmap of 8 MiB", "us"),
     lower("fork_us", "fork with 64 MiB touched", "us"),
     lower("fork_exec_us", "fork and exec with 64 MiB touched", "us"),
+    lower("syscall_ns", "null system call", "ns"),
+    lower("switch_us", "context switch, with 64 MiB touched", "us"),
+    lower("pipe_us", "round trip through two pipes", "us"),
+    lower("socket_us", "round trip through a Unix socket", "us"),
+    lower("create_us", "file of 10 KiB created and deleted", "us"),
+    lower("minor_fault_ns", "fault of a mapped file, in memory", "ns"),
+    lower("major_fault_us", "fault of a mapped file, on disk", "us"),
+];
+const FIGURE3: &[Metric] = &[
+    lower("wall_s", "time", "s"),
+    lower("cpu_s", "CPU time of all threads", "s"),
+    lower("peak_mib", "resident memory, peak", "MiB"),
+    info("huge_mib", "mapped by superpages, peak", "MiB"),
+    info("superpages", "superpages of Quire, peak", ""),
+    info("promotions", "promotions", ""),
+    info("reported", "faults reported to the pager", ""),
+    info("pager_ms", "CPU time of the pager", "ms"),
+    info("calls_ms", "time in replaced memory calls", "ms"),
 ];
 
 impl Workload {
@@ -239,6 +259,7 @@ impl Workload {
             Workload::Matmul => "matmul",
             Workload::Redis => "redis",
             Workload::Slowdown => "slowdown",
+            Workload::Figure3 => "figure3",
         }
     }
 
@@ -278,6 +299,9 @@ impl Workload {
             Workload::Slowdown => {
                 "A C compiler, a Python script, an in-memory SQLite database, processes made in a loop, and the kernel calls that memory management makes dearer."
             }
+            Workload::Figure3 => {
+                "Ten programs of the kinds that section 4.2 of GISP (paper 000) measures: go, a C compiler, network simplex, a parser of English, a database in memory, compression, Perl, placement and routing, chess, a browser engine. Inputs are generated; what the programs print must be the same under every variant."
+            }
         }
     }
 
@@ -294,6 +318,7 @@ impl Workload {
             Workload::Matmul => MATMUL,
             Workload::Redis => REDIS,
             Workload::Slowdown => SLOWDOWN,
+            Workload::Figure3 => FIGURE3,
         }
     }
 
@@ -310,8 +335,24 @@ impl Workload {
             Workload::Touch256m | Workload::TouchP999 => all.collect(),
             Workload::Failed => vec![Variant::Kernel4k, Variant::QuireReserve],
             Workload::Promote => vec![Variant::Thp, Variant::QuireReserve],
+            Workload::Figure3 => vec![
+                Variant::Kernel4k,
+                Variant::Thp,
+                Variant::QuireBase,
+                Variant::QuireEager,
+                Variant::QuireReserve,
+                Variant::QuireAdaptive,
+            ],
             _ => all.filter(|v| v.ahead().is_none()).collect(),
         }
+    }
+
+    /// Whether it runs programs that do not ask for huge pages themselves.
+    pub const fn runs_other_programs(self) -> bool {
+        matches!(
+            self,
+            Workload::Redis | Workload::Slowdown | Workload::Figure3
+        )
     }
 
     /// Whether its figures depend on where the kernel's free memory has been.

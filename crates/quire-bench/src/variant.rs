@@ -52,6 +52,8 @@ pub enum Variant {
     QuireEager,
     /// Quire, reservation and promotion
     QuireReserve,
+    /// Quire, what each region's history suggests
+    QuireAdaptive,
     /// Quire, hugetlb pages
     QuireStatic,
     /// Quire, eager, zeroed ahead
@@ -95,6 +97,7 @@ impl Variant {
             Variant::QuireBase => "quire-base",
             Variant::QuireEager => "quire-eager",
             Variant::QuireReserve => "quire-reserve",
+            Variant::QuireAdaptive => "quire-adaptive",
             Variant::QuireStatic => "quire-static",
             Variant::QuireEagerAhead => "quire-eager-ahead",
             Variant::QuireReserveAhead => "quire-reserve-ahead",
@@ -114,6 +117,7 @@ impl Variant {
             Variant::QuireBase => "QUIRE_POLICY=base",
             Variant::QuireEager => "QUIRE_POLICY=eager",
             Variant::QuireReserve => "QUIRE_POLICY=reserve",
+            Variant::QuireAdaptive => "QUIRE_POLICY=adaptive",
             Variant::QuireStatic => "QUIRE_POLICY=static, vm.nr_hugepages raised for the run",
             Variant::QuireEagerAhead => "QUIRE_POLICY=eager QUIRE_AHEAD=256M",
             Variant::QuireReserveAhead => "QUIRE_POLICY=reserve QUIRE_AHEAD=256M",
@@ -126,6 +130,7 @@ impl Variant {
             Variant::QuireBase => Some(Policy::Base),
             Variant::QuireEager | Variant::QuireEagerAhead => Some(Policy::Eager),
             Variant::QuireReserve | Variant::QuireReserveAhead => Some(Policy::Reserve),
+            Variant::QuireAdaptive => Some(Policy::Adaptive),
             Variant::QuireStatic => Some(Policy::Static),
             _ => None,
         }
@@ -199,7 +204,7 @@ impl Environment {
     fn enable_thp(&mut self, workload: Workload) -> Result<()> {
         match Setting::change(THP_ENABLED, "always") {
             Ok(setting) => self.settings.push(setting),
-            Err(error) if matches!(workload, Workload::Redis | Workload::Slowdown) => {
+            Err(error) if workload.runs_other_programs() => {
                 return Err(error.context("other programs need the setting, which needs root"));
             }
             Err(_) => {

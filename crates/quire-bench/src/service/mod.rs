@@ -1,6 +1,6 @@
 //! Workloads that drive other programs under a variant.
 
-mod programs;
+pub mod programs;
 mod redis;
 
 use anyhow::{Result, bail};

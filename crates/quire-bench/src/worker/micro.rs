@@ -6,13 +6,13 @@ use quire_core::units::BASE_PAGE;
 
 use crate::memory::{Block, fork_and_exec, fork_and_exit};
 use crate::results::Sample;
-use crate::worker::{Setup, seconds};
+use crate::worker::{Setup, seconds, system};
 
 const PAGE: usize = BASE_PAGE as usize;
 const MIB: usize = 1 << 20;
 
 /// Seconds per call of `work`, which is called `count` times.
-fn each(count: usize, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+pub fn each(count: usize, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut result = Ok(());
     let time = seconds(|| result = (0..count).try_for_each(|_| work()));
     result?;
@@ -33,6 +33,7 @@ pub fn run(setup: &Setup) -> Result<Sample> {
     let all = seconds(|| result = costs(setup, &mut sample));
     result?;
     sample.put("micro_s", all);
+    system::costs(setup, &mut sample)?;
     Ok(sample)
 }
 

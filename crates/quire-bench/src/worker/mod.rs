@@ -8,6 +8,7 @@ pub mod micro;
 mod promote;
 mod random;
 mod sparse;
+mod system;
 mod touch;
 mod transpose;
 
@@ -113,6 +114,6 @@ fn measure(workload: Workload, setup: &Setup) -> Result<Sample> {
         Workload::Transpose => transpose::run(setup),
         Workload::Matmul => matmul::run(setup),
         Workload::Slowdown => micro::run(setup),
-        Workload::Redis => bail!("redis is not a worker"),
+        Workload::Redis | Workload::Figure3 => bail!("{} is not a worker", workload.name()),
     }
 }
