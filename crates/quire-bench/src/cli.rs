@@ -119,6 +119,10 @@ pub struct Launch {
     /// Enter this cgroup first
     #[arg(long)]
     pub cgroup: Option<PathBuf>,
+    /// Run the program as a child with its files in this directory, and note
+    /// there what it used
+    #[arg(long)]
+    pub measure: Option<PathBuf>,
     /// Set an environment variable for the program
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub vars: Vec<String>,

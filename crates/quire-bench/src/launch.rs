@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cgroup::Group;
 use crate::cli::{Launch, Role};
+use crate::figure3::usage;
 use crate::spec::Workload;
 use crate::variant::Environment;
 
@@ -50,8 +51,12 @@ pub fn exec(options: &Launch) -> Result<()> {
         bail!("no program");
     };
     let vars = options.vars.iter().filter_map(|v| v.split_once('='));
-    let error = Command::new(program).args(args).envs(vars).exec();
-    Err(error).with_context(|| format!("executing {program}"))
+    let mut command = Command::new(program);
+    command.args(args).envs(vars);
+    if let Some(dir) = &options.measure {
+        return usage::run(command, dir);
+    }
+    Err(command.exec()).with_context(|| format!("executing {program}"))
 }
 
 /// This program's own file.
@@ -67,8 +72,19 @@ pub fn command<A: Into<OsString>>(
     program: impl Into<OsString>,
     args: impl IntoIterator<Item = A>,
 ) -> Result<Command> {
+    command_with(environment, cgroup, &[], program, args)
+}
+
+/// The same with further options of the launch.
+pub fn command_with<A: Into<OsString>>(
+    environment: &Environment,
+    cgroup: Option<&Group>,
+    options: &[OsString],
+    program: impl Into<OsString>,
+    args: impl IntoIterator<Item = A>,
+) -> Result<Command> {
     let mut command = Command::new(own_program()?);
-    command.arg("launch");
+    command.arg("launch").args(options);
     for name in CLEARED {
         command.env_remove(name);
     }

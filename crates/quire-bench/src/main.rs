@@ -10,6 +10,7 @@
 //! | [`launch`] | how a child process is started, bounded and stopped |
 //! | [`worker`] | workloads that run in a child process of this program |
 //! | [`service`] | workloads that drive other programs |
+//! | [`figure3`] | ten open programs, as in Figure 3 of paper 000 |
 //! | [`results`] | samples and their summaries |
 //! | [`report`] | JSON, HTML and the table on the terminal |
 //! | [`system`], [`cgroup`], [`procfs`], [`statpage`] | what the machine says |
@@ -17,6 +18,7 @@
 
 mod cgroup;
 mod cli;
+mod figure3;
 mod launch;
 mod memory;
 mod procfs;

@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::marker::PhantomData;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -471,6 +471,81 @@ impl Drop for MappedStatPage {
     }
 }
 
+/// Processor time in seconds that children of this process used which have
+/// ended, and the most memory in bytes that one of them had resident.
+pub fn used_by_children() -> Result<(f64, u64)> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer leads to room for the result.
+    let rc = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    ensure!(rc == 0, "getrusage: {}", std::io::Error::last_os_error());
+    // SAFETY: all zeros is a valid value, and the kernel has filled it in.
+    let usage = unsafe { usage.assume_init() };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+    let peak = u64::try_from(usage.ru_maxrss).unwrap_or(0) << 10;
+    Ok((seconds(usage.ru_utime) + seconds(usage.ru_stime), peak))
+}
+
+/// A file mapped for reading, privately, by the C library's `mmap`.
+#[derive(Debug)]
+pub struct FileMap<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    file: PhantomData<&'a File>,
+}
+
+impl FileMap<'_> {
+    /// Maps `len` bytes of `file`, a whole number of pages. The kernel is told
+    /// not to read ahead.
+    pub fn new(file: &File, len: usize) -> Result<FileMap<'_>> {
+        let size = file.metadata()?.len();
+        ensure!(len > 0 && size >= len as u64, "the file is too short");
+        // SAFETY: a new mapping at an address of the kernel's choice touches
+        // no memory that exists.
+        let raw = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if raw == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error()).context("mmap failed");
+        }
+        let start = NonNull::new(raw.cast()).context("mmap returned address zero")?;
+        // SAFETY: the range is the mapping that was just made, and the advice
+        // does not change what it holds.
+        let rc = unsafe { libc::madvise(raw, len, libc::MADV_RANDOM) };
+        let map = FileMap {
+            start,
+            len,
+            file: PhantomData,
+        };
+        ensure!(rc == 0, "madvise: {}", std::io::Error::last_os_error());
+        Ok(map)
+    }
+
+    /// Reads a byte in every `stride` bytes; returns how many that were.
+    pub fn read(&self, stride: usize) -> usize {
+        let offsets = (0..self.len).step_by(stride);
+        offsets.clone().for_each(|offset| {
+            // SAFETY: the offset lies in the mapping, which is readable; the
+            // file, which nobody shortens, backs all of it.
+            unsafe { self.start.as_ptr().add(offset).read_volatile() };
+        });
+        offsets.count()
+    }
+}
+
+impl Drop for FileMap<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing borrows from it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
 /// Forks and waits until the child, which does nothing, has ended.
 pub fn fork_and_exit() -> Result<()> {
     // SAFETY: the child only calls `_exit`, which is safe after a fork.
@@ -557,6 +632,14 @@ mod tests {
                 .release_every_second_page()
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_mapped_file_is_read() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(3 * PAGE as u64).unwrap();
+        assert_eq!(FileMap::new(&file, 3 * PAGE).unwrap().read(PAGE), 3);
+        assert!(FileMap::new(&file, 4 * PAGE).is_err());
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct Turn {
     pub repetition: u32,
     /// Place in the repetition, from 0.
     pub position: usize,
+    /// Which program is run, where the workload has several that take turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<&'static str>,
 }
 
 /// One run and what came of it.
@@ -93,7 +96,7 @@ pub struct Summary {
 }
 
 /// Seed of every bootstrap, so that a report can be computed again.
-const SEED: u64 = 0x5175_6972_6500_0001;
+pub const SEED: u64 = 0x5175_6972_6500_0001;
 
 impl Summary {
     fn of(

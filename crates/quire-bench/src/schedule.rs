@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cgroup::OwnedGroup;
 use crate::cli::Superpages;
+use crate::figure3::Figure3;
 use crate::launch::{self, Interrupt, Process};
 use crate::memory;
 use crate::procfs;
@@ -35,6 +36,7 @@ struct Plan {
     workloads: Vec<(Workload, Vec<Variant>)>,
     skipped: Vec<Skipped>,
     libraries: Libraries,
+    figure3: Option<Figure3>,
     interrupt: Interrupt,
 }
 
@@ -86,6 +88,7 @@ impl Plan {
             workloads: Vec::new(),
             skipped: Vec::new(),
             libraries,
+            figure3: None,
             interrupt: Interrupt::listen()?,
         };
         let mut present = Vec::new();
@@ -100,6 +103,13 @@ impl Plan {
                 plan.skip(workload.name(), reason);
                 continue;
             }
+            if workload == Workload::Figure3 {
+                let programs = Figure3::prepare(plan.quick)?;
+                for (name, reason) in programs.missing() {
+                    plan.skip(name, reason.clone());
+                }
+                plan.figure3 = Some(programs);
+            }
             let own = workload.variants();
             let variants = present
                 .iter()
@@ -109,6 +119,15 @@ impl Plan {
             plan.workloads.push((workload, variants));
         }
         Ok(plan)
+    }
+
+    /// What of a workload takes turns under the variants: the programs of
+    /// Figure 3, and everything else as a whole.
+    fn parts(&self, workload: Workload) -> Vec<Option<&'static str>> {
+        match &self.figure3 {
+            Some(programs) if workload == Workload::Figure3 => programs.names().map(Some).collect(),
+            _ => vec![None],
+        }
     }
 
     fn skip(&mut self, what: &str, reason: String) {
@@ -127,7 +146,8 @@ impl Plan {
     /// Makes all runs. What was measured before the experiment had to stop
     /// comes with the reason.
     fn execute(&self) -> Result<(Vec<Run>, Result<()>)> {
-        let per_repetition: usize = self.workloads.iter().map(|(_, v)| v.len()).sum();
+        let turns = |(w, v): &(Workload, Vec<Variant>)| self.parts(*w).len() * v.len();
+        let per_repetition: usize = self.workloads.iter().map(turns).sum();
         let progress = ProgressBar::new(per_repetition as u64 * u64::from(self.runs));
         let style = ProgressStyle::with_template("{pos}/{len} [{elapsed}, {eta} left] {msg}")
             .context("progress line")?;
@@ -142,26 +162,36 @@ impl Plan {
     /// Every workload under every variant, once.
     fn repeat(&self, repetition: u32, progress: &ProgressBar, runs: &mut Vec<Run>) -> Result<()> {
         for (workload, variants) in &self.workloads {
-            let mut order = variants.clone();
-            let shift = repetition as usize % order.len().max(1);
-            order.rotate_left(shift);
-            for (position, variant) in order.into_iter().enumerate() {
-                let what = format!("{} {}", workload.name(), variant.name());
-                progress.set_message(what.clone());
-                let run = self.undisturbed(Turn {
-                    workload: *workload,
-                    variant,
-                    repetition,
-                    position,
-                })?;
-                if let Some(error) = &run.error {
-                    progress.suspend(|| eprintln!("quire-bench: {what}: {error}"));
+            for (number, part) in self.parts(*workload).into_iter().enumerate() {
+                let mut order = variants.clone();
+                let shift = (repetition as usize + number) % order.len().max(1);
+                order.rotate_left(shift);
+                for (position, variant) in order.into_iter().enumerate() {
+                    let turn = Turn {
+                        workload: *workload,
+                        variant,
+                        repetition,
+                        position,
+                        part,
+                    };
+                    runs.push(self.turn(turn, progress)?);
+                    progress.inc(1);
                 }
-                runs.push(run);
-                progress.inc(1);
             }
         }
         Ok(())
+    }
+
+    /// One run, with what the user sees of it.
+    fn turn(&self, turn: Turn, progress: &ProgressBar) -> Result<Run> {
+        let (workload, variant) = (turn.workload.name(), turn.variant.name());
+        let what = format!("{workload} {} {variant}", turn.part.unwrap_or_default());
+        progress.set_message(what.clone());
+        let run = self.undisturbed(turn)?;
+        if let Some(error) = &run.error {
+            progress.suspend(|| eprintln!("quire-bench: {what}: {error}"));
+        }
+        Ok(run)
     }
 
     /// One run on warm memory. Where first touches are timed and the host of a
@@ -198,7 +228,7 @@ impl Plan {
             .variant
             .prepare(turn.workload, self.quick, &self.libraries)
             .and_then(|e| {
-                let mut sample = self.measure(turn.workload, &e)?;
+                let mut sample = self.measure(turn, &e)?;
                 sample.notes.extend_from_slice(&e.notes);
                 Ok(sample)
             });
@@ -216,17 +246,18 @@ impl Plan {
         })
     }
 
-    fn measure(&self, workload: Workload, environment: &Environment) -> Result<Sample> {
-        let (quick, interrupt) = (self.quick, &self.interrupt);
+    fn measure(&self, turn: Turn, environment: &Environment) -> Result<Sample> {
+        let (workload, quick, interrupt) = (turn.workload, self.quick, &self.interrupt);
+        let setup = service::Setup {
+            environment,
+            quick,
+            interrupt,
+        };
+        if let (Some(programs), Some(name)) = (&self.figure3, turn.part) {
+            return programs.run(name, setup);
+        }
         if service::drives(workload) {
-            return service::measure(
-                workload,
-                service::Setup {
-                    environment,
-                    quick,
-                    interrupt,
-                },
-            );
+            return service::measure(workload, setup);
         }
         let group = match workload {
             Workload::Sparse4g => OwnedGroup::create().ok(),

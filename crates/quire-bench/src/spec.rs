@@ -51,6 +51,8 @@ pub enum Workload {
     Fragmented,
     /// A server that forks again and again under write load
     Forks,
+    /// Ten open programs, as in Figure 3 of GISP (paper 000)
+    Figure3,
 }
 
 /// Which way of a metric is the good one.
@@ -230,6 +232,24 @@ const SLOWDOWN: &[Metric] = &[
     lower("mmap_8m_us", "mmap and munmap of 8 MiB", "us"),
     lower("fork_us", "fork with 64 MiB touched", "us"),
     lower("fork_exec_us", "fork and exec with 64 MiB touched", "us"),
+    lower("syscall_ns", "null system call", "ns"),
+    lower("switch_us", "context switch, with 64 MiB touched", "us"),
+    lower("pipe_us", "round trip through two pipes", "us"),
+    lower("socket_us", "round trip through a Unix socket", "us"),
+    lower("create_us", "file of 10 KiB created and deleted", "us"),
+    lower("minor_fault_ns", "fault of a mapped file, in memory", "ns"),
+    lower("major_fault_us", "fault of a mapped file, on disk", "us"),
+];
+const FIGURE3: &[Metric] = &[
+    lower("wall_s", "time", "s"),
+    lower("cpu_s", "CPU time of all threads", "s"),
+    lower("peak_mib", "resident memory, peak", "MiB"),
+    info("huge_mib", "mapped by superpages, peak", "MiB"),
+    info("superpages", "superpages of Quire, peak", ""),
+    info("promotions", "promotions", ""),
+    info("reported", "faults reported to the pager", ""),
+    info("pager_ms", "CPU time of the pager", "ms"),
+    info("calls_ms", "time in replaced memory calls", "ms"),
 ];
 
 const CYCLE: &[Metric] = &[
@@ -363,6 +383,7 @@ impl Workload {
             Workload::Compete => "compete",
             Workload::Fragmented => "fragmented",
             Workload::Forks => "forks",
+            Workload::Figure3 => "figure3",
         }
     }
 
@@ -414,6 +435,9 @@ impl Workload {
             Workload::Forks => {
                 "A process with 256 MiB on superpages forks 1000 times; each child reads some of the memory for 3 ms and ends, while a second thread of the parent writes at random. Superpages count up to 2 s after the last child."
             }
+            Workload::Figure3 => {
+                "Ten programs of the kinds that section 4.2 of GISP (paper 000) measures: go, a C compiler, network simplex, a parser of English, a database in memory, compression, Perl, placement and routing, chess, a browser engine. Inputs are generated; what the programs print must be the same under every variant."
+            }
         }
     }
 
@@ -434,6 +458,7 @@ impl Workload {
             Workload::Compete => COMPETE,
             Workload::Fragmented => FRAGMENTED,
             Workload::Forks => FORKS,
+            Workload::Figure3 => FIGURE3,
         }
     }
 
@@ -462,7 +487,7 @@ impl Workload {
             ],
             // A hugetlb pool would be filled before memory is fragmented, and
             // has nothing to copy a page to after a fork.
-            Workload::Fragmented | Workload::Forks => vec![
+            Workload::Fragmented | Workload::Forks | Workload::Figure3 => vec![
                 Variant::Kernel4k,
                 Variant::Thp,
                 Variant::QuireBase,
@@ -472,6 +497,14 @@ impl Workload {
             ],
             _ => all.filter(|v| v.ahead().is_none()).collect(),
         }
+    }
+
+    /// Whether it runs programs that do not ask for huge pages themselves.
+    pub const fn runs_other_programs(self) -> bool {
+        matches!(
+            self,
+            Workload::Redis | Workload::Slowdown | Workload::Figure3
+        )
     }
 
     /// Whether its figures depend on where the kernel's free memory has been.

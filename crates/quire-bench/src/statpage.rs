@@ -12,9 +12,15 @@ pub fn session() -> Option<PathBuf> {
     std::env::var_os(ENV_SESSION).map(PathBuf::from)
 }
 
-/// The statistics page of process `pid`, if it keeps one in `session`.
-pub fn open(session: &Path, pid: u32) -> Option<MappedStatPage> {
-    let entries = std::fs::read_dir(session).ok()?;
+/// What every statistics page in `session` says, also of processes that have
+/// ended.
+pub fn all(session: &Path) -> Vec<ProcessStat> {
+    let pages = maps(session);
+    pages.filter_map(|map| map.page().read().ok()).collect()
+}
+
+fn maps(session: &Path) -> impl Iterator<Item = MappedStatPage> {
+    let entries = std::fs::read_dir(session).into_iter().flatten();
     entries
         .filter_map(Result::ok)
         .filter(|e| {
@@ -23,7 +29,11 @@ pub fn open(session: &Path, pid: u32) -> Option<MappedStatPage> {
                 .starts_with(STAT_FILE_PREFIX)
         })
         .filter_map(|e| MappedStatPage::open(&e.path()).ok())
-        .find(|map| map.page().read().is_ok_and(|stat| stat.pid == pid))
+}
+
+/// The statistics page of process `pid`, if it keeps one in `session`.
+pub fn open(session: &Path, pid: u32) -> Option<MappedStatPage> {
+    maps(session).find(|map| map.page().read().is_ok_and(|stat| stat.pid == pid))
 }
 
 /// What that page says.

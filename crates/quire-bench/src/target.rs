@@ -310,6 +310,7 @@ mod tests {
                         variant: *variant,
                         repetition: 0,
                         position: 0,
+                        part: None,
                     },
                     seconds: 0.0,
                     sample,

@@ -204,7 +204,7 @@ impl Environment {
     fn enable_thp(&mut self, workload: Workload) -> Result<()> {
         match Setting::change(THP_ENABLED, "always") {
             Ok(setting) => self.settings.push(setting),
-            Err(error) if matches!(workload, Workload::Redis | Workload::Slowdown) => {
+            Err(error) if workload.runs_other_programs() => {
                 return Err(error.context("other programs need the setting, which needs root"));
             }
             Err(_) => {

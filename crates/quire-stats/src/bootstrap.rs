@@ -5,7 +5,7 @@
 //! what those draws yield is the interval. With few values it is too narrow:
 //! five runs are about the least that it makes sense for.
 
-use crate::order::{quantile_of_sorted, sorted};
+use crate::order::{geometric_mean, quantile_of_sorted, sorted};
 use crate::random::SplitMix64;
 
 /// How often a series is drawn anew.
@@ -112,6 +112,37 @@ pub fn ratio_of_sums(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
         value,
         ci_low: quantile_of_sorted(&draws, BOUNDS.0).min(value),
         ci_high: quantile_of_sorted(&draws, BOUNDS.1).max(value),
+    })
+}
+
+/// The geometric mean, over `pairs` of series, of the median of the first over
+/// the median of the second; every series is drawn anew independently, and
+/// `seed` makes the interval reproducible. So a set of programs gets one figure.
+/// `None` where [`ratio_of_medians`] has no answer for a pair, and without pairs.
+#[must_use]
+pub fn mean_ratio_of_medians(pairs: &[(&[f64], &[f64])], seed: u64) -> Option<Comparison> {
+    let ratios: Option<Vec<f64>> = pairs
+        .iter()
+        .map(|(a, b)| ratio_of_medians(a, b, seed).map(|ratio| ratio.value))
+        .collect();
+    let value = geometric_mean(&ratios?)?;
+    let pairs: Option<Vec<_>> = pairs
+        .iter()
+        .map(|(a, b)| Some((sorted(a)?, sorted(b)?)))
+        .collect();
+    let pairs = pairs?;
+    let mut resampler = Resampler::new(seed);
+    let (ci_low, ci_high) = interval(|| {
+        let drawn: Vec<f64> = pairs
+            .iter()
+            .map(|(a, b)| resampler.median(a) / resampler.median(b))
+            .collect();
+        geometric_mean(&drawn).unwrap_or(f64::NAN)
+    })?;
+    Some(Comparison {
+        value,
+        ci_low,
+        ci_high,
     })
 }
 
@@ -243,6 +274,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_mean_ratio_weighs_every_pair_alike() {
+        let pairs: [(&[f64], &[f64]); 2] = [(&[2.0; 3], &[1.0; 3]), (&[50.0; 3], &[100.0; 3])];
+        let mean = mean_ratio_of_medians(&pairs, 1).unwrap();
+        assert!((mean.value - 1.0).abs() < 1e-12);
+        assert!((mean.ci_low - 1.0).abs() < 1e-12 && (mean.ci_high - 1.0).abs() < 1e-12);
+        assert_eq!(mean_ratio_of_medians(&[], 1), None);
+        assert_eq!(mean_ratio_of_medians(&[(&[1.0], &[])], 1), None);
+        assert_eq!(mean_ratio_of_medians(&[(&[0.0], &[1.0])], 1), None);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -266,6 +308,19 @@ mod tests {
             let (a, b) = (sorted(&a).unwrap(), sorted(&b).unwrap());
             prop_assert!(ratio.ci_low >= a[0] / b[b.len() - 1]);
             prop_assert!(ratio.ci_high <= a[a.len() - 1] / b[0]);
+        }
+
+        #[test]
+        fn a_mean_ratio_of_one_pair_is_its_ratio(
+            a in vec(0.5f64..100.0, 1..20),
+            b in vec(0.5f64..100.0, 1..20),
+            seed: u64,
+        ) {
+            let mean = mean_ratio_of_medians(&[(&a, &b)], seed).unwrap();
+            let ratio = ratio_of_medians(&a, &b, seed).unwrap();
+            prop_assert!((mean.value / ratio.value - 1.0).abs() < 1e-9);
+            prop_assert!((mean.ci_low / ratio.ci_low - 1.0).abs() < 1e-9);
+            prop_assert!((mean.ci_high / ratio.ci_high - 1.0).abs() < 1e-9);
         }
 
         #[test]

@@ -10,12 +10,14 @@
 //! |---|---|
 //! | [`order`] | quantiles and means of one series |
 //! | [`bootstrap`] | summaries, ratios and differences with confidence intervals |
+//! | [`random`] | the generator that draws are made with |
 
 pub mod bootstrap;
 pub mod order;
-mod random;
+pub mod random;
 
 pub use bootstrap::{
-    Comparison, RESAMPLES, Summary, difference_of_medians, ratio_of_medians, ratio_of_sums,
+    Comparison, RESAMPLES, Summary, difference_of_medians, mean_ratio_of_medians, ratio_of_medians,
+    ratio_of_sums,
 };
 pub use order::{geometric_mean, median, quantile};

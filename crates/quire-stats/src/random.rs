@@ -1,11 +1,14 @@
-//! A small generator of random numbers, so that intervals are reproducible.
+//! A small generator of random numbers, so that intervals and inputs are
+//! reproducible.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Debug)]
-pub(crate) struct SplitMix64(u64);
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    pub(crate) const fn new(seed: u64) -> SplitMix64 {
+    /// A generator whose sequence `seed` determines.
+    #[must_use]
+    pub const fn new(seed: u64) -> SplitMix64 {
         SplitMix64(seed)
     }
 
@@ -18,7 +21,7 @@ impl SplitMix64 {
 
     /// A number below `bound`, which is not zero. The bias is below 2⁻³² for
     /// any series that fits in memory.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use crate::report::figure3;
 use crate::report::plot::{self, Line};
 use crate::report::{Report, gain, median, number};
 use crate::results::Summary;
@@ -139,6 +140,9 @@ fn section(page: &mut String, report: &Report, workload: Workload) -> Result<()>
     if report.verdicts_of(workload).next().is_some() {
         verdicts(page, report.verdicts_of(workload));
     }
+    if workload == Workload::Figure3 {
+        page.push_str(&figure3::html(&report.results)?);
+    }
     for metric in workload.metrics() {
         figure(
             page,
@@ -162,7 +166,10 @@ fn figure(page: &mut String, rows: &[&Summary], metric: &Metric) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    if rows.iter().any(|s| s.metric.contains('@')) {
+    if rows.iter().all(|s| s.workload == Workload::Figure3) {
+        // Its plots show all programs side by side.
+        let _ = write!(page, "<h3>{}</h3>", metric.label);
+    } else if rows.iter().any(|s| s.metric.contains('@')) {
         let time = by_size(rows, |s| Some(s.median));
         page.push_str(&plot::lines(metric.label, metric.unit, &time)?);
         let gains = by_size(rows, |s| s.gain_over_4k.map(|g| g[0]));

@@ -1,6 +1,7 @@
 //! What comes out: a JSON file with every sample, an HTML page with plots, and
 //! a table on the terminal.
 
+mod figure3;
 mod html;
 mod plot;
 pub mod table;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::figure3::normalised;
 use crate::results::{Results, Run, Summary};
 use crate::spec::Workload;
 use crate::system::Machine;
@@ -75,6 +77,7 @@ impl Report {
             "runs": self.results.runs,
             "summaries": self.results.summaries,
             "verdicts": self.verdicts,
+            "normalised": normalised::all(&self.results),
         })
     }
 

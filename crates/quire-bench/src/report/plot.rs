@@ -16,7 +16,7 @@ const FONT: (&str, u32) = ("sans-serif", 16);
 
 /// The colour of a variant, the same in every plot: greys for the kernel,
 /// blues for other allocators, warm colours for Quire.
-fn colour(variant: Variant) -> RGBColor {
+pub fn colour(variant: Variant) -> RGBColor {
     let (r, g, b) = match variant {
         Variant::Kernel4k => (150, 150, 150),
         Variant::Thp => (70, 70, 70),
@@ -171,6 +171,7 @@ mod tests {
                     variant: *variant,
                     repetition: 0,
                     position: 0,
+                    part: None,
                 },
                 seconds: 0.0,
                 sample,

@@ -1,8 +1,9 @@
 //! The table on the terminal.
 
+use crate::report::figure3;
 use crate::report::{Report, gain, median};
 use crate::results::Summary;
-use crate::spec::Better;
+use crate::spec::{Better, Workload};
 use crate::target::Rule;
 use crate::variant::Variant;
 
@@ -10,6 +11,9 @@ use crate::variant::Variant;
 pub fn print(report: &Report) {
     for workload in report.results.workloads() {
         println!("\n{}", workload.name());
+        if workload == Workload::Figure3 {
+            figure3::print(&report.results);
+        }
         for metric in workload.metrics() {
             let rows = report.results.of_metric(workload, metric.name);
             let rows: Vec<_> = rows

@@ -2,7 +2,7 @@
 
 mod compete;
 mod fragmented;
-mod programs;
+pub mod programs;
 mod redis;
 
 use anyhow::{Result, bail};

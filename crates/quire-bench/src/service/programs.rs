@@ -111,7 +111,7 @@ fn programs(dir: &Path, quick: bool) -> Result<Vec<Program>> {
 }
 
 /// A C file of `functions` functions of 15 lines each.
-fn c_source(functions: usize) -> String {
+pub fn c_source(functions: usize) -> String {
     let mut text = String::from("struct node { struct node *next; int key; double value; };\n");
     for n in 0..functions {
         let (k, m) = (n * 7919 % 1009 + 1, n * 104_729 % 4093 + 1);

@@ -6,7 +6,7 @@ use quire_core::units::BASE_PAGE;
 
 use crate::memory::{Block, fork_and_exec, fork_and_exit};
 use crate::results::Sample;
-use crate::worker::{Setup, seconds};
+use crate::worker::{Setup, seconds, system};
 
 const PAGE: usize = BASE_PAGE as usize;
 const MIB: usize = 1 << 20;
@@ -33,6 +33,7 @@ pub fn run(setup: &Setup) -> Result<Sample> {
     let all = seconds(|| result = costs(setup, &mut sample));
     result?;
     sample.put("micro_s", all);
+    system::costs(setup, &mut sample)?;
     Ok(sample)
 }
 

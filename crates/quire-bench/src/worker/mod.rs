@@ -13,6 +13,7 @@ pub mod micro;
 mod promote;
 mod random;
 mod sparse;
+mod system;
 mod touch;
 mod transpose;
 
@@ -140,6 +141,8 @@ fn measure(workload: Workload, setup: &Setup) -> Result<Sample> {
         Workload::Cycle => cycle::run(setup),
         Workload::Fragmented => fragmented::run(setup),
         Workload::Forks => forks::run(setup),
-        Workload::Redis | Workload::Compete => bail!("{} is not a worker", workload.name()),
+        Workload::Redis | Workload::Compete | Workload::Figure3 => {
+            bail!("{} is not a worker", workload.name())
+        }
     }
 }
