@@ -129,7 +129,8 @@ fn draw(
         chart
             .configure_mesh()
             .disable_x_mesh()
-            .max_light_lines(0)
+            .x_max_light_lines(programs.len() + 1)
+            .y_max_light_lines(0)
             .x_labels(programs.len() + 1)
             .x_label_formatter(&|place| match place {
                 SegmentValue::CenterOf(i) => programs.get(*i).copied().unwrap_or("").to_owned(),
