@@ -23,7 +23,7 @@ impl Manager {
     /// How a new mapping of the program begins.
     pub(crate) fn start_of(&self, state: &mut State, len: Bytes) -> Start {
         match self.policy() {
-            Policy::Adaptive => state.kinship.start(len),
+            Policy::Adaptive if !state.short => state.kinship.start(len),
             _ => Start::Reserve,
         }
     }

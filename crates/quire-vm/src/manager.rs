@@ -101,6 +101,8 @@ pub(crate) struct State {
     pub pool_copy: Option<PoolCopy>,
     /// The memory control group, as the registry knows it.
     pub group: u64,
+    /// Memory is short: no extent is given whole without being asked for.
+    pub short: bool,
     /// What regions of each size did.
     pub kinship: Kinship,
     /// How many mappings may still be split off for superpages, about.
@@ -165,6 +167,7 @@ impl Manager {
                 garbage: Vec::new(),
                 pool_copy: None,
                 group: 0,
+                short: false,
                 kinship: Kinship::new(),
                 mappings_left: 0,
                 config: Config {

@@ -386,7 +386,11 @@ impl Pager {
         if !region.backoff.may_try(now) {
             return Some(Decision::Base);
         }
-        Some(region.history.decide(slot))
+        let decision = region.history.decide(slot);
+        if decision == Decision::Whole && state.short && region_reserves(&state, slot) {
+            return Some(Decision::Reserve);
+        }
+        Some(decision)
     }
 
     /// Reserves an extent: brings one zeroed huge folio into the object. Says
@@ -692,6 +696,13 @@ impl Pager {
             .stats()
             .set(Counter::PagerCpu, thread::cpu_time_ns());
     }
+}
+
+/// Whether the region of a slot reserves.
+fn region_reserves(state: &State, slot: Slot) -> bool {
+    let extent = state.table.extents.get(&slot);
+    let region = extent.and_then(|e| state.table.regions.get(&e.region));
+    region.is_some_and(|region| region.policy.reserves())
 }
 
 /// Which extents are looked at.

@@ -87,6 +87,9 @@ impl Pager {
     pub(super) fn extend_whole(&mut self) {
         let manager = self.manager;
         let mut state = manager.state.lock();
+        if state.short {
+            return;
+        }
         let regions: Vec<(RegionId, Range<Slot>)> = state
             .table
             .regions

@@ -2,6 +2,8 @@
 //! least recently allocated from (paper 000, section 3.3), then the zeros in
 //! superpages that the program was given.
 
+use std::ops::Range;
+
 use quire_core::pressure::{self, Advice, MemoryState};
 use quire_core::registry::Yield;
 use quire_core::stat::{Counter, Note, Privilege};
@@ -9,7 +11,7 @@ use quire_core::units::{Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slo
 use quire_linux::sysinfo::cgroup::MemoryGroup;
 use quire_linux::{huge_file, sysinfo};
 
-use super::{Pager, STALE_MS};
+use super::{Pager, STALE_MS, first_run};
 use crate::extent::{Work, now_ms};
 use crate::table::{Backing, Extent, ExtentState, Table};
 
@@ -28,6 +30,7 @@ impl Pager {
             (memory, advice) = self.assess(false);
         }
         self.budget = advice.may_reserve;
+        self.gate(advice.missing.0 > 0);
         let mut freed = Bytes::ZERO;
         if advice.give_back.0 > 0 {
             freed = self.give_back(Yield {
@@ -40,6 +43,40 @@ impl Pager {
             self.give_back_zeros(advice.missing.saturating_sub(freed));
         }
         self.next_pressure_ms = now + pressure::watch_again(&memory).as_millis() as u64;
+    }
+
+    /// While memory is short, the first touch of what was to be mapped whole is
+    /// reported as others are. Otherwise the program might take superpages faster
+    /// than anybody can yield.
+    fn gate(&mut self, short: bool) {
+        let mut state = self.manager.state.lock();
+        let before = std::mem::replace(&mut state.short, short);
+        if before || !short || self.manager.privilege() != Privilege::Full {
+            return;
+        }
+        drop(state);
+        self.predicted.clear();
+        let mut next = Slot(0);
+        while let Some(run) = self.gate_run(next) {
+            next = run.end;
+            self.answer_faults();
+        }
+    }
+
+    fn gate_run(&self, from: Slot) -> Option<Range<Slot>> {
+        let mut state = self.manager.state.lock();
+        let table = &state.table;
+        let given = |e: &Extent| {
+            let region = table.regions.get(&e.region);
+            e.state == ExtentState::Whole
+                && e.popmap.is_empty()
+                && !e.busy
+                && region.is_some_and(|r| r.policy.reserves())
+        };
+        let extents = table.extents.range(from..).filter(|(_, e)| given(e));
+        let run = first_run(extents.map(|(slot, _)| *slot))?;
+        Work::new(self.manager, &self.handles, &mut state).empty_again(&run);
+        Some(run)
     }
 
     fn assess(&mut self, stalled: bool) -> (MemoryState, Advice) {

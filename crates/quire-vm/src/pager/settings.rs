@@ -196,14 +196,15 @@ impl Work<'_> {
     /// Lets the first touch of extents that hold nothing be reported again. They
     /// are armed first: what is touched before is seen by looking, and what is
     /// touched later waits.
-    fn empty_again(&mut self, run: &Range<Slot>) {
+    pub(super) fn empty_again(&mut self, run: &Range<Slot>) {
         for slot in (run.start.0..run.end.0).map(Slot) {
             let state = self.state.table.extents.get(&slot).map(|e| e.state);
             let Some(before @ (ExtentState::Whole | ExtentState::Base)) = state else {
                 continue;
             };
+            let uniform = self.state.table.slot_is_uniform(slot);
             let locked = self.state.table.overlaps(slot.range()).any(|i| i.locked);
-            if locked || !self.is_hole(slot) {
+            if !uniform || locked || !self.is_hole(slot) {
                 continue;
             }
             let armed = self.arm(slot.range());
