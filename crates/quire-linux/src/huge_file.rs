@@ -310,7 +310,7 @@ pub fn next_data(file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<Option<Ob
 #[must_use]
 pub fn zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset, pages: Range<usize>) -> Popmap {
     const PAGE: usize = BASE_PAGE as usize;
-    const AT_ONCE: usize = 4;
+    const AT_ONCE: usize = 16;
     // Not on the stack: a program's thread may have little.
     let mut buffer = vec![0u64; AT_ONCE * PAGE / 8];
     let mut zeros = Popmap::new();
