@@ -73,6 +73,11 @@ pub fn hold(setup: &Setup) -> Result<()> {
     // Holes that were made before would be filled by what is taken later.
     all.iter_mut()
         .try_for_each(Block::release_every_second_page)?;
+    let _rest = if setup.quick {
+        Vec::new()
+    } else {
+        rest(plan.step as usize)?
+    };
     let half: usize = all.iter().map(|block| block.len() / 2).sum();
     let mut sample = Sample::default();
     sample.put("holes_mib", half as f64 / MIB);
@@ -92,10 +97,27 @@ fn solid(len: usize) -> Result<Option<Block>> {
     Ok(Some(block))
 }
 
+/// Takes the superpages that are still free; what is in holes is not.
+fn rest(step: usize) -> Result<Vec<Block>> {
+    let mut all = Vec::new();
+    for _ in 0..LEFT / step as u64 {
+        let before = huge()?;
+        all.extend(solid(step)?);
+        if (huge()?.saturating_sub(before) as f64) < step as f64 * WORTH_IT {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Superpages of all processes, in bytes.
+fn huge() -> Result<u64> {
+    procfs::huge_mapped_by_all().context("superpages of all")
+}
+
 /// Takes `len` bytes on locked base pages, which come out of superpages where
 /// these are asked for. Says how many bytes of superpages the kernel had.
 fn locked(len: usize, ask: bool) -> Result<(Block, u64)> {
-    let huge = || procfs::huge_mapped_by_all().context("superpages of all");
     let before = huge()?;
     let mut block = Block::map(len)?;
     let mut got = 0;
