@@ -269,11 +269,6 @@ const COMPETE: &[Metric] = &[
         "reservations that the dense one yielded",
         "",
     ),
-    info(
-        "sparse_reserved_mib",
-        "reserved by the sparse one at most",
-        "MiB",
-    ),
     info("sparse_rss_mib", "resident of the sparse one, then", "MiB"),
     higher(
         "tight_survivors",
