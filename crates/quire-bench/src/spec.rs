@@ -289,11 +289,6 @@ const COMPETE: &[Metric] = &[
         "reservations that the dense one yielded",
         "",
     ),
-    info(
-        "sparse_reserved_mib",
-        "reserved by the sparse one at most",
-        "MiB",
-    ),
     info("sparse_rss_mib", "resident of the sparse one, then", "MiB"),
     higher(
         "tight_survivors",
@@ -430,7 +425,7 @@ impl Workload {
                 "In a memory cgroup with room for 656 MiB, and in one with 576 MiB (tight), one process touches a page in each of 150 superpages, then another fills 512 MiB and reads it at random. Both run under the variant and see each other."
             }
             Workload::Fragmented => {
-                "Another process takes every free superpage, splits it, and gives every second page back, so that free memory lies in holes of one page. Then a process touches 512 MiB and reads them at random: once while the pages between the holes cannot be moved, and once more while the kernel may compact them."
+                "Another process takes all memory but 3 GiB, half of it on locked base pages, and gives every second one of these back, so that free memory lies in holes of one page. Then a process touches 512 MiB and reads them at random: once while the pages between the holes cannot be moved, and once more while the kernel may compact them."
             }
             Workload::Forks => {
                 "A process with 256 MiB on superpages forks 1000 times; each child reads some of the memory for 3 ms and ends, while a second thread of the parent writes at random. Superpages count up to 2 s after the last child."

@@ -99,8 +99,6 @@ fn collect(sparse: Option<Sample>, dense: Option<Sample>, sample: &mut Sample) {
         let preemptions = figure(of, "quire_preemptions");
         sample.put_some(&format!("{name}_preemptions"), preemptions);
     }
-    let reserved = figure(&sparse, "quire_reserved_peak_mib");
-    sample.put_some("sparse_reserved_mib", reserved);
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ fn write(words: &mut [u64], stride: u64) {
     }
 }
 
-/// Whether `words` hold what [`write`] has written, and nothing else in those
+/// Whether `words` hold what [`write()`] has written, and nothing else in those
 /// words that are looked at.
 fn intact(words: &[u64], stride: u64) -> bool {
     let step = stride as usize / size_of::<u64>();

@@ -1,21 +1,25 @@
-//! A helper process that leaves free memory in holes of one page: it takes free
-//! superpages, splits each into base pages, locks these, and gives every second
-//! one back, until no superpage is free.
+//! A helper process that leaves free memory in holes of one page: it takes most
+//! of the memory, a part of it on locked base pages, of which it then gives every
+//! second one back.
 
 use std::io::Read;
 
 use anyhow::{Context, Result};
+use quire_core::units::SUPERPAGE;
 
 use crate::memory::Block;
 use crate::procfs::{self, MIB};
 use crate::results::Sample;
 use crate::worker::Setup;
 
+const HUGE: usize = SUPERPAGE as usize;
 /// What stays available to everybody.
 const LEFT: u64 = 3 << 30;
+/// The most that is held as it is: holes are dear to make.
+const SOLID: u64 = 10 << 30;
 /// A step that gets a smaller part of the superpages that it asks for is the
-/// last.
-const WORTH_IT: f64 = 0.1;
+/// last that does: what the kernel finds then, it finds by compaction.
+const WORTH_IT: f64 = 0.5;
 /// Switches that free the memory of cached files and bring free memory
 /// together: what stays in small pieces could be made whole later.
 const TIDY: [&str; 2] = ["/proc/sys/vm/drop_caches", "/proc/sys/vm/compact_memory"];
@@ -23,7 +27,9 @@ const TIDY: [&str; 2] = ["/proc/sys/vm/drop_caches", "/proc/sys/vm/compact_memor
 /// How much is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Bytes that are taken in one step. Half of them stay.
+    /// Bytes that are held as they are.
+    pub solid: u64,
+    /// Bytes that are taken in one step. Half of them are given back in the end.
     pub step: u64,
     /// Steps at most.
     pub steps: u64,
@@ -33,15 +39,14 @@ impl Plan {
     /// What can be done where `available` bytes are to be had; nothing where
     /// that is too little.
     pub fn of(available: u64, quick: bool) -> Option<Plan> {
-        let (step, enough) = if quick {
-            (64 << 20, 3)
+        let (solid, step, enough) = if quick {
+            (0, 64 << 20, 3)
         } else {
-            (256 << 20, 16)
+            (SOLID.min(available / 2), 256 << 20, 8)
         };
-        // All steps leave a half, and the last one has not done so yet.
-        let steps = available.saturating_sub(LEFT + step) / (step / 2);
+        let steps = available.saturating_sub(LEFT + solid) / step;
         let steps = if quick { steps.min(enough) } else { steps };
-        (steps >= enough).then_some(Plan { step, steps })
+        (steps >= enough).then_some(Plan { solid, step, steps })
     }
 }
 
@@ -57,14 +62,22 @@ pub fn hold(setup: &Setup) -> Result<()> {
     }
     let available = procfs::meminfo("MemAvailable").context("MemAvailable")?;
     let plan = Plan::of(available, setup.quick).context("not enough memory")?;
+    let _solid = solid(plan.solid as usize)?;
     let mut all = Vec::new();
+    let mut ask = true;
     for _ in 0..plan.steps {
-        let (block, superpages) = holed(plan.step as usize)?;
+        let (block, superpages) = locked(plan.step as usize, ask)?;
         all.push(block);
-        if (superpages as f64) < plan.step as f64 * WORTH_IT {
-            break;
-        }
+        ask = superpages as f64 >= plan.step as f64 * WORTH_IT;
     }
+    // Holes that were made before would be filled by what is taken later.
+    all.iter_mut()
+        .try_for_each(Block::release_every_second_page)?;
+    let _rest = if setup.quick {
+        Vec::new()
+    } else {
+        rest(plan.step as usize)?
+    };
     let half: usize = all.iter().map(|block| block.len() / 2).sum();
     let mut sample = Sample::default();
     sample.put("holes_mib", half as f64 / MIB);
@@ -73,18 +86,50 @@ pub fn hold(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Takes `len` bytes and gives every second page back. Says how many bytes of
-/// superpages the kernel had for it.
-fn holed(len: usize) -> Result<(Block, u64)> {
-    let mut block = Block::map(len)?;
+/// Takes `len` bytes of superpages.
+fn solid(len: usize) -> Result<Option<Block>> {
+    if len == 0 {
+        return Ok(None);
+    }
+    let mut block = Block::map(len / HUGE * HUGE)?;
     block.advise_huge()?;
     block.superpage_offsets().for_each(|at| block.touch_at(at));
-    let huge = procfs::huge_mapped(std::process::id()).context("own superpages")?;
-    block.split_superpages()?;
+    Ok(Some(block))
+}
+
+/// Takes the superpages that are still free; what is in holes is not.
+fn rest(step: usize) -> Result<Vec<Block>> {
+    let mut all = Vec::new();
+    for _ in 0..LEFT / step as u64 {
+        let before = huge()?;
+        all.extend(solid(step)?);
+        if (huge()?.saturating_sub(before) as f64) < step as f64 * WORTH_IT {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Superpages of all processes, in bytes.
+fn huge() -> Result<u64> {
+    procfs::huge_mapped_by_all().context("superpages of all")
+}
+
+/// Takes `len` bytes on locked base pages, which come out of superpages where
+/// these are asked for. Says how many bytes of superpages the kernel had.
+fn locked(len: usize, ask: bool) -> Result<(Block, u64)> {
+    let before = huge()?;
+    let mut block = Block::map(len)?;
+    let mut got = 0;
+    if ask {
+        block.advise_huge()?;
+        block.superpage_offsets().for_each(|at| block.touch_at(at));
+        got = huge()?.saturating_sub(before);
+        block.split_superpages()?;
+    }
     block.advise_base()?;
     block.lock()?;
-    block.release_every_second_page()?;
-    Ok((block, huge))
+    Ok((block, got))
 }
 
 #[cfg(test)]
@@ -100,10 +145,10 @@ mod tests {
             for gib in 3..200 {
                 let available = gib << 30;
                 let Some(plan) = Plan::of(available, quick) else {
-                    assert!(gib < 6, "{gib} GiB are enough");
+                    assert!(gib < 11, "{gib} GiB are enough");
                     continue;
                 };
-                let peak = (plan.steps + 1) * plan.step / 2;
+                let peak = plan.solid + plan.steps * plan.step;
                 assert!(peak + LEFT <= available);
                 assert!(!quick || peak < 256 << 20);
             }
@@ -112,10 +157,11 @@ mod tests {
 
     #[test]
     fn every_second_page_of_a_superpage_is_free_memory_again() {
-        let Ok((block, _)) = holed(8 << 20) else {
+        let Ok((mut block, _)) = locked(8 << 20, true) else {
             eprintln!("SKIP: memory cannot be locked");
             return;
         };
+        block.release_every_second_page().unwrap();
         let pages = block.len() / BASE_PAGE as usize;
         let Some(frames) = procfs::frames(block.address(), pages) else {
             eprintln!("SKIP: frame numbers are hidden (needs root)");

@@ -24,7 +24,6 @@ use anyhow::{Context, Result, bail};
 use crate::cgroup::Group;
 use crate::cli::{self, Role};
 use crate::memory::Block;
-use crate::procfs;
 use crate::results::Sample;
 use crate::spec::Workload;
 use crate::statpage;
@@ -115,10 +114,6 @@ fn explain(sample: &mut Sample) {
     sample.put(
         "quire_failed_reservations",
         totals.failed_reservations as f64,
-    );
-    sample.put(
-        "quire_reserved_peak_mib",
-        totals.reserved_peak_bytes as f64 / procfs::MIB,
     );
     sample.put("quire_pager_cpu_ms", totals.pager_cpu_ns as f64 * 1e-6);
     for note in stat.notes {
