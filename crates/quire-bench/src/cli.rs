@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::figure3::PROGRAMS;
 use crate::spec::Workload;
 use crate::variant::Variant;
 
@@ -16,6 +17,8 @@ Examples:
       everything on small sizes, to see that it works (about a minute)
   quire-bench superpages --only touch-256m,random-1g --variants 4k,thp,quire-reserve
       two workloads, three variants
+  quire-bench superpages --only figure3 --programs xz,stockfish
+      two of the programs that ./setup-bench installs
   QUIRE_LIB=/usr/lib/libquire.so quire-bench superpages --runs 9 --out results
       another build of the library, more repetitions
 
@@ -58,6 +61,10 @@ pub struct Superpages {
     /// Run only these variants
     #[arg(long, value_name = "VARIANT,..", value_delimiter = ',')]
     pub variants: Vec<Variant>,
+    /// Run only these programs of the workload figure3
+    #[arg(long, value_name = "PROGRAM,..", value_delimiter = ',',
+          value_parser = clap::builder::PossibleValuesParser::new(PROGRAMS.iter().map(|p| p.name)))]
+    pub programs: Vec<String>,
     /// Small sizes: shows that everything works, measures nothing of worth
     #[arg(long)]
     pub quick: bool,

@@ -104,7 +104,7 @@ impl Plan {
                 continue;
             }
             if workload == Workload::Figure3 {
-                let programs = Figure3::prepare(plan.quick)?;
+                let programs = Figure3::prepare(&options.programs, plan.quick)?;
                 for (name, reason) in programs.missing() {
                     plan.skip(name, reason.clone());
                 }
@@ -202,7 +202,10 @@ impl Plan {
         let tolerated = workload.footprint(self.quick) as f64 * TOLERATED;
         let mut best: Option<(f64, Run)> = None;
         for _ in 0..ATTEMPTS {
-            self.warm_up(workload)?;
+            // Programs that take turns leave memory warm for each other.
+            if turn.part.is_none() || turn.position == 0 {
+                self.warm_up(workload)?;
+            }
             let before = procfs::taken_by_host();
             let mut run = self.one(turn)?;
             let lost = before.zip(procfs::taken_by_host()).map(|(b, a)| a - b);

@@ -22,7 +22,8 @@ use quire_core::config::ENV_SESSION;
 use quire_core::stat::Totals;
 use tempfile::TempDir;
 
-use crate::figure3::programs::{Job, PROGRAMS, Program};
+pub use crate::figure3::programs::PROGRAMS;
+use crate::figure3::programs::{Job, Program};
 use crate::figure3::usage::Usage;
 use crate::launch::{self, Process};
 use crate::procfs::{self, MIB};
@@ -37,6 +38,14 @@ const LIMIT: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(25);
 /// Where Debian puts games, which is not on every search path.
 const GAMES: &str = "/usr/games";
+/// Without these, the order of hashes in Qt and Perl, and what is printed,
+/// would differ from run to run.
+const SETTINGS: [&str; 4] = [
+    "QT_HASH_SEED=0",
+    "QT_QPA_PLATFORM=offscreen",
+    "PERL_HASH_SEED=0",
+    "LC_ALL=C.UTF-8",
+];
 
 /// A program with its input, and the output of its first run.
 #[derive(Debug)]
@@ -64,14 +73,16 @@ fn installed(program: &Program) -> Option<PathBuf> {
 
 impl Figure3 {
     /// Writes the inputs of all programs that are installed into a directory
-    /// of its own, which goes with this.
-    pub fn prepare(quick: bool) -> Result<Figure3> {
+    /// of its own, which goes with this. Only those that are called `wanted`,
+    /// if any are.
+    pub fn prepare(wanted: &[String], quick: bool) -> Result<Figure3> {
         let scratch = tempfile::Builder::new()
             .prefix("quire-figure3.")
             .tempdir()
             .context("making a directory for the programs")?;
         let (mut prepared, mut missing) = (Vec::new(), Vec::new());
-        for program in &PROGRAMS {
+        let is_wanted = |p: &&Program| wanted.is_empty() || wanted.iter().any(|w| w == p.name);
+        for program in PROGRAMS.iter().filter(is_wanted) {
             let Some(file) = installed(program) else {
                 let remedy = format!(
                     "{} is missing (apt-get install {})",
@@ -122,7 +133,8 @@ impl Figure3 {
 
 impl Prepared {
     fn run(&self, setup: Setup) -> Result<Sample> {
-        let options = ["--measure".into(), self.dir.clone().into_os_string()];
+        let mut options = vec!["--measure".into(), self.dir.clone().into_os_string()];
+        options.extend(SETTINGS.iter().flat_map(|s| ["--set".into(), s.into()]));
         let command = launch::command_with(
             setup.environment,
             None,

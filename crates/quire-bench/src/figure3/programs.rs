@@ -92,7 +92,7 @@ fn gnugo(dir: &Path, quick: bool) -> Result<Job> {
 
 /// Compiles one large file.
 fn gcc(dir: &Path, quick: bool) -> Result<Job> {
-    std::fs::write(dir.join("big.c"), inputs::c(if quick { 100 } else { 5000 }))?;
+    std::fs::write(dir.join("big.c"), inputs::c(if quick { 100 } else { 1200 }))?;
     let args = ["-O1", "-w", "-c", "big.c", "-o", "big.o"];
     Ok(job(&args, &[("big.o", whole)]))
 }
@@ -106,7 +106,7 @@ fn lemon(dir: &Path, quick: bool) -> Result<Job> {
 
 /// Parses sentences by a grammar of links.
 fn link_parser(dir: &Path, quick: bool) -> Result<Job> {
-    let sentences = if quick { 2 } else { 25 };
+    let sentences = if quick { 2 } else { 40 };
     std::fs::write(dir.join(STDIN), inputs::sentences(sentences))?;
     let args = ["en", "-verbosity=1", "-limit=1000"];
     Ok(job(&args, &[(STDOUT, whole)]))
@@ -129,7 +129,7 @@ fn xz(dir: &Path, quick: bool) -> Result<Job> {
 
 /// Counts in hashes and works on a long string.
 fn perl(dir: &Path, quick: bool) -> Result<Job> {
-    let rounds = if quick { 10_000 } else { 700_000 };
+    let rounds = if quick { 10_000 } else { 900_000 };
     std::fs::write(dir.join("work.pl"), inputs::script(rounds))?;
     Ok(job(&["work.pl"], &[(STDOUT, whole)]))
 }

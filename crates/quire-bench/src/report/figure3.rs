@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::figure3::normalised::{METRICS, Normalised, REFERENCES, of};
 use crate::report::plot::colour;
@@ -125,17 +126,13 @@ fn draw(
             .margin(8)
             .x_label_area_size(32)
             .y_label_area_size(48)
-            .build_cartesian_2d((0..programs.len()).into_segmented(), 0.0..most)?;
+            .build_cartesian_2d(0.0..1.0, 0.0..most)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
-            .x_max_light_lines(programs.len() + 1)
+            .x_max_light_lines(1)
             .y_max_light_lines(0)
-            .x_labels(programs.len() + 1)
-            .x_label_formatter(&|place| match place {
-                SegmentValue::CenterOf(i) => programs.get(*i).copied().unwrap_or("").to_owned(),
-                _ => String::new(),
-            })
+            .x_labels(0)
             .label_style(FONT)
             .draw()?;
         let plane = chart.plotting_area();
@@ -148,7 +145,12 @@ fn draw(
         let place = width / programs.len() as f64;
         let broad = place * FILLED / variants.len() as f64;
         let y = |value: f64| (y0 - value / most * height) as i32;
+        let centre = FONT
+            .into_text_style(&root)
+            .pos(Pos::new(HPos::Center, VPos::Top));
         for (i, program) in programs.iter().enumerate() {
+            let middle = (x0 + (i as f64 + 0.5) * place) as i32;
+            root.draw(&Text::new(*program, (middle, rows.end + 8), centre.clone()))?;
             for (k, variant) in variants.iter().enumerate() {
                 let Some(bar) = find(bars, program, *variant) else {
                     continue;
