@@ -28,6 +28,9 @@ pub const SPARSE_RUN: u64 = 16;
 pub const SPARSE_POPULATION: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64 / 8);
 /// For how many touches reserving pauses: at first, and at most.
 pub const PAUSE_TOUCHES: (u64, u64) = (64, 4096);
+/// The same for a region under the adaptive policy, which is to notice sooner
+/// that it has become dense again.
+pub const ADAPTIVE_PAUSE_TOUCHES: u64 = 512;
 /// How many extents are left to a program that goes through them at once, for
 /// each one that is zeroed for it. Two processors that zero at the same time
 /// take a fifth more time each, so doing half of it for the program would be
@@ -106,7 +109,11 @@ impl RegionHistory {
     /// A run whose prediction covers the extent, or just precedes it, is
     /// forgotten.
     pub fn note_sparse(&mut self, slot: Slot, populated: PageCount) {
-        self.pause.note_sparse(populated);
+        let longest = match self.policy {
+            Policy::Adaptive => ADAPTIVE_PAUSE_TOUCHES,
+            _ => PAUSE_TOUCHES.1,
+        };
+        self.pause.note_sparse(populated, longest);
         if let (Some(run), Some(whole)) = (self.growing.clone(), self.whole_run())
             && (run.start..=whole.end.0).contains(&slot.0)
         {
@@ -210,7 +217,7 @@ impl Pause {
 
     /// Counts a sparse reservation, unless reserving pauses already: then it
     /// was made before the pause, and its like have been counted.
-    fn note_sparse(&mut self, populated: PageCount) {
+    fn note_sparse(&mut self, populated: PageCount, longest: u64) {
         if self.left > 0 {
             return;
         }
@@ -219,7 +226,7 @@ impl Pause {
         if self.seen == SPARSE_RUN {
             if self.pages.0 < SPARSE_RUN * SPARSE_POPULATION.0 {
                 self.left = self.next;
-                self.next = (self.next * 2).min(PAUSE_TOUCHES.1);
+                self.next = (self.next * 2).min(longest);
             }
             self.seen = 0;
             self.pages = PageCount(0);

@@ -104,19 +104,46 @@ impl Work<'_> {
 
     /// Whether an extent that is given up stays ready to be mapped whole: it was
     /// a superpage, or was to be one, and what was dense will be dense again. Now
-    /// and then one is reserved instead, to see whether that still holds.
+    /// and then one is reserved instead, to see whether that still holds. Where it
+    /// does not, what is given up begins as under `reserve`, until one becomes a
+    /// superpage again.
     pub fn stays_whole(&mut self, slot: Slot) -> bool {
-        let Some(extent) = self.state.table.extents.get(&slot).copied() else {
+        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
             return false;
         };
         let whole = matches!(extent.state, ExtentState::Promoted | ExtentState::Whole);
         match self.state.table.regions.get_mut(&extent.region) {
             Some(region) if region.policy == Policy::Eager => true,
             Some(region) if region.policy == Policy::Adaptive && whole => {
+                region.dense_again |= extent.state == ExtentState::Promoted;
                 region.given_up = (region.given_up + 1) % PROBE;
-                region.given_up != 0
+                extent.probe = region.dense_again && region.given_up == 0;
+                region.dense_again && !extent.probe
             }
             _ => false,
+        }
+    }
+
+    /// Looks at what became of a reservation that is given up. It may have lived
+    /// too short a time for anybody else to see that it stayed sparse.
+    pub fn end_reservation(&mut self, slot: Slot) {
+        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+            return;
+        };
+        let probed = std::mem::take(&mut extent.probe);
+        let (id, told) = (extent.region, extent.told_sparse);
+        let reserved = extent.state == ExtentState::Reserved;
+        let region = self.state.table.regions.get(&id);
+        if !reserved || told || region.is_none_or(|r| r.policy != Policy::Adaptive) {
+            return;
+        }
+        let populated = self.population(slot).map(|(map, _)| map.count());
+        let region = self.state.table.regions.get_mut(&id);
+        if let (Ok(populated), Some(region)) = (populated, region)
+            && 2 * populated.0 < PAGES_PER_SUPERPAGE as u64
+        {
+            region.dense_again &= !probed;
+            region.history.note_sparse(slot, populated);
         }
     }
 }

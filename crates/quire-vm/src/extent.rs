@@ -293,7 +293,7 @@ impl Work<'_> {
         let mut pending: Option<Range<Slot>> = None;
         for slot in (run.start.0..run.end.0).map(Slot) {
             let eligible = self.state.table.extents.get(&slot).is_some_and(|e| {
-                !e.busy && matches!(e.state, ExtentState::Empty | ExtentState::Reserved)
+                !e.busy && !e.probe && matches!(e.state, ExtentState::Empty | ExtentState::Reserved)
             }) && self.state.table.slot_is_uniform(slot);
             match (&mut pending, eligible) {
                 (Some(run), true) => run.end = slot.next(),
@@ -452,6 +452,7 @@ impl Work<'_> {
         let Some(extent) = self.state.table.extents.get(&slot).copied() else {
             return ExtentState::Base;
         };
+        self.end_reservation(slot);
         let (state, armed) = match extent.state {
             ExtentState::Empty | ExtentState::Reserved => {
                 let privilege = self.manager.privilege();

@@ -387,7 +387,8 @@ impl Pager {
             return Some(Decision::Base);
         }
         let decision = region.history.decide(slot);
-        if decision == Decision::Whole && state.short && region_reserves(&state, slot) {
+        let gated = state.short && region_reserves(&state, slot);
+        if decision == Decision::Whole && (gated || extent.probe) {
             return Some(Decision::Reserve);
         }
         Some(decision)

@@ -153,6 +153,8 @@ pub struct Extent {
     pub folio: bool,
     /// It has been reported as sparse to the region's history.
     pub told_sparse: bool,
+    /// It is reserved although a superpage was expected, to see what becomes of it.
+    pub probe: bool,
     /// It is to be looked at when reservations may be tried again: plain memory
     /// that holds nothing then becomes part of the object.
     pub resting: bool,
@@ -170,6 +172,7 @@ impl Extent {
             changed_ms: 0,
             folio: false,
             told_sparse: false,
+            probe: false,
             resting: false,
         }
     }
@@ -207,6 +210,9 @@ pub struct Region {
     pub noted: bool,
     /// Superpages that it has given up since one was last reserved anew.
     pub given_up: u32,
+    /// What it gave up and was reserved anew became dense again, as far as is
+    /// known.
+    pub dense_again: bool,
     /// Its resting extents lie in this range.
     pub resting: Option<Range<Slot>>,
     /// Promotions so far.
@@ -233,6 +239,7 @@ impl Region {
             born_ms: 0,
             noted: false,
             given_up: 0,
+            dense_again: true,
             resting: None,
             promotions: 0,
             demotions: 0,
