@@ -84,8 +84,15 @@ fn send(signal: &str, pid: u32) {
 /// Starts a shell under quire and waits until its script made the file.
 fn start(script: &str, ready: &Path) -> Child {
     // A stop from the keyboard is void where nobody in the session could end it,
-    // that is, unless the parent is in another process group.
-    let child = quire(&["run", "--quiet", "--", "sh", "-c", script])
+    // that is, unless the parent is in another process group. A shell cannot trap
+    // what was ignored when it began, as it is where tests run in the background.
+    let quire = quire(&["run", "--quiet", "--", "sh", "-c", script]);
+    let variables = quire.get_envs();
+    let child = Command::new("env")
+        .arg("--default-signal")
+        .arg(quire.get_program())
+        .args(quire.get_args())
+        .envs(variables.filter_map(|(name, value)| Some((name, value?))))
         .process_group(0)
         .spawn()
         .unwrap();
