@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::figure3::normalised::{METRICS, Normalised, REFERENCES, of};
+use crate::figure3::normalised::{MEAN, METRICS, Normalised, REFERENCES, of};
 use crate::report::plot::colour;
 use crate::results::Results;
 use crate::spec::Workload;
@@ -150,7 +150,8 @@ fn draw(
             .pos(Pos::new(HPos::Center, VPos::Top));
         for (i, program) in programs.iter().enumerate() {
             let middle = (x0 + (i as f64 + 0.5) * place) as i32;
-            root.draw(&Text::new(*program, (middle, rows.end + 8), centre.clone()))?;
+            let name = if *program == MEAN { "mean" } else { program };
+            root.draw(&Text::new(name, (middle, rows.end + 8), centre.clone()))?;
             for (k, variant) in variants.iter().enumerate() {
                 let Some(bar) = find(bars, program, *variant) else {
                     continue;
