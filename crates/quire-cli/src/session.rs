@@ -11,8 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use quire_core::config::{SESSION_PREFIX, SESSION_ROOT};
-use quire_core::control::CONTROL_FILE_PREFIX;
 use quire_core::stat::{ProcessStat, STAT_FILE_PREFIX};
+use quire_linux::control::socket_path;
 use quire_linux::sysinfo::{StatFileError, process, read_stat_file};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -45,12 +45,8 @@ pub struct Managed {
 impl Managed {
     /// Where its control socket is.
     pub fn control(&self) -> PathBuf {
-        control_path(&self.dir, self.stat.pid)
+        socket_path(&self.dir, self.stat.pid)
     }
-}
-
-fn control_path(dir: &Path, pid: u32) -> PathBuf {
-    dir.join(format!("{CONTROL_FILE_PREFIX}{pid}"))
 }
 
 impl Entry {
@@ -162,7 +158,7 @@ impl Session {
             if !entry.is_alive() {
                 if let Some(pid) = entry.pid_in_name() {
                     // Not every process had one.
-                    let _ = fs::remove_file(control_path(&self.dir, pid));
+                    let _ = fs::remove_file(socket_path(&self.dir, pid));
                 }
                 // What cannot be removed keeps the directory, which the next
                 // `quire stat` tries again.

@@ -3,7 +3,7 @@
 //! permissions guard it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use quire_core::control::{CONTROL_FILE_PREFIX, MAX_LINE};
@@ -16,6 +16,12 @@ use crate::raw::{Errno, Result};
 
 /// How often it is checked whether the process that is asked is still there.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Where the control socket of process `pid` is, in its session directory.
+#[must_use]
+pub fn socket_path(session: &Path, pid: u32) -> PathBuf {
+    session.join(format!("{CONTROL_FILE_PREFIX}{pid}"))
+}
 
 /// The process's end.
 #[derive(Debug)]
@@ -38,7 +44,7 @@ impl ControlSocket {
     /// # Errors
     /// When the directory cannot be written or its path is too long.
     pub fn bind(session: &str, pid: u32) -> Result<ControlSocket> {
-        let path = format!("{session}/{CONTROL_FILE_PREFIX}{pid}");
+        let path = socket_path(Path::new(session), pid);
         // What is not there need not be removed.
         let _ = rustix::fs::unlink(&path);
         let socket = new_socket()?;

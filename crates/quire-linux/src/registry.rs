@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use quire_core::config::{SESSION_PREFIX, SESSION_ROOT};
-use quire_core::control::CONTROL_FILE_PREFIX;
 use quire_core::registry::Holding;
 use quire_core::stat::STAT_FILE_PREFIX;
 
+use crate::control::socket_path;
 use crate::sysinfo::{process, read_holding};
 
 /// What the other managed processes of this user hold, and where they can be
@@ -32,8 +32,7 @@ pub fn others(session: &str, pid: u32) -> Vec<(Holding, PathBuf)> {
                 continue;
             };
             if holding.pid == number && process::is_alive(number, start) {
-                let control = directory.join(format!("{CONTROL_FILE_PREFIX}{number}"));
-                holdings.push((holding, control));
+                holdings.push((holding, socket_path(&directory, number)));
             }
         }
     }

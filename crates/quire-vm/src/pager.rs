@@ -380,14 +380,14 @@ impl Pager {
             // Somebody else's touch has been answered since.
             return None;
         }
-        let now = now_ms();
+        let (now, short) = (now_ms(), state.short);
         let region = state.table.regions.get_mut(&extent.region)?;
         region.history.note_touch(slot);
         if !region.backoff.may_try(now) {
             return Some(Decision::Base);
         }
         let decision = region.history.decide(slot);
-        let gated = state.short && region_reserves(&state, slot);
+        let gated = short && region.policy.reserves();
         if decision == Decision::Whole && (gated || extent.probe) {
             return Some(Decision::Reserve);
         }
@@ -697,13 +697,6 @@ impl Pager {
             .stats()
             .set(Counter::PagerCpu, thread::cpu_time_ns());
     }
-}
-
-/// Whether the region of a slot reserves.
-fn region_reserves(state: &State, slot: Slot) -> bool {
-    let extent = state.table.extents.get(&slot);
-    let region = extent.and_then(|e| state.table.regions.get(&e.region));
-    region.is_some_and(|region| region.policy.reserves())
 }
 
 /// Which extents are looked at.
