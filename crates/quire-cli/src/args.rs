@@ -12,6 +12,7 @@ use quire_attach::config::interval_of;
 use quire_attach::heat::Accesses;
 use quire_core::attach::{CpuShare, Threshold};
 use quire_core::config::Policy;
+use quire_core::level::Level;
 use quire_core::tlb::Geometry;
 use quire_core::units::Bytes;
 
@@ -77,6 +78,7 @@ SETTINGS:
   align=on|off         own mappings of 2 MiB and more begin on a superpage boundary
   ahead=SIZE           zero superpages ahead of need, up to SIZE
   reserve-limit=SIZE   bound of the memory that is reserved and not used
+  largest=SIZE         largest superpage that reservations make, 16K to 2M
 
 2: no such process, or a setting that does not exist.";
 
@@ -204,6 +206,10 @@ pub struct RunArgs {
     /// Bound of the memory that is reserved and not used, such as 512M or 2G
     #[arg(long, value_name = "SIZE")]
     pub reserve_limit: Option<Bytes>,
+    /// Largest superpage that reservations make, 16K to 2M. Smaller ones are made
+    /// anyway where no block of 2 MiB is free
+    #[arg(long, value_name = "SIZE")]
+    pub largest: Option<Level>,
     /// Zero superpages ahead of need, up to SIZE [256M when no SIZE is given]
     #[arg(
         long,

@@ -10,6 +10,7 @@
 //! | [`config`] | what a user chose |
 //! | [`control`] | what can be changed in a running process |
 //! | [`stat`] | the statistics page that a process shares |
+//! | [`level`] | the sizes of superpages |
 //! | [`popmap`] | which base pages of an extent are in use |
 //! | [`queue`] | which reservation is preempted first |
 //! | [`registry`] | whom to ask for memory, over all processes |
@@ -24,6 +25,7 @@ pub mod attach;
 pub mod config;
 pub mod control;
 pub mod kin;
+pub mod level;
 pub mod policy;
 pub mod popmap;
 pub mod pressure;

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use crate::level::Level;
 use crate::units::{PAGES_PER_SUPERPAGE, PageCount};
 
 const WORD: usize = u64::BITS as usize;
@@ -83,6 +84,27 @@ impl Popmap {
     /// map at the time of the call: the iterator does not borrow it.
     pub fn gaps(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         self.stretches(false)
+    }
+
+    /// The populated pages as superpages: aligned pieces of which every page is
+    /// populated, each as large as can be, in order (paper 000, section 3.4:
+    /// reservations of several sizes). Populated pages that fill no piece of the
+    /// smallest level are left out.
+    pub fn pieces(&self) -> impl Iterator<Item = (usize, Level)> + use<> {
+        self.runs().flat_map(|run| {
+            let smallest = Level::SMALLEST.pages().0 as usize;
+            let mut at = run.start.next_multiple_of(smallest);
+            std::iter::from_fn(move || {
+                let fits = |level: &Level| {
+                    let pages = level.pages().0 as usize;
+                    at.is_multiple_of(pages) && at + pages <= run.end
+                };
+                let level = Level::all().rev().find(fits)?;
+                let first = at;
+                at += level.pages().0 as usize;
+                Some((first, level))
+            })
+        })
     }
 
     /// The pages populated in either map.
@@ -230,6 +252,27 @@ mod tests {
             prop_assert_eq!(map.is_empty(), model.is_empty());
             prop_assert_eq!(ranges(map.runs()), naive(|p| model.contains(&p)));
             prop_assert_eq!(ranges(map.gaps()), naive(|p| !model.contains(&p)));
+        }
+
+        #[test]
+        fn pieces_are_the_largest_that_are_full(
+            steps in vec((any::<bool>(), pages()), 0..12),
+        ) {
+            let (map, model) = build(&steps);
+            let full = |first: usize, pages: usize| {
+                (first..first + pages).all(|page| model.contains(&page))
+            };
+            let mut expected = Vec::new();
+            for page in (0..512).step_by(4).filter(|page| full(*page, 4)) {
+                let around = |level: &Level| {
+                    let pages = level.pages().0 as usize;
+                    full(page / pages * pages, pages)
+                };
+                let level = Level::all().rev().find(around).unwrap();
+                expected.push((page / level.pages().0 as usize * level.pages().0 as usize, level));
+            }
+            expected.dedup();
+            prop_assert_eq!(map.pieces().collect::<Vec<_>>(), expected);
         }
 
         #[test]

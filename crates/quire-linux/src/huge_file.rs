@@ -182,6 +182,12 @@ impl Window {
         Ok(Window { range, shows: None })
     }
 
+    /// Its addresses.
+    #[must_use]
+    pub const fn range(&self) -> AddrRange {
+        self.range
+    }
+
     /// Brings the extent at `offset` into the file as one zeroed huge folio.
     /// Says whether the kernel had one; if not, the extent holds a base page.
     ///
@@ -198,6 +204,27 @@ impl Window {
         // SAFETY: the window is ours; populating it changes no contents.
         unsafe { memory::advise(first, Advice::PopulateWrite)? };
         is_huge(pagemap, extent)
+    }
+
+    /// Brings base pages into the extent at `offset`, one in `every` so many bytes.
+    /// The kernel makes no folio around a page that is there already, so what is
+    /// allocated next comes in smaller ones.
+    ///
+    /// # Errors
+    /// When there is no memory, or `ENOSPC`.
+    pub fn sow(&mut self, file: BorrowedFd<'_>, offset: ObjectOffset, every: Bytes) -> Result<()> {
+        let extent = AddrRange::new(self.show(file, offset)?, Bytes(SUPERPAGE));
+        let pages = (0..SUPERPAGE).step_by(every.0 as usize);
+        // SAFETY: the window is ours; populating it changes no contents, and
+        // neither does advice about page sizes.
+        unsafe {
+            memory::advise(extent, Advice::NoHugePage)?;
+            for at in pages {
+                let page = AddrRange::new(extent.start + Bytes(at), Bytes(BASE_PAGE));
+                memory::advise(page, Advice::PopulateWrite)?;
+            }
+            memory::advise(extent, Advice::HugePage)
+        }
     }
 
     /// Copies pages of the program, given by their addresses, to their places
@@ -311,9 +338,14 @@ pub fn next_data(file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<Option<Ob
 pub fn zero_pages(file: BorrowedFd<'_>, offset: ObjectOffset, pages: Range<usize>) -> Popmap {
     const PAGE: usize = BASE_PAGE as usize;
     const AT_ONCE: usize = 16;
-    // Not on the stack: a program's thread may have little.
-    let mut buffer = vec![0u64; AT_ONCE * PAGE / 8];
     let mut zeros = Popmap::new();
+    // Not on the stack: a program's thread may have little. And a program that is
+    // at its limit of address space must not end for this.
+    let mut buffer: Vec<u64> = Vec::new();
+    if buffer.try_reserve_exact(AT_ONCE * PAGE / 8).is_err() {
+        return zeros;
+    }
+    buffer.resize(AT_ONCE * PAGE / 8, 0);
     for first in pages.clone().step_by(AT_ONCE) {
         let want = (pages.end - first).min(AT_ONCE) * PAGE;
         let at = offset.0 + (first * PAGE) as u64;

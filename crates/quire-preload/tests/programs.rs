@@ -65,6 +65,7 @@ macro_rules! programs {
     (@setting static_aligned) => { crate::harness::setting::STATIC.aligned() };
     (@setting reserve_ahead) => { crate::harness::setting::RESERVE_AHEAD };
     (@setting reserve_limit) => { crate::harness::setting::RESERVE_LIMIT };
+    (@setting reserve_small) => { crate::harness::setting::RESERVE_SMALL };
     (@setting static_pool) => { crate::harness::setting::STATIC };
     (@setting static_small) => { crate::harness::setting::STATIC_SMALL };
     (@setting unprivileged) => { crate::harness::setting::UNPRIVILEGED };
@@ -72,21 +73,21 @@ macro_rules! programs {
 
 programs! {
     threads = "threads" ["64", "8000"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     fork_storm = "fork_storm" ["32", "32", "112"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     fork_write = "fork_write" ["96", "5", "1200"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool static_small unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged;
     signals = "signals" ["128", "1300"], limit None,
         under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     syscalls_untouched = "syscalls_untouched" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool static_small unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged;
     remap = "remap" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     stress_single = "stress" ["SEED", "1", "2500"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool static_small unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     // Seeds that each fail where one mistake of the past is made again. A change
     // to the order of random numbers in the program asks for other seeds.
     stress_discard = "stress" ["16", "1", "1500"], limit None,
@@ -98,11 +99,11 @@ programs! {
     stress_dry_pool = "stress" ["2", "4", "500"], limit None,
         under static_small;
     limits = "limits" [], limit None,
-        under plain base eager reserve adaptive static_pool unprivileged;
+        under plain base eager reserve reserve_small adaptive static_pool unprivileged;
     maps = "maps" [], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     discard = "discard" ["200"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     align = "align" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     aligned = "align" [], limit None,
@@ -110,15 +111,15 @@ programs! {
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
     shared = "shared" [], limit None,
-        under plain base eager reserve reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base eager reserve reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     churn = "churn" ["4000"], limit None,
-        under plain eager reserve static_pool unprivileged;
+        under plain eager reserve reserve_small static_pool unprivileged;
     closefds = "closefds" [], limit None,
         under plain base eager reserve adaptive static_pool unprivileged;
     // Not `eager`: it spends a superpage on each touch, which is the policy's
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
-        under plain base reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     given = "given" [], limit Some(256 << 20),
         under plain reserve adaptive reserve_ahead;
 }

@@ -132,7 +132,7 @@ impl Work<'_> {
         };
         let probed = std::mem::take(&mut extent.probe);
         let (id, told) = (extent.region, extent.told_sparse);
-        let reserved = extent.state == ExtentState::Reserved;
+        let reserved = extent.is_reservation();
         let region = self.state.table.regions.get(&id);
         if !reserved || told || region.is_none_or(|r| r.policy != Policy::Adaptive) {
             return;

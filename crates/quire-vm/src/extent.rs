@@ -8,7 +8,7 @@
 //! | state | mapping | `userfaultfd` |
 //! |---|---|---|
 //! | `Empty`, `Reserved` | `MADV_NOHUGEPAGE` | registered: one page is mapped per fault, so the page table is the population map |
-//! | `Whole`, `Promoted` | `MADV_HUGEPAGE` | not registered: a fault maps the folio whole |
+//! | `Small`, `Whole`, `Promoted` | `MADV_HUGEPAGE` | not registered: a fault maps the folio whole |
 //! | `Base` | `MADV_NOHUGEPAGE` | not registered: the kernel faults in base pages, of the object or of plain memory (`pager::rest`) |
 
 use std::ops::Range;
@@ -197,7 +197,7 @@ impl Work<'_> {
             extent.changed_ms = now_ms;
             if whole && huge {
                 self.state.queue.remove(slot);
-            } else if whole || extent.state == ExtentState::Reserved {
+            } else if whole || extent.is_reservation() {
                 if grew && extent.folio {
                     self.state.queue.touch(slot);
                     extent.told_sparse = false;
@@ -248,7 +248,7 @@ impl Work<'_> {
 
     /// Whether a run of extents may become a mapping of its own. Half of what
     /// the kernel allows to a process is left to the program.
-    fn may_split(&mut self) -> bool {
+    pub fn may_split(&mut self) -> bool {
         let left = self.state.mappings_left.checked_sub(2);
         match left {
             Some(left) => self.state.mappings_left = left,
@@ -355,7 +355,10 @@ impl Work<'_> {
         let state = table.extents.get(&slot).map(|e| e.state);
         let uffd = self.handles.uffd()?;
         let range = slot.range();
-        if matches!(state, Some(ExtentState::Whole | ExtentState::Promoted)) {
+        if matches!(
+            state,
+            Some(ExtentState::Small | ExtentState::Whole | ExtentState::Promoted)
+        ) {
             self.arm(range)?;
         }
         uffd::write_protect(uffd, range, true)?;

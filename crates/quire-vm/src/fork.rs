@@ -407,6 +407,7 @@ impl Work<'_> {
         };
         match state {
             ExtentState::Promoted | ExtentState::Whole => self.resume_superpage(slot),
+            ExtentState::Small => self.resume_small(slot, present),
             ExtentState::Reserved => self.resume_reservation(slot, present),
             ExtentState::Empty if !present.is_empty() => self.resume_reservation(slot, present),
             ExtentState::Empty => self.resume_empty(slot),
@@ -431,6 +432,18 @@ impl Work<'_> {
         if huge {
             self.state.queue.remove(slot);
             self.manager.stats().add(Counter::Returned, 1);
+        }
+    }
+
+    /// What was in use is mapped again, folio by folio, when it is touched.
+    fn resume_small(&mut self, slot: Slot, present: &Popmap) {
+        self.arm_small(slot);
+        if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            extent.popmap = *present;
+            extent.changed_ms = now_ms();
+            if extent.state == ExtentState::Small {
+                self.state.queue.touch(slot);
+            }
         }
     }
 

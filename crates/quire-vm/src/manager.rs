@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use quire_core::config::{Config, Policy};
 use quire_core::kin::Kinship;
+use quire_core::level::Level;
 use quire_core::queue::ReservationQueue;
 use quire_core::stat::{Note, Privilege, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
@@ -105,6 +106,8 @@ pub(crate) struct State {
     pub short: bool,
     /// What regions of each size did.
     pub kinship: Kinship,
+    /// Where the pager looks at the object: nobody else's business.
+    pub window: AddrRange,
     /// How many mappings may still be split off for superpages, about.
     pub mappings_left: u64,
     pub config: Config,
@@ -169,11 +172,16 @@ impl Manager {
                 group: 0,
                 short: false,
                 kinship: Kinship::new(),
+                window: AddrRange {
+                    start: VirtAddr(0),
+                    end: VirtAddr(0),
+                },
                 mappings_left: 0,
                 config: Config {
                     policy: Policy::Base,
                     ahead: Bytes::ZERO,
                     reserve_limit: None,
+                    largest: Level::SUPERPAGE,
                     align: false,
                     text: false,
                     session: None,
@@ -464,11 +472,15 @@ impl Manager {
         self.pager_id().is_ok_and(|id| id == thread::current_id())
     }
 
-    /// Whether a range touches managed memory; exact, and cheap for a process
-    /// that manages none.
+    /// Whether a range touches managed memory, or what the pager sees of it; exact,
+    /// and cheap for a process that manages none.
     #[must_use]
     pub fn manages(&self, range: AddrRange) -> bool {
-        !self.table_empty.load(Ordering::Acquire) && self.state.lock().table.touches(range)
+        if self.table_empty.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.state.lock();
+        state.table.touches(range) || !state.window.intersect(range).is_empty()
     }
 
     /// Takes the lock and keeps it until [`Manager::release_held`]: for the

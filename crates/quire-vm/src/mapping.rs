@@ -527,10 +527,10 @@ pub(crate) fn break_edges(manager: &Manager, state: &mut State, range: AddrRange
         // Where it fails, the rest of the extent stays reserved until exit.
         let _ = manager.with_handles(|handles| {
             let mut work = Work::new(manager, handles, state);
-            if extent.state == ExtentState::Reserved && manager.privilege() == Privilege::Full {
+            if extent.is_reservation() && manager.privilege() == Privilege::Full {
                 work.preempt(slot)?;
             }
-            if matches!(extent.state, ExtentState::Empty | ExtentState::Reserved) {
+            if extent.state == ExtentState::Empty || extent.is_reservation() {
                 work.make_base(slot..slot.next());
             }
             Ok(())

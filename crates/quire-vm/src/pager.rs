@@ -12,6 +12,7 @@ mod relief;
 mod rest;
 mod settings;
 mod share;
+mod small;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -35,6 +36,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::ahead::{Predicted, clip_to_region};
 use self::recycle::Recycling;
+use self::small::{Small, may_try_whole};
 use crate::extent::{Work, now_ms};
 use crate::manager::{Handles, Manager, State};
 use crate::table::{ExtentState, RegionId};
@@ -149,6 +151,7 @@ struct Pager {
     budget: Bytes,
     /// What is known of free superpages, and of other processes.
     recycling: Recycling,
+    small: Small,
     /// How many mappings managed memory may be split into.
     mappings: u64,
 }
@@ -186,7 +189,11 @@ impl Pager {
         crate::hands::start().map_err(|_| Note::NoPager)?;
         manager.publish(&handles, privilege);
         let mappings = sysinfo::memory::max_map_count() / 2;
-        manager.state.lock().mappings_left = mappings;
+        {
+            let mut state = manager.state.lock();
+            state.mappings_left = mappings;
+            state.window = window.range();
+        }
         Ok(Pager {
             manager,
             handles,
@@ -211,6 +218,7 @@ impl Pager {
             repeats: 0,
             budget: Bytes::ZERO,
             recycling: Recycling::default(),
+            small: Small::default(),
             mappings,
         })
     }
@@ -312,6 +320,7 @@ impl Pager {
             self.next_share_ms = now + SHARE_MS;
             self.next_rest_ms = now;
             self.share();
+            self.grow_small();
         }
         if now >= self.next_rest_ms {
             self.end_rests();
@@ -370,8 +379,9 @@ impl Pager {
     }
 
     /// What to do with an extent that is touched while it is empty.
-    fn decide(&self, slot: Slot) -> Option<Decision> {
-        let mut state = self.manager.state.lock();
+    fn decide(&mut self, slot: Slot) -> Option<Decision> {
+        let manager = self.manager;
+        let mut state = manager.state.lock();
         let extent = state.table.extents.get(&slot).copied()?;
         if !state.table.slot_is_shared(slot) {
             return None;
@@ -380,14 +390,16 @@ impl Pager {
             // Somebody else's touch has been answered since.
             return None;
         }
-        let (now, short) = (now_ms(), state.short);
         let region = state.table.regions.get_mut(&extent.region)?;
         region.history.note_touch(slot);
-        if !region.backoff.may_try(now) {
-            return Some(Decision::Base);
-        }
         let decision = region.history.decide(slot);
-        let gated = short && region.policy.reserves();
+        let gated = region.policy.reserves();
+        let region = state.table.regions.get(&extent.region)?;
+        if !may_try_whole(&state, region) {
+            drop(state);
+            return Some(self.decide_small(decision));
+        }
+        let gated = gated && state.short;
         if decision == Decision::Whole && (gated || extent.probe) {
             return Some(Decision::Reserve);
         }
@@ -405,15 +417,27 @@ impl Pager {
         let Some(offset) = self.claim(slot) else {
             return false;
         };
-        let reserved = self
-            .window
-            .reserve(self.handles.object(), self.handles.pagemap(), offset);
-        let huge = matches!(reserved, Ok(true));
+        let tried = self.tries_whole(slot);
+        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
+        let huge = tried && matches!(self.window.reserve(object, pagemap, offset), Ok(true));
         if huge {
             self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
             self.recycling.note_taken();
+        } else if self.fill_small(offset) {
+            if tried {
+                self.fail(slot);
+            }
+            return self.complete_small(offset);
         }
         self.complete(offset, huge)
+    }
+
+    /// Whether a superpage of 2 MiB may be tried for an extent.
+    fn tries_whole(&self, slot: Slot) -> bool {
+        let state = self.manager.state.lock();
+        let extent = state.table.extents.get(&slot);
+        let region = extent.and_then(|e| state.table.regions.get(&e.region));
+        region.is_none_or(|region| may_try_whole(&state, region))
     }
 
     /// Marks an empty extent as being worked on.
@@ -588,10 +612,13 @@ impl Pager {
         let run = watched_run(&state, from, watch)?;
         let mut work = Work::new(self.manager, &self.handles, &mut state);
         let (full, changed) = work.look(&run, now).ok()?;
-        let full: Vec<Slot> = full
+        let (small, full): (Vec<Slot>, Vec<Slot>) = full
             .into_iter()
             .filter(|s| work.state.table.slot_is_uniform(*s))
-            .collect();
+            .partition(|s| work.is_small(*s));
+        for slot in small {
+            work.settle_small(slot);
+        }
         for group in full.chunk_by(|a, b| a.next() == *b) {
             work.promote(&(group[0]..group[group.len() - 1].next()));
         }
@@ -714,6 +741,7 @@ fn watched_run(state: &State, from: Slot, watch: Watch) -> Option<Range<Slot>> {
     let watched = |slot: &Slot| {
         extents.get(slot).is_some_and(|e| match (e.state, watch) {
             (ExtentState::Reserved, _) => true,
+            (ExtentState::Small, _) => !e.popmap.is_full(),
             (ExtentState::Whole, Watch::All) => !e.popmap.is_full(),
             // Some of its pages were mapped one by one.
             (ExtentState::Whole, Watch::Acting) => !e.popmap.is_empty(),

@@ -256,7 +256,9 @@ fn rearm(manager: &Manager, state: &mut State, slot: Slot, was: ExtentState) {
         let mut work = Work::new(manager, handles, state);
         let armed = match was {
             ExtentState::Empty | ExtentState::Reserved => work.arm(slot.range()),
-            ExtentState::Whole | ExtentState::Promoted => work.arm_whole(slot.range()),
+            ExtentState::Small | ExtentState::Whole | ExtentState::Promoted => {
+                work.arm_whole(slot.range())
+            }
             ExtentState::Base => Ok(()),
         };
         if armed.is_err() {

@@ -116,6 +116,8 @@ pub enum ExtentState {
     Empty,
     /// A folio is reserved; touched pages are mapped one by one.
     Reserved,
+    /// It has folios smaller than a superpage; a touch maps one of them whole.
+    Small,
     /// The first touch maps a whole superpage, or has done so.
     Whole,
     /// Became a superpage when it was fully populated.
@@ -129,7 +131,7 @@ impl ExtentState {
     fn kind_of_mapping(self) -> u8 {
         match self {
             ExtentState::Empty | ExtentState::Reserved => 0,
-            ExtentState::Whole | ExtentState::Promoted => 1,
+            ExtentState::Small | ExtentState::Whole | ExtentState::Promoted => 1,
             ExtentState::Base => 2,
         }
     }
@@ -175,6 +177,13 @@ impl Extent {
             probe: false,
             resting: false,
         }
+    }
+
+    /// Whether it holds memory that its population does not fill yet, and that is
+    /// given back when memory is short.
+    #[must_use]
+    pub fn is_reservation(&self) -> bool {
+        matches!(self.state, ExtentState::Reserved | ExtentState::Small)
     }
 
     /// Whether it is, or is known to be, mapped by a superpage.

@@ -92,21 +92,31 @@ impl Report {
         text
     }
 
-    /// Superpages of what stays the kernel's, where there were any.
-    fn of_files_and_text(&self) -> String {
+    /// Superpages of what stays the kernel's, and extents of small folios, where
+    /// there were any.
+    fn others(&self) -> String {
         let t = &self.totals;
         let kinds = [
             (t.file_promotions, "files, shared memory and stacks"),
             (t.text_superpages, "text"),
         ];
         let made = kinds.iter().filter(|(made, _)| *made > 0);
-        made.map(|(made, of)| format!("; {} of {of}", count(*made, "superpage")))
-            .collect()
+        let mut text: String = made
+            .map(|(made, of)| format!("; {} of {of}", count(*made, "superpage")))
+            .collect();
+        if t.small_reservations > 0 {
+            let (given, grown) = (t.small_reservations, t.small_promotions);
+            text.push_str(&format!(
+                "; {} of small folios, of which {grown} grew into superpages",
+                count(given, "extent")
+            ));
+        }
+        text
     }
 
     fn gist(&self) -> String {
         let t = &self.totals;
-        let others = self.of_files_and_text();
+        let others = self.others();
         if !others.is_empty() && t.populated_peak_bytes == 0 {
             return format!("nothing private was managed{others}");
         }

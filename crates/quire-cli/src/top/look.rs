@@ -15,11 +15,12 @@ pub struct Look {
 }
 
 /// What stands for each state in the legend.
-pub const LEGEND: [(Cell, &str); 6] = [
+pub const LEGEND: [(Cell, &str); 7] = [
     (cell(CellState::Promoted, 16), "promoted"),
     (cell(CellState::Whole, 16), "whole"),
     (cell(CellState::Whole, 0), "whole, not full"),
     (cell(CellState::Reserved, 8), "reserved"),
+    (cell(CellState::Small, 8), "small folios"),
     (cell(CellState::Base, 8), "base pages"),
     (cell(CellState::Empty, 0), "empty"),
 ];
@@ -66,6 +67,8 @@ impl Look {
             // Never as high as a promoted one.
             (CellState::Reserved, true) => ['▁', '▂', '▃', '▄', '▅', '▆', '▇'][part * 6 / full],
             (CellState::Reserved, false) => (b'0' + (part * 9 / full) as u8) as char,
+            (CellState::Small, true) => ['▘', '▚', '▜'][part * 2 / full],
+            (CellState::Small, false) => ['s', 'S'][part / full],
             (CellState::Base, true) => ['░', '▒', '▓'][part * 2 / full],
             (CellState::Base, false) => ['b', 'B'][part / full],
             (CellState::Empty, true) => '·',
@@ -79,6 +82,7 @@ impl Look {
             CellState::Promoted => Color::Green,
             CellState::Whole => Color::Cyan,
             CellState::Reserved => Color::Yellow,
+            CellState::Small => Color::Blue,
             CellState::Base => Color::Magenta,
             CellState::Empty => Color::DarkGray,
         })

@@ -113,7 +113,7 @@ pub fn region(start: u64, states: &str) -> RegionStat {
         let pages = match state {
             CellState::Promoted | CellState::Whole => 512,
             CellState::Empty => 0,
-            CellState::Base | CellState::Reserved => 256,
+            CellState::Base | CellState::Reserved | CellState::Small => 256,
         };
         Cell::new(state, PageCount(pages))
     };

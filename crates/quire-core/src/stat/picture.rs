@@ -20,6 +20,8 @@ pub enum CellState {
     Base,
     /// A folio is reserved and populated page by page.
     Reserved,
+    /// It has folios smaller than a superpage; a touch maps one of them.
+    Small,
     /// The first touch maps a superpage, or has done so.
     Whole,
     /// Became a superpage when it was full.
@@ -28,10 +30,11 @@ pub enum CellState {
 
 impl CellState {
     /// Every state; the place in this list is its code.
-    pub const ALL: [CellState; 5] = [
+    pub const ALL: [CellState; 6] = [
         CellState::Empty,
         CellState::Base,
         CellState::Reserved,
+        CellState::Small,
         CellState::Whole,
         CellState::Promoted,
     ];
@@ -43,6 +46,7 @@ impl CellState {
             CellState::Empty => '.',
             CellState::Base => 'b',
             CellState::Reserved => 'r',
+            CellState::Small => 's',
             CellState::Whole => 'w',
             CellState::Promoted => 'p',
         }
@@ -269,7 +273,7 @@ mod tests {
     fn bytes_that_no_cell_has_are_empty_cells() {
         let all: Vec<Cell> = (0..=u8::MAX).map(Cell::decode).collect();
         let known = all.iter().filter(|c| **c != Cell::default()).count();
-        assert_eq!(known, 5 * 17 - 1);
+        assert_eq!(known, CellState::ALL.len() * 17 - 1);
     }
 
     #[test]

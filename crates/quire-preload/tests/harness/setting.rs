@@ -54,6 +54,11 @@ pub const RESERVE_LIMIT: Setting = Setting {
     env: &[("QUIRE_RESERVE_LIMIT", "8M")],
     ..with("reserve with a limit", "reserve")
 };
+/// Reservations of small folios, as where no block of 2 MiB is free.
+pub const RESERVE_SMALL: Setting = Setting {
+    env: &[("QUIRE_LARGEST", "64K")],
+    ..with("reserve with small folios", "reserve")
+};
 /// The kernel's pool, with room for most programs.
 pub const STATIC: Setting = Setting {
     pool_pages: Some(384),

@@ -11,6 +11,7 @@ use quire_core::units::{Bytes, SUPERPAGE, Slot};
 use quire_linux::pagemap;
 
 use super::settings::needs_pager;
+use super::small::may_try_whole;
 use super::{LOOK_RUN, Pager};
 use crate::extent::{Work, run_range};
 use crate::manager::State;
@@ -46,6 +47,7 @@ impl Pager {
             return;
         };
         let count = region.history.ahead();
+        let small = !may_try_whole(&state, region);
         let id = extent.region;
         let follows = |slot: &Slot| {
             state
@@ -54,13 +56,18 @@ impl Pager {
                 .get(slot)
                 .is_some_and(|e| e.region == id && e.state == ExtentState::Empty)
         };
+        let wanted = |slot: Slot| match region.history.decide(slot) {
+            Decision::Reserve => true,
+            Decision::Whole => small,
+            Decision::Base => false,
+        };
         let next = (slot.0 + 1..=slot.0 + count).map(Slot);
         let next: Vec<Slot> = next
             .take_while(|s| state.table.extents.contains_key(s))
             .collect();
         self.ahead = next
             .into_iter()
-            .filter(|s| follows(s) && region.history.decide(*s) == Decision::Reserve)
+            .filter(|s| follows(s) && wanted(*s))
             .collect();
     }
 
@@ -94,7 +101,7 @@ impl Pager {
             .table
             .regions
             .iter()
-            .filter(|(_, r)| r.policy.reserves())
+            .filter(|(_, r)| r.policy.reserves() && may_try_whole(&state, r))
             .filter_map(|(id, r)| Some((*id, r.history.whole_run()?)))
             .collect();
         let mut before = std::mem::take(&mut self.predicted);

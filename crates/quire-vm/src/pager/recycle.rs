@@ -51,7 +51,7 @@ impl Recycling {
     }
 
     /// Whether the kernel surely has a free block.
-    fn has_block(&mut self) -> bool {
+    pub fn has_block(&mut self) -> bool {
         if self.blocks == 0 && now_ms() >= self.next_count_ms {
             self.next_count_ms = now_ms() + COUNT_MS;
             let free = sysinfo::buddyinfo().unwrap_or_default();

@@ -76,6 +76,9 @@ impl Manager {
         if let Some(limit) = change.reserve_limit {
             state.config.reserve_limit = Some(limit);
         }
+        if let Some(largest) = change.largest {
+            state.config.largest = largest;
+        }
         if let Some(align) = change.align {
             state.config.align = align;
             self.set_align(align);
@@ -182,12 +185,14 @@ impl Work<'_> {
     /// unpopulated is given back.
     fn settle(&mut self, run: &Range<Slot>) {
         for slot in (run.start.0..run.end.0).map(Slot) {
-            let state = self.state.table.extents.get(&slot).map(|e| e.state);
-            if state == Some(ExtentState::Reserved) {
+            let Some(extent) = self.state.table.extents.get(&slot).copied() else {
+                continue;
+            };
+            if extent.is_reservation() {
                 // Without the privilege the reservation stays the program's.
                 let _ = self.preempt(slot);
             }
-            if matches!(state, Some(ExtentState::Empty | ExtentState::Reserved)) {
+            if extent.state == ExtentState::Empty || extent.is_reservation() {
                 self.make_base(slot..slot.next());
             }
         }

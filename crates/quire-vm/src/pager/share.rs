@@ -93,7 +93,7 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         };
         let populated = extent.popmap.count();
         entry.populated_bytes += populated.to_bytes();
-        if extent.state == ExtentState::Reserved {
+        if extent.is_reservation() {
             entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated.to_bytes());
         }
         // Since a fork, what was a superpage may be read through base pages.
@@ -111,6 +111,7 @@ fn cell_state(extent: &Extent, is_superpage: bool) -> CellState {
         _ if extent.is_superpage() && !is_superpage => CellState::Base,
         ExtentState::Empty => CellState::Empty,
         ExtentState::Reserved => CellState::Reserved,
+        ExtentState::Small => CellState::Small,
         ExtentState::Whole => CellState::Whole,
         ExtentState::Promoted => CellState::Promoted,
         ExtentState::Base => CellState::Base,
