@@ -22,6 +22,7 @@ pub use check::{Check, Status, policy_status, run_checks};
 pub use memory::{MemInfo, Psi, PsiLine, buddyinfo, meminfo, psi_memory};
 pub use process::{Identity, own_identity};
 pub use stat_file::{StatFileError, read_holding, read_stat_file};
+pub use thp_checks::advised_small_folios;
 
 use std::fs;
 use std::path::Path;

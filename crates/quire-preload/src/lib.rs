@@ -29,6 +29,7 @@ mod mappings;
 mod processes;
 mod real;
 mod shared;
+mod small;
 mod syscalls;
 mod text;
 

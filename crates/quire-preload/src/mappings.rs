@@ -11,7 +11,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::raw::{Result, check, syscall_raw};
 use quire_vm::{Errno, Handled, files};
 
-use crate::{MANAGER, align, set_errno, shared};
+use crate::{MANAGER, align, set_errno, shared, small};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -110,11 +110,16 @@ pub unsafe fn map(
     ];
     // Text that the program maps by itself must not be taken for a library's.
     let noted = MANAGER.cares() || prot & libc::PROT_EXEC != 0;
-    pointer(if large && aligned && noted {
+    let mapped = if large && aligned && noted {
         shared::map(target, args)
     } else {
         align::map(args)
-    })
+    };
+    if let Ok(at) = mapped {
+        let made = AddrRange::new(VirtAddr(at as u64), target.len());
+        small::advise(made, prot, flags);
+    }
+    pointer(mapped)
 }
 
 /// Counts what the program asks for, and starts managing if it has become worth

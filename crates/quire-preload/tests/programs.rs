@@ -13,6 +13,7 @@ mod global;
 mod harness;
 mod managed;
 mod real;
+mod small;
 
 use std::ffi::OsString;
 

@@ -121,6 +121,7 @@ pub struct Manager {
     page: AtomicPtr<StatPage>,
     policy: AtomicU32,
     align: AtomicBool,
+    small: AtomicBool,
     privilege: AtomicU32,
     asked: AtomicU64,
     start: AtomicU32,
@@ -190,6 +191,7 @@ impl Manager {
             page: AtomicPtr::new(std::ptr::null_mut()),
             policy: AtomicU32::new(Policy::Base.code()),
             align: AtomicBool::new(false),
+            small: AtomicBool::new(false),
             privilege: AtomicU32::new(0),
             asked: AtomicU64::new(0),
             start: AtomicU32::new(NOT_CONFIGURED),
@@ -244,6 +246,15 @@ impl Manager {
         self.stats().set_align(align);
     }
 
+    /// Whether the kernel gives mappings smaller than a superpage larger folios if
+    /// it is asked to, and the policy in force wants that.
+    #[must_use]
+    #[inline]
+    pub fn asks_for_small(&self) -> bool {
+        let wanted = |policy: Policy| policy.reserves() || policy == Policy::Eager;
+        self.small.load(Ordering::Relaxed) && self.is_started() && wanted(self.policy())
+    }
+
     /// The statistics page, or a private stand-in.
     #[must_use]
     pub fn stats(&self) -> &'static StatPage {
@@ -295,6 +306,8 @@ impl Manager {
         self.share_page();
         let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
         self.memory_total.store(memory.total.0, Ordering::Relaxed);
+        let small = quire_linux::sysinfo::advised_small_folios();
+        self.small.store(small, Ordering::Relaxed);
         let started = match crate::pager::start(self) {
             Ok(()) => self.policy() != Policy::Base,
             Err(note) => {

@@ -4,6 +4,7 @@
 use std::fs;
 
 use quire_core::config::Policy;
+use quire_core::units::SUPERPAGE;
 
 use super::memory::HUGETLB_POOL;
 use super::{Check, bracketed, read_number, read_trimmed};
@@ -68,11 +69,8 @@ fn chosen_for_superpages() -> Option<String> {
     bracketed(&text).map(str::to_owned)
 }
 
-/// The sizes of transparent huge pages and which are switched on. None but
-/// the superpage matters here, so whatever is found is fine.
-#[must_use]
-pub fn transparent_sizes() -> Check {
-    const NAME: &str = "transparent huge page sizes";
+/// The sizes of transparent huge pages, in KiB, each with its setting, in order.
+fn sizes() -> Vec<(u64, String)> {
     let mut sizes: Vec<(u64, String)> = fs::read_dir(THP)
         .into_iter()
         .flatten()
@@ -85,6 +83,31 @@ pub fn transparent_sizes() -> Check {
         })
         .collect();
     sizes.sort();
+    sizes
+}
+
+/// Whether private memory has folios smaller than a superpage where the kernel is
+/// asked for them (`MADV_HUGEPAGE`).
+#[must_use]
+pub fn advised_small_folios() -> bool {
+    let global = read_trimmed(format!("{THP}/enabled")).unwrap_or_default();
+    has_advised_small(&sizes(), bracketed(&global).unwrap_or("never"))
+}
+
+fn has_advised_small(sizes: &[(u64, String)], global: &str) -> bool {
+    sizes
+        .iter()
+        .filter(|(size, _)| *size < SUPERPAGE >> 10)
+        .any(|(_, set)| set == "madvise" || (set == "inherit" && global == "madvise"))
+}
+
+/// The sizes of transparent huge pages and which are switched on. The smaller
+/// ones serve mappings that are smaller than a superpage.
+#[must_use]
+pub fn transparent_sizes() -> Check {
+    const NAME: &str = "transparent huge page sizes";
+    const COST: &str = "mappings below 2 MiB have base pages";
+    let sizes = sizes();
     if sizes.is_empty() {
         return Check::ok(NAME, "2048 kB only");
     }
@@ -92,7 +115,13 @@ pub fn transparent_sizes() -> Check {
         .iter()
         .map(|(size, enabled)| format!("{size} kB {enabled}"))
         .collect();
-    Check::ok(NAME, text.join(", "))
+    let on = |(size, set): &(u64, String)| *size < SUPERPAGE >> 10 && set != "never";
+    if sizes.iter().any(on) {
+        Check::ok(NAME, text.join(", "))
+    } else {
+        let remedy = format!("echo madvise | sudo tee {THP}/hugepages-64kB/enabled");
+        Check::limited(NAME, text.join(", "), COST, remedy)
+    }
 }
 
 /// Whether this process, and so those that it starts, may have them.
@@ -146,4 +175,21 @@ pub fn hugetlb_pool() -> Check {
         Check::missing(NAME, found, COST, REMEDY)
     };
     check.needed_by(&[Policy::Static])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_folios_are_asked_for_where_that_helps() {
+        let helps = |small: &str, global: &str| {
+            let sizes = [(64, small.to_owned()), (2048, "madvise".to_owned())];
+            has_advised_small(&sizes, global)
+        };
+        assert!(helps("madvise", "never") && helps("inherit", "madvise"));
+        assert!(!helps("never", "madvise") && !helps("always", "madvise"));
+        assert!(!helps("inherit", "always") && !helps("inherit", "never"));
+        assert!(!has_advised_small(&[], "madvise"));
+    }
 }
