@@ -28,8 +28,8 @@ import tempfile
 import time
 import urllib.request
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-QUIRE = os.path.join(HERE, "..", "target", "release", "quire")
+from rounds import QUIRE, interval
+
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 PORT = 19435
 # The kernel's setting while a variant starts and is measured. Under `madvise`, a
@@ -200,15 +200,6 @@ def converge(process, limit):
         waits = state.get("quire_attach_waiting_extents", 0)
         if state["quire_attach_looks_total"] > 2 and waits == 0 or now > limit:
             return series, waits
-
-
-def interval(values):
-    """Median and 95 % bootstrap interval."""
-    draw = random.Random(1)
-    medians = sorted(
-        statistics.median(draw.choices(values, k=len(values))) for _ in range(2000)
-    )
-    return {"median": statistics.median(values), "low": medians[50], "high": medians[1949]}
 
 
 def compare(command, options):

@@ -23,8 +23,8 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-QUIRE = os.path.join(HERE, "..", "target", "release", "quire")
+from rounds import QUIRE, interval, text
+
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 VALUE = "v" * 100
@@ -97,15 +97,6 @@ def measure(path, test, options):
     return rate, next(float(ms) for percent, ms in steps if float(percent) >= 99.9)
 
 
-def interval(ratios):
-    """Median and 95 % bootstrap interval."""
-    draw = random.Random(1)
-    medians = sorted(
-        statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000)
-    )
-    return statistics.median(ratios), medians[50], medians[1949]
-
-
 def compare(options, directory):
     """Fills all servers, then measures them in turn. Returns samples by figure."""
     servers = {}
@@ -168,9 +159,8 @@ def main():
         for name in options.servers:
             values = by_server[name]
             ratios = [value / other for value, other in zip(values, by_server[first])]
-            middle, low, high = interval(ratios)
             median = statistics.median(values)
-            print(f"  {name:15} {median:10.6g}   {middle:.3f} [{low:.3f}, {high:.3f}] of {first}")
+            print(f"  {name:15} {median:10.6g}   {text(interval(ratios))} of {first}")
     if options.json:
         with open(options.json, "w") as file:
             json.dump(samples, file, indent=1)
