@@ -34,6 +34,7 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         policy: options.policy,
         ahead: options.ahead.unwrap_or_default(),
         reserve_limit: options.reserve_limit,
+        pool_page: options.pool_page,
         align: options.align,
         text: options.text,
         session: session.as_ref().ok().map(|s| s.dir().display().to_string()),

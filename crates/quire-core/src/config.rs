@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pool::{PoolPage, PoolPageError};
 use crate::units::{Bytes, SizeError};
 
 /// Name of the variable that holds the policy.
@@ -15,6 +16,8 @@ pub const ENV_POLICY: &str = "QUIRE_POLICY";
 pub const ENV_AHEAD: &str = "QUIRE_AHEAD";
 /// Name of the variable that holds the limit of reserved memory.
 pub const ENV_RESERVE_LIMIT: &str = "QUIRE_RESERVE_LIMIT";
+/// Name of the variable that holds the largest page taken from a hugetlb pool.
+pub const ENV_POOL_PAGE: &str = "QUIRE_POOL_PAGE";
 /// Name of the variable that switches alignment on.
 pub const ENV_ALIGN: &str = "QUIRE_ALIGN";
 /// Name of the variable that switches superpages for program text on.
@@ -24,10 +27,11 @@ pub const ENV_SESSION: &str = "QUIRE_SESSION";
 /// The value of a variable that switches something on.
 const ON: &str = "1";
 /// Every variable that carries a setting.
-pub const ENV_ALL: [&str; 6] = [
+pub const ENV_ALL: [&str; 7] = [
     ENV_POLICY,
     ENV_AHEAD,
     ENV_RESERVE_LIMIT,
+    ENV_POOL_PAGE,
     ENV_ALIGN,
     ENV_TEXT,
     ENV_SESSION,
@@ -136,6 +140,9 @@ pub enum ConfigError {
     /// A size could not be read.
     #[error(transparent)]
     Size(#[from] SizeError),
+    /// A page size that no hugetlb pool has.
+    #[error(transparent)]
+    PoolPage(#[from] PoolPageError),
 }
 
 /// What a user chose for a process.
@@ -148,6 +155,8 @@ pub struct Config {
     pub ahead: Bytes,
     /// Bound of the memory that is reserved but not populated.
     pub reserve_limit: Option<Bytes>,
+    /// The largest page that `static` takes from the hugetlb pools.
+    pub pool_page: PoolPage,
     /// Whether the program's own mappings of at least a superpage begin on a
     /// superpage boundary.
     pub align: bool,
@@ -168,6 +177,7 @@ impl Config {
             policy: get(ENV_POLICY).map_or(Ok(Policy::default()), |t| t.parse())?,
             ahead: get(ENV_AHEAD).map_or(Ok(Bytes::ZERO), |t| t.parse())?,
             reserve_limit: get(ENV_RESERVE_LIMIT).map(|t| t.parse()).transpose()?,
+            pool_page: get(ENV_POOL_PAGE).map_or(Ok(PoolPage::default()), |t| t.parse())?,
             align: get(ENV_ALIGN).is_some_and(|t| t == ON),
             text: get(ENV_TEXT).is_some_and(|t| t == ON),
             session: get(ENV_SESSION),
@@ -183,6 +193,9 @@ impl Config {
         ];
         if let Some(limit) = self.reserve_limit {
             vars.push((ENV_RESERVE_LIMIT, limit.0.to_string()));
+        }
+        if self.pool_page != PoolPage::default() {
+            vars.push((ENV_POOL_PAGE, self.pool_page.to_string()));
         }
         for (name, on) in [(ENV_ALIGN, self.align), (ENV_TEXT, self.text)] {
             if on {
@@ -206,6 +219,7 @@ mod tests {
             policy: Policy::Eager,
             ahead: Bytes::mib(64),
             reserve_limit: Some(Bytes::mib(1)),
+            pool_page: PoolPage::Superpage,
             align: true,
             text: true,
             session: Some("/dev/shm/quire.7".into()),

@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::config::{Policy, PolicyError};
+use crate::pool::{PoolPage, PoolPageError};
 use crate::units::{Bytes, SizeError};
 
 /// Name of the socket in the session directory, before the process number.
@@ -27,6 +28,8 @@ pub struct Change {
     pub ahead: Option<Bytes>,
     /// Bound of the memory that is reserved and not used.
     pub reserve_limit: Option<Bytes>,
+    /// The largest page that `static` takes from the hugetlb pools.
+    pub pool_page: Option<PoolPage>,
 }
 
 /// A change that cannot be read.
@@ -36,7 +39,7 @@ pub enum ChangeError {
     #[error("`{0}` is no setting: write NAME=VALUE")]
     NoValue(String),
     /// A name that does not exist.
-    #[error("unknown setting `{0}`: choose from policy, align, ahead, reserve-limit")]
+    #[error("unknown setting `{0}`: choose from policy, align, ahead, reserve-limit, pool-page")]
     Unknown(String),
     /// A switch that is neither on nor off.
     #[error("`{0}` is neither `on` nor `off`")]
@@ -50,6 +53,9 @@ pub enum ChangeError {
     /// A size that cannot be read.
     #[error(transparent)]
     Size(#[from] SizeError),
+    /// A page size that no hugetlb pool has.
+    #[error(transparent)]
+    PoolPage(#[from] PoolPageError),
 }
 
 impl Change {
@@ -72,6 +78,7 @@ impl Change {
             "align" => self.align.replace(switch(value)?).is_some(),
             "ahead" => self.ahead.replace(value.parse()?).is_some(),
             "reserve-limit" => self.reserve_limit.replace(value.parse()?).is_some(),
+            "pool-page" => self.pool_page.replace(value.parse()?).is_some(),
             _ => return Err(ChangeError::Unknown(name.to_owned())),
         };
         if before {
@@ -109,6 +116,7 @@ impl fmt::Display for Change {
             self.ahead.map(|size| format!("ahead={}", size.0)),
             self.reserve_limit
                 .map(|size| format!("reserve-limit={}", size.0)),
+            self.pool_page.map(|page| format!("pool-page={page}")),
         ];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -140,8 +148,9 @@ mod tests {
             align in option::of(any::<bool>()),
             ahead in option::of((0u64..1 << 50).prop_map(Bytes)),
             reserve_limit in option::of((0u64..1 << 50).prop_map(Bytes)),
+            pool_page in option::of((0..PoolPage::ALL.len()).prop_map(|i| PoolPage::ALL[i])),
         ) {
-            let change = Change { policy, align, ahead, reserve_limit };
+            let change = Change { policy, align, ahead, reserve_limit, pool_page };
             let line = change.to_string();
             prop_assert!(line.len() < MAX_LINE);
             prop_assert_eq!(line.parse(), Ok(change));

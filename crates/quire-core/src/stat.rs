@@ -21,7 +21,7 @@ pub use picture::{Cell, CellState, Picture};
 /// First word of every statistics page.
 pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
 /// Version of the layout below.
-pub const STAT_VERSION: u32 = 3;
+pub const STAT_VERSION: u32 = 4;
 /// Regions that the table can hold; the rest is summed into the last entry.
 pub const MAX_REGIONS: usize = 512;
 /// Cells that the pictures of all regions share: one for each extent of
@@ -77,10 +77,15 @@ pub enum Counter {
     FilePromotions,
     /// Superpages of program text and read-only data.
     TextSuperpages,
+    /// Pages of 1 GiB from the hugetlb pool, now. Each counts as 512 superpages,
+    /// too.
+    Gigapages,
+    /// Largest number of them at once.
+    GigapagesPeak,
 }
 
 /// Number of counters.
-pub const COUNTERS: usize = 21;
+pub const COUNTERS: usize = 23;
 
 /// Why a process, or a part of it, is managed less than it could be. Each is a
 /// bit of the page's note word.
@@ -426,6 +431,8 @@ pub struct Totals {
     pub pool_ready: u64,
     pub file_promotions: u64,
     pub text_superpages: u64,
+    pub gigapages: u64,
+    pub gigapages_peak: u64,
 }
 
 impl Totals {
@@ -453,6 +460,8 @@ impl Totals {
             pool_ready: at(Counter::PoolReady),
             file_promotions: at(Counter::FilePromotions),
             text_superpages: at(Counter::TextSuperpages),
+            gigapages: at(Counter::Gigapages),
+            gigapages_peak: at(Counter::GigapagesPeak),
         }
     }
 
@@ -479,6 +488,8 @@ impl Totals {
         self.pool_ready += other.pool_ready;
         self.file_promotions += other.file_promotions;
         self.text_superpages += other.text_superpages;
+        self.gigapages += other.gigapages;
+        self.gigapages_peak += other.gigapages_peak;
     }
 }
 

@@ -115,7 +115,7 @@ impl Manager {
         let renew = |state: &mut State| {
             let copy = state.pool_copy.take();
             for part in state.table.intervals().copied().collect::<Vec<_>>() {
-                inherit(state, &part);
+                inherit(self, state, &part);
             }
             drop(copy);
             state.table.extents.clear();
@@ -142,7 +142,7 @@ impl Manager {
 }
 
 /// What an interval of the parent is in the child.
-fn inherit(state: &mut State, part: &Interval) {
+fn inherit(manager: &Manager, state: &mut State, part: &Interval) {
     match part.backing {
         _ if part.dont_fork => {
             state.table.remove(part.range);
@@ -160,8 +160,8 @@ fn inherit(state: &mut State, part: &Interval) {
             .table
             .update(part.range, |i| i.backing = Backing::Inherited),
         // Where there is no memory for a copy, the child goes on with the pool.
-        Backing::Pool => {
-            let _ = leave_pool(state, part);
+        Backing::Pool(_) => {
+            let _ = leave_pool(manager, state, part);
         }
         Backing::Inherited => {}
         Backing::Shared | Backing::Anonymous | Backing::Plain => {

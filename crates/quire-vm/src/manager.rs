@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use quire_core::config::{Config, Policy};
 use quire_core::kin::Kinship;
+use quire_core::pool::PoolPage;
 use quire_core::queue::ReservationQueue;
 use quire_core::stat::{Note, Privilege, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
@@ -174,6 +175,7 @@ impl Manager {
                     policy: Policy::Base,
                     ahead: Bytes::ZERO,
                     reserve_limit: None,
+                    pool_page: PoolPage::Gigapage,
                     align: false,
                     text: false,
                     session: None,

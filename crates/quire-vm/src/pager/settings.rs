@@ -76,6 +76,9 @@ impl Manager {
         if let Some(limit) = change.reserve_limit {
             state.config.reserve_limit = Some(limit);
         }
+        if let Some(page) = change.pool_page {
+            state.config.pool_page = page;
+        }
         if let Some(align) = change.align {
             state.config.align = align;
             self.set_align(align);
