@@ -10,7 +10,7 @@ use quire_linux::{thread, uffd};
 use crate::extent::{Work, by_slot};
 use crate::manager::{Handles, Manager, State};
 use crate::mapping::{READ_WRITE, break_edges, copy_fork_behaviour, release};
-use crate::pool::leave_pool;
+use crate::pool::{leave_pool, soften};
 use crate::region::Owner;
 use crate::table::{Backing, ExtentState, Interval};
 
@@ -69,6 +69,8 @@ pub(crate) fn remap_managed(
         }
     }
     // Pages of the hugetlb pools cannot be moved.
+    soften(manager, state, old)?;
+    let parts: Vec<Interval> = state.table.overlaps(old).collect();
     for part in parts
         .iter()
         .filter(|p| matches!(p.backing, Backing::Pool(_)))
