@@ -115,7 +115,7 @@ impl Manager {
         let renew = |state: &mut State| {
             let copy = state.pool_copy.take();
             for part in state.table.intervals().copied().collect::<Vec<_>>() {
-                inherit(self, state, &part);
+                inherit(state, &part);
             }
             drop(copy);
             state.table.extents.clear();
@@ -142,7 +142,7 @@ impl Manager {
 }
 
 /// What an interval of the parent is in the child.
-fn inherit(manager: &Manager, state: &mut State, part: &Interval) {
+fn inherit(state: &mut State, part: &Interval) {
     match part.backing {
         _ if part.dont_fork => {
             state.table.remove(part.range);
@@ -161,7 +161,7 @@ fn inherit(manager: &Manager, state: &mut State, part: &Interval) {
             .update(part.range, |i| i.backing = Backing::Inherited),
         // Where there is no memory for a copy, the child goes on with the pool.
         Backing::Pool(_) => {
-            let _ = leave_pool(manager, state, part);
+            let _ = leave_pool(state, part);
         }
         Backing::Inherited => {}
         Backing::Shared | Backing::Anonymous | Backing::Plain => {

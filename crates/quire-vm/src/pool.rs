@@ -22,8 +22,8 @@ use quire_linux::{sysinfo, thread};
 use crate::manager::{Manager, State};
 use crate::mapping::{PLACED, READ_WRITE};
 use crate::table::{Backing, Interval, Region, RegionId, Table};
-pub(crate) use copy::leave_pool;
 use copy::{Hold, can_hold_back};
+pub(crate) use copy::{demote, leave_pool};
 
 /// Takes pages from the hugetlb pools for a mapping; what they do not cover, all
 /// of it when they are empty, is base pages.
@@ -214,7 +214,7 @@ pub(crate) fn soften(manager: &Manager, state: &mut State, range: AddrRange) -> 
                 .smaller()
                 .filter(|smaller| copy::into_pool(state, &part, *smaller).is_ok());
             if smaller.is_none() {
-                leave_pool(manager, state, &part)?;
+                demote(manager, state, &part)?;
             }
         }
     }

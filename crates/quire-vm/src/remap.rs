@@ -10,7 +10,7 @@ use quire_linux::{thread, uffd};
 use crate::extent::{Work, by_slot};
 use crate::manager::{Handles, Manager, State};
 use crate::mapping::{READ_WRITE, break_edges, copy_fork_behaviour, release};
-use crate::pool::{leave_pool, soften};
+use crate::pool::{demote, soften};
 use crate::region::Owner;
 use crate::table::{Backing, ExtentState, Interval};
 
@@ -75,7 +75,7 @@ pub(crate) fn remap_managed(
         .iter()
         .filter(|p| matches!(p.backing, Backing::Pool(_)))
     {
-        leave_pool(manager, state, part)?;
+        demote(manager, state, part)?;
     }
     let to = find_place(manager, state, old, new_len, fixed.then_some(asked.new))?;
     let mut kept = old;

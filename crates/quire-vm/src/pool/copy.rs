@@ -24,8 +24,17 @@ const LARGE: Bytes = Bytes::mib(64);
 ///
 /// # Errors
 /// When there is no memory for the copy; the pages are then what they were.
-pub(crate) fn leave_pool(manager: &Manager, state: &mut State, part: &Interval) -> Result<()> {
-    replace(state, part, None)?;
+pub(crate) fn leave_pool(state: &mut State, part: &Interval) -> Result<()> {
+    replace(state, part, None)
+}
+
+/// The same for the program's own changes, which are counted. In a forked child
+/// nothing is: the counters are its parent's still.
+///
+/// # Errors
+/// As [`leave_pool`].
+pub(crate) fn demote(manager: &Manager, state: &mut State, part: &Interval) -> Result<()> {
+    leave_pool(state, part)?;
     let superpages = PoolPage::Superpage.count(part.range);
     manager.stats().add(Counter::Demotions, superpages);
     if let Some(region) = state.table.regions.get_mut(&part.region) {
