@@ -13,6 +13,7 @@ use quire_attach::heat::Accesses;
 use quire_core::attach::{CpuShare, Threshold};
 use quire_core::config::Policy;
 use quire_core::level::Level;
+use quire_core::pool::PoolPage;
 use quire_core::tlb::Geometry;
 use quire_core::units::Bytes;
 
@@ -30,6 +31,7 @@ EXAMPLES:
   quire run --policy eager --quiet redis-server redis.conf
   quire run --ahead --reserve-limit 2G -- python3 train.py
   quire run --stats run.json -- make -j8
+  quire run --policy static --pool-page 2M -- ./solver   no pages of 1 GiB
 
 The exit status is that of PROGRAM; if a signal kills PROGRAM, quire dies by the
 same signal. 127: PROGRAM was not found; 126: it cannot be executed; 2: bad usage.
@@ -79,6 +81,7 @@ SETTINGS:
   ahead=SIZE           zero superpages ahead of need, up to SIZE
   reserve-limit=SIZE   bound of the memory that is reserved and not used
   largest=SIZE         largest superpage that reservations make, 16K to 2M
+  pool-page=2M|1G      the largest page that static takes from the hugetlb pools
 
 2: no such process, or a setting that does not exist.";
 
@@ -194,7 +197,7 @@ pub enum Command {
 pub struct RunArgs {
     /// How big the program's pages are: `base` pages only, a superpage at the
     /// first touch (`eager`), reserve and promote when full (`reserve`), or the
-    /// hugetlb pool (`static`)
+    /// hugetlb pools (`static`): 1 GiB where that fits and is free, then 2 MiB
     #[arg(long, default_value = "reserve", value_parser = policy_parser())]
     pub policy: Policy,
     /// Write what was measured to this file, as JSON
@@ -219,6 +222,9 @@ pub struct RunArgs {
         default_missing_value = "256M"
     )]
     pub ahead: Option<Bytes>,
+    /// The largest page that `static` takes from the hugetlb pools
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = pool_page_parser())]
+    pub pool_page: PoolPage,
     /// Let the program's own mappings of 2 MiB and more begin on a superpage
     /// boundary
     #[arg(long)]
@@ -397,6 +403,11 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn pool_page_parser() -> impl TypedValueParser<Value = PoolPage> {
+    PossibleValuesParser::new(PoolPage::ALL.map(PoolPage::name))
+        .try_map(|name| name.parse::<PoolPage>())
 }
 
 fn policy_parser() -> impl TypedValueParser<Value = Policy> {

@@ -35,6 +35,7 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         ahead: options.ahead.unwrap_or_default(),
         reserve_limit: options.reserve_limit,
         largest: options.largest.unwrap_or_default(),
+        pool_page: options.pool_page,
         align: options.align,
         text: options.text,
         session: session.as_ref().ok().map(|s| s.dir().display().to_string()),

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::level::{Level, LevelError};
+use crate::pool::{PoolPage, PoolPageError};
 use crate::units::{Bytes, SizeError};
 
 /// Name of the variable that holds the policy.
@@ -18,6 +19,8 @@ pub const ENV_AHEAD: &str = "QUIRE_AHEAD";
 pub const ENV_RESERVE_LIMIT: &str = "QUIRE_RESERVE_LIMIT";
 /// Name of the variable that holds the size of the largest superpage.
 pub const ENV_LARGEST: &str = "QUIRE_LARGEST";
+/// Name of the variable that holds the largest page taken from a hugetlb pool.
+pub const ENV_POOL_PAGE: &str = "QUIRE_POOL_PAGE";
 /// Name of the variable that switches alignment on.
 pub const ENV_ALIGN: &str = "QUIRE_ALIGN";
 /// Name of the variable that switches superpages for program text on.
@@ -27,11 +30,12 @@ pub const ENV_SESSION: &str = "QUIRE_SESSION";
 /// The value of a variable that switches something on.
 const ON: &str = "1";
 /// Every variable that carries a setting.
-pub const ENV_ALL: [&str; 7] = [
+pub const ENV_ALL: [&str; 8] = [
     ENV_POLICY,
     ENV_AHEAD,
     ENV_RESERVE_LIMIT,
     ENV_LARGEST,
+    ENV_POOL_PAGE,
     ENV_ALIGN,
     ENV_TEXT,
     ENV_SESSION,
@@ -143,6 +147,9 @@ pub enum ConfigError {
     /// A size of superpages does not exist.
     #[error(transparent)]
     Level(#[from] LevelError),
+    /// A page size that no hugetlb pool has.
+    #[error(transparent)]
+    PoolPage(#[from] PoolPageError),
 }
 
 /// What a user chose for a process.
@@ -157,6 +164,8 @@ pub struct Config {
     pub reserve_limit: Option<Bytes>,
     /// The largest superpage that reservations make.
     pub largest: Level,
+    /// The largest page that `static` takes from the hugetlb pools.
+    pub pool_page: PoolPage,
     /// Whether the program's own mappings of at least a superpage begin on a
     /// superpage boundary.
     pub align: bool,
@@ -178,6 +187,7 @@ impl Config {
             ahead: get(ENV_AHEAD).map_or(Ok(Bytes::ZERO), |t| t.parse())?,
             reserve_limit: get(ENV_RESERVE_LIMIT).map(|t| t.parse()).transpose()?,
             largest: get(ENV_LARGEST).map_or(Ok(Level::default()), |t| t.parse())?,
+            pool_page: get(ENV_POOL_PAGE).map_or(Ok(PoolPage::default()), |t| t.parse())?,
             align: get(ENV_ALIGN).is_some_and(|t| t == ON),
             text: get(ENV_TEXT).is_some_and(|t| t == ON),
             session: get(ENV_SESSION),
@@ -196,6 +206,9 @@ impl Config {
         }
         if self.largest != Level::default() {
             vars.push((ENV_LARGEST, self.largest.bytes().0.to_string()));
+        }
+        if self.pool_page != PoolPage::default() {
+            vars.push((ENV_POOL_PAGE, self.pool_page.to_string()));
         }
         for (name, on) in [(ENV_ALIGN, self.align), (ENV_TEXT, self.text)] {
             if on {
@@ -220,6 +233,7 @@ mod tests {
             ahead: Bytes::mib(64),
             reserve_limit: Some(Bytes::mib(1)),
             largest: Level::SMALLEST,
+            pool_page: PoolPage::Superpage,
             align: true,
             text: true,
             session: Some("/dev/shm/quire.7".into()),

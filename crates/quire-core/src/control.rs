@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::config::{Policy, PolicyError};
 use crate::level::{Level, LevelError};
+use crate::pool::{PoolPage, PoolPageError};
 use crate::units::{Bytes, SizeError};
 
 /// Name of the socket in the session directory, before the process number.
@@ -30,6 +31,8 @@ pub struct Change {
     pub reserve_limit: Option<Bytes>,
     /// The largest superpage that reservations make.
     pub largest: Option<Level>,
+    /// The largest page that `static` takes from the hugetlb pools.
+    pub pool_page: Option<PoolPage>,
 }
 
 /// A change that cannot be read.
@@ -39,7 +42,9 @@ pub enum ChangeError {
     #[error("`{0}` is no setting: write NAME=VALUE")]
     NoValue(String),
     /// A name that does not exist.
-    #[error("unknown setting `{0}`: choose from policy, align, ahead, reserve-limit, largest")]
+    #[error(
+        "unknown setting `{0}`: choose from policy, align, ahead, reserve-limit, largest, pool-page"
+    )]
     Unknown(String),
     /// A switch that is neither on nor off.
     #[error("`{0}` is neither `on` nor `off`")]
@@ -56,6 +61,9 @@ pub enum ChangeError {
     /// A size that superpages do not have.
     #[error(transparent)]
     Level(#[from] LevelError),
+    /// A page size that no hugetlb pool has.
+    #[error(transparent)]
+    PoolPage(#[from] PoolPageError),
 }
 
 impl Change {
@@ -79,6 +87,7 @@ impl Change {
             "ahead" => self.ahead.replace(value.parse()?).is_some(),
             "reserve-limit" => self.reserve_limit.replace(value.parse()?).is_some(),
             "largest" => self.largest.replace(value.parse()?).is_some(),
+            "pool-page" => self.pool_page.replace(value.parse()?).is_some(),
             _ => return Err(ChangeError::Unknown(name.to_owned())),
         };
         if before {
@@ -118,6 +127,7 @@ impl fmt::Display for Change {
                 .map(|size| format!("reserve-limit={}", size.0)),
             self.largest
                 .map(|level| format!("largest={}", level.bytes().0)),
+            self.pool_page.map(|page| format!("pool-page={page}")),
         ];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -151,8 +161,9 @@ mod tests {
             ahead in option::of((0u64..1 << 50).prop_map(Bytes)),
             reserve_limit in option::of((0u64..1 << 50).prop_map(Bytes)),
             largest in option::of((0usize..8).prop_map(|i| Level::all().nth(i).unwrap())),
+            pool_page in option::of((0..PoolPage::ALL.len()).prop_map(|i| PoolPage::ALL[i])),
         ) {
-            let change = Change { policy, align, ahead, reserve_limit, largest };
+            let change = Change { policy, align, ahead, reserve_limit, largest, pool_page };
             let line = change.to_string();
             prop_assert!(line.len() < MAX_LINE);
             prop_assert_eq!(line.parse(), Ok(change));

@@ -16,6 +16,7 @@
 //! | [`registry`] | whom to ask for memory, over all processes |
 //! | [`ranges`] | what is known of ranges of addresses |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
+//! | [`pool`] | the page sizes of the hugetlb pools |
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 //! | [`attach`] | what becomes of a process that is looked at from outside |
@@ -27,6 +28,7 @@ pub mod control;
 pub mod kin;
 pub mod level;
 pub mod policy;
+pub mod pool;
 pub mod popmap;
 pub mod pressure;
 pub mod queue;

@@ -82,10 +82,15 @@ pub enum Counter {
     SmallReservations,
     /// Extents of smaller folios that became a superpage, by a copy.
     SmallPromotions,
+    /// Pages of 1 GiB from the hugetlb pool, now. Each counts as 512 superpages,
+    /// too.
+    Gigapages,
+    /// Largest number of them at once.
+    GigapagesPeak,
 }
 
 /// Number of counters.
-pub const COUNTERS: usize = 23;
+pub const COUNTERS: usize = 25;
 
 /// Why a process, or a part of it, is managed less than it could be. Each is a
 /// bit of the page's note word.
@@ -433,6 +438,8 @@ pub struct Totals {
     pub text_superpages: u64,
     pub small_reservations: u64,
     pub small_promotions: u64,
+    pub gigapages: u64,
+    pub gigapages_peak: u64,
 }
 
 impl Totals {
@@ -462,6 +469,8 @@ impl Totals {
             text_superpages: at(Counter::TextSuperpages),
             small_reservations: at(Counter::SmallReservations),
             small_promotions: at(Counter::SmallPromotions),
+            gigapages: at(Counter::Gigapages),
+            gigapages_peak: at(Counter::GigapagesPeak),
         }
     }
 
@@ -490,6 +499,8 @@ impl Totals {
         self.text_superpages += other.text_superpages;
         self.small_reservations += other.small_reservations;
         self.small_promotions += other.small_promotions;
+        self.gigapages += other.gigapages;
+        self.gigapages_peak += other.gigapages_peak;
     }
 }
 

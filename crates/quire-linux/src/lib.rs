@@ -17,6 +17,7 @@ pub mod ptrace;
 pub mod raw;
 pub mod registry;
 pub mod remote;
+pub mod stack;
 pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;

@@ -252,11 +252,19 @@ pub fn has_room_for_mappings(count: u64) -> bool {
 /// # Errors
 /// As `mmap`.
 pub fn reserve_space(len: Bytes, congruent: u64) -> Result<VirtAddr> {
-    let whole = Bytes(len.0 + SUPERPAGE);
+    reserve_space_modulo(len, congruent, Bytes(SUPERPAGE))
+}
+
+/// The same, modulo `modulus`.
+///
+/// # Errors
+/// As `mmap`.
+pub fn reserve_space_modulo(len: Bytes, congruent: u64, modulus: Bytes) -> Result<VirtAddr> {
+    let whole = Bytes(len.0 + modulus.0);
     let flags = libc::MAP_NORESERVE;
     // SAFETY: without MAP_FIXED the kernel gives address space that nobody uses.
     let got = unsafe { map_anonymous(VirtAddr(0), whole, libc::PROT_NONE, flags)? };
-    let lead = congruent.wrapping_sub(got.0) % SUPERPAGE;
+    let lead = congruent.wrapping_sub(got.0) % modulus.0;
     let start = got + Bytes(lead);
     let before = AddrRange {
         start: got,

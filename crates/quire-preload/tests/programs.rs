@@ -68,6 +68,7 @@ macro_rules! programs {
     (@setting reserve_limit) => { crate::harness::setting::RESERVE_LIMIT };
     (@setting reserve_small) => { crate::harness::setting::RESERVE_SMALL };
     (@setting static_pool) => { crate::harness::setting::STATIC };
+    (@setting static_giga) => { crate::harness::setting::STATIC_GIGA };
     (@setting static_small) => { crate::harness::setting::STATIC_SMALL };
     (@setting unprivileged) => { crate::harness::setting::UNPRIVILEGED };
 }
@@ -99,6 +100,12 @@ programs! {
         under static_small;
     stress_dry_pool = "stress" ["2", "4", "500"], limit None,
         under static_small;
+    giga = "giga" [], limit None,
+        under plain static_pool static_giga;
+    giga_stress = "giga_stress" ["SEED", "1", "60"], limit None,
+        under plain static_giga;
+    giga_threads = "giga_stress" ["SEED", "3", "30"], limit None,
+        under plain static_giga;
     limits = "limits" [], limit None,
         under plain base eager reserve reserve_small adaptive static_pool unprivileged;
     maps = "maps" [], limit None,

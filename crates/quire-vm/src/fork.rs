@@ -160,7 +160,7 @@ fn inherit(state: &mut State, part: &Interval) {
             .table
             .update(part.range, |i| i.backing = Backing::Inherited),
         // Where there is no memory for a copy, the child goes on with the pool.
-        Backing::Pool => {
+        Backing::Pool(_) => {
             let _ = leave_pool(state, part);
         }
         Backing::Inherited => {}

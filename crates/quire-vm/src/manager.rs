@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 use quire_core::config::{Config, Policy};
 use quire_core::kin::Kinship;
 use quire_core::level::Level;
+use quire_core::pool::PoolPage;
 use quire_core::queue::ReservationQueue;
 use quire_core::stat::{Note, Privilege, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
@@ -183,6 +184,7 @@ impl Manager {
                     ahead: Bytes::ZERO,
                     reserve_limit: None,
                     largest: Level::SUPERPAGE,
+                    pool_page: PoolPage::Gigapage,
                     align: false,
                     text: false,
                     session: None,

@@ -171,10 +171,11 @@ impl Manager {
         if !state.table.touches(range) {
             return Handled::No;
         }
-        release(self, &mut state, range);
-        self.note_mapped(&mut state);
         // SAFETY: the program gives the range up.
-        Handled::Yes(unsafe { memory::unmap(range) })
+        let unmapped =
+            release(self, &mut state, range).and_then(|()| unsafe { memory::unmap(range) });
+        self.note_mapped(&mut state);
+        Handled::Yes(unmapped)
     }
 
     /// Makes way for a mapping that the kernel will place over `range`.
@@ -182,7 +183,8 @@ impl Manager {
         if !self.is_unmanaged(range) {
             let mut state = self.state.lock();
             if state.table.touches(range) {
-                release(self, &mut state, range);
+                // Where it fails, the kernel refuses the mapping, too.
+                let _ = release(self, &mut state, range);
             }
         }
     }
@@ -209,8 +211,7 @@ impl Manager {
         if !state.table.touches(range) {
             return Handled::No;
         }
-        soften(&mut state, range);
-        let result = change();
+        let result = soften(self, &mut state, range).and_then(|()| change());
         if result.is_ok() {
             state.table.update(range, |i| i.prot = prot);
             for slot in range.slots().map(Slot) {
@@ -257,11 +258,11 @@ impl Manager {
             libc::MADV_DONTNEED | MADV_FREE => self.discard_all(&mut state, range, advice),
             libc::MADV_DONTFORK | libc::MADV_DOFORK => {
                 let dont = advice == libc::MADV_DONTFORK;
-                set_fork_behaviour(&mut state, range, advice, |i| i.dont_fork = dont)
+                set_fork_behaviour(self, &mut state, range, advice, |i| i.dont_fork = dont)
             }
             libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
                 let wipe = advice == libc::MADV_WIPEONFORK;
-                set_fork_behaviour(&mut state, range, advice, |i| i.wipe_on_fork = wipe)
+                set_fork_behaviour(self, &mut state, range, advice, |i| i.wipe_on_fork = wipe)
             }
             // Private anonymous memory cannot be punched out.
             libc::MADV_REMOVE => Err(Errno(libc::EINVAL)),
@@ -325,12 +326,12 @@ impl Manager {
                 Ok(())
             }
             Backing::Private | Backing::Inherited => make_anonymous(state, part),
-            Backing::Pool if part.prot & libc::PROT_WRITE == 0 => {
-                soften(state, part.range);
+            Backing::Pool(_) if part.prot & libc::PROT_WRITE == 0 => {
+                soften(self, state, part.range)?;
                 // SAFETY: the program gives the contents up.
                 unsafe { memory::advise(part.range, Advice::DontNeed) }
             }
-            Backing::Pool => discard_pool(part),
+            Backing::Pool(page) => discard_pool(part, page),
         }
     }
 
@@ -354,7 +355,8 @@ impl Manager {
         let mut state = self.state.lock();
         if !state.table.touches(old) {
             if fixed && new.is_page_aligned() && state.table.touches(target) {
-                release(self, &mut state, target);
+                // Where it fails, the kernel refuses the move, too.
+                let _ = release(self, &mut state, target);
             }
             return Handled::No;
         }
@@ -390,10 +392,8 @@ impl Manager {
 /// A target of `MAP_FIXED`: what is managed there is released. Says whether
 /// the request may go on here.
 fn clear_target(manager: &Manager, state: &mut State, range: AddrRange) -> bool {
-    if state.table.touches(range) {
-        release(manager, state, range);
-    }
-    range.start.0.checked_add(range.len().0).is_some()
+    let cleared = !state.table.touches(range) || release(manager, state, range).is_ok();
+    cleared && range.start.0.checked_add(range.len().0).is_some()
 }
 
 /// After a fork, memory that reads from the object is replaced by fresh
@@ -415,12 +415,13 @@ fn make_anonymous(state: &mut State, part: &Interval) -> Result<()> {
 }
 
 fn set_fork_behaviour(
+    manager: &Manager,
     state: &mut State,
     range: AddrRange,
     advice: i32,
     change: impl FnMut(&mut Interval),
 ) -> Result<()> {
-    soften(state, range);
+    soften(manager, state, range)?;
     // Memory that is not the object, shared, takes the advice itself; a private
     // mapping of it may not take all, and then the table knows.
     for (piece, part) in state.table.pieces(range) {
@@ -469,9 +470,13 @@ fn demote_if_split(manager: &Manager, state: &mut State, slot: Slot) {
 
 /// Takes a range out of the table and gives its memory back, before it is
 /// unmapped or mapped over.
-pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
+///
+/// # Errors
+/// When a part of a hugetlb page lies in it and there is no memory for a copy of
+/// the rest. Nothing has been changed then.
+pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) -> Result<()> {
+    soften(manager, state, range)?;
     manager.measure_ending(state, range);
-    soften(state, range);
     break_edges(manager, state, range);
     let parts = state.table.remove(range);
     for part in &parts {
@@ -487,7 +492,7 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
             Backing::Private | Backing::Anonymous => {
                 state.garbage.push((part.offset, part.range.len()));
             }
-            Backing::Plain | Backing::Inherited | Backing::Pool => {}
+            Backing::Plain | Backing::Inherited | Backing::Pool(_) => {}
         }
     }
     for slot in range.slots().map(Slot) {
@@ -502,6 +507,7 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) {
     if state.heap.end > range.start && range.end > state.heap.next {
         state.heap.end = state.heap.next;
     }
+    Ok(())
 }
 
 /// Extents that lose only a part of their range leave the reservation to base

@@ -1,26 +1,32 @@
-//! Superpages of the hugetlb pool, for the policy `static`. The kernel changes
-//! each of them only as a whole, so what the program does to a part of one
-//! takes a copy in base pages; and it ends a process that needs one more than
-//! the pool has, so a fork leaves none shared.
+//! Superpages of the hugetlb pools, for the policy `static` (paper 001, static
+//! variable pages). A mapping takes pages of 1 GiB where they fit and are free,
+//! then pages of 2 MiB, then base pages.
+//!
+//! The kernel changes a page of a pool only as a whole, so what the program
+//! does to a part of one takes a copy in smaller pages ([`copy`]); and it ends a
+//! process that needs one more than the pool has, so a fork leaves none shared.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod copy;
+
+use std::os::fd::{AsFd, OwnedFd};
 
 use quire_core::config::Policy;
+use quire_core::pool::{PoolPage, edges};
 use quire_core::stat::{Counter, Note, RegionKind};
-use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
-use quire_linux::uffd::{self, Mode, Scope};
 use quire_linux::{sysinfo, thread};
 
-use crate::extent::by_slot;
 use crate::manager::{Manager, State};
-use crate::mapping::{PLACED, READ_WRITE, copy_fork_behaviour};
-use crate::table::{Backing, Interval, Region, Table};
+use crate::mapping::{PLACED, READ_WRITE};
+use crate::table::{Backing, Interval, Region, RegionId, Table};
+use copy::{Hold, can_hold_back};
+pub(crate) use copy::{demote, leave_pool};
 
-/// Takes superpages from the hugetlb pool for the whole superpages of a
-/// mapping; the rest, and all of it when the pool is empty, is base pages.
+/// Takes pages from the hugetlb pools for a mapping; what they do not cover, all
+/// of it when they are empty, is base pages.
 pub(crate) fn map_from_pool(
     manager: &Manager,
     state: &mut State,
@@ -28,36 +34,103 @@ pub(crate) fn map_from_pool(
     len: Bytes,
     flags: i32,
 ) -> Result<VirtAddr> {
-    let at = map_base_pages(hint, len, flags)?;
-    let pages = AddrRange::new(at, Bytes(len.0 / SUPERPAGE * SUPERPAGE));
-    // Not here at once: where the pool is too small, the kernel may leave a gap,
-    // which another thread's mapping may fill.
-    let huge = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    match unsafe { memory::map_anonymous(VirtAddr(0), pages.len(), READ_WRITE, huge) } {
-        Ok(made) => {
-            move_into_place(AddrRange::new(made, pages.len()), at)?;
-            let region = state
-                .table
-                .add_region(Region::new(RegionKind::Anon, Policy::Static));
-            state.table.insert(Interval {
-                backing: Backing::Pool,
-                ..Interval::fresh(pages, ObjectOffset(0), region)
-            });
-            manager
-                .table_empty
-                .store(false, std::sync::atomic::Ordering::Release);
-            let slots = pages.len().0 / SUPERPAGE;
-            manager.stats().add(Counter::Reservations, slots);
+    let largest = largest_page(state.config.pool_page, len);
+    let range = AddrRange::new(map_base_pages(hint, len, flags, largest)?, len);
+    let mut filling = Filling {
+        manager,
+        state,
+        region: None,
+    };
+    filling.take(range, largest)?;
+    Ok(range.start)
+}
+
+/// The largest page that a mapping can have. Pages of 1 GiB are for those who
+/// can hold writers back: copying one takes long, and a write that comes
+/// meanwhile must not be lost.
+fn largest_page(allowed: PoolPage, len: Bytes) -> PoolPage {
+    let wanted = allowed == PoolPage::Gigapage && len >= PoolPage::Gigapage.bytes();
+    if wanted && sysinfo::memory::free_pool_pages(PoolPage::Gigapage) > 0 && can_hold_back() {
+        PoolPage::Gigapage
+    } else {
+        PoolPage::Superpage
+    }
+}
+
+/// A new mapping on its way from base pages to pages of the pools.
+struct Filling<'a> {
+    manager: &'a Manager,
+    state: &'a mut State,
+    /// The region of the mapping, once it has a page.
+    region: Option<RegionId>,
+}
+
+impl Filling<'_> {
+    /// Takes pages of a size for what they fit, and of smaller sizes for the rest.
+    fn take(&mut self, range: AddrRange, page: PoolPage) -> Result<()> {
+        let free = match page {
+            // The kernel says when it has none, and may have surplus pages.
+            PoolPage::Superpage => u64::MAX,
+            PoolPage::Gigapage => sysinfo::memory::free_pool_pages(page),
+        };
+        let mut division = page.divide(range, free);
+        if !division.pages.is_empty() {
+            match map_pages(division.pages.len(), page) {
+                Ok(made) => self.enter(made, division.pages, page)?,
+                Err(_) => {
+                    self.note_failure(division.pages, page);
+                    division = page.divide(range, 0);
+                }
+            }
         }
-        Err(_) => {
-            manager.stats().note(Note::HugetlbPoolEmpty);
-            manager
-                .stats()
-                .add(Counter::FailedReservations, len.0 / SUPERPAGE);
+        let Some(smaller) = page.smaller() else {
+            return Ok(());
+        };
+        [division.before, division.after]
+            .into_iter()
+            .filter(|rest| !rest.is_empty())
+            .try_for_each(|rest| self.take(rest, smaller))
+    }
+
+    fn enter(&mut self, made: AddrRange, pages: AddrRange, page: PoolPage) -> Result<()> {
+        move_into_place(made, pages.start)?;
+        let table = &mut self.state.table;
+        let region = *self
+            .region
+            .get_or_insert_with(|| table.add_region(Region::new(RegionKind::Anon, Policy::Static)));
+        table.insert(Interval {
+            backing: Backing::Pool(page),
+            ..Interval::fresh(pages, ObjectOffset(0), region)
+        });
+        self.manager
+            .table_empty
+            .store(false, std::sync::atomic::Ordering::Release);
+        let slots = PoolPage::Superpage.count(pages);
+        self.manager.stats().add(Counter::Reservations, slots);
+        Ok(())
+    }
+
+    fn note_failure(&self, pages: AddrRange, page: PoolPage) {
+        if page.smaller().is_none() {
+            let stats = self.manager.stats();
+            stats.note(Note::HugetlbPoolEmpty);
+            stats.add(Counter::FailedReservations, page.count(pages));
         }
     }
-    Ok(at)
+}
+
+/// Maps pages of a pool somewhere. Not at once where they are to be: where the
+/// pool is too small, the kernel may leave a gap, which another thread's mapping
+/// may fill.
+fn map_pages(len: Bytes, page: PoolPage) -> Result<AddrRange> {
+    let huge = libc::MAP_HUGETLB
+        | match page {
+            PoolPage::Superpage => libc::MAP_HUGE_2MB,
+            PoolPage::Gigapage => libc::MAP_HUGE_1GB,
+        };
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let made = unsafe { memory::map_anonymous(VirtAddr(0), len, READ_WRITE, huge)? };
+    Ok(AddrRange::new(made, len))
 }
 
 /// Moves a mapping that nobody knows over one that was just made.
@@ -72,9 +145,9 @@ fn move_into_place(made: AddrRange, at: VirtAddr) -> Result<()> {
     moved.map(drop)
 }
 
-/// Base pages at a superpage boundary, where the program asked for them or
-/// somewhere.
-fn map_base_pages(hint: VirtAddr, len: Bytes, flags: i32) -> Result<VirtAddr> {
+/// Base pages where the program asked for them, at a superpage boundary, or
+/// somewhere where the largest page that is wanted fits.
+fn map_base_pages(hint: VirtAddr, len: Bytes, flags: i32, largest: PoolPage) -> Result<VirtAddr> {
     if hint.0 != 0 {
         if !hint.is_superpage_aligned() {
             return Err(Errno(libc::EINVAL));
@@ -92,121 +165,100 @@ fn map_base_pages(hint: VirtAddr, len: Bytes, flags: i32) -> Result<VirtAddr> {
             }
         })
     } else {
-        let at = memory::reserve_space(len, 0)?;
+        // Address space may be limited.
+        let at = memory::reserve_space_modulo(len, 0, largest.bytes())
+            .or_else(|_| memory::reserve_space(len, 0))?;
         // SAFETY: the address space was just reserved.
         unsafe { memory::map_anonymous(at, len, READ_WRITE, libc::MAP_FIXED) }
     }
 }
 
-/// Gives up the contents of superpages from the pool. The kernel drops whole
-/// ones; parts are zeroed.
-pub(crate) fn discard_pool(part: &Interval) -> Result<()> {
-    for (slot, piece) in by_slot(part.range) {
-        if piece == slot.range() {
+/// Gives up the contents of pages from a pool. The kernel drops whole ones;
+/// parts are zeroed.
+pub(crate) fn discard_pool(part: &Interval, page: PoolPage) -> Result<()> {
+    page.cut(part.range).try_for_each(|piece| {
+        if piece == page.around(piece.start) {
             // SAFETY: the program gives the contents up.
-            unsafe { memory::advise(piece, Advice::DontNeed)? };
+            unsafe { memory::advise(piece, Advice::DontNeed) }
         } else {
-            let len = piece.len().0 as usize;
-            // SAFETY: the piece is mapped writable, and the program gave its
-            // contents up.
-            unsafe { std::ptr::write_bytes(piece.start.as_ptr(), 0, len) };
+            zero(piece)
+        }
+    })
+}
+
+/// Zeroes what is there of a writable piece. What was never touched holds zeros,
+/// and touching it would take a page.
+fn zero(piece: AddrRange) -> Result<()> {
+    let pagemap = pagemap::open()?;
+    pagemap::scan(pagemap.as_fd(), piece, Filter::PRESENT, |run| {
+        let run = run.range();
+        // SAFETY: the piece is mapped writable, and the program gave its
+        // contents up.
+        unsafe { std::ptr::write_bytes(run.start.as_ptr(), 0, run.len().0 as usize) };
+    })
+}
+
+/// Pages of a pool that a change of `range` meets in part go to smaller pages
+/// first, to 2 MiB as far as the pool has them.
+///
+/// # Errors
+/// When there is no memory for the copy. The pages are then what they were, and
+/// the change must not be made.
+pub(crate) fn soften(manager: &Manager, state: &mut State, range: AddrRange) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    for at in edges(range) {
+        while let Some((part, page)) = met_in_part(&state.table, range, at) {
+            let smaller = page
+                .smaller()
+                .filter(|smaller| copy::into_pool(state, &part, *smaller).is_ok());
+            if smaller.is_none() {
+                demote(manager, state, &part)?;
+            }
         }
     }
     Ok(())
 }
 
-/// The kernel changes superpages of the hugetlb pool only as a whole. Those
-/// that a range covers in part go to base pages first.
-pub(crate) fn soften(state: &mut State, range: AddrRange) {
-    for slot in [range.start.slot(), VirtAddr(range.end.0 - 1).slot()] {
-        let pool = state
-            .table
-            .overlaps(slot.range())
-            .find(|i| i.backing == Backing::Pool && i.range == slot.range());
-        if let Some(part) = pool.filter(|_| !range.contains(slot.range())) {
-            // Where there is no memory for the copy, the kernel refuses the call
-            // that this is done for.
-            let _ = leave_pool(state, &part);
-        }
-    }
+/// The page of a pool at one end of a range that the range covers in part.
+fn met_in_part(table: &Table, range: AddrRange, at: VirtAddr) -> Option<(Interval, PoolPage)> {
+    let interval = table.interval_at(at)?;
+    let Backing::Pool(page) = interval.backing else {
+        return None;
+    };
+    let whole = page.met_in_part(range, at)?;
+    Some((interval.clip(whole), page))
 }
 
-/// Moves superpages of the pool to base pages, with writers held back where the
-/// kernel grants that.
-pub(crate) fn leave_pool(state: &mut State, part: &Interval) -> Result<()> {
-    let hold = uffd::open().ok().filter(|(_, scope)| *scope == Scope::Full);
-    if let Some((uffd, _)) = &hold {
-        let uffd = uffd.as_fd();
-        // Without protection, the program's own threads are trusted not to
-        // write to what they are unmapping.
-        let _ = hold_back(uffd, part.range);
-    }
-    let copied = replace_by_copy(part.range, part.prot);
-    if copied.is_ok() {
-        copy_fork_behaviour(part.range, part);
-        state
-            .table
-            .update(part.range, |i| i.backing = Backing::Plain);
-    }
-    if let Some((uffd, _)) = &hold {
-        let _ = uffd::wake(uffd.as_fd(), part.range);
-    }
-    copied
-}
-
-/// Puts a copy in base pages in the place of a range, at one stroke.
-fn replace_by_copy(range: AddrRange, prot: i32) -> Result<()> {
-    let len = range.len();
-    let both = libc::PROT_READ | libc::PROT_WRITE;
-    // Even a read of what was never touched would take a superpage.
-    let mut present = Vec::new();
-    let pagemap = pagemap::open()?;
-    pagemap::scan(pagemap.as_fd(), range, Filter::PRESENT, |run| {
-        present.push(run.range())
-    })?;
-    // SAFETY: the copy is a fresh mapping that nobody else knows, and it takes
-    // the place of the original when it is complete. Nobody writes meanwhile:
-    // the callers see to that.
-    unsafe {
-        if prot & libc::PROT_READ == 0 {
-            memory::protect(range, libc::PROT_READ)?;
-        }
-        let copy = AddrRange::new(memory::map_anonymous(VirtAddr(0), len, both, 0)?, len);
-        for run in present {
-            let to = copy.start + (run.start - range.start);
-            let bytes = run.len().0 as usize;
-            std::ptr::copy_nonoverlapping(run.start.as_ptr(), to.as_ptr(), bytes);
-        }
-        memory::protect(copy, prot)?;
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        memory::remap(copy, len, flags, range.start).map(drop)
-    }
-}
-
-/// A fork of a process with memory from the hugetlb pool. The first write on
-/// either side needs another superpage, and when the pool has none left the
-/// kernel takes the child's and ends it. So the child copies its pool memory to
-/// base pages at once. The parent's forking thread waits for that; where the
-/// pool is short, all others that want to write to pool memory do, too. The pipe
-/// closes when the child has its copy, or is gone; without one, nobody waits.
+/// A fork of a process with memory from the hugetlb pools. The first write on
+/// either side needs another page, and when the pool has none left the kernel
+/// takes the child's and ends it. So the child copies its pool memory to base
+/// pages at once. The parent's forking thread waits for that; where a pool is
+/// short, all others that want to write to pool memory do, too. The pipe closes
+/// when the child has its copy, or is gone; without one, nobody waits.
 #[derive(Debug)]
 pub(crate) struct PoolCopy {
-    held: Option<(OwnedFd, Vec<AddrRange>)>,
+    held: Option<Hold>,
     pipe: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl PoolCopy {
-    /// For the moment before a fork; nothing where no memory is the pool's.
+    /// For the moment before a fork; nothing where no memory is a pool's.
     pub fn prepare(table: &Table) -> Option<PoolCopy> {
-        let parts = table.intervals().filter(|i| i.backing == Backing::Pool);
-        let ranges: Vec<AddrRange> = parts.map(|i| i.range).collect();
-        let superpages: u64 = ranges.iter().map(|r| r.len().0 / SUPERPAGE).sum();
-        if superpages == 0 {
+        let parts: Vec<(AddrRange, PoolPage)> = table
+            .intervals()
+            .filter_map(|i| match i.backing {
+                Backing::Pool(page) => Some((i.range, page)),
+                _ => None,
+            })
+            .collect();
+        if parts.is_empty() {
             return None;
         }
-        let short = sysinfo::memory::free_pool_superpages() < superpages;
+        let short = PoolPage::ALL.iter().any(|page| is_short(&parts, *page));
         Some(PoolCopy {
-            held: short.then(|| hold_writers(&ranges)).flatten(),
+            held: short.then(|| hold_writers(&parts)).flatten(),
             pipe: rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok(),
         })
     }
@@ -218,35 +270,28 @@ impl PoolCopy {
             let mut byte = [0u8; 1];
             while rustix::io::read(&done, &mut byte) == Err(rustix::io::Errno::INTR) {}
         }
-        if let Some((uffd, ranges)) = self.held {
-            for range in ranges {
-                // What has been unmapped meanwhile is no failure.
-                let _ = uffd::unregister(uffd.as_fd(), range);
-                let _ = uffd::wake(uffd.as_fd(), range);
-            }
+        if let Some(held) = self.held {
+            held.end();
         }
     }
 }
 
-/// Holds back writers to a range until its registration ends.
-fn hold_back(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
-    uffd::register(uffd, range, Mode::Protect)?;
-    uffd::write_protect(uffd, range, true)
+/// Whether a pool has fewer free pages than these parts take of it.
+fn is_short(parts: &[(AddrRange, PoolPage)], page: PoolPage) -> bool {
+    let of_size = parts.iter().filter(|(_, size)| *size == page);
+    let taken: u64 = of_size.map(|(range, _)| page.count(*range)).sum();
+    taken > 0 && sysinfo::memory::free_pool_pages(page) < taken
 }
 
 /// Holds back writers to pool memory, where the kernel grants that. What the
 /// calling thread needs to go on, its stack and its variables, is left out.
-fn hold_writers(ranges: &[AddrRange]) -> Option<(OwnedFd, Vec<AddrRange>)> {
-    let (uffd, _) = uffd::open()
-        .ok()
-        .filter(|(_, scope)| *scope == Scope::Full)?;
-    let own = thread::own_memory().map(VirtAddr::slot);
-    let mut held = Vec::new();
-    for slot in ranges.iter().flat_map(|range| range.slots().map(Slot)) {
-        let protected = !own.contains(&slot) && hold_back(uffd.as_fd(), slot.range()).is_ok();
-        if protected {
-            held.push(slot.range());
-        }
+fn hold_writers(parts: &[(AddrRange, PoolPage)]) -> Option<Hold> {
+    let mut hold = Hold::open()?;
+    let own = thread::own_memory();
+    for (range, page) in parts {
+        page.cut(*range)
+            .filter(|piece| !own.iter().any(|at| page.around(*at) == *piece))
+            .for_each(|piece| hold.add(piece));
     }
-    Some((uffd, held))
+    Some(hold)
 }

@@ -10,7 +10,7 @@ use quire_linux::{thread, uffd};
 use crate::extent::{Work, by_slot};
 use crate::manager::{Handles, Manager, State};
 use crate::mapping::{READ_WRITE, break_edges, copy_fork_behaviour, release};
-use crate::pool::leave_pool;
+use crate::pool::{demote, soften};
 use crate::region::Owner;
 use crate::table::{Backing, ExtentState, Interval};
 
@@ -68,9 +68,14 @@ pub(crate) fn remap_managed(
             return Err(Errno(libc::ENOMEM));
         }
     }
-    // Superpages of the hugetlb pool cannot be moved.
-    for part in parts.iter().filter(|p| p.backing == Backing::Pool) {
-        leave_pool(state, part)?;
+    // Pages of the hugetlb pools cannot be moved.
+    soften(manager, state, old)?;
+    let parts: Vec<Interval> = state.table.overlaps(old).collect();
+    for part in parts
+        .iter()
+        .filter(|p| matches!(p.backing, Backing::Pool(_)))
+    {
+        demote(manager, state, part)?;
     }
     let to = find_place(manager, state, old, new_len, fixed.then_some(asked.new))?;
     let mut kept = old;
@@ -96,7 +101,7 @@ pub(crate) fn remap_managed(
 /// Unmaps what lies behind the first `new_len` bytes and returns the rest.
 fn cut(manager: &Manager, state: &mut State, old: AddrRange, new_len: Bytes) -> Result<AddrRange> {
     let (kept, tail) = old.split_at(old.start + new_len);
-    release(manager, state, tail);
+    release(manager, state, tail)?;
     // SAFETY: the program gives the tail up.
     unsafe { memory::unmap(tail)? };
     Ok(kept)
@@ -116,7 +121,7 @@ fn find_place(
     };
     let target = AddrRange::new(new, new_len);
     if state.table.touches(target) {
-        release(manager, state, target);
+        release(manager, state, target)?;
     }
     let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the program asked for this place.

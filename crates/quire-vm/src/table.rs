@@ -19,6 +19,7 @@ use std::ops::Range;
 use quire_core::config::Policy;
 use quire_core::kin::Start;
 use quire_core::policy::{Backoff, RegionHistory};
+use quire_core::pool::PoolPage;
 use quire_core::popmap::Popmap;
 use quire_core::stat::RegionKind;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
@@ -40,8 +41,8 @@ pub enum Backing {
     Plain,
     /// The object of the parent process, private: in a forked child.
     Inherited,
-    /// Superpages of the hugetlb pool.
-    Pool,
+    /// Pages of a hugetlb pool. The interval consists of whole ones.
+    Pool(PoolPage),
 }
 
 /// A run of managed addresses with one set of attributes.
@@ -416,7 +417,7 @@ impl Table {
         let mut next = range.start;
         let mut first: Option<ObjectOffset> = None;
         for part in self.overlaps(range) {
-            let foreign = matches!(part.backing, Backing::Pool | Backing::Inherited);
+            let foreign = matches!(part.backing, Backing::Pool(_) | Backing::Inherited);
             if part.range.start != next || foreign {
                 return None;
             }
@@ -434,7 +435,7 @@ impl Table {
     pub fn slot_of(&self, offset: ObjectOffset) -> Option<Slot> {
         self.intervals
             .values()
-            .filter(|i| !matches!(i.backing, Backing::Pool | Backing::Inherited))
+            .filter(|i| !matches!(i.backing, Backing::Pool(_) | Backing::Inherited))
             .find(|i| i.offset <= offset && offset < i.offset + i.range.len())
             .map(|i| (i.range.start + Bytes(offset.0 - i.offset.0)).slot())
             .filter(|slot| self.slot_offset(*slot) == Some(offset))
@@ -445,7 +446,7 @@ impl Table {
     pub fn uses_object(&self, offset: ObjectOffset, len: Bytes) -> bool {
         self.intervals
             .values()
-            .filter(|i| !matches!(i.backing, Backing::Pool | Backing::Inherited))
+            .filter(|i| !matches!(i.backing, Backing::Pool(_) | Backing::Inherited))
             .any(|i| i.offset < offset + len && offset < i.offset + i.range.len())
     }
 

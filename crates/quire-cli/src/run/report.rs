@@ -131,8 +131,9 @@ impl Report {
             return format!("nothing to manage ({program} used little memory)");
         }
         format!(
-            "{} at the peak, {} populated, {} reserved; {}, {}, {}, {} failed{others}; pager {} CPU, calls {}; {}",
+            "{}{} at the peak, {} populated, {} reserved; {}, {}, {}, {} failed{others}; pager {} CPU, calls {}; {}",
             count(t.superpages_peak, "superpage"),
+            in_gigapages(t.gigapages_peak),
             Bytes(t.populated_peak_bytes),
             Bytes(t.reserved_peak_bytes),
             count(t.promotions, "promotion"),
@@ -151,6 +152,14 @@ impl Report {
         serde_json::to_writer_pretty(&mut out, self)?;
         out.write_all(b"\n")?;
         out.flush()
+    }
+}
+
+/// How many pages of 1 GiB are among the superpages, where there were any.
+fn in_gigapages(pages: u64) -> String {
+    match pages {
+        0 => String::new(),
+        pages => format!(" ({} of 1 GiB)", count(pages, "page")),
     }
 }
 

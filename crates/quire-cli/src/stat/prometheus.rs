@@ -64,7 +64,7 @@ const fn counter(name: &'static str, help: &'static str, value: fn(&Totals) -> V
     }
 }
 
-const METRICS: [Metric; 19] = [
+const METRICS: [Metric; 20] = [
     gauge("quire_mapped_bytes", "Managed address space.", |t| {
         Value::Count(t.mapped_bytes)
     }),
@@ -95,6 +95,11 @@ const METRICS: [Metric; 19] = [
         "quire_superpages_peak",
         "Most superpages mapped at once.",
         |t| Value::Count(t.superpages_peak),
+    ),
+    gauge(
+        "quire_gigapages",
+        "Pages of 1 GiB mapped; each counts as 512 superpages, too.",
+        |t| Value::Count(t.gigapages),
     ),
     gauge(
         "quire_pool_superpages",

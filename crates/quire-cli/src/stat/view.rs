@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
+use quire_core::pool::GIGAPAGE;
 use quire_core::stat::{Privilege, ProcessStat, RegionKind, RegionStat};
-use quire_core::units::{BASE_PAGE, Bytes};
+use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE};
 
 use super::machine::Machine;
 use crate::table::Table;
@@ -102,6 +103,11 @@ fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
             table.row(region_row(region));
         }
         table.write(out, 2)?;
+    }
+    if stat.totals.gigapages > 0 {
+        let pages = stat.totals.gigapages;
+        let superpages = pages * (GIGAPAGE / SUPERPAGE);
+        writeln!(out, "  {superpages} of the superpages are {pages} of 1 GiB")?;
     }
     for note in &stat.notes {
         writeln!(out, "  note: {}", note.text())?;

@@ -6,11 +6,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::{fs, io};
 
+use quire_core::pool::PoolPage;
 use quire_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What the kernel says of its pool of 2 MiB pages.
-pub(super) const HUGETLB_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+/// Where the kernel speaks of its pool of pages of a size.
+pub(super) const fn pool_directory(page: PoolPage) -> &'static str {
+    match page {
+        PoolPage::Superpage => "/sys/kernel/mm/hugepages/hugepages-2048kB",
+        PoolPage::Gigapage => "/sys/kernel/mm/hugepages/hugepages-1048576kB",
+    }
+}
 
 /// The figures of `/proc/meminfo` that decisions are made by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,10 +60,11 @@ pub fn meminfo() -> io::Result<MemInfo> {
         .ok_or_else(|| malformed("/proc/meminfo lacks MemTotal, MemFree or MemAvailable"))
 }
 
-/// Superpages of the hugetlb pool that are neither in use nor promised.
+/// Pages of a hugetlb pool that are neither in use nor promised.
 #[must_use]
-pub fn free_pool_superpages() -> u64 {
-    let read = |file| super::read_number::<u64>(format!("{HUGETLB_POOL}/{file}")).unwrap_or(0);
+pub fn free_pool_pages(page: PoolPage) -> u64 {
+    let pool = pool_directory(page);
+    let read = |file| super::read_number::<u64>(format!("{pool}/{file}")).unwrap_or(0);
     read("free_hugepages").saturating_sub(read("resv_hugepages"))
 }
 

@@ -4,9 +4,10 @@
 use std::fs;
 
 use quire_core::config::Policy;
+use quire_core::pool::PoolPage;
 use quire_core::units::SUPERPAGE;
 
-use super::memory::HUGETLB_POOL;
+use super::memory::pool_directory;
 use super::{Check, bracketed, read_number, read_trimmed};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -19,6 +20,7 @@ pub fn all() -> Vec<Check> {
         transparent_sizes(),
         allowed_for_process(),
         hugetlb_pool(),
+        gigapage_pool(),
     ]
 }
 
@@ -143,26 +145,76 @@ pub fn allowed_for_process() -> Check {
     check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
+/// What the kernel says of a pool: pages of each kind.
+struct Pool {
+    total: u64,
+    free: u64,
+    promised: u64,
+    surplus: u64,
+    overcommit: u64,
+}
+
+impl Pool {
+    fn read(page: PoolPage) -> Option<Pool> {
+        let pool = pool_directory(page);
+        let read = |file: &str| read_number::<u64>(format!("{pool}/{file}"));
+        Some(Pool {
+            total: read("nr_hugepages")?,
+            free: read("free_hugepages").unwrap_or(0),
+            promised: read("resv_hugepages").unwrap_or(0),
+            surplus: read("surplus_hugepages").unwrap_or(0),
+            overcommit: read("nr_overcommit_hugepages").unwrap_or(0),
+        })
+    }
+
+    fn has_free(&self) -> bool {
+        self.free > self.promised || self.overcommit > self.surplus
+    }
+
+    fn found(&self) -> String {
+        format!(
+            "{} pages, {} free, {} promised, {} of {} surplus pages used",
+            self.total, self.free, self.promised, self.surplus, self.overcommit
+        )
+    }
+}
+
+/// Whether the pool of 1 GiB pages holds any. Without them, `static` works as
+/// well with 2 MiB pages.
+#[must_use]
+pub fn gigapage_pool() -> Check {
+    const NAME: &str = "hugetlb pool of 1 GiB pages";
+    const COST: &str = "`static` uses 2 MiB pages for mappings of 1 GiB and more";
+    const REMEDY: &str =
+        "boot with hugepagesz=1G hugepages=4 (each takes 1 GiB of memory for good)";
+    let Some(pool) = Pool::read(PoolPage::Gigapage) else {
+        let remedy = "use a processor with 1 GiB pages (flag pdpe1gb)";
+        return Check::limited(NAME, "this machine does not have one", COST, remedy);
+    };
+    let found = pool.found();
+    if pool.has_free() {
+        Check::ok(NAME, found)
+    } else if pool.total > 0 {
+        let more = format!("{REMEDY}, a larger number than {}", pool.total);
+        Check::limited(NAME, found, COST, more)
+    } else {
+        Check::limited(NAME, found, COST, REMEDY)
+    }
+}
+
 /// Whether the pool of 2 MiB pages holds any.
 #[must_use]
 pub fn hugetlb_pool() -> Check {
     const NAME: &str = "hugetlb pool of 2 MiB pages";
     const COST: &str = "`static` uses base pages";
     const REMEDY: &str = "sudo sysctl vm.nr_hugepages=512";
-    let read = |file: &str| read_number::<u64>(format!("{HUGETLB_POOL}/{file}"));
-    let Some(total) = read("nr_hugepages") else {
+    let Some(pool) = Pool::read(PoolPage::Superpage) else {
         let remedy = "boot a kernel with CONFIG_HUGETLBFS=y";
         return Check::missing(NAME, "the kernel does not have one", COST, remedy)
             .needed_by(&[Policy::Static]);
     };
-    let free = read("free_hugepages").unwrap_or(0);
-    let reserved = read("resv_hugepages").unwrap_or(0);
-    let surplus = read("surplus_hugepages").unwrap_or(0);
-    let overcommit = read("nr_overcommit_hugepages").unwrap_or(0);
-    let found = format!(
-        "{total} pages, {free} free, {reserved} promised, {surplus} of {overcommit} surplus pages used"
-    );
-    let check = if free > reserved || overcommit > surplus {
+    let (found, total) = (pool.found(), pool.total);
+    let check = if pool.has_free() {
         Check::ok(NAME, found)
     } else if total > 0 {
         Check::limited(

@@ -5,6 +5,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::process;
 
+/// Pages of 1 GiB come from the boot; a test takes them as they are.
+const FREE_GIGAPAGES: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
+
 const SIZE_FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// Tests that need the pool run one after the other.
@@ -17,9 +20,19 @@ pub struct Pool {
     _turn: MutexGuard<'static, ()>,
 }
 
-fn size() -> u64 {
-    let text = fs::read_to_string(SIZE_FILE).unwrap_or_default();
+fn number(file: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
     text.trim().parse().unwrap_or(0)
+}
+
+fn size() -> u64 {
+    number(SIZE_FILE)
+}
+
+/// Why there are not `pages` of 1 GiB.
+pub fn missing_gigapages(pages: u64) -> Option<String> {
+    (number(FREE_GIGAPAGES) < pages)
+        .then(|| "no page of 1 GiB is free (boot with hugepagesz=1G hugepages=2)".to_owned())
 }
 
 /// Why there is no pool of `pages`.

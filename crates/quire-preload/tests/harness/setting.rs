@@ -17,8 +17,10 @@ pub struct Setting {
     pub env: &'static [(&'static str, &'static str)],
     /// Whether to run as a user without privileges.
     pub unprivileged: bool,
-    /// Size of the hugetlb pool during the run.
+    /// Size of the hugetlb pool of 2 MiB pages during the run.
     pub pool_pages: Option<u64>,
+    /// How many pages of 1 GiB must be free.
+    pub gigapages: u64,
 }
 
 const fn with(name: &'static str, policy: &'static str) -> Setting {
@@ -28,6 +30,7 @@ const fn with(name: &'static str, policy: &'static str) -> Setting {
         env: &[],
         unprivileged: false,
         pool_pages: None,
+        gigapages: 0,
     }
 }
 
@@ -63,6 +66,11 @@ pub const RESERVE_SMALL: Setting = Setting {
 pub const STATIC: Setting = Setting {
     pool_pages: Some(384),
     ..with("static", "static")
+};
+/// The kernel's pools, with a page of 1 GiB at least.
+pub const STATIC_GIGA: Setting = Setting {
+    gigapages: 1,
+    ..with("static with pages of 1 GiB", "static")
 };
 /// The kernel's pool, which runs dry in the middle.
 pub const STATIC_SMALL: Setting = Setting {
@@ -100,6 +108,9 @@ impl Setting {
 
     /// Why this setting cannot be had here.
     pub fn missing(&self) -> Option<String> {
+        if let Some(reason) = pool::missing_gigapages(self.gigapages) {
+            return Some(reason);
+        }
         if let Some(pages) = self.pool_pages {
             return pool::missing(pages);
         }

@@ -5,8 +5,17 @@
 #include "faults.h"
 #include <pthread.h>
 
+#ifdef GIGA /* regions of more than 1 GiB, of which few pages are written */
+#define REGIONS 2
+#define REGION_PAGES 300000
+#define LEAST_PAGES 262144
+#define WRITTEN 1024
+#else
 #define REGIONS 8
 #define REGION_PAGES 6144
+#define LEAST_PAGES 512
+#define WRITTEN REGION_PAGES
+#endif
 #define BLOCKS 48
 #define MAX_THREADS 8
 #define RW (PROT_READ | PROT_WRITE)
@@ -85,11 +94,11 @@ static size_t random_pages(struct model *m, size_t most) {
 
 static void make_region(struct model *m, struct region *r) {
   size_t pages = below(&m->random, 4) == 0 ? random_pages(m, REGION_PAGES)
-                                           : 512 + below(&m->random, REGION_PAGES - 512);
+                                           : LEAST_PAGES + below(&m->random, REGION_PAGES - LEAST_PAGES);
   if (below(&m->random, 3) == 0)
     pages = pages / 512 * 512 + 512 <= REGION_PAGES ? pages / 512 * 512 + 512 : 512;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  if (below(&m->random, 8) == 0)
+  if (below(&m->random, 8) == 0 && pages <= WRITTEN)
     flags |= MAP_POPULATE;
   if (below(&m->random, 4) == 0)
     flags |= MAP_NORESERVE;
@@ -177,8 +186,11 @@ static void remap_region(struct model *m, struct region *r) {
 static void advise(struct model *m, struct region *r, size_t from, size_t to) {
   static const int hints[] = {MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_RANDOM};
   char *start = r->start + from * PAGE;
+  unsigned kind = below(&m->random, 8);
+  if (kind != 2 && kind < 5 && to - from > WRITTEN)
+    to = from + WRITTEN; /* what follows touches them all */
   size_t length = (to - from) * PAGE;
-  switch (below(&m->random, 8)) {
+  switch (kind) {
   case 0: /* hints change nothing that a program can see */
     (void)madvise(start, length, hints[below(&m->random, 6)]);
     break;
@@ -322,6 +334,8 @@ static void operate(struct model *m, pid_t *child) {
   case 11 ... 26: {
     /* Densely, so that superpages fill, or sparsely, or backwards. */
     size_t step = below(&m->random, 2) == 0 ? 1 : 1 + below(&m->random, 200);
+    if ((to - from) / step > WRITTEN)
+      step = (to - from) / WRITTEN + 1;
     for (size_t i = from; i < to; i += step)
       write_page(m, r, i);
     break;

@@ -79,6 +79,9 @@ impl Manager {
         if let Some(largest) = change.largest {
             state.config.largest = largest;
         }
+        if let Some(page) = change.pool_page {
+            state.config.pool_page = page;
+        }
         if let Some(align) = change.align {
             state.config.align = align;
             self.set_align(align);

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use quire_core::config::Policy;
+use quire_core::pool::PoolPage;
 use quire_core::stat::{Cell, CellState, Counter, Picture, RegionStat};
-use quire_core::units::{Bytes, SUPERPAGE, Slot};
+use quire_core::units::{Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot};
 
 use super::{Watch, watched_run};
 use crate::extent::{Work, now_ms};
 use crate::manager::{Manager, State};
-use crate::table::{Backing, Extent, ExtentState, RegionId, Table};
+use crate::table::{Backing, Extent, ExtentState, Interval, RegionId, Table};
 
 impl Manager {
     /// Notes how much is managed, after a call that may have changed it. Under
@@ -37,6 +38,9 @@ impl Manager {
         stats.raise(Counter::ReservedPeak, reserved);
         stats.set(Counter::Superpages, superpages);
         stats.raise(Counter::SuperpagesPeak, superpages);
+        let gigapages = gigapages(&state.table);
+        stats.set(Counter::Gigapages, gigapages);
+        stats.raise(Counter::GigapagesPeak, gigapages);
         stats.set_oldest(state.oldest_ms(), state.group);
         stats.set_regions(regions);
     }
@@ -83,8 +87,11 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         });
         entry.range.end = interval.range.end;
         entry.mapped_bytes += interval.range.len();
-        if interval.backing == Backing::Pool {
-            entry.superpages += interval.range.len().0 / SUPERPAGE;
+        if let Backing::Pool(_) = interval.backing {
+            entry.superpages += PoolPage::Superpage.count(interval.range);
+        }
+        if region.policy == Policy::Static {
+            entry.picture.cells.extend(static_cells(table, interval));
         }
     }
     for (slot, extent) in &table.extents {
@@ -103,6 +110,35 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         entry.picture.cells.push(cell);
     }
     stats.into_values().collect()
+}
+
+/// Pages of 1 GiB.
+fn gigapages(table: &Table) -> u64 {
+    let page = PoolPage::Gigapage;
+    let of_size = table
+        .intervals()
+        .filter(|i| i.backing == Backing::Pool(page));
+    of_size.map(|i| page.count(i.range)).sum()
+}
+
+/// What a picture shows of memory that has no extents: superpages of a pool, and
+/// what has gone from there to base pages. A slot belongs to the interval in
+/// which it begins.
+fn static_cells(table: &Table, interval: &Interval) -> impl Iterator<Item = Cell> {
+    let cell = match interval.backing {
+        Backing::Pool(_) => {
+            let all = PageCount(PAGES_PER_SUPERPAGE as u64);
+            Some(Cell::new(CellState::Whole, all))
+        }
+        Backing::Plain => Some(Cell::new(CellState::Base, PageCount(0))),
+        _ => None,
+    };
+    let range = interval.range;
+    let begins = move |slot: &Slot| slot.start() >= range.start;
+    let slots = range.slots().map(Slot).filter(begins);
+    slots
+        .filter(|slot| !table.extents.contains_key(slot))
+        .filter_map(move |_| cell)
 }
 
 /// What a picture shows of an extent, which is mapped by a superpage or not.

@@ -1,0 +1,111 @@
+//! Runs a piece of work on a stack of its own, for work during which the calling
+//! thread's stack must not be written to: it may lie in the very memory that is
+//! being copied, with writers held back.
+
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
+
+use crate::memory;
+use crate::raw::Result;
+
+/// Size of the stack, its guard page included.
+const SIZE: Bytes = Bytes(256 << 10);
+
+struct Call<F, R> {
+    work: Option<F>,
+    result: Option<R>,
+}
+
+/// Runs `work` on a fresh stack and returns its result. Until `work` returns,
+/// nothing is written to the stack of the caller, unless `work` itself does so
+/// through what it borrows. A panic in `work` ends the process.
+///
+/// # Errors
+/// As `mmap`, when there is no memory for a stack; `work` has not run then.
+pub fn run_elsewhere<F: FnOnce() -> R, R>(work: F) -> Result<R> {
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses; its first
+    // page is protected against a stack that grows too large.
+    let stack = unsafe {
+        let stack = AddrRange::new(memory::map_anonymous(VirtAddr(0), SIZE, both, 0)?, SIZE);
+        memory::protect(
+            AddrRange::new(stack.start, Bytes(BASE_PAGE)),
+            libc::PROT_NONE,
+        )?;
+        stack
+    };
+    let room = size_of::<Call<F, R>>() as u64 + align_of::<Call<F, R>>() as u64;
+    let at = VirtAddr((stack.end.0 - room) / 64 * 64);
+    let call: *mut Call<F, R> = at.as_ptr().cast();
+    // SAFETY: the place for the call lies at the end of the new stack, aligned
+    // and large enough, and the stack begins below it, aligned as the calling
+    // convention wants it. The call is read back after the work has run, which
+    // is why the result is there.
+    let result = unsafe {
+        call.write(Call {
+            work: Some(work),
+            result: None,
+        });
+        switch(at, run_call::<F, R>, call.cast());
+        call.read().result
+    };
+    // SAFETY: nothing uses the stack any more.
+    unsafe { memory::unmap(stack)? };
+    result.ok_or(crate::Errno(libc::EFAULT))
+}
+
+extern "C" fn run_call<F: FnOnce() -> R, R>(call: *mut u8) {
+    // SAFETY: `run_elsewhere` passes its own call, which nobody else uses.
+    let call = unsafe { &mut *call.cast::<Call<F, R>>() };
+    call.result = call.work.take().map(|work| work());
+}
+
+/// Calls `function` with the stack pointer at `top`, and puts it back.
+///
+/// # Safety
+/// `top` must be the end of a writable stack, a multiple of 16.
+unsafe fn switch(top: VirtAddr, function: extern "C" fn(*mut u8), argument: *mut u8) {
+    // SAFETY: the old stack pointer waits in a register that the callee saves,
+    // and all others that a call may change are declared.
+    unsafe {
+        std::arch::asm!(
+            "xchg rsp, r12",
+            "call {function}",
+            "mov rsp, r12",
+            function = in(reg) function,
+            inout("r12") top.0 => _,
+            inout("rdi") argument => _,
+            clobber_abi("C"),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_runs_on_another_stack_and_returns_its_result() {
+        let here = 0u8;
+        let text = String::from("result");
+        let (there, said) = run_elsewhere(|| {
+            let there = 0u8;
+            ((&raw const there) as u64, format!("{text}, {}", 3.5 * 2.0))
+        })
+        .unwrap();
+        assert_eq!(said, "result, 7");
+        let distance = there.abs_diff((&raw const here) as u64);
+        assert!(distance > SIZE.0 / 4, "{distance}");
+    }
+
+    #[test]
+    fn stacks_may_be_nested() {
+        let sum = run_elsewhere(|| (0..10).map(|n| run_elsewhere(|| n).unwrap()).sum::<i32>());
+        assert_eq!(sum, Ok(45));
+    }
+
+    #[test]
+    fn large_results_fit() {
+        let filled = run_elsewhere(|| [7u64; 1000]).unwrap();
+        assert!(filled.iter().all(|word| *word == 7));
+    }
+}
