@@ -119,6 +119,8 @@ programs! {
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
         under plain base reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+    pieces = "pieces" ["SEED"], limit None,
+        under plain base eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
     given = "given" [], limit Some(256 << 20),
         under plain reserve adaptive reserve_ahead;
 }
