@@ -13,9 +13,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::units::{
-    AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, Slot, VirtAddr,
-};
+use crate::units::{AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, Slot, VirtAddr};
 
 /// Base pages in an extent.
 const FULL: u64 = PAGES_PER_SUPERPAGE as u64;
