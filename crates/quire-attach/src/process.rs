@@ -4,7 +4,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use quire_core::attach::{Extent, Tally, holes, whole_extents};
+use quire_core::attach::{Extent, Tally, holes};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Frame, PageCount, Slot, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::pagemap::{self, Entries, Filter, HUGE, PageRun};
@@ -108,7 +108,7 @@ impl Process for LinuxProcess {
         let mut tally = Tally::default();
         let mut found: Vec<(AddrRange, Kind)> = Vec::new();
         Reader::default().of(pid, |mapping, name| {
-            found.push((whole_extents(mapping.range), mapping.kind(name)));
+            found.push((mapping.range.whole_superpages(), mapping.kind(name)));
             ControlFlow::Continue(())
         })?;
         found.retain(|(inner, kind)| *kind != Kind::Other && !inner.is_empty());

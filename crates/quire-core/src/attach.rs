@@ -13,9 +13,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::units::{
-    AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot, VirtAddr,
-};
+use crate::units::{AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, Slot, VirtAddr};
 
 /// Base pages in an extent.
 const FULL: u64 = PAGES_PER_SUPERPAGE as u64;
@@ -113,16 +111,6 @@ impl Extent {
             Threshold::FULL
         };
         !self.huge && self.populated >= least.pages()
-    }
-}
-
-/// The part of a mapping that consists of whole extents: nothing else can be
-/// promoted.
-#[must_use]
-pub const fn whole_extents(mapping: AddrRange) -> AddrRange {
-    AddrRange {
-        start: VirtAddr(mapping.start.0.next_multiple_of(SUPERPAGE)),
-        end: VirtAddr(mapping.end.0 & !(SUPERPAGE - 1)),
     }
 }
 
@@ -561,15 +549,6 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(share.of(second), Duration::from_millis(15));
         assert_eq!(share.time_to_earn(Duration::from_millis(15)), second);
-    }
-
-    #[test]
-    fn only_whole_extents_count() {
-        let mapping = pages(1, 3 * FULL);
-        let inner = whole_extents(mapping);
-        assert_eq!(inner.slots(), 1..3);
-        assert!(mapping.contains(inner));
-        assert!(whole_extents(pages(1, FULL)).is_empty());
     }
 
     #[test]

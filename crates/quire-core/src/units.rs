@@ -204,11 +204,19 @@ impl AddrRange {
         self.start.slot().0..self.end.0.div_ceil(SUPERPAGE).max(self.start.slot().0)
     }
 
+    /// The superpages that lie wholly inside; empty where there is none.
+    #[must_use]
+    pub const fn whole_superpages(self) -> AddrRange {
+        AddrRange {
+            start: VirtAddr(self.start.0.next_multiple_of(SUPERPAGE)),
+            end: VirtAddr(self.end.0 / SUPERPAGE * SUPERPAGE),
+        }
+    }
+
     /// The slots that lie wholly inside.
     #[must_use]
     pub fn whole_slots(self) -> Range<u64> {
-        let first = self.start.0.div_ceil(SUPERPAGE);
-        first..(self.end.0 / SUPERPAGE).max(first)
+        self.whole_superpages().slots()
     }
 }
 

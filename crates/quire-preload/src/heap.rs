@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -21,12 +22,10 @@ use crate::MANAGER;
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// jemalloc's own settings. `retain` keeps address space, so that the heap
-/// stays contiguous. What is freed in blocks of less than [`OVERSIZE`] is kept
-/// for a while, as in the C library: a program that allocates and frees such a
-/// block again and again does not fault it in each time.
+/// stays contiguous.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static MALLOC_CONF: Conf =
-    Conf(c"retain:true,abort_conf:false,dss:disabled,oversize_threshold:33554432".as_ptr());
+    Conf(c"retain:true,abort_conf:false,dss:disabled,oversize_threshold:8388608".as_ptr());
 
 #[repr(transparent)]
 struct Conf(*const c_char);
@@ -50,8 +49,6 @@ static HOOKS: jemalloc::extent_hooks_t = jemalloc::extent_hooks_t {
 pub fn start() {
     // SAFETY: allocates and frees one block.
     unsafe { jemalloc::free(jemalloc::malloc(1)) };
-    // The first arena is older than the settings.
-    set_number(c"arena.0.oversize_threshold", OVERSIZE);
 }
 
 /// Starts managing now, so that the pool is filled before the program asks.
@@ -78,7 +75,20 @@ pub fn ask(size: Bytes) {
 
 /// jemalloc serves requests from this size on from an arena of their own,
 /// which comes after the others and begins with the first such request.
-const OVERSIZE: usize = 32 << 20;
+///
+/// By jemalloc's own settings it keeps nothing of a freed block, and a program
+/// that allocates and frees the same block again and again faults it in each time.
+/// Here a block of less than [`KEPT`] is kept, as the C library does, and what the
+/// next large request does not use of it goes back. In the other arenas large
+/// blocks would be kept in pieces that serve nobody for seconds.
+const OVERSIZE: usize = 8 << 20;
+
+/// Larger blocks are given back when they are freed.
+const KEPT: usize = 32 << 20;
+
+/// The number of that arena, when it exists.
+static LARGE_ARENA: AtomicU32 = AtomicU32::new(NO_ARENA);
+const NO_ARENA: u32 = u32::MAX;
 
 /// That arena is being made, and is to begin without memory of the kernel's.
 static PRIMING: AtomicBool = AtomicBool::new(false);
@@ -115,8 +125,55 @@ fn install_hooks() {
     // large requests exists.
     unsafe { jemalloc::free(jemalloc::malloc(OVERSIZE)) };
     PRIMING.store(false, Ordering::Relaxed);
-    let arenas = [number(c"opt.narenas"), number(c"thread.arena")];
+    let large = number::<c_uint>(c"opt.narenas");
+    let arenas = [large, number(c"thread.arena")];
     arenas.into_iter().flatten().for_each(hook);
+    if let Some(large) = large {
+        keep_blocks(large);
+    }
+}
+
+/// Lets the arena for large requests keep a freed block.
+fn keep_blocks(arena: c_uint) {
+    set_number(&ArenaName::new(arena, "oversize_threshold"), KEPT);
+    // As in the others: jemalloc sets 0 here.
+    if let Some(decay) = number::<usize>(c"opt.dirty_decay_ms") {
+        set_number(&ArenaName::new(arena, "dirty_decay_ms"), decay);
+    }
+    LARGE_ARENA.store(arena, Ordering::Relaxed);
+}
+
+/// Gives back what is kept of freed large blocks, after a large request: it had
+/// no use for it.
+#[inline]
+fn release_kept(size: usize) {
+    if size >= OVERSIZE {
+        let arena = LARGE_ARENA.load(Ordering::Relaxed);
+        if arena != NO_ARENA {
+            command(&ArenaName::new(arena, "purge"));
+        }
+    }
+}
+
+/// The name of something that jemalloc knows of an arena.
+struct ArenaName([u8; 48]);
+
+impl ArenaName {
+    fn new(arena: c_uint, what: &str) -> ArenaName {
+        use std::io::Write;
+        let mut name = [0u8; 48];
+        let mut rest = &mut name[..47];
+        // A 32-bit number and the names here fit; the last byte stays zero.
+        let _ = write!(rest, "arena.{arena}.{what}");
+        ArenaName(name)
+    }
+}
+
+impl Deref for ArenaName {
+    type Target = CStr;
+    fn deref(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
 }
 
 /// Gives the hooks to the calling thread's arena, if it is one that misses
@@ -133,10 +190,10 @@ fn hook_own() {
     }
 }
 
-/// A number that jemalloc tells.
-fn number(name: &CStr) -> Option<c_uint> {
-    let mut value: c_uint = 0;
-    let mut size = size_of::<c_uint>();
+/// A number that jemalloc tells: it must be of the documented type.
+fn number<T: Default>(name: &CStr) -> Option<T> {
+    let mut value = T::default();
+    let mut size = size_of::<T>();
     let to = (&raw mut value).cast();
     // SAFETY: the name is a C string and the value has the documented type.
     let result = unsafe { jemalloc::mallctl(name.as_ptr(), to, &raw mut size, ptr::null_mut(), 0) };
@@ -153,18 +210,12 @@ fn set_number(name: &CStr, mut value: usize) {
 
 /// Gives an arena the hooks.
 fn hook(arena: c_uint) {
-    let mut name = [0u8; 40];
-    {
-        use std::io::Write;
-        let mut rest = &mut name[..39];
-        // A 32-bit number fits; the last byte stays zero.
-        let _ = write!(rest, "arena.{arena}.extent_hooks");
-    }
+    let name = ArenaName::new(arena, "extent_hooks");
     let mut hooks: *const jemalloc::extent_hooks_t = &raw const HOOKS;
     // SAFETY: the name is a C string, and the hooks live for ever.
     unsafe {
         jemalloc::mallctl(
-            name.as_ptr().cast(),
+            name.as_ptr(),
             ptr::null_mut(),
             ptr::null_mut(),
             (&raw mut hooks).cast(),
@@ -321,6 +372,7 @@ fn serve(size: usize, request: impl Fn() -> *mut c_void) -> *mut c_void {
         block = request();
     }
     after();
+    release_kept(size);
     block
 }
 
@@ -328,10 +380,14 @@ fn serve(size: usize, request: impl Fn() -> *mut c_void) -> *mut c_void {
 #[cold]
 fn purge() -> bool {
     // 4096 stands for all arenas.
-    let name = c"arena.4096.purge".as_ptr();
+    command(c"arena.4096.purge")
+}
+
+/// Carries out a command of jemalloc's. Says whether it could.
+fn command(name: &CStr) -> bool {
     let none = ptr::null_mut();
     // SAFETY: the name is a C string; the command takes and returns nothing.
-    unsafe { jemalloc::mallctl(name, none, ptr::null_mut(), none, 0) == 0 }
+    unsafe { jemalloc::mallctl(name.as_ptr(), none, ptr::null_mut(), none, 0) == 0 }
 }
 
 #[unsafe(no_mangle)]
@@ -378,6 +434,7 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: u
     // SAFETY: as for `malloc`.
     let result = unsafe { jemalloc::posix_memalign(out, align, size) };
     after();
+    release_kept(size);
     result
 }
 

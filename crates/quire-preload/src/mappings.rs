@@ -307,6 +307,7 @@ unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) }.map(drop);
     // What is mapped later is locked by the kernel, and found to be.
+    MANAGER.lock_future(flags & libc::MCL_FUTURE != 0);
     if flags & libc::MCL_CURRENT == 0 {
         return status(change());
     }
@@ -317,6 +318,7 @@ unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 unsafe extern "C" fn munlockall() -> c_int {
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_munlockall, [0; 6]) }.map(drop);
+    MANAGER.lock_future(false);
     lock_everything(false, change)
 }
 

@@ -128,6 +128,10 @@ programs! {
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
         under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+    kept = "kept" [], limit None,
+        under plain base eager reserve adaptive reserve_limit;
+    pieces = "pieces" ["SEED"], limit None,
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small unprivileged;
     given = "given" [], limit Some(256 << 20),
         under plain reserve adaptive reserve_ahead;
 }

@@ -14,6 +14,7 @@ use quire_linux::raw::Result;
 
 use crate::extent::{Work, by_slot, now_ms};
 use crate::manager::{Manager, State};
+use crate::mapping::holds_nothing;
 use crate::table::{ExtentState, Region, RegionId};
 
 /// How much of a region is measured at most.
@@ -43,6 +44,9 @@ impl Manager {
                 continue;
             };
             if !parts.iter().all(|part| range.contains(*part)) {
+                continue;
+            }
+            if parts.iter().all(|part| holds_nothing(self, state, *part)) {
                 continue;
             }
             let len = first.len().min(MEASURED);

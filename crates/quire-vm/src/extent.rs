@@ -88,6 +88,11 @@ impl Work<'_> {
     pub fn arm(&self, range: AddrRange) -> Result<()> {
         // SAFETY: advice about page sizes does not change contents.
         unsafe { memory::advise(range, Advice::NoHugePage)? };
+        self.register(range)
+    }
+
+    /// The same for a mapping that superpages are forbidden to already.
+    pub fn register(&self, range: AddrRange) -> Result<()> {
         uffd::register(self.handles.uffd()?, range, self.arm_mode())
     }
 

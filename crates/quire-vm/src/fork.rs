@@ -128,6 +128,8 @@ impl Manager {
             state.children = false;
             state.unmarked = false;
             state.garbage.clear();
+            state.spare = None;
+            state.locks_future = false;
             if state.table.interval_at(state.heap.next).is_none() {
                 state.heap = HeapSpace::default();
             }

@@ -34,6 +34,7 @@
 //! | [`manager`] | the process's manager, its lock, its descriptors |
 //! | `mapping` | the calls that a program makes on its mappings |
 //! | `region` | new memory: where it goes and how its extents begin |
+//! | `spare` | address space that is ready to be handed out |
 //! | `remap` | `mremap` |
 //! | `pool` | superpages of the hugetlb pool |
 //! | `extent` | reserve, promote, demote, preempt |
@@ -58,6 +59,7 @@ mod pager;
 mod pool;
 mod region;
 mod remap;
+mod spare;
 
 pub use fork::ForkRefused;
 pub use manager::Manager;

@@ -20,6 +20,7 @@ use quire_linux::thread::{self, DescriptorTable};
 
 use crate::extent::{Work, run_range};
 use crate::pool::PoolCopy;
+use crate::spare::Spare;
 use crate::table::{ExtentState, RegionId, Table};
 
 /// A process that asks for less than this is left to the kernel: it has no
@@ -105,6 +106,12 @@ pub(crate) struct State {
     pub group: u64,
     /// Memory is short: no extent is given whole without being asked for.
     pub short: bool,
+    /// The pager sleeps until somebody wakes it.
+    pub pager_rests: bool,
+    /// Address space that is ready to be handed out.
+    pub spare: Option<Spare>,
+    /// The kernel locks what is mapped anew (`mlockall`).
+    pub locks_future: bool,
     /// What regions of each size did.
     pub kinship: Kinship,
     /// Where the pager looks at the object: nobody else's business.
@@ -173,6 +180,9 @@ impl Manager {
                 pool_copy: None,
                 group: 0,
                 short: false,
+                pager_rests: false,
+                spare: None,
+                locks_future: false,
                 kinship: Kinship::new(),
                 window: AddrRange {
                     start: VirtAddr(0),
@@ -384,6 +394,7 @@ impl Manager {
             .store(Privilege::User as u32, Ordering::Relaxed);
         self.stats().set_privilege(Privilege::User);
         self.stats().note(Note::OwnMemoryFile);
+        state.drop_spare();
         let empty: Vec<Slot> = state
             .table
             .extents

@@ -92,6 +92,9 @@ impl Manager {
         if !state.forkers.is_empty() {
             return Handled::No;
         }
+        if hint.0 != 0 {
+            state.clear_spare(AddrRange::new(hint, len));
+        }
         if fixed && !clear_target(self, &mut state, AddrRange::new(hint, len)) {
             return Handled::No;
         }
@@ -102,13 +105,7 @@ impl Manager {
         }
         let mapped = match self.policy() {
             Policy::Static => map_from_pool(self, &mut state, hint, len, flags),
-            _ => self.with_handles(|handles| {
-                let mut work = Work::new(self, handles, &mut state);
-                let owner = Owner::New(RegionKind::Anon, start);
-                let at = work.map_region(hint, len, flags, owner)?;
-                thread::signal_event(&handles.event);
-                Ok(at)
-            }),
+            _ => self.map_object(&mut state, hint, len, flags, start),
         };
         self.note_mapped(&mut state);
         drop(state);
@@ -126,6 +123,41 @@ impl Manager {
             Err(Errno(libc::EEXIST)) => Handled::Yes(Err(Errno(libc::EEXIST))),
             Err(_) => Handled::No,
         }
+    }
+
+    /// New memory of the object, ready or made now.
+    fn map_object(
+        &'static self,
+        state: &mut State,
+        hint: VirtAddr,
+        len: Bytes,
+        flags: i32,
+        start: Start,
+    ) -> Result<VirtAddr> {
+        let free = hint.0 == 0 && flags & (PLACED | libc::MAP_POPULATE) == 0;
+        let spare = free && self.spare_suits(state, len, start);
+        if spare && let Some(at) = self.map_spare(state, len, start) {
+            if std::mem::take(&mut state.pager_rests) {
+                self.wake_pager();
+            }
+            return Ok(at);
+        }
+        self.with_handles(|handles| {
+            let mut work = Work::new(self, handles, state);
+            let ready = spare && work.renew_spare(start).is_ok();
+            let at = match ready.then(|| self.map_spare(work.state, len, start)) {
+                Some(Some(at)) => at,
+                _ => {
+                    let owner = Owner::New(RegionKind::Anon, start);
+                    work.map_region(hint, len, flags, owner)?
+                }
+            };
+            let reported = self.privilege() == Privilege::Full;
+            if std::mem::take(&mut state.pager_rests) || !reported {
+                thread::signal_event(&handles.event);
+            }
+            Ok(at)
+        })
     }
 
     /// Memory for the allocator: like [`Manager::map`], but consecutive calls
@@ -168,6 +200,7 @@ impl Manager {
             return Handled::No;
         }
         let mut state = self.state.lock();
+        state.clear_spare(range);
         if !state.table.touches(range) {
             return Handled::No;
         }
@@ -182,6 +215,7 @@ impl Manager {
     pub fn make_way(&self, range: AddrRange) {
         if !self.is_unmanaged(range) {
             let mut state = self.state.lock();
+            state.clear_spare(range);
             if state.table.touches(range) {
                 // Where it fails, the kernel refuses the mapping, too.
                 let _ = release(self, &mut state, range);
@@ -208,6 +242,7 @@ impl Manager {
             return Handled::No;
         }
         let mut state = self.state.lock();
+        state.clear_spare(range);
         if !state.table.touches(range) {
             return Handled::No;
         }
@@ -231,6 +266,7 @@ impl Manager {
         if self.is_unmanaged(range) {
             return Handled::No;
         }
+        self.state.lock().clear_spare(range);
         // Locking faults the range in, which may need the pager, so it is done
         // without the lock.
         let mut result = change();
@@ -251,6 +287,7 @@ impl Manager {
         }
         let range = AddrRange::new(range.start, range.len().to_pages().to_bytes());
         let mut state = self.state.lock();
+        state.clear_spare(range);
         if !state.table.touches(range) {
             return Handled::No;
         }
@@ -353,6 +390,8 @@ impl Manager {
         let new_len = new_len.to_pages().to_bytes();
         let old = AddrRange::new(old.start, old_len);
         let mut state = self.state.lock();
+        state.clear_spare(old);
+        state.clear_spare(target);
         if !state.table.touches(old) {
             if fixed && new.is_page_aligned() && state.table.touches(target) {
                 // Where it fails, the kernel refuses the move, too.
@@ -485,9 +524,11 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) ->
                 if part.locked {
                     let _ = unlock(part.range);
                 }
-                // SAFETY: the program gives the range up. Where the kernel
-                // refuses, the memory stays in the object until exit.
-                let _ = unsafe { memory::advise(part.range, Advice::Remove) };
+                if !holds_nothing(manager, state, part.range) {
+                    // SAFETY: the program gives the range up. Where the kernel
+                    // refuses, the memory stays in the object until exit.
+                    let _ = unsafe { memory::advise(part.range, Advice::Remove) };
+                }
             }
             Backing::Private | Backing::Anonymous => {
                 state.garbage.push((part.offset, part.range.len()));
@@ -508,6 +549,20 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) ->
         state.heap.end = state.heap.next;
     }
     Ok(())
+}
+
+/// Whether it is known without asking the kernel that the object holds nothing
+/// of a range: no touch of its extents has been reported. Since a fork, reads are
+/// not reported everywhere.
+pub(crate) fn holds_nothing(manager: &Manager, state: &State, range: AddrRange) -> bool {
+    let untouched = |slot: u64| {
+        let extent = state.table.extents.get(&Slot(slot));
+        extent.is_some_and(|e| e.state == ExtentState::Empty && !e.busy && !e.folio)
+    };
+    manager.privilege() == Privilege::Full
+        && state.fork_count == 0
+        && range.whole_superpages() == range
+        && range.slots().all(untouched)
 }
 
 /// Extents that lose only a part of their range leave the reservation to base

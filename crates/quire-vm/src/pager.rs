@@ -56,6 +56,8 @@ const STALE_MS: u64 = 200;
 /// How often the same touch may be reported before its extent is left to the
 /// kernel.
 const MAX_REPEATS: u32 = 64;
+/// How long the pager stays awake when nothing is managed any more.
+const LINGER: Duration = Duration::from_millis(100);
 /// How often the table of regions is shared.
 const SHARE_MS: u64 = 100;
 
@@ -138,6 +140,8 @@ struct Pager {
     next_pressure_ms: u64,
     next_children_ms: u64,
     next_share_ms: u64,
+    /// Until then the pager does not rest, even if nothing is managed.
+    lingers_until_ns: u64,
     /// When the first rest ends that is known of.
     next_rest_ms: u64,
     /// Some memory could not be taken back yet.
@@ -211,6 +215,7 @@ impl Pager {
             next_pressure_ms: 0,
             next_children_ms: 0,
             next_share_ms: 0,
+            lingers_until_ns: 0,
             next_rest_ms: u64::MAX,
             waited_for: false,
             forks_woken: 0,
@@ -233,22 +238,32 @@ impl Pager {
     }
 
     /// How long nothing needs to be done.
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
         if !self.ahead.is_empty() || self.predicted.values().any(|p| p.pending) {
             return Some(Duration::ZERO);
         }
         let now = thread::now_ns();
-        let state = self.manager.state.lock();
+        let mut state = self.manager.state.lock();
         let pool_wanted = self.pool_missing(&state);
-        let resting = state.table.is_empty() && !state.children && !pool_wanted;
-        drop(state);
-        if resting {
+        let idle = state.table.is_empty() && !state.children && !pool_wanted;
+        // A program that maps and unmaps all the time does not wake the pager
+        // each time.
+        state.pager_rests = idle && now >= self.lingers_until_ns;
+        if state.pager_rests {
             return None;
         }
+        if !idle {
+            self.lingers_until_ns = now + LINGER.as_nanos() as u64;
+        }
+        drop(state);
         if pool_wanted && self.budget.0 >= SUPERPAGE && self.is_idle() {
             return Some(Duration::ZERO);
         }
-        let look = self.next_look_ns.saturating_sub(now);
+        let linger = match idle {
+            true => self.lingers_until_ns,
+            false => u64::MAX,
+        };
+        let look = self.next_look_ns.min(linger).saturating_sub(now);
         let until = |ms: u64| ms.saturating_mul(1_000_000).saturating_sub(now);
         let (pressure, rest) = (until(self.next_pressure_ms), until(self.next_rest_ms));
         Some(Duration::from_nanos(look.min(pressure).min(rest)))

@@ -55,7 +55,6 @@ impl Work<'_> {
         }
         let at = placed?;
         let range = AddrRange::new(at, len);
-        let policy = self.manager.policy();
         let start = match owner {
             Owner::New(_, start) => start,
             Owner::Known(id) => self
@@ -65,8 +64,7 @@ impl Work<'_> {
                 .get(&id)
                 .map_or(Start::Reserve, |region| region.start),
         };
-        let eager = policy == Policy::Eager || start == Start::Whole;
-        let whole = eager || flags & libc::MAP_POPULATE != 0;
+        let whole = self.manager.gives_whole(start) || flags & libc::MAP_POPULATE != 0;
         let ready_slots = range.start.slot().0..range.start.slot().0 + ready;
         // SAFETY: advice on a mapping that was just made and nobody uses.
         let hidden = unsafe { memory::advise(range, Advice::DontFork) };
@@ -85,30 +83,12 @@ impl Work<'_> {
         if locked {
             self.arm_whole(range)?;
         }
-        let region = match owner {
-            Owner::Known(region) => region,
-            Owner::New(kind, start) => self.state.table.add_region(Region {
-                start,
-                size: len,
-                born_ms: now_ms(),
-                ..Region::new(kind, policy)
-            }),
-        };
-        self.state.table.insert(Interval {
-            locked,
-            ..Interval::fresh(range, offset, region)
-        });
-        let initial = if whole {
-            ExtentState::Whole
-        } else {
-            ExtentState::Empty
-        };
-        self.state.table.add_extents(range, initial, region);
+        let place = (range, offset);
+        enter(self.manager, self.state, owner, place, (whole, locked));
         self.adopt_pool(ready_slots);
-        if self.manager.privilege() == Privilege::User && initial == ExtentState::Empty {
+        if self.manager.privilege() == Privilege::User && !whole {
             self.reserve_at_once(range);
         }
-        self.manager.table_empty.store(false, Ordering::Release);
         Ok(at)
     }
 
@@ -135,7 +115,7 @@ impl Work<'_> {
         }
     }
 
-    fn holds_pages(&self, range: AddrRange) -> Result<bool> {
+    pub fn holds_pages(&self, range: AddrRange) -> Result<bool> {
         let mut any = false;
         let filter = pagemap::Filter::PRESENT;
         pagemap::scan(self.handles.pagemap(), range, filter, |_| any = true)?;
@@ -161,7 +141,7 @@ impl Work<'_> {
 
     /// Finds a place for `len` bytes whose addresses are congruent to their
     /// offsets, and maps them there.
-    fn place(
+    pub fn place(
         &self,
         hint: VirtAddr,
         len: Bytes,
@@ -205,25 +185,53 @@ impl Work<'_> {
     /// Arms a fresh mapping: up to `whole_end` to be mapped whole, the
     /// superpages behind it for reservation. Its edges, which belong to no
     /// extent, are left to the kernel.
-    fn arm_fresh(&self, range: AddrRange, whole_end: VirtAddr) -> Result<()> {
+    pub fn arm_fresh(&self, range: AddrRange, whole_end: VirtAddr) -> Result<()> {
         let (whole, rest) = range.split_at(whole_end);
         if !whole.is_empty() {
-            self.arm_whole(whole)?;
+            // SAFETY: advice about page sizes does not change contents.
+            unsafe { memory::advise(whole, Advice::HugePage)? };
         }
         if rest.is_empty() {
             return Ok(());
         }
         // SAFETY: advice about page sizes does not change contents.
         unsafe { memory::advise(rest, Advice::NoHugePage)? };
-        let inner = AddrRange {
-            start: VirtAddr(rest.start.0.next_multiple_of(SUPERPAGE)),
-            end: VirtAddr(range.end.0 / SUPERPAGE * SUPERPAGE),
-        };
+        let inner = rest.whole_superpages();
         if inner.is_empty() {
             return Ok(());
         }
-        self.arm(inner)
+        self.register(inner)
     }
+}
+
+/// Enters a new mapping into the table: where it is, in which region, and
+/// whether its first touches map superpages and it is locked.
+pub(crate) fn enter(
+    manager: &Manager,
+    state: &mut State,
+    owner: Owner,
+    (range, offset): (AddrRange, ObjectOffset),
+    (whole, locked): (bool, bool),
+) {
+    let region = match owner {
+        Owner::Known(region) => region,
+        Owner::New(kind, start) => state.table.add_region(Region {
+            start,
+            size: range.len(),
+            born_ms: now_ms(),
+            ..Region::new(kind, manager.policy())
+        }),
+    };
+    state.table.insert(Interval {
+        locked,
+        ..Interval::fresh(range, offset, region)
+    });
+    let initial = match whole {
+        true => ExtentState::Whole,
+        false => ExtentState::Empty,
+    };
+    state.table.add_extents(range, initial, region);
+    manager.table_empty.store(false, Ordering::Release);
 }
 
 /// Extends the heap by `missing` bytes where it is, or else begins a new run

@@ -214,7 +214,7 @@ fn small_mappings_have_small_folios() {
     };
     let is_piece = |line: &str| line.contains(" rw-p ") && line.contains(" 00:00 0 ");
     let share = |setting: &Setting| {
-        let held = Held::start(setting, "pieces", FILLED.0 >> 20);
+        let held = Held::start(setting, "smaller", FILLED.0 >> 20);
         let (all, folios) = held.contiguous(level(64), is_piece);
         held.end();
         folios.0 as f64 / all.0 as f64

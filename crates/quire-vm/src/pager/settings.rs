@@ -86,6 +86,7 @@ impl Manager {
             state.config.align = align;
             self.set_align(align);
         }
+        state.drop_spare();
         if let Some(policy) = change.policy {
             state.config.policy = policy;
             self.set_policy(policy);
