@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use quire_core::config::Policy;
 use quire_core::popmap::Popmap;
-use quire_core::stat::{Counter, Note, Privilege};
+use quire_core::stat::{Call, Counter, FailedCall, Note, Privilege};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, ObjectOffset, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
@@ -86,9 +86,9 @@ impl<'a> Work<'a> {
 impl Work<'_> {
     /// Makes a fresh mapping of the object ready: armed for reservation.
     pub fn arm(&self, range: AddrRange) -> Result<()> {
-        // SAFETY: advice about page sizes does not change contents.
-        unsafe { memory::advise(range, Advice::NoHugePage)? };
-        uffd::register(self.handles.uffd()?, range, self.arm_mode())
+        self.advise_base(range)?;
+        let registered = uffd::register(self.handles.uffd()?, range, self.arm_mode());
+        self.named(Call::Register, registered)
     }
 
     /// The same for a mapping that may be registered in another mode: one
@@ -109,14 +109,30 @@ impl Work<'_> {
     pub fn arm_whole(&self, range: AddrRange) -> Result<()> {
         self.disarm(range);
         // SAFETY: advice about page sizes does not change contents.
-        unsafe { memory::advise(range, Advice::HugePage) }
+        let advised = unsafe { memory::advise(range, Advice::HugePage) };
+        self.named(Call::AdviseHuge, advised)
     }
 
     /// Leaves a range to the kernel's base pages.
     pub fn arm_base(&self, range: AddrRange) -> Result<()> {
         self.disarm(range);
+        self.advise_base(range)
+    }
+
+    fn advise_base(&self, range: AddrRange) -> Result<()> {
         // SAFETY: advice about page sizes does not change contents.
-        unsafe { memory::advise(range, Advice::NoHugePage) }
+        let advised = unsafe { memory::advise(range, Advice::NoHugePage) };
+        self.named(Call::AdviseBase, advised)
+    }
+
+    /// Keeps the name of a call that failed, for those who ask why.
+    fn named(&self, call: Call, outcome: Result<()>) -> Result<()> {
+        if let Err(Errno(errno)) = outcome {
+            self.manager
+                .stats()
+                .set_failed_call(FailedCall { call, errno });
+        }
+        outcome
     }
 
     fn disarm(&self, range: AddrRange) {

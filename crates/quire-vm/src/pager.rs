@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use quire_core::config::Policy;
 use quire_core::policy::{self, Decision, SOONEST_LOOK};
-use quire_core::stat::{Counter, Note, Privilege};
+use quire_core::stat::{Call, Counter, FailedCall, Note, Privilege};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, ObjectOffset, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
 use quire_linux::control::ControlSocket;
 use quire_linux::huge_file::{self, ForkMark, Window};
-use quire_linux::raw::Result;
+use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::cgroup::MemoryGroup;
 use quire_linux::uffd::{self, Fault, Scope};
 use quire_linux::{futex, pagemap, sysinfo, thread};
@@ -344,13 +344,13 @@ impl Pager {
     fn answer(&mut self, fault: &Fault) {
         self.manager.stats().add(Counter::PagerFaults, 1);
         let slot = fault.address.slot();
-        self.repeats = if self.last_fault == fault.address {
-            self.repeats + 1
-        } else {
-            0
-        };
+        let decision = self.decide(slot);
+        // A touch of an empty extent is its first, even where the program has
+        // emptied it since the same touch was reported before.
+        let again = decision.is_none() && self.last_fault == fault.address;
+        self.repeats = if again { self.repeats + 1 } else { 0 };
         self.last_fault = fault.address;
-        match self.decide(slot) {
+        match decision {
             Some(Decision::Whole) if self.map_whole(slot) => {}
             Some(Decision::Whole | Decision::Reserve) if self.reserve(slot) => {}
             Some(_) => {
@@ -523,14 +523,20 @@ impl Pager {
     /// missing: whatever the reason, the kernel must supply it. Where it does
     /// not even end the reports, for want of a mapping, Quire supplies it.
     fn abandon(&self, at: VirtAddr) {
+        if self.repeats >= MAX_REPEATS {
+            self.manager.stats().note(Note::TouchRepeated);
+        }
         self.leave(at.slot());
         if let Ok(uffd) = self.handles.uffd()
-            && uffd::unregister(uffd, at.slot().range()).is_err()
+            && let Err(Errno(errno)) = uffd::unregister(uffd, at.slot().range())
         {
             let page = AddrRange::new(at.page_floor(), Bytes(BASE_PAGE));
             let _ = uffd::supply_zeros(uffd, page);
+            let call = Call::Unregister;
+            let stats = self.manager.stats();
+            stats.set_failed_call(FailedCall { call, errno });
+            stats.note(Note::SystemCallFailed);
         }
-        self.manager.stats().note(Note::SystemCallFailed);
     }
 
     /// Lets the predicted run of extents from `slot` on be mapped whole. Says
@@ -673,11 +679,11 @@ impl Pager {
         let taken: Result<()> = if self.manager.privilege() == Privilege::Full {
             work.take_back(&part, &mut self.window)
         } else {
-            Err(quire_linux::Errno(libc::EPERM))
+            Err(Errno(libc::EPERM))
         };
         match taken {
             Ok(()) => {}
-            Err(quire_linux::Errno(libc::EBUSY)) => self.waited_for = true,
+            Err(Errno(libc::EBUSY)) => self.waited_for = true,
             Err(_) => work.note_not_returned(),
         }
         Some(part.range.end)

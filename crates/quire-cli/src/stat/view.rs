@@ -103,8 +103,8 @@ fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
         }
         table.write(out, 2)?;
     }
-    for note in &stat.notes {
-        writeln!(out, "  note: {}", note.text())?;
+    for remark in stat.remarks() {
+        writeln!(out, "  note: {remark}")?;
     }
     writeln!(out)
 }
