@@ -216,7 +216,7 @@ impl Work<'_> {
             } else if whole || extent.state == ExtentState::Reserved {
                 if grew && extent.folio {
                     self.state.queue.touch(slot);
-                    extent.told_sparse = false;
+                    extent.told = false;
                 }
                 if map.is_full() {
                     full.push(slot);
@@ -458,6 +458,7 @@ impl Work<'_> {
                 extent.state = state;
                 extent.popmap = Popmap::new();
                 extent.folio = false;
+                extent.told = false;
             }
         }
         Ok(())
@@ -476,6 +477,7 @@ impl Work<'_> {
                 let again = || self.arm_again(slot.range());
                 (ExtentState::Empty, if armed { Ok(()) } else { again() })
             }
+            ExtentState::Base if self.stays_base(slot) => (ExtentState::Base, Ok(())),
             _ if self.stays_whole(slot) => (ExtentState::Whole, self.arm_whole(slot.range())),
             _ => (ExtentState::Empty, self.arm(slot.range())),
         };

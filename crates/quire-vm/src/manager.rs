@@ -17,6 +17,8 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::thread::{self, DescriptorTable};
 
 use crate::extent::{Work, run_range};
+use crate::left::LeftRegions;
+use crate::pauses::Watched;
 use crate::pool::PoolCopy;
 use crate::table::{ExtentState, RegionId, Table};
 
@@ -105,6 +107,10 @@ pub(crate) struct State {
     pub short: bool,
     /// What regions of each size did.
     pub kinship: Kinship,
+    /// Regions that were left to the kernel's base pages.
+    pub left: LeftRegions,
+    /// Extents that were left, where reserving pauses.
+    pub watched: Watched,
     /// How many mappings may still be split off for superpages, about.
     pub mappings_left: u64,
     pub config: Config,
@@ -124,6 +130,7 @@ pub struct Manager {
     pager_thread: AtomicU32,
     numbers: [AtomicI32; 5],
     pub(crate) table_empty: AtomicBool,
+    pub(crate) any_left: AtomicBool,
     pub(crate) memory_total: AtomicU64,
 }
 
@@ -169,6 +176,8 @@ impl Manager {
                 group: 0,
                 short: false,
                 kinship: Kinship::new(),
+                left: LeftRegions::new(),
+                watched: Watched::new(),
                 mappings_left: 0,
                 config: Config {
                     policy: Policy::Base,
@@ -188,6 +197,7 @@ impl Manager {
             pager_thread: AtomicU32::new(0),
             numbers: [const { AtomicI32::new(-1) }; 5],
             table_empty: AtomicBool::new(true),
+            any_left: AtomicBool::new(false),
             memory_total: AtomicU64::new(0),
         }
     }

@@ -92,13 +92,15 @@ impl Manager {
         if !state.forkers.is_empty() {
             return Handled::No;
         }
+        if fixed {
+            self.end_left(&mut state, AddrRange::new(hint, len));
+        }
         if fixed && !clear_target(self, &mut state, AddrRange::new(hint, len)) {
             return Handled::No;
         }
         let start = self.start_of(&mut state, len);
         if start == Start::Base {
-            // As without Quire: that costs nothing.
-            return Handled::No;
+            return Handled::Yes(self.leave(&mut state, hint, len, flags));
         }
         let mapped = match self.policy() {
             Policy::Static => map_from_pool(self, &mut state, hint, len, flags),
@@ -164,10 +166,11 @@ impl Manager {
 
     /// `munmap`.
     pub fn unmap(&self, range: AddrRange) -> Handled<()> {
-        if self.is_unmanaged(range) {
+        if self.is_unmanaged(range) && !self.has_left() {
             return Handled::No;
         }
         let mut state = self.state.lock();
+        self.end_left(&mut state, range);
         if !state.table.touches(range) {
             return Handled::No;
         }
@@ -179,8 +182,9 @@ impl Manager {
 
     /// Makes way for a mapping that the kernel will place over `range`.
     pub fn make_way(&self, range: AddrRange) {
-        if !self.is_unmanaged(range) {
+        if !self.is_unmanaged(range) || self.has_left() {
             let mut state = self.state.lock();
+            self.end_left(&mut state, range);
             if state.table.touches(range) {
                 release(self, &mut state, range);
             }

@@ -7,6 +7,7 @@
 //! descriptors in a table of its own.
 
 mod ahead;
+mod pauses;
 mod recycle;
 mod relief;
 mod rest;
@@ -312,6 +313,7 @@ impl Pager {
             self.next_share_ms = now + SHARE_MS;
             self.next_rest_ms = now;
             self.share();
+            self.look_at_left();
         }
         if now >= self.next_rest_ms {
             self.end_rests();
@@ -353,7 +355,10 @@ impl Pager {
         match decision {
             Some(Decision::Whole) if self.map_whole(slot) => {}
             Some(Decision::Whole | Decision::Reserve) if self.reserve(slot) => {}
-            Some(_) => {
+            Some(decision) => {
+                if decision == Decision::Base {
+                    self.manager.state.lock().watched.add(slot);
+                }
                 self.leave(slot);
                 self.rest_around(slot);
             }
@@ -379,6 +384,9 @@ impl Pager {
         if extent.state != ExtentState::Empty {
             // Somebody else's touch has been answered since.
             return None;
+        }
+        if let Some(extent) = state.table.extents.get_mut(&slot) {
+            extent.told = false;
         }
         let (now, short) = (now_ms(), state.short);
         let region = state.table.regions.get_mut(&extent.region)?;
@@ -614,7 +622,7 @@ impl Pager {
             .filter(|slot| Some(*slot) != newest)
             .filter(|slot| {
                 state.table.extents.get(slot).is_some_and(|e| {
-                    !e.told_sparse && e.changed_ms + STALE_MS < now && !e.popmap.is_empty()
+                    !e.told && e.changed_ms + STALE_MS < now && !e.popmap.is_empty()
                 })
             })
             .collect();
@@ -622,7 +630,7 @@ impl Pager {
             let Some(extent) = state.table.extents.get_mut(&slot) else {
                 continue;
             };
-            extent.told_sparse = true;
+            extent.told = true;
             let (region, count) = (extent.region, extent.popmap.count());
             if let Some(region) = state.table.regions.get_mut(&region) {
                 region.history.note_sparse(slot, count);
