@@ -67,6 +67,23 @@ pub enum Better {
     Neither,
 }
 
+impl Better {
+    /// How many times as good `own` is as `other`, bounded, so that nothing at all
+    /// has a ratio to something; two zeros are the same.
+    pub fn gain(self, own: f64, other: f64) -> Option<f64> {
+        let (numerator, denominator) = match self {
+            Better::Lower => (other, own),
+            Better::Higher => (own, other),
+            Better::Neither => return None,
+        };
+        if numerator == 0.0 && denominator == 0.0 {
+            return Some(1.0);
+        }
+        let gain = (numerator / denominator).min(1e6);
+        gain.is_finite().then_some(gain)
+    }
+}
+
 /// One figure that a workload measures. A sample may give it for several
 /// sizes, then named `name@size`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

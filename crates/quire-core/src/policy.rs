@@ -46,6 +46,8 @@ const FAST_GROWTH: u64 = 2 * SLOW_GROWTH;
 /// How long a failed reservation is not retried: at first, and at most, in
 /// milliseconds.
 pub const RETRY_MS: (u64, u64) = (10, 10_000);
+/// How many times as long as an attempt took the wait after it is, at least.
+pub const WAIT_FOR_COST: u64 = 100;
 
 /// What to do with an extent at its first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,6 +357,17 @@ impl Backoff {
     pub fn failed(&mut self, now_ms: u64) {
         let (least, most) = RETRY_MS;
         self.delay_ms = (self.delay_ms * 2).clamp(least, most);
+        self.retry_at_ms = now_ms.saturating_add(self.delay_ms);
+    }
+
+    /// The same, where failing itself took long: the kernel searched for a block,
+    /// or tried to make one. Such attempts take one part in [`WAIT_FOR_COST`] of
+    /// the time at most.
+    pub fn failed_after(&mut self, now_ms: u64, took: Duration) {
+        self.failed(now_ms);
+        let cost_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let wait = cost_ms.saturating_mul(WAIT_FOR_COST);
+        self.delay_ms = self.delay_ms.max(wait.min(RETRY_MS.1));
         self.retry_at_ms = now_ms.saturating_add(self.delay_ms);
     }
 
@@ -758,6 +771,22 @@ mod tests {
             if let Some(next) = next_to_prepare(Slot(toucher), Slot(end), Slot(limit), runs) {
                 prop_assert!(toucher < next.0 && end <= next.0 && next.0 < limit);
                 prop_assert!(!runs || next.0 - toucher > LEFT);
+            }
+        }
+
+        /// Attempts that fail take a small part of the time, however long each
+        /// takes, and none is put off for longer than the bound.
+        #[test]
+        fn failing_costs_little(took_ms in vec(0u64..200, 1..40)) {
+            let mut backoff = Backoff::default();
+            let (mut now, mut spent) = (0, 0);
+            for took in took_ms {
+                now += took;
+                spent += took;
+                backoff.failed_after(now, Duration::from_millis(took));
+                prop_assert!(backoff.retry_at_ms() - now <= RETRY_MS.1);
+                now = backoff.retry_at_ms();
+                prop_assert!(spent * 50 <= now.max(1), "{spent} ms of {now} ms");
             }
         }
 

@@ -264,7 +264,7 @@ impl Work<'_> {
 
     /// Whether a run of extents may become a mapping of its own. Half of what
     /// the kernel allows to a process is left to the program.
-    fn may_split(&mut self) -> bool {
+    pub fn may_split(&mut self) -> bool {
         let left = self.state.mappings_left.checked_sub(2);
         match left {
             Some(left) => self.state.mappings_left = left,
@@ -296,7 +296,7 @@ impl Work<'_> {
     }
 
     /// Makes the kernel map an extent by a superpage.
-    fn collapse(&self, slot: Slot) -> Result<()> {
+    pub fn collapse(&self, slot: Slot) -> Result<()> {
         self.arm_whole(slot.range())?;
         // SAFETY: collapsing changes how the pages are mapped, not what they
         // hold.

@@ -125,6 +125,8 @@ struct Pager {
     stalled: bool,
     /// Extents to reserve ahead of need.
     ahead: VecDeque<Slot>,
+    /// Extents that were left in a pause that has ended, and may be full.
+    filled: VecDeque<Slot>,
     /// The runs that are mapped whole because of what was before them.
     predicted: BTreeMap<RegionId, Predicted>,
     /// Something was zeroed ahead since the last look.
@@ -197,6 +199,7 @@ impl Pager {
             stall: sysinfo::memory::stall_trigger().ok(),
             stalled: false,
             ahead: VecDeque::new(),
+            filled: VecDeque::new(),
             predicted: BTreeMap::new(),
             zeroed: false,
             next_superpage: Slot(0),
@@ -227,7 +230,8 @@ impl Pager {
 
     /// How long nothing needs to be done.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ahead.is_empty() || self.predicted.values().any(|p| p.pending) {
+        let queued = !(self.ahead.is_empty() && self.filled.is_empty());
+        if queued || self.predicted.values().any(|p| p.pending) {
             return Some(Duration::ZERO);
         }
         let now = thread::now_ns();
@@ -324,7 +328,7 @@ impl Pager {
     fn prepare_one(&mut self) {
         if let Some(slot) = self.ahead.pop_front() {
             self.reserve(slot);
-        } else if !self.zero_ahead() {
+        } else if !self.collapse_one() && !self.zero_ahead() {
             self.fill_pool();
         }
     }
@@ -357,7 +361,7 @@ impl Pager {
             Some(Decision::Whole | Decision::Reserve) if self.reserve(slot) => {}
             Some(decision) => {
                 if decision == Decision::Base {
-                    self.manager.state.lock().watched.add(slot);
+                    self.watch_left(slot);
                 }
                 self.leave(slot);
                 self.rest_around(slot);
@@ -410,9 +414,14 @@ impl Pager {
             self.fail(slot);
             return false;
         }
+        if !self.recycling.may_ask_kernel() {
+            self.fail(slot);
+            return false;
+        }
         let Some(offset) = self.claim(slot) else {
             return false;
         };
+        let began = thread::now_ns();
         let reserved = self
             .window
             .reserve(self.handles.object(), self.handles.pagemap(), offset);
@@ -420,6 +429,9 @@ impl Pager {
         if huge {
             self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
             self.recycling.note_taken();
+        } else {
+            let took = Duration::from_nanos(thread::now_ns() - began);
+            self.recycling.note_refused(took);
         }
         self.complete(offset, huge)
     }

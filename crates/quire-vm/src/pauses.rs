@@ -7,13 +7,15 @@
 //! at when they are given up, and by the pager a while after their first touch,
 //! for a program that keeps what it has.
 
+use quire_core::popmap::Popmap;
+use quire_core::stat::Counter;
 use quire_core::units::{PageCount, Slot};
 
 use crate::extent::Work;
 use crate::table::ExtentState;
 
 /// How many are watched at a time. More would only say the same.
-const WATCHED: usize = 64;
+const WATCHED: usize = 256;
 
 /// The extents that the pager looks at, since its last look and before it.
 #[derive(Debug, Default)]
@@ -36,6 +38,13 @@ impl Watched {
         if self.young.len() < WATCHED {
             self.young.push(slot);
         }
+    }
+
+    /// All of them, which are not watched any more.
+    pub fn all(&mut self) -> Vec<Slot> {
+        let mut all = std::mem::take(&mut self.old);
+        all.append(&mut self.young);
+        all
     }
 
     /// Those of before the last look: by now they hold what the program wanted
@@ -61,7 +70,7 @@ impl Work<'_> {
             region.history.note_unreported();
         }
         let stays = region.history.pauses();
-        region.stayed |= stays;
+        region.left |= stays;
         if stays {
             self.state.watched.add(slot);
         }
@@ -73,6 +82,33 @@ impl Work<'_> {
     pub fn look_at_left(&mut self, slot: Slot) {
         if self.tell(slot) == Some(PageCount(0)) {
             self.state.watched.add(slot);
+        }
+    }
+
+    /// Makes a superpage of an extent that was left and is full by now. It is
+    /// copied.
+    pub fn collapse_left(&mut self, slot: Slot) {
+        let table = &self.state.table;
+        let left = table.extents.get(&slot).map(|e| e.state) == Some(ExtentState::Base)
+            && table.slot_is_uniform(slot)
+            && !table.overlaps(slot.range()).any(|part| part.locked);
+        let full = |work: &Self| work.population(slot).is_ok_and(|(map, _)| map.is_full());
+        if !left || !full(self) || !self.may_split() {
+            return;
+        }
+        if self.collapse(slot).is_err() {
+            self.make_base(slot..slot.next());
+            return;
+        }
+        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+            return;
+        };
+        extent.state = ExtentState::Promoted;
+        extent.popmap = Popmap::full();
+        self.manager.stats().add(Counter::Promotions, 1);
+        if let Some(region) = self.state.table.regions.get_mut(&extent.region) {
+            region.promotions += 1;
+            region.history.note_full(slot);
         }
     }
 

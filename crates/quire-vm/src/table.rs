@@ -213,8 +213,8 @@ pub struct Region {
     /// What it gave up and was reserved anew became dense again, as far as is
     /// known.
     pub dense_again: bool,
-    /// Extents stayed with base pages when they were given up.
-    pub stayed: bool,
+    /// Extents were left to base pages in a pause.
+    pub left: bool,
     /// Bytes of address space that are its own; the table keeps count.
     pub mapped: Bytes,
     /// Its resting extents lie in this range.
@@ -244,7 +244,7 @@ impl Region {
             noted: false,
             given_up: 0,
             dense_again: true,
-            stayed: false,
+            left: false,
             mapped: Bytes::ZERO,
             resting: None,
             promotions: 0,

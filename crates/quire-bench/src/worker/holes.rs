@@ -194,7 +194,8 @@ mod tests {
             let total = gib << 30;
             for available in [0, total / 3, total / 2, total] {
                 let Ok(plan) = Plan::of(available, total, false) else {
-                    assert!(available < total / 2 || total < 5 << 30, "{gib} GiB");
+                    let needed = (total / 2).max(2 * HOLES + 2 * SPARE);
+                    assert!(available < needed, "{available} of {gib} GiB");
                     continue;
                 };
                 assert!(plan.all && 2 * available >= total);
