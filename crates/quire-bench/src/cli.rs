@@ -24,7 +24,12 @@ Examples:
 
 Root is needed for the variants that change a setting of the kernel (thp,
 quire-static) and for physical frame numbers; the report says what was left
-out and why. Settings are put back after each run.";
+out and why. Settings are put back after each run, and if the program is
+interrupted or killed.
+
+The workload `fragmented` takes all of the machine's memory but about 2 GiB for
+as long as it runs (five minutes with five repetitions), and refuses to where
+other programs use more than half of the machine. Close what you need.";
 
 /// Experiments and workloads that measure what Quire gains.
 #[derive(Debug, Parser)]
@@ -46,6 +51,9 @@ pub enum Command {
     /// Set up this process and execute a program in its place
     #[command(hide = true)]
     Launch(Launch),
+    /// Put settings back that the standard input says were changed, at its end
+    #[command(hide = true)]
+    Guard,
 }
 
 /// Options of the superpage experiments.

@@ -6,7 +6,7 @@
 //! the setting up runs under the variant.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -248,6 +248,12 @@ impl Process {
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends it a line.
+    pub fn ask(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("it reads nothing")?;
+        writeln!(stdin, "{line}").context("it reads nothing any more")
     }
 
     /// The next line that it prints.

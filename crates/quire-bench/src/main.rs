@@ -8,6 +8,7 @@
 //! | [`variant`] | the ways to run a program that are compared |
 //! | [`schedule`] | which run comes when |
 //! | [`launch`] | how a child process is started, bounded and stopped |
+//! | [`guard`] | a process that puts settings back if this one is killed |
 //! | [`worker`] | workloads that run in a child process of this program |
 //! | [`service`] | workloads that drive other programs |
 //! | [`figure3`] | ten open programs, as in Figure 3 of paper 000 |
@@ -19,6 +20,7 @@
 mod cgroup;
 mod cli;
 mod figure3;
+mod guard;
 mod launch;
 mod memory;
 mod procfs;
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Superpages(options) => schedule::run(&options),
         Command::Worker(options) => worker::run(&options),
         Command::Launch(options) => launch::exec(&options),
+        Command::Guard => guard::serve(std::io::stdin().lock()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -91,6 +91,32 @@ fn superpages_free_in(text: &str) -> u64 {
         .sum()
 }
 
+/// Free memory in blocks of one page, of 2 to 256 pages, and of a superpage and
+/// more, in bytes. The lowest zone is left out.
+pub fn free_by_size() -> Option<[u64; 3]> {
+    Some(free_by_size_in(
+        &fs::read_to_string("/proc/buddyinfo").ok()?,
+    ))
+}
+
+/// The same, from lines that say how many blocks of each order a zone has.
+fn free_by_size_in(text: &str) -> [u64; 3] {
+    let superpage = PAGES_PER_SUPERPAGE.ilog2() as usize;
+    let mut bytes = [0; 3];
+    for zone in text.lines().filter_map(|l| l.split_once("zone")) {
+        let mut words = zone.1.split_whitespace();
+        if words.next() == Some("DMA") {
+            continue;
+        }
+        let counts = words.filter_map(|w| w.parse::<u64>().ok());
+        for (order, blocks) in counts.enumerate() {
+            let class = usize::from(order > 0) + usize::from(order >= superpage);
+            bytes[class] += blocks * (BASE_PAGE << order);
+        }
+    }
+    bytes
+}
+
 /// The frame numbers of `pages` pages from `address` in this process; zero for
 /// a page that is not present. `None` where the kernel hides them.
 pub fn frames(address: usize, pages: usize) -> Option<Vec<u64>> {
@@ -128,6 +154,10 @@ mod tests {
                     Node 0, zone   Normal     10     10     10     10     10     10     10     10     10     1      0 \n";
         assert_eq!(superpages_free_in(text), 2 + 2 * 5 + 1);
         assert_eq!(superpages_free_in(""), 0);
+        let pages = |n: u64| n * BASE_PAGE;
+        let (single, more) = (3 + 10, 3 * 2 + 9 * 256 + 10 * (512 - 2));
+        let huge = 2 * 512 + 5 * 1024 + 512;
+        assert_eq!(free_by_size_in(text), [single, more, huge].map(pages));
     }
 
     #[test]

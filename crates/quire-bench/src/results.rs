@@ -195,6 +195,34 @@ impl Results {
             .find(|s| s.workload == workload && s.variant == variant && s.metric == metric)
     }
 
+    /// How many times as good `variant` is as `other`, repetition by repetition:
+    /// the median of the ratios, with its 95 % interval. A machine that is slower
+    /// for a while is so for both. Fewer than `least` pairs say nothing.
+    pub fn paired_gain(
+        &self,
+        workload: Workload,
+        [variant, other]: [Variant; 2],
+        metric: &str,
+        least: usize,
+    ) -> Option<[f64; 3]> {
+        let better = workload.metric(metric)?.better;
+        let values = |v: Variant| -> BTreeMap<u32, f64> {
+            let turns = self.runs.iter().filter(|run| {
+                let turn = &run.turn;
+                turn.workload == workload && turn.variant == v
+            });
+            turns
+                .filter_map(|run| Some((run.turn.repetition, *run.sample.metrics.get(metric)?)))
+                .collect()
+        };
+        let (own, other) = (values(variant), values(other));
+        let pairs = own.iter().filter_map(|(n, a)| Some((*a, *other.get(n)?)));
+        let ratios: Option<Vec<f64>> = pairs.map(|(a, b)| better.gain(a, b)).collect();
+        let ratios = ratios.filter(|ratios| ratios.len() >= least)?;
+        let summary = quire_stats::Summary::of(&ratios, SEED)?;
+        Some([summary.median, summary.ci_low, summary.ci_high])
+    }
+
     /// The workloads that were run, in order.
     pub fn workloads(&self) -> Vec<Workload> {
         let mut all: Vec<Workload> = self.runs.iter().map(|r| r.turn.workload).collect();

@@ -2,6 +2,7 @@
 //! workload under every variant, in an order that rotates, so that a slow
 //! change of the machine does not favour a variant.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,12 +12,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::cgroup::OwnedGroup;
 use crate::cli::Superpages;
 use crate::figure3::Figure3;
+use crate::guard;
 use crate::launch::{self, Interrupt, Process};
 use crate::memory;
 use crate::procfs;
 use crate::report::{self, Report, Skipped};
 use crate::results::{Results, Run, Sample, Turn};
 use crate::service;
+use crate::service::fragmented::Fragmented;
 use crate::spec::Workload;
 use crate::system::Machine;
 use crate::target;
@@ -37,6 +40,8 @@ struct Plan {
     skipped: Vec<Skipped>,
     libraries: Libraries,
     figure3: Option<Figure3>,
+    /// The memory with holes in which the variants of a repetition take turns.
+    fragmented: RefCell<Option<Fragmented>>,
     interrupt: Interrupt,
 }
 
@@ -45,6 +50,7 @@ pub fn run(options: &Superpages) -> Result<()> {
     // A directory that cannot be written is found before the hours, not after.
     std::fs::create_dir_all(&options.out)
         .with_context(|| format!("making {}", options.out.display()))?;
+    guard::start()?;
     let plan = Plan::of(options)?;
     let start = Instant::now();
     let machine = Machine::read();
@@ -89,6 +95,7 @@ impl Plan {
             skipped: Vec::new(),
             libraries,
             figure3: None,
+            fragmented: RefCell::new(None),
             interrupt: Interrupt::listen()?,
         };
         let mut present = Vec::new();
@@ -178,6 +185,7 @@ impl Plan {
                     progress.inc(1);
                 }
             }
+            self.fragmented.take();
         }
         Ok(())
     }
@@ -202,8 +210,9 @@ impl Plan {
         let tolerated = workload.footprint(self.quick) as f64 * TOLERATED;
         let mut best: Option<(f64, Run)> = None;
         for _ in 0..ATTEMPTS {
-            // Programs that take turns leave memory warm for each other.
-            if turn.part.is_none() || turn.position == 0 {
+            // What takes turns leaves memory warm for each other.
+            let shared = turn.part.is_some() || workload == Workload::Fragmented;
+            if !shared || turn.position == 0 {
                 self.warm_up(workload)?;
             }
             let before = procfs::taken_by_host();
@@ -249,6 +258,18 @@ impl Plan {
         })
     }
 
+    /// One run in memory with holes, which is made first if it is not there. A
+    /// failure may have left anything, so the next one begins anew.
+    fn fragmented(&self, setup: service::Setup) -> Result<Sample> {
+        let mut fragmented = match self.fragmented.take() {
+            Some(fragmented) => fragmented,
+            None => Fragmented::start(self.quick, &self.interrupt)?,
+        };
+        let sample = fragmented.measure(setup)?;
+        self.fragmented.replace(Some(fragmented));
+        Ok(sample)
+    }
+
     fn measure(&self, turn: Turn, environment: &Environment) -> Result<Sample> {
         let (workload, quick, interrupt) = (turn.workload, self.quick, &self.interrupt);
         let setup = service::Setup {
@@ -258,6 +279,9 @@ impl Plan {
         };
         if let (Some(programs), Some(name)) = (&self.figure3, turn.part) {
             return programs.run(name, setup);
+        }
+        if workload == Workload::Fragmented {
+            return self.fragmented(setup);
         }
         if service::drives(workload) {
             return service::measure(workload, setup);

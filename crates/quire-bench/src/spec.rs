@@ -67,6 +67,23 @@ pub enum Better {
     Neither,
 }
 
+impl Better {
+    /// How many times as good `own` is as `other`, bounded, so that nothing at all
+    /// has a ratio to something; two zeros are the same.
+    pub fn gain(self, own: f64, other: f64) -> Option<f64> {
+        let (numerator, denominator) = match self {
+            Better::Lower => (other, own),
+            Better::Higher => (own, other),
+            Better::Neither => return None,
+        };
+        if numerator == 0.0 && denominator == 0.0 {
+            return Some(1.0);
+        }
+        let gain = (numerator / denominator).min(1e6);
+        gain.is_finite().then_some(gain)
+    }
+}
+
 /// One figure that a workload measures. A sample may give it for several
 /// sizes, then named `name@size`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -342,12 +359,33 @@ const FRAGMENTED: &[Metric] = &[
         "reservations that failed, where compaction may help",
         "",
     ),
-    info("free_blocks", "free blocks of 2 MiB at the start", ""),
+    info(
+        "free_huge_mib",
+        "free blocks of 2 MiB and more at the start",
+        "MiB",
+    ),
+    info(
+        "free_small_mib",
+        "free blocks of 8 KiB to 1 MiB at the start",
+        "MiB",
+    ),
+    info("free_single_mib", "free single pages at the start", "MiB"),
+    info(
+        "compact_free_huge_mib",
+        "free blocks of 2 MiB and more, before compaction",
+        "MiB",
+    ),
+    info(
+        "compact_free_small_mib",
+        "free blocks of 8 KiB to 1 MiB, before compaction",
+        "MiB",
+    ),
     info(
         "holes_mib",
         "memory in holes, and as much held between them",
         "MiB",
     ),
+    info("taken_mib", "memory of the machine that is held", "MiB"),
 ];
 const FORKS: &[Metric] = &[
     higher("kept_pct", "superpages at the end, of those before", "%"),
@@ -425,7 +463,7 @@ impl Workload {
                 "In a memory cgroup with room for 656 MiB, and in one with 576 MiB (tight), one process touches a page in each of 150 superpages, then another fills 512 MiB and reads it at random. Both run under the variant and see each other."
             }
             Workload::Fragmented => {
-                "Another process takes all memory but 3 GiB, half of it on locked base pages, and gives every second one of these back, so that free memory lies in holes of one page. Then a process touches 512 MiB and reads them at random: once while the pages between the holes cannot be moved, and once more while the kernel may compact them."
+                "Another process takes all free memory, 3 GiB of it on locked base pages, and gives every second one of these back: 1.5 GiB in holes of one page are what is left, and the kernel's list of free blocks shows it before each run. In them a process touches 512 MiB and reads them at random: once while the pages between the holes cannot be moved, and once, from the same state, while the kernel may compact them. All variants take turns in the same memory."
             }
             Workload::Forks => {
                 "A process with 256 MiB on superpages forks 1000 times; each child reads some of the memory for 3 ms and ends, while a second thread of the parent writes at random. Superpages count up to 2 s after the last child."

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::procfs;
+use crate::{guard, procfs};
 
 /// Where transparent huge pages are switched on and off.
 pub const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -96,7 +96,12 @@ impl Setting {
     pub fn change(path: &str, value: &str) -> Result<Setting> {
         let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
         let before = chosen(&text).to_owned();
-        fs::write(path, value).with_context(|| format!("writing {value} to {path}"))?;
+        guard::changes(path, &before);
+        let changed = fs::write(path, value);
+        if changed.is_err() {
+            guard::put_back(path);
+        }
+        changed.with_context(|| format!("writing {value} to {path}"))?;
         Ok(Setting {
             path: path.into(),
             before,
@@ -113,6 +118,7 @@ impl Drop for Setting {
                 self.before
             );
         }
+        guard::put_back(&self.path.display().to_string());
     }
 }
 

@@ -8,7 +8,7 @@ use crate::results::{Results, Summary};
 use crate::spec::{Better, Workload};
 use crate::variant::Variant;
 
-/// Samples of each variant without which noise is not known.
+/// Pairs of samples without which noise is not known.
 const FOR_NOISE: usize = 3;
 
 /// How a figure is judged.
@@ -33,7 +33,8 @@ pub enum Rule {
     AtMost(f64),
     /// At least this.
     AtLeast(f64),
-    /// No worse than another variant: the 95 % interval of the gain reaches 1.
+    /// No worse than another variant: the 95 % interval of the gain, pair by pair
+    /// of the same repetition, reaches 1.
     /// Of many such rules one in forty is missed by chance. Fewer than
     /// [`FOR_NOISE`] samples say nothing about the noise.
     NoWorse {
@@ -255,15 +256,8 @@ impl Target {
             Rule::AtMost(_) | Rule::AtLeast(_) => Some([own.median, own.ci_low, own.ci_high]),
             Rule::Gain { over, .. } => Summary::gain(own, find(over)?),
             Rule::NoWorse { than } => {
-                let other = find(than).filter(|other| other.samples.len() >= FOR_NOISE)?;
-                if own.samples.len() < FOR_NOISE {
-                    return None;
-                }
-                // Two zeros have no ratio, and are the same.
-                let zeros = own.ci_high == 0.0 && other.ci_high == 0.0;
-                zeros
-                    .then_some([1.0; 3])
-                    .or_else(|| Summary::gain(own, other))
+                let variants = [self.variant, than];
+                results.paired_gain(self.workload, variants, self.metric, FOR_NOISE)
             }
             Rule::Excess { over, .. } => Summary::excess(own, find(over)?),
         }
@@ -301,14 +295,14 @@ mod tests {
 
     fn results(workload: Workload, metric: &str, of: &[(Variant, [f64; 5])]) -> Results {
         let runs = of.iter().flat_map(|(variant, values)| {
-            values.iter().map(|value| {
+            values.iter().zip(0..).map(|(value, repetition)| {
                 let mut sample = Sample::default();
                 sample.put(metric, *value);
                 Run {
                     turn: Turn {
                         workload,
                         variant: *variant,
-                        repetition: 0,
+                        repetition,
                         position: 0,
                         part: None,
                     },
@@ -367,6 +361,16 @@ mod tests {
                 expected,
                 "{metric}"
             );
+        }
+    }
+
+    #[test]
+    fn what_slows_the_machine_slows_both_of_a_pair() {
+        let reserve = [10., 11., 30., 12., 50.];
+        for (factor, expected) in [(1.1, Outcome::Missed), (0.99, Outcome::Holds)] {
+            let own = reserve.map(|x: f64| x * factor);
+            let outcome = adaptive(Workload::Cycle, "mmap_4m_ms", own, reserve);
+            assert_eq!(outcome, expected, "{factor}");
         }
     }
 

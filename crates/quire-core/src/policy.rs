@@ -28,9 +28,6 @@ pub const SPARSE_RUN: u64 = 16;
 pub const SPARSE_POPULATION: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64 / 8);
 /// For how many touches reserving pauses: at first, and at most.
 pub const PAUSE_TOUCHES: (u64, u64) = (64, 4096);
-/// The same for a region under the adaptive policy, which is to notice sooner
-/// that it has become dense again.
-pub const ADAPTIVE_PAUSE_TOUCHES: u64 = 512;
 /// How many extents are left to a program that goes through them at once, for
 /// each one that is zeroed for it. Two processors that zero at the same time
 /// take a fifth more time each, so doing half of it for the program would be
@@ -49,6 +46,8 @@ const FAST_GROWTH: u64 = 2 * SLOW_GROWTH;
 /// How long a failed reservation is not retried: at first, and at most, in
 /// milliseconds.
 pub const RETRY_MS: (u64, u64) = (10, 10_000);
+/// How many times as long as an attempt took the wait after it is, at least.
+pub const WAIT_FOR_COST: u64 = 100;
 
 /// What to do with an extent at its first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,11 +108,7 @@ impl RegionHistory {
     /// A run whose prediction covers the extent, or just precedes it, is
     /// forgotten.
     pub fn note_sparse(&mut self, slot: Slot, populated: PageCount) {
-        let longest = match self.policy {
-            Policy::Adaptive => ADAPTIVE_PAUSE_TOUCHES,
-            _ => PAUSE_TOUCHES.1,
-        };
-        self.pause.note_sparse(populated, longest);
+        self.pause.note_sparse(populated);
         if let (Some(run), Some(whole)) = (self.growing.clone(), self.whole_run())
             && (run.start..=whole.end.0).contains(&slot.0)
         {
@@ -122,10 +117,29 @@ impl RegionHistory {
         }
     }
 
+    /// Notes how much was used of an extent that was left to base pages because
+    /// reserving pauses. If that would not have been sparse, the pause ends. To
+    /// be called once for each such extent, when the program gives it up or some
+    /// time after its first touch.
+    pub fn note_left(&mut self, populated: PageCount) {
+        self.pause.note_left(populated);
+    }
+
+    /// Notes a touch of such an extent that was not reported.
+    pub fn note_unreported(&mut self) {
+        self.pause.note_touch();
+    }
+
+    /// Whether reserving pauses.
+    #[must_use]
+    pub const fn pauses(&self) -> bool {
+        self.pause.left > 0
+    }
+
     /// Notes a first touch in an unreserved extent, or that the program has
     /// reached the edge of what was prepared for it.
     pub fn note_touch(&mut self, slot: Slot) {
-        self.pause.left = self.pause.left.saturating_sub(1);
+        self.pause.note_touch();
         self.window.note_touch(slot.0);
     }
 
@@ -197,8 +211,8 @@ impl RegionHistory {
 /// The pause of reserving after a series of sparse reservations.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
-    /// Sparse reservations since the last full one or the last verdict, and
-    /// their pages.
+    /// What counts for the next verdict: sparse reservations since the last full
+    /// one or, while reserving pauses, extents that were left to base pages.
     seen: u64,
     pages: PageCount,
     /// Touches until reserving resumes.
@@ -214,23 +228,59 @@ impl Pause {
         left: 0,
         next: PAUSE_TOUCHES.0,
     };
+    /// Fewer pages than this in [`SPARSE_RUN`] extents are sparse use.
+    const ENOUGH: u64 = SPARSE_RUN * SPARSE_POPULATION.0;
+
+    fn note_touch(&mut self) {
+        if self.left > 0 {
+            self.left -= 1;
+            if self.left == 0 {
+                self.forget();
+            }
+        }
+    }
 
     /// Counts a sparse reservation, unless reserving pauses already: then it
     /// was made before the pause, and its like have been counted.
-    fn note_sparse(&mut self, populated: PageCount, longest: u64) {
+    fn note_sparse(&mut self, populated: PageCount) {
         if self.left > 0 {
             return;
         }
+        self.count(populated);
+        if self.seen == SPARSE_RUN {
+            if self.pages.0 < Pause::ENOUGH {
+                self.left = self.next;
+                self.next = (self.next * 2).min(PAUSE_TOUCHES.1);
+            }
+            self.forget();
+        }
+    }
+
+    /// Counts an extent that was left to base pages. What would not have made
+    /// reserving pause ends the pause, as soon as it is certain: a dense phase
+    /// shows in a few extents, and one dense extent among many is not enough.
+    fn note_left(&mut self, populated: PageCount) {
+        if self.left == 0 {
+            return;
+        }
+        self.count(populated);
+        if self.pages.0 >= Pause::ENOUGH {
+            self.left = 0;
+            self.forget();
+        } else if self.seen == SPARSE_RUN {
+            self.forget();
+        }
+    }
+
+    fn count(&mut self, populated: PageCount) {
         self.seen += 1;
         self.pages += populated;
-        if self.seen == SPARSE_RUN {
-            if self.pages.0 < SPARSE_RUN * SPARSE_POPULATION.0 {
-                self.left = self.next;
-                self.next = (self.next * 2).min(longest);
-            }
-            self.seen = 0;
-            self.pages = PageCount(0);
-        }
+    }
+
+    /// Begins to count anew.
+    fn forget(&mut self) {
+        self.seen = 0;
+        self.pages = PageCount(0);
     }
 }
 
@@ -307,6 +357,17 @@ impl Backoff {
     pub fn failed(&mut self, now_ms: u64) {
         let (least, most) = RETRY_MS;
         self.delay_ms = (self.delay_ms * 2).clamp(least, most);
+        self.retry_at_ms = now_ms.saturating_add(self.delay_ms);
+    }
+
+    /// The same, where failing itself took long: the kernel searched for a block,
+    /// or tried to make one. Such attempts take one part in [`WAIT_FOR_COST`] of
+    /// the time at most.
+    pub fn failed_after(&mut self, now_ms: u64, took: Duration) {
+        self.failed(now_ms);
+        let cost_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let wait = cost_ms.saturating_mul(WAIT_FOR_COST);
+        self.delay_ms = self.delay_ms.max(wait.min(RETRY_MS.1));
         self.retry_at_ms = now_ms.saturating_add(self.delay_ms);
     }
 
@@ -427,6 +488,27 @@ mod tests {
         assert_eq!(history.decide(Slot(0)), Decision::Reserve);
     }
 
+    #[test]
+    fn a_dense_phase_ends_the_pause_within_a_few_extents() {
+        let mut history = reserve();
+        (0..8).for_each(|_| {
+            sparse(&mut history, 1);
+            touches_until_reserving(&mut history);
+        });
+        sparse(&mut history, 1);
+        let full = PageCount(PAGES_PER_SUPERPAGE as u64);
+        history.note_left(full);
+        assert!(history.pauses(), "one extent is no phase");
+        (1..SPARSE_RUN).for_each(|_| history.note_left(PageCount(1)));
+        history.note_left(full);
+        assert!(history.pauses(), "nor is one among many");
+        history.note_left(full);
+        assert!(!history.pauses());
+        assert_eq!(history.decide(Slot(0)), Decision::Reserve);
+        sparse(&mut history, 1);
+        assert_eq!(touches_until_reserving(&mut history), PAUSE_TOUCHES.1);
+    }
+
     fn touches_until_reserving(history: &mut RegionHistory) -> u64 {
         let far = Slot(1 << 40);
         let mut touches = 0;
@@ -527,7 +609,98 @@ mod tests {
         }
     }
 
+    /// What a pause does, told from the list of all that happened: the last
+    /// extents of one kind since the last verdict decide.
+    #[derive(Default)]
+    struct PauseModel {
+        seen: Vec<u64>,
+        left: u64,
+        pauses: u32,
+    }
+
+    impl PauseModel {
+        fn note(&mut self, populated: u64, was_left: bool) {
+            if was_left != (self.left > 0) {
+                return;
+            }
+            self.seen.push(populated);
+            let dense = self.seen.iter().sum::<u64>() >= 16 * 64;
+            let enough = self.seen.len() == 16;
+            match was_left {
+                true if dense => self.left = 0,
+                false if enough && !dense => {
+                    self.left = 64 << self.pauses.min(6);
+                    self.pauses += 1;
+                }
+                _ if !enough => return,
+                _ => {}
+            }
+            self.seen.clear();
+        }
+
+        fn touch(&mut self) {
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 && self.pauses > 0 {
+                self.seen.clear();
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn pauses_agree_with_the_list(
+            steps in vec((0u8..4, prop_oneof![0u64..20, 0u64..=512], 1usize..70), 0..80)
+        ) {
+            let (mut history, mut model) = (reserve(), PauseModel::default());
+            for (kind, populated, count) in steps {
+                for _ in 0..count {
+                    match kind {
+                        0 => {
+                            history.note_sparse(Slot(1000), PageCount(populated));
+                            model.note(populated, false);
+                        }
+                        1 => {
+                            history.note_left(PageCount(populated));
+                            model.note(populated, true);
+                        }
+                        _ if history.pauses() => {
+                            history.note_touch(Slot(1 << 40));
+                            model.touch();
+                        }
+                        _ => {}
+                    }
+                    prop_assert_eq!(history.pauses(), model.left > 0);
+                }
+            }
+        }
+
+        /// However long a program was sparse, its dense extents that are left to
+        /// base pages are few; and while it is sparse, few are reserved.
+        #[test]
+        fn phases_are_noticed(phases in vec((any::<bool>(), 1usize..6000), 1..5)) {
+            let mut history = reserve();
+            for (dense, count) in phases {
+                let (mut reserved, mut left) = (0, 0);
+                for slot in (0..count as u64).map(|n| Slot(2 * n)) {
+                    history.note_touch(slot);
+                    match (history.decide(slot), dense) {
+                        (Decision::Base, true) => {
+                            left += 1;
+                            history.note_left(PageCount(512));
+                        }
+                        (Decision::Base, false) => history.note_left(PageCount(1)),
+                        (_, true) => history.note_full(slot),
+                        (_, false) => {
+                            reserved += 1;
+                            history.note_sparse(slot, PageCount(1));
+                        }
+                    }
+                }
+                prop_assert!(left <= 17, "{left} dense extents left");
+                prop_assert!(dense || reserved <= 16 * 8 + count / 250, "{reserved} of {count}");
+            }
+        }
+
         #[test]
         fn runs_agree_with_a_set(steps in vec((0u64..48, 0u8..12), 0..150)) {
             let (mut history, mut model) = (reserve(), Model::default());
@@ -598,6 +771,22 @@ mod tests {
             if let Some(next) = next_to_prepare(Slot(toucher), Slot(end), Slot(limit), runs) {
                 prop_assert!(toucher < next.0 && end <= next.0 && next.0 < limit);
                 prop_assert!(!runs || next.0 - toucher > LEFT);
+            }
+        }
+
+        /// Attempts that fail take a small part of the time, however long each
+        /// takes, and none is put off for longer than the bound.
+        #[test]
+        fn failing_costs_little(took_ms in vec(0u64..200, 1..40)) {
+            let mut backoff = Backoff::default();
+            let (mut now, mut spent) = (0, 0);
+            for took in took_ms {
+                now += took;
+                spent += took;
+                backoff.failed_after(now, Duration::from_millis(took));
+                prop_assert!(backoff.retry_at_ms() - now <= RETRY_MS.1);
+                now = backoff.retry_at_ms();
+                prop_assert!(spent * 50 <= now.max(1), "{spent} ms of {now} ms");
             }
         }
 

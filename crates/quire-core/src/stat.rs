@@ -7,6 +7,7 @@
 //! a reader that saw an odd or a changed number tries again. The cells of the
 //! regions' pictures lie behind the table and are guarded with it.
 
+mod call;
 pub mod picture;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Policy;
 use crate::registry::Holding;
 use crate::units::{AddrRange, Bytes, VirtAddr};
+pub use call::{Call, FailedCall};
 pub use picture::{Cell, CellState, Picture};
 
 /// First word of every statistics page.
@@ -128,11 +130,13 @@ pub enum Note {
     OwnMemoryFile = 13,
     /// Mappings were short (`vm.max_map_count`).
     MapsShort = 14,
+    /// The same touch was reported again and again.
+    TouchRepeated = 15,
 }
 
 impl Note {
     /// Every note.
-    pub const ALL: [Note; 15] = [
+    pub const ALL: [Note; 16] = [
         Note::NoUserfaultfd,
         Note::UserModeOnly,
         Note::NoHugeFolios,
@@ -148,6 +152,7 @@ impl Note {
         Note::SystemCallFailed,
         Note::OwnMemoryFile,
         Note::MapsShort,
+        Note::TouchRepeated,
     ];
 
     /// One sentence for people, with the remedy where there is one.
@@ -196,6 +201,9 @@ impl Note {
             }
             Note::MapsShort => {
                 "half of vm.max_map_count was in use, so some superpages were not made (sysctl vm.max_map_count=N raises it)"
+            }
+            Note::TouchRepeated => {
+                "the kernel reported one touch again and again, so its superpage was left to base pages"
             }
         }
     }
@@ -375,6 +383,7 @@ pub struct StatPage {
     group: AtomicU64,
     comm: [AtomicU64; 2],
     notes: AtomicU64,
+    failed_call: AtomicU64,
     counters: [AtomicU64; COUNTERS],
     sequence: AtomicU32,
     region_count: AtomicU32,
@@ -400,6 +409,9 @@ pub struct ProcessStat {
     pub align: bool,
     /// Why it is managed less than it could be.
     pub notes: Vec<Note>,
+    /// The call that failed last, where one of the notes says that one did.
+    #[serde(default)]
+    pub failed_call: Option<FailedCall>,
     /// Its counters.
     #[serde(flatten)]
     pub totals: Totals,
@@ -440,6 +452,22 @@ pub struct Totals {
     pub small_promotions: u64,
     pub gigapages: u64,
     pub gigapages_peak: u64,
+}
+
+impl ProcessStat {
+    /// Its notes in words, for people. A call that failed is named.
+    pub fn remarks(&self) -> impl Iterator<Item = String> {
+        self.notes.iter().map(|note| self.remark(*note))
+    }
+
+    /// One of its notes in words.
+    #[must_use]
+    pub fn remark(&self, note: Note) -> String {
+        match (note, self.failed_call) {
+            (Note::SystemCallFailed, Some(failed)) => format!("{} ({failed})", note.text()),
+            _ => note.text().to_owned(),
+        }
+    }
 }
 
 impl Totals {
@@ -543,6 +571,7 @@ impl StatPage {
             group: AtomicU64::new(0),
             comm: [const { AtomicU64::new(0) }; 2],
             notes: AtomicU64::new(0),
+            failed_call: AtomicU64::new(0),
             counters: [const { AtomicU64::new(0) }; COUNTERS],
             sequence: AtomicU32::new(0),
             region_count: AtomicU32::new(0),
@@ -555,6 +584,7 @@ impl StatPage {
     /// child inherited.
     pub fn reset(&self) {
         self.notes.store(0, Ordering::Relaxed);
+        self.failed_call.store(0, Ordering::Relaxed);
         self.region_count.store(0, Ordering::Relaxed);
         self.counters
             .iter()
@@ -657,6 +687,11 @@ impl StatPage {
         self.notes.fetch_or(1 << note as u32, Ordering::Relaxed);
     }
 
+    /// Says which call failed last. Whether that matters, a note says.
+    pub fn set_failed_call(&self, failed: FailedCall) {
+        self.failed_call.store(failed.encode(), Ordering::Relaxed);
+    }
+
     /// Rewrites the region table. Each region comes with a picture that has a
     /// cell for every extent; where the page has too little room, large ones
     /// are folded. Calls must not overlap.
@@ -740,6 +775,7 @@ impl StatPage {
                 .into_iter()
                 .filter(|n| notes & (1 << *n as u32) != 0)
                 .collect(),
+            failed_call: FailedCall::decode(self.failed_call.load(Ordering::Relaxed)),
             totals: Totals::from_words(std::array::from_fn(|i| {
                 self.counters[i].load(Ordering::Relaxed)
             })),
@@ -828,6 +864,11 @@ mod tests {
         page.raise(Counter::SuperpagesPeak, 5);
         page.raise(Counter::SuperpagesPeak, 4);
         page.note(Note::MemoryShort);
+        page.note(Note::SystemCallFailed);
+        page.set_failed_call(FailedCall {
+            call: Call::AdviseHuge,
+            errno: 12,
+        });
         page.set_regions([region(1), region(2)]);
         let stat = page.read().unwrap();
         assert_eq!(
@@ -839,7 +880,12 @@ mod tests {
             (stat.totals.promotions, stat.totals.superpages_peak),
             (3, 5)
         );
-        assert_eq!(stat.notes, [Note::MemoryShort]);
+        assert_eq!(stat.notes, [Note::MemoryShort, Note::SystemCallFailed]);
+        let remarks: Vec<String> = stat.remarks().collect();
+        assert_eq!(remarks[0], Note::MemoryShort.text());
+        assert!(remarks[1].contains("madvise(MADV_HUGEPAGE): "));
+        page.reset();
+        assert_eq!(page.read().unwrap().failed_call, None);
         assert_eq!(stat.regions, [region(1), region(2)]);
     }
 

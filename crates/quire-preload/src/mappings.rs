@@ -229,7 +229,11 @@ pub unsafe fn remap(
         0,
     ];
     // SAFETY: passed on as it came.
-    pointer(unsafe { raw(libc::SYS_mremap, args) })
+    let moved = unsafe { raw(libc::SYS_mremap, args) };
+    if let Ok(to) = moved {
+        MANAGER.note_moved(old, range(to as *mut c_void, new_len));
+    }
+    pointer(moved)
 }
 
 #[unsafe(no_mangle)]

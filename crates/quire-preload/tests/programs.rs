@@ -7,6 +7,7 @@
 //! `QUIRE_TEST_SEED` another seed for the random operations. What cannot be
 //! tested on a machine is reported in lines that begin with `SKIP:`.
 
+mod adaptive;
 mod changing;
 mod files;
 mod global;

@@ -2,7 +2,7 @@
 //! as soon as it is clear, and decides how the next ones of their size begin
 //! (`quire_core::kin`; paper 001).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use quire_core::config::Policy;
@@ -14,8 +14,7 @@ use quire_linux::raw::Result;
 
 use crate::extent::{Work, by_slot, now_ms};
 use crate::manager::{Manager, State};
-use crate::mapping::holds_nothing;
-use crate::table::{ExtentState, Region, RegionId};
+use crate::table::{ExtentState, Region, RegionId, Table};
 
 /// How much of a region is measured at most.
 const MEASURED: Bytes = Bytes(64 * SUPERPAGE);
@@ -23,39 +22,51 @@ const MEASURED: Bytes = Bytes(64 * SUPERPAGE);
 impl Manager {
     /// How a new mapping of the program begins.
     pub(crate) fn start_of(&self, state: &mut State, len: Bytes) -> Start {
-        match self.policy() {
-            Policy::Adaptive if !state.short => state.kinship.start(len),
-            _ => Start::Reserve,
+        if self.policy() != Policy::Adaptive || state.short {
+            return Start::Reserve;
+        }
+        match state.kinship.start(len) {
+            Start::Base if !state.left.has_room() => Start::Reserve,
+            start => start,
         }
     }
 
     /// Measures the regions that end with a range, before it is unmapped.
     pub(crate) fn measure_ending(&self, state: &mut State, range: AddrRange) {
-        let candidates: BTreeSet<RegionId> = state
-            .table
-            .overlaps(range)
-            .map(|part| part.region)
-            .filter(|id| state.table.regions.get(id).is_some_and(Region::is_measured))
-            .collect();
-        for id in candidates {
-            let all = state.table.intervals().filter(|i| i.region == id);
-            let parts: Vec<AddrRange> = all.map(|i| i.range).collect();
-            let Some(first) = parts.first().copied() else {
-                continue;
-            };
-            if !parts.iter().all(|part| range.contains(*part)) {
+        for (id, first) in ending(&state.table, range) {
+            let part = AddrRange::new(first.start, first.len().min(MEASURED));
+            if !was_touched(&state.table, part) {
                 continue;
             }
-            if parts.iter().all(|part| holds_nothing(self, state, *part)) {
-                continue;
-            }
-            let len = first.len().min(MEASURED);
             // Without descriptors the next one is measured.
-            let _ = self.with_handles(|handles| {
-                Work::new(self, handles, state).measure(id, AddrRange::new(first.start, len))
-            });
+            let _ = self.with_handles(|handles| Work::new(self, handles, state).measure(id, part));
         }
     }
+}
+
+/// The measured regions of which everything lies in a range, each with its first
+/// interval.
+fn ending(table: &Table, range: AddrRange) -> Vec<(RegionId, AddrRange)> {
+    let mut found: BTreeMap<RegionId, (AddrRange, Bytes)> = BTreeMap::new();
+    let measured = |id| table.regions.get(&id).is_some_and(Region::is_measured);
+    for part in table.overlaps(range).filter(|part| measured(part.region)) {
+        let known = found
+            .entry(part.region)
+            .or_insert((part.range, Bytes::ZERO));
+        known.1 += part.range.len();
+    }
+    let all = |id: RegionId, len| table.regions.get(&id).is_some_and(|r| r.mapped == len);
+    let ending = found.into_iter().filter(|(id, (_, len))| all(*id, *len));
+    ending.map(|(id, (first, _))| (id, first)).collect()
+}
+
+/// Whether a range may hold something: some touch of it was answered, or may have
+/// been one that nobody reports.
+fn was_touched(table: &Table, range: AddrRange) -> bool {
+    let slots = range.whole_slots();
+    let extents = table.extents.range(Slot(slots.start)..Slot(slots.end));
+    let mut states = extents.map(|(_, extent)| extent.state);
+    states.any(|state| state != ExtentState::Empty)
 }
 
 impl Region {
@@ -135,7 +146,7 @@ impl Work<'_> {
             return;
         };
         let probed = std::mem::take(&mut extent.probe);
-        let (id, told) = (extent.region, extent.told_sparse);
+        let (id, told) = (extent.region, extent.told);
         let reserved = extent.is_reservation();
         let region = self.state.table.regions.get(&id);
         if !reserved || told || region.is_none_or(|r| r.policy != Policy::Adaptive) {

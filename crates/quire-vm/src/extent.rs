@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use quire_core::config::Policy;
 use quire_core::popmap::Popmap;
-use quire_core::stat::{Counter, Note, Privilege};
+use quire_core::stat::{Call, Counter, FailedCall, Note, Privilege};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, ObjectOffset, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
@@ -86,14 +86,14 @@ impl<'a> Work<'a> {
 impl Work<'_> {
     /// Makes a fresh mapping of the object ready: armed for reservation.
     pub fn arm(&self, range: AddrRange) -> Result<()> {
-        // SAFETY: advice about page sizes does not change contents.
-        unsafe { memory::advise(range, Advice::NoHugePage)? };
+        self.advise_base(range)?;
         self.register(range)
     }
 
     /// The same for a mapping that superpages are forbidden to already.
     pub fn register(&self, range: AddrRange) -> Result<()> {
-        uffd::register(self.handles.uffd()?, range, self.arm_mode())
+        let registered = uffd::register(self.handles.uffd()?, range, self.arm_mode());
+        self.named(Call::Register, registered)
     }
 
     /// The same for a mapping that may be registered in another mode: one
@@ -114,14 +114,30 @@ impl Work<'_> {
     pub fn arm_whole(&self, range: AddrRange) -> Result<()> {
         self.disarm(range);
         // SAFETY: advice about page sizes does not change contents.
-        unsafe { memory::advise(range, Advice::HugePage) }
+        let advised = unsafe { memory::advise(range, Advice::HugePage) };
+        self.named(Call::AdviseHuge, advised)
     }
 
     /// Leaves a range to the kernel's base pages.
     pub fn arm_base(&self, range: AddrRange) -> Result<()> {
         self.disarm(range);
+        self.advise_base(range)
+    }
+
+    fn advise_base(&self, range: AddrRange) -> Result<()> {
         // SAFETY: advice about page sizes does not change contents.
-        unsafe { memory::advise(range, Advice::NoHugePage) }
+        let advised = unsafe { memory::advise(range, Advice::NoHugePage) };
+        self.named(Call::AdviseBase, advised)
+    }
+
+    /// Keeps the name of a call that failed, for those who ask why.
+    fn named(&self, call: Call, outcome: Result<()>) -> Result<()> {
+        if let Err(Errno(errno)) = outcome {
+            self.manager
+                .stats()
+                .set_failed_call(FailedCall { call, errno });
+        }
+        outcome
     }
 
     fn disarm(&self, range: AddrRange) {
@@ -205,7 +221,7 @@ impl Work<'_> {
             } else if whole || extent.is_reservation() {
                 if grew && extent.folio {
                     self.state.queue.touch(slot);
-                    extent.told_sparse = false;
+                    extent.told = false;
                 }
                 if map.is_full() {
                     full.push(slot);
@@ -285,7 +301,7 @@ impl Work<'_> {
     }
 
     /// Makes the kernel map an extent by a superpage.
-    fn collapse(&self, slot: Slot) -> Result<()> {
+    pub fn collapse(&self, slot: Slot) -> Result<()> {
         self.arm_whole(slot.range())?;
         // SAFETY: collapsing changes how the pages are mapped, not what they
         // hold.
@@ -450,6 +466,7 @@ impl Work<'_> {
                 extent.state = state;
                 extent.popmap = Popmap::new();
                 extent.folio = false;
+                extent.told = false;
             }
         }
         Ok(())
@@ -468,6 +485,7 @@ impl Work<'_> {
                 let again = || self.arm_again(slot.range());
                 (ExtentState::Empty, if armed { Ok(()) } else { again() })
             }
+            ExtentState::Base if self.stays_base(slot) => (ExtentState::Base, Ok(())),
             _ if self.stays_whole(slot) => (ExtentState::Whole, self.arm_whole(slot.range())),
             _ => (ExtentState::Empty, self.arm(slot.range())),
         };

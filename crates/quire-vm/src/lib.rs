@@ -39,6 +39,8 @@
 //! | `pool` | superpages of the hugetlb pool |
 //! | `extent` | reserve, promote, demote, preempt |
 //! | `adaptive` | how new regions begin, after what others did |
+//! | `left` | regions that were left to the kernel's base pages |
+//! | `pauses` | extents that were, while reserving pauses |
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
 //! | `hands` | a thread that helps out where descriptors run short |
@@ -54,8 +56,10 @@ mod adaptive;
 mod extent;
 mod fork;
 mod hands;
+mod left;
 mod mapping;
 mod pager;
+mod pauses;
 mod pool;
 mod region;
 mod remap;

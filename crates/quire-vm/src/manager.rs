@@ -19,6 +19,8 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::thread::{self, DescriptorTable};
 
 use crate::extent::{Work, run_range};
+use crate::left::LeftRegions;
+use crate::pauses::Watched;
 use crate::pool::PoolCopy;
 use crate::spare::Spare;
 use crate::table::{ExtentState, RegionId, Table};
@@ -116,6 +118,10 @@ pub(crate) struct State {
     pub kinship: Kinship,
     /// Where the pager looks at the object: nobody else's business.
     pub window: AddrRange,
+    /// Regions that were left to the kernel's base pages.
+    pub left: LeftRegions,
+    /// Extents that were left, where reserving pauses.
+    pub watched: Watched,
     /// How many mappings may still be split off for superpages, about.
     pub mappings_left: u64,
     pub config: Config,
@@ -136,6 +142,7 @@ pub struct Manager {
     pager_thread: AtomicU32,
     numbers: [AtomicI32; 5],
     pub(crate) table_empty: AtomicBool,
+    pub(crate) any_left: AtomicBool,
     pub(crate) memory_total: AtomicU64,
 }
 
@@ -188,6 +195,8 @@ impl Manager {
                     start: VirtAddr(0),
                     end: VirtAddr(0),
                 },
+                left: LeftRegions::new(),
+                watched: Watched::new(),
                 mappings_left: 0,
                 config: Config {
                     policy: Policy::Base,
@@ -210,6 +219,7 @@ impl Manager {
             pager_thread: AtomicU32::new(0),
             numbers: [const { AtomicI32::new(-1) }; 5],
             table_empty: AtomicBool::new(true),
+            any_left: AtomicBool::new(false),
             memory_total: AtomicU64::new(0),
         }
     }

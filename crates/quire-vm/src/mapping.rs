@@ -95,13 +95,15 @@ impl Manager {
         if hint.0 != 0 {
             state.clear_spare(AddrRange::new(hint, len));
         }
+        if fixed {
+            self.end_left(&mut state, AddrRange::new(hint, len));
+        }
         if fixed && !clear_target(self, &mut state, AddrRange::new(hint, len)) {
             return Handled::No;
         }
         let start = self.start_of(&mut state, len);
         if start == Start::Base {
-            // As without Quire: that costs nothing.
-            return Handled::No;
+            return Handled::Yes(self.leave(&mut state, hint, len, flags));
         }
         let mapped = match self.policy() {
             Policy::Static => map_from_pool(self, &mut state, hint, len, flags),
@@ -196,11 +198,12 @@ impl Manager {
 
     /// `munmap`.
     pub fn unmap(&self, range: AddrRange) -> Handled<()> {
-        if self.is_unmanaged(range) {
+        if self.is_unmanaged(range) && !self.has_left() {
             return Handled::No;
         }
         let mut state = self.state.lock();
         state.clear_spare(range);
+        self.end_left(&mut state, range);
         if !state.table.touches(range) {
             return Handled::No;
         }
@@ -213,9 +216,10 @@ impl Manager {
 
     /// Makes way for a mapping that the kernel will place over `range`.
     pub fn make_way(&self, range: AddrRange) {
-        if !self.is_unmanaged(range) {
+        if !self.is_unmanaged(range) || self.has_left() {
             let mut state = self.state.lock();
             state.clear_spare(range);
+            self.end_left(&mut state, range);
             if state.table.touches(range) {
                 // Where it fails, the kernel refuses the mapping, too.
                 let _ = release(self, &mut state, range);

@@ -7,6 +7,7 @@
 //! descriptors in a table of its own.
 
 mod ahead;
+mod pauses;
 mod recycle;
 mod relief;
 mod rest;
@@ -22,13 +23,13 @@ use std::time::Duration;
 
 use quire_core::config::Policy;
 use quire_core::policy::{self, Decision, SOONEST_LOOK};
-use quire_core::stat::{Counter, Note, Privilege};
+use quire_core::stat::{Call, Counter, FailedCall, Note, Privilege};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, ObjectOffset, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
 use quire_linux::control::ControlSocket;
 use quire_linux::huge_file::{self, ForkMark, Window};
-use quire_linux::raw::Result;
+use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::cgroup::MemoryGroup;
 use quire_linux::uffd::{self, Fault, Scope};
 use quire_linux::{futex, pagemap, sysinfo, thread};
@@ -128,6 +129,8 @@ struct Pager {
     stalled: bool,
     /// Extents to reserve ahead of need.
     ahead: VecDeque<Slot>,
+    /// Extents that were left in a pause that has ended, and may be full.
+    filled: VecDeque<Slot>,
     /// The runs that are mapped whole because of what was before them.
     predicted: BTreeMap<RegionId, Predicted>,
     /// Something was zeroed ahead since the last look.
@@ -207,6 +210,7 @@ impl Pager {
             stall: sysinfo::memory::stall_trigger().ok(),
             stalled: false,
             ahead: VecDeque::new(),
+            filled: VecDeque::new(),
             predicted: BTreeMap::new(),
             zeroed: false,
             next_superpage: Slot(0),
@@ -239,7 +243,8 @@ impl Pager {
 
     /// How long nothing needs to be done.
     fn timeout(&mut self) -> Option<Duration> {
-        if !self.ahead.is_empty() || self.predicted.values().any(|p| p.pending) {
+        let queued = !(self.ahead.is_empty() && self.filled.is_empty());
+        if queued || self.predicted.values().any(|p| p.pending) {
             return Some(Duration::ZERO);
         }
         let now = thread::now_ns();
@@ -336,6 +341,7 @@ impl Pager {
             self.next_rest_ms = now;
             self.share();
             self.grow_small();
+            self.look_at_left();
         }
         if now >= self.next_rest_ms {
             self.end_rests();
@@ -346,7 +352,7 @@ impl Pager {
     fn prepare_one(&mut self) {
         if let Some(slot) = self.ahead.pop_front() {
             self.reserve(slot);
-        } else if !self.zero_ahead() {
+        } else if !self.collapse_one() && !self.zero_ahead() {
             self.fill_pool();
         }
     }
@@ -368,16 +374,19 @@ impl Pager {
     fn answer(&mut self, fault: &Fault) {
         self.manager.stats().add(Counter::PagerFaults, 1);
         let slot = fault.address.slot();
-        self.repeats = if self.last_fault == fault.address {
-            self.repeats + 1
-        } else {
-            0
-        };
+        let decision = self.decide(slot);
+        // A touch of an empty extent is its first, even where the program has
+        // emptied it since the same touch was reported before.
+        let again = decision.is_none() && self.last_fault == fault.address;
+        self.repeats = if again { self.repeats + 1 } else { 0 };
         self.last_fault = fault.address;
-        match self.decide(slot) {
+        match decision {
             Some(Decision::Whole) if self.map_whole(slot) => {}
             Some(Decision::Whole | Decision::Reserve) if self.reserve(slot) => {}
-            Some(_) => {
+            Some(decision) => {
+                if decision == Decision::Base {
+                    self.watch_left(slot);
+                }
                 self.leave(slot);
                 self.rest_around(slot);
             }
@@ -405,6 +414,9 @@ impl Pager {
             // Somebody else's touch has been answered since.
             return None;
         }
+        if let Some(extent) = state.table.extents.get_mut(&slot) {
+            extent.told = false;
+        }
         let region = state.table.regions.get_mut(&extent.region)?;
         region.history.note_touch(slot);
         let decision = region.history.decide(slot);
@@ -429,12 +441,21 @@ impl Pager {
             self.fail(slot);
             return false;
         }
+        if !self.recycling.may_ask_kernel() {
+            self.fail(slot);
+            return false;
+        }
         let Some(offset) = self.claim(slot) else {
             return false;
         };
         let tried = self.tries_whole(slot);
         let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
+        let began = thread::now_ns();
         let huge = tried && matches!(self.window.reserve(object, pagemap, offset), Ok(true));
+        if tried && !huge {
+            let took = Duration::from_nanos(thread::now_ns() - began);
+            self.recycling.note_refused(took);
+        }
         if huge {
             self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
             self.recycling.note_taken();
@@ -562,14 +583,20 @@ impl Pager {
     /// missing: whatever the reason, the kernel must supply it. Where it does
     /// not even end the reports, for want of a mapping, Quire supplies it.
     fn abandon(&self, at: VirtAddr) {
+        if self.repeats >= MAX_REPEATS {
+            self.manager.stats().note(Note::TouchRepeated);
+        }
         self.leave(at.slot());
         if let Ok(uffd) = self.handles.uffd()
-            && uffd::unregister(uffd, at.slot().range()).is_err()
+            && let Err(Errno(errno)) = uffd::unregister(uffd, at.slot().range())
         {
             let page = AddrRange::new(at.page_floor(), Bytes(BASE_PAGE));
             let _ = uffd::supply_zeros(uffd, page);
+            let call = Call::Unregister;
+            let stats = self.manager.stats();
+            stats.set_failed_call(FailedCall { call, errno });
+            stats.note(Note::SystemCallFailed);
         }
-        self.manager.stats().note(Note::SystemCallFailed);
     }
 
     /// Lets the predicted run of extents from `slot` on be mapped whole. Says
@@ -650,7 +677,7 @@ impl Pager {
             .filter(|slot| Some(*slot) != newest)
             .filter(|slot| {
                 state.table.extents.get(slot).is_some_and(|e| {
-                    !e.told_sparse && e.changed_ms + STALE_MS < now && !e.popmap.is_empty()
+                    !e.told && e.changed_ms + STALE_MS < now && !e.popmap.is_empty()
                 })
             })
             .collect();
@@ -658,7 +685,7 @@ impl Pager {
             let Some(extent) = state.table.extents.get_mut(&slot) else {
                 continue;
             };
-            extent.told_sparse = true;
+            extent.told = true;
             let (region, count) = (extent.region, extent.popmap.count());
             if let Some(region) = state.table.regions.get_mut(&region) {
                 region.history.note_sparse(slot, count);
@@ -715,11 +742,11 @@ impl Pager {
         let taken: Result<()> = if self.manager.privilege() == Privilege::Full {
             work.take_back(&part, &mut self.window)
         } else {
-            Err(quire_linux::Errno(libc::EPERM))
+            Err(Errno(libc::EPERM))
         };
         match taken {
             Ok(()) => {}
-            Err(quire_linux::Errno(libc::EBUSY)) => self.waited_for = true,
+            Err(Errno(libc::EBUSY)) => self.waited_for = true,
             Err(_) => work.note_not_returned(),
         }
         Some(part.range.end)

@@ -55,22 +55,20 @@ impl Work<'_> {
         }
         let at = placed?;
         let range = AddrRange::new(at, len);
-        let start = match owner {
-            Owner::New(_, start) => start,
-            Owner::Known(id) => self
-                .state
-                .table
-                .regions
-                .get(&id)
-                .map_or(Start::Reserve, |region| region.start),
+        let given = match owner {
+            Owner::New(_, start) => self.manager.given(start),
+            Owner::Known(_) => self.manager.given(Start::Reserve),
         };
-        let whole = self.manager.gives_whole(start) || flags & libc::MAP_POPULATE != 0;
-        let ready_slots = range.start.slot().0..range.start.slot().0 + ready;
+        let whole = given == u64::MAX || flags & libc::MAP_POPULATE != 0;
+        let first_slot = range.start.slot().0;
+        let ready_slots = first_slot..first_slot + ready;
+        let given_slots = first_slot..first_slot.saturating_add(given);
+        let given_slots = given_slots.start..given_slots.end.min(range.end.slot().0);
         // SAFETY: advice on a mapping that was just made and nobody uses.
         let hidden = unsafe { memory::advise(range, Advice::DontFork) };
         let armed = hidden.and_then(|()| {
-            let ready_end = Slot(ready_slots.end).start();
-            self.arm_fresh(range, if whole { range.end } else { ready_end })
+            let given_end = Slot(ready_slots.end.max(given_slots.end)).start();
+            self.arm_fresh(range, if whole { range.end } else { given_end })
         });
         if let Err(errno) = armed {
             // SAFETY: the mapping was just made and nobody uses it.
@@ -85,6 +83,11 @@ impl Work<'_> {
         }
         let place = (range, offset);
         enter(self.manager, self.state, owner, place, (whole, locked));
+        for slot in given_slots.map(Slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.state = ExtentState::Whole;
+            }
+        }
         self.adopt_pool(ready_slots);
         if self.manager.privilege() == Privilege::User && !whole {
             self.reserve_at_once(range);

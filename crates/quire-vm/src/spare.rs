@@ -42,17 +42,23 @@ impl Manager {
     /// end within a superpage are armed in pieces; and where touches are not
     /// reported, the first extents are reserved at once.
     pub(crate) fn spare_suits(&self, state: &State, len: Bytes, start: Start) -> bool {
-        let whole = self.gives_whole(start);
+        let given = self.given(start);
+        let whole = given >= len.0 / SUPERPAGE;
         len.0.is_multiple_of(SUPERPAGE)
             && len <= LARGEST
             && !state.locks_future
             && state.config.ahead == Bytes::ZERO
-            && (whole || self.privilege() == Privilege::Full)
+            && (whole || (given == 0 && self.privilege() == Privilege::Full))
             && state.spare.as_ref().is_none_or(|s| s.whole == whole)
     }
 
-    pub(crate) fn gives_whole(&self, start: Start) -> bool {
-        self.policy() == Policy::Eager || start == Start::Whole
+    /// How many extents of a new region are mapped whole at their first touch.
+    pub(crate) fn given(&self, start: Start) -> u64 {
+        match start {
+            _ if self.policy() == Policy::Eager => u64::MAX,
+            Start::Whole { extents } => extents,
+            Start::Reserve | Start::Base => 0,
+        }
     }
 
     /// Makes a new mapping of the next piece of the run. `None` where not enough
@@ -101,7 +107,7 @@ impl Work<'_> {
             // SAFETY: the mapping was just made and nobody uses it.
             return unsafe { memory::unmap(range) };
         }
-        let whole = self.manager.gives_whole(start);
+        let whole = self.manager.given(start) > 0;
         let whole_end = if whole { range.end } else { range.start };
         // SAFETY: the mapping was just made and nobody uses it.
         let ready = unsafe { memory::advise(range, memory::Advice::DontFork) }

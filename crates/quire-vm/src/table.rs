@@ -154,8 +154,8 @@ pub struct Extent {
     /// One huge folio is known to back it. While that is not fully populated,
     /// the extent is in the queue of reservations.
     pub folio: bool,
-    /// It has been reported as sparse to the region's history.
-    pub told_sparse: bool,
+    /// The region's history has been told what became of it.
+    pub told: bool,
     /// It is reserved although a superpage was expected, to see what becomes of it.
     pub probe: bool,
     /// It is to be looked at when reservations may be tried again: plain memory
@@ -174,7 +174,7 @@ impl Extent {
             popmap: Popmap::new(),
             changed_ms: 0,
             folio: false,
-            told_sparse: false,
+            told: false,
             probe: false,
             resting: false,
         }
@@ -223,6 +223,10 @@ pub struct Region {
     /// What it gave up and was reserved anew became dense again, as far as is
     /// known.
     pub dense_again: bool,
+    /// Extents were left to base pages in a pause.
+    pub left: bool,
+    /// Bytes of address space that are its own; the table keeps count.
+    pub mapped: Bytes,
     /// Its resting extents lie in this range.
     pub resting: Option<Range<Slot>>,
     /// Promotions so far.
@@ -250,6 +254,8 @@ impl Region {
             noted: false,
             given_up: 0,
             dense_again: true,
+            left: false,
+            mapped: Bytes::ZERO,
             resting: None,
             promotions: 0,
             demotions: 0,
@@ -360,6 +366,9 @@ impl Table {
     /// Adds an interval where none is.
     pub fn insert(&mut self, interval: Interval) {
         let mut whole = interval;
+        if let Some(region) = self.regions.get_mut(&interval.region) {
+            region.mapped += interval.range.len();
+        }
         if let Some((&key, before)) = self.intervals.range(..whole.range.start).next_back()
             && before.continues(&whole)
         {
@@ -384,6 +393,9 @@ impl Table {
                 continue;
             };
             self.intervals.remove(&old.range.start);
+            if let Some(region) = self.regions.get_mut(&part.region) {
+                region.mapped = region.mapped.saturating_sub(part.range.len());
+            }
             let before = AddrRange {
                 start: old.range.start,
                 end: part.range.start,
@@ -495,7 +507,11 @@ impl Table {
     /// Drops regions that own no interval any more.
     pub fn drop_dead_regions(&mut self, candidates: impl Iterator<Item = RegionId>) {
         for id in candidates {
-            if !self.intervals.values().any(|i| i.region == id) {
+            if self
+                .regions
+                .get(&id)
+                .is_some_and(|r| r.mapped == Bytes::ZERO)
+            {
                 self.regions.remove(&id);
             }
         }

@@ -1,24 +1,38 @@
 //! Free memory in holes of one page: what do programs get, and what does the
 //! attempt to get more cost? A helper makes the holes on locked pages, so that
 //! one switch of the kernel decides whether compaction may move them.
+//!
+//! All variants of a repetition run in the memory of one helper. Before each run
+//! the kernel's free blocks are counted. Where there are more than there should
+//! be, because compaction was allowed in the run before, or because other
+//! programs ended, the helper makes the holes anew.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::cli::Role;
-use crate::launch::{self, Process};
-use crate::procfs;
+use crate::launch::{self, Interrupt, Process};
+use crate::procfs::{self, MIB};
 use crate::results::Sample;
 use crate::service::Setup;
 use crate::spec::Workload;
 use crate::system::Setting;
 use crate::variant::Environment;
-use crate::worker::holes::Plan;
+use crate::worker::holes::{Plan, TOLERATED};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Whether compaction moves locked pages.
 const COMPACT_LOCKED: &str = "/proc/sys/vm/compact_unevictable_allowed";
+/// How eagerly the kernel compacts without being asked.
+const PROACTIVE: &str = "/proc/sys/vm/compaction_proactiveness";
+/// How often the holes are made anew at most before a run.
+const ATTEMPTS: u32 = 3;
+/// Free memory in blocks of 2 to 256 pages, at most: where neighbours are free
+/// by chance, and what the kernel keeps for itself.
+const TOLERATED_SMALL: u64 = 48 << 20;
+/// What must stay available, or other programs need what was taken.
+const NEEDED: u64 = 1 << 30;
 
 /// What is missing, with the remedy.
 pub fn missing(quick: bool) -> Option<String> {
@@ -28,38 +42,96 @@ pub fn missing(quick: bool) -> Option<String> {
     if !std::path::Path::new(COMPACT_LOCKED).exists() {
         return Some(format!("{COMPACT_LOCKED} is missing: no compaction"));
     }
-    let available = procfs::meminfo("MemAvailable").unwrap_or(0);
-    match Plan::of(available, quick) {
-        Some(_) => None,
-        None => Some(format!(
-            "{} MiB of memory are available, too little for holes (end other programs)",
-            available >> 20
-        )),
-    }
+    Plan::here(quick).err().map(|error| error.to_string())
 }
 
-/// Makes the holes, then runs the worker without and with compaction.
-pub fn run(setup: Setup) -> Result<Sample> {
-    let pinned = Setting::change(COMPACT_LOCKED, "0")?;
-    let (workload, interrupt) = (Workload::Fragmented, setup.interrupt);
-    let helper = Environment::default();
-    let role = Some(Role::Holes);
-    let command = launch::worker(&helper, None, workload, role, setup.quick)?;
-    let mut helper = Process::start_held(command)?;
-    let made = helper.line(LIMIT, interrupt).context("making holes")?;
-    let mut sample: Sample = serde_json::from_str(&made)?;
-    if let Some(free) = procfs::free_superpages() {
-        sample.put("free_blocks", free as f64);
+/// Memory with holes, for as long as this lives.
+#[derive(Debug)]
+pub struct Fragmented {
+    helper: Process,
+    /// What the helper said of the holes that it made last.
+    made: Sample,
+    quick: bool,
+    _settings: [Setting; 2],
+}
+
+impl Fragmented {
+    /// Makes the holes.
+    pub fn start(quick: bool, interrupt: &Interrupt) -> Result<Fragmented> {
+        let pinned = Setting::change(COMPACT_LOCKED, "0")?;
+        let quiet = Setting::change(PROACTIVE, "0")?;
+        let environment = Environment::default();
+        let role = Some(Role::Holes);
+        let command = launch::worker(&environment, None, Workload::Fragmented, role, quick)?;
+        let mut fragmented = Fragmented {
+            helper: Process::start_held(command)?,
+            made: Sample::default(),
+            quick,
+            _settings: [pinned, quiet],
+        };
+        fragmented.read(interrupt)?;
+        Ok(fragmented)
     }
-    phase(setup, "", &mut sample)?;
-    drop(pinned);
-    phase(setup, "compact_", &mut sample)?;
-    helper.wait(LIMIT, interrupt)?.output()?;
-    Ok(sample)
+
+    fn read(&mut self, interrupt: &Interrupt) -> Result<()> {
+        let line = self.helper.line(LIMIT, interrupt);
+        let line = line.context("making holes")?;
+        self.made = serde_json::from_str(&line).context("reading what the helper says")?;
+        Ok(())
+    }
+
+    /// Runs the worker without and with compaction, both from the same state.
+    pub fn measure(&mut self, setup: Setup) -> Result<Sample> {
+        let mut sample = Sample::default();
+        for prefix in ["", "compact_"] {
+            self.prepare(setup.interrupt)?;
+            let [single, small, huge] = procfs::free_by_size().context("free blocks")?;
+            for (name, bytes) in [("single", single), ("small", small), ("huge", huge)] {
+                sample.put(format!("{prefix}free_{name}_mib"), bytes as f64 / MIB);
+            }
+            let compaction = match prefix {
+                "" => None,
+                _ => Some(Setting::change(COMPACT_LOCKED, "1")?),
+            };
+            run_worker(setup, prefix, &mut sample)?;
+            drop(compaction);
+        }
+        sample.metrics.append(&mut self.made.metrics.clone());
+        Ok(sample)
+    }
+
+    /// Makes the holes anew until free memory is in holes, and in nothing else.
+    fn prepare(&mut self, interrupt: &Interrupt) -> Result<()> {
+        if self.quick {
+            return Ok(());
+        }
+        for _ in 0..ATTEMPTS {
+            let available = procfs::meminfo("MemAvailable").context("MemAvailable")?;
+            ensure!(
+                available >= NEEDED,
+                "only {} MiB of memory are left: other programs need it (end them)",
+                available >> 20
+            );
+            let huge = procfs::free_superpages().context("free superpages")?;
+            let [_, small, _] = procfs::free_by_size().context("free blocks")?;
+            if huge <= TOLERATED && small <= TOLERATED_SMALL {
+                return Ok(());
+            }
+            self.helper.ask("again")?;
+            self.read(interrupt)?;
+        }
+        let blocks = procfs::free_by_size().context("free blocks")?;
+        let [single, small, huge] = blocks.map(|bytes| bytes >> 20);
+        ensure!(
+            huge <= TOLERATED * 2 && small <= TOLERATED_SMALL >> 20,
+            "free memory could not be broken up: {single} MiB in single pages, {small} MiB in more, {huge} MiB in superpages (end other programs)"
+        );
+        Ok(())
+    }
 }
 
 /// Runs the worker once and notes its figures with a prefix.
-fn phase(setup: Setup, prefix: &str, sample: &mut Sample) -> Result<()> {
+fn run_worker(setup: Setup, prefix: &str, sample: &mut Sample) -> Result<()> {
     let command = launch::worker(
         setup.environment,
         None,

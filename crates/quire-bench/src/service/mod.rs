@@ -1,7 +1,7 @@
 //! Workloads that drive other programs under a variant.
 
 mod compete;
-mod fragmented;
+pub mod fragmented;
 pub mod programs;
 mod redis;
 
@@ -28,7 +28,7 @@ pub struct Setup<'a> {
 pub const fn drives(workload: Workload) -> bool {
     matches!(
         workload,
-        Workload::Redis | Workload::Slowdown | Workload::Compete | Workload::Fragmented
+        Workload::Redis | Workload::Slowdown | Workload::Compete
     )
 }
 
@@ -59,7 +59,6 @@ pub fn measure(workload: Workload, setup: Setup) -> Result<Sample> {
         Workload::Redis => redis::run(setup),
         Workload::Slowdown => programs::run(setup),
         Workload::Compete => compete::run(setup),
-        Workload::Fragmented => fragmented::run(setup),
         _ => bail!("{} is a worker", workload.name()),
     }
 }

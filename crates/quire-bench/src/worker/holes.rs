@@ -1,11 +1,24 @@
-//! A helper process that leaves free memory in holes of one page: it takes most
-//! of the memory, a part of it on locked base pages, of which it then gives every
-//! second one back.
+//! A helper process that leaves free memory in holes of one page, and next to
+//! nothing else. What it does, in this order:
+//!
+//! 1. Cached files are dropped, and the kernel brings free memory together.
+//! 2. What is still free in blocks smaller than a superpage is taken as base
+//!    pages (*dust*).
+//! 3. Superpages are taken until what is left is what the holes need and a
+//!    little to work with (*solid*).
+//! 4. Superpages are taken for the holes, split, and locked, so that one switch
+//!    of the kernel decides whether compaction may move them. Every second page
+//!    of them is given back.
+//! 5. The superpages that are still free are taken last: what is taken earlier
+//!    would be taken out of the holes later.
+//!
+//! It begins anew whenever it is asked to.
 
-use std::io::Read;
+use std::io::BufRead;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use quire_core::units::SUPERPAGE;
+use anyhow::{Context, Result, ensure};
+use quire_core::units::{BASE_PAGE, SUPERPAGE};
 
 use crate::memory::Block;
 use crate::procfs::{self, MIB};
@@ -13,151 +26,188 @@ use crate::results::Sample;
 use crate::worker::Setup;
 
 const HUGE: usize = SUPERPAGE as usize;
-/// What stays available to everybody.
-const LEFT: u64 = 3 << 30;
-/// The most that is held as it is: holes are dear to make.
-const SOLID: u64 = 10 << 30;
-/// A step that gets a smaller part of the superpages that it asks for is the
-/// last that does: what the kernel finds then, it finds by compaction.
-const WORTH_IT: f64 = 0.5;
-/// Switches that free the memory of cached files and bring free memory
-/// together: what stays in small pieces could be made whole later.
+/// Memory that is given back in holes, and as much is held between them. It is
+/// what the program that is measured needs three times, and what everybody else
+/// has meanwhile.
+const HOLES: u64 = 1536 << 20;
+/// Superpages that stay free while the holes are made, so that nobody is short.
+const SPARE: u64 = 512 << 20;
+/// Memory that is taken in one step.
+const STEP: usize = 64 << 20;
+/// Free superpages that are left in the end, at most: others free some, too.
+pub const TOLERATED: u64 = 8;
+/// How long superpages that others free are taken at most.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Switches that free the memory of cached files and bring free memory together.
 const TIDY: [&str; 2] = ["/proc/sys/vm/drop_caches", "/proc/sys/vm/compact_memory"];
 
 /// How much is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Bytes that are held as they are.
-    pub solid: u64,
-    /// Bytes that are taken in one step. Half of them are given back in the end.
-    pub step: u64,
-    /// Steps at most.
-    pub steps: u64,
+    /// Bytes that are given back in holes.
+    pub holes: u64,
+    /// Whether everything else is taken, too.
+    pub all: bool,
 }
 
 impl Plan {
-    /// What can be done where `available` bytes are to be had; nothing where
-    /// that is too little.
-    pub fn of(available: u64, quick: bool) -> Option<Plan> {
-        let (solid, step, enough) = if quick {
-            (0, 64 << 20, 3)
+    /// What can be done where `available` of `total` bytes are to be had, or why
+    /// nothing can. Who works on the machine uses more than half of it, or more
+    /// than is left in the end.
+    pub fn of(available: u64, total: u64, quick: bool) -> Result<Plan> {
+        let needed = if quick {
+            1 << 30
         } else {
-            (SOLID.min(available / 2), 256 << 20, 8)
+            (2 * HOLES + 2 * SPARE).max(total / 2)
         };
-        let steps = available.saturating_sub(LEFT + solid) / step;
-        let steps = if quick { steps.min(enough) } else { steps };
-        (steps >= enough).then_some(Plan { solid, step, steps })
+        ensure!(
+            available >= needed,
+            "{} MiB of memory are available and {} MiB are needed: all that is free is taken (end other programs)",
+            available >> 20,
+            needed >> 20
+        );
+        let holes = if quick { 64 << 20 } else { HOLES };
+        Ok(Plan { holes, all: !quick })
+    }
+
+    /// What can be done on this machine, now.
+    pub fn here(quick: bool) -> Result<Plan> {
+        let field = |name| procfs::meminfo(name).with_context(|| name.to_owned());
+        Plan::of(field("MemAvailable")?, field("MemTotal")?, quick)
     }
 }
 
-/// Makes the holes, prints a sample that says how many, and holds what is
-/// between them until the standard input ends.
+/// Makes the holes, says so by a sample, and holds what is between them until a
+/// line asks for new ones, or the standard input ends.
 pub fn hold(setup: &Setup) -> Result<()> {
     // If memory runs out all the same, this process is the one to end.
     std::fs::write("/proc/self/oom_score_adj", "1000").context("oom_score_adj")?;
-    if !setup.quick {
+    let mut lines = std::io::stdin().lock().lines();
+    loop {
+        let held = make(Plan::here(setup.quick)?)?;
+        let mut sample = Sample::default();
+        sample.put("holes_mib", held.holes as f64 / MIB);
+        sample.put("taken_mib", held.taken as f64 / MIB);
+        println!("{}", serde_json::to_string(&sample)?);
+        if lines.next().transpose()?.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// What is held.
+struct Held {
+    holes: u64,
+    taken: u64,
+    _blocks: Vec<Block>,
+}
+
+fn make(plan: Plan) -> Result<Held> {
+    let mut others = Vec::new();
+    if plan.all {
         for path in TIDY {
             std::fs::write(path, "1").with_context(|| format!("writing {path}"))?;
         }
+        others.extend(dust()?);
+        take_superpages(&mut others, 2 * plan.holes + SPARE)?;
     }
-    let available = procfs::meminfo("MemAvailable").context("MemAvailable")?;
-    let plan = Plan::of(available, setup.quick).context("not enough memory")?;
-    let _solid = solid(plan.solid as usize)?;
-    let mut all = Vec::new();
-    let mut ask = true;
-    for _ in 0..plan.steps {
-        let (block, superpages) = locked(plan.step as usize, ask)?;
-        all.push(block);
-        ask = superpages as f64 >= plan.step as f64 * WORTH_IT;
+    let mut between = Vec::new();
+    for _ in 0..plan.holes.div_ceil(STEP as u64 / 2) {
+        between.push(locked(STEP)?);
     }
     // Holes that were made before would be filled by what is taken later.
-    all.iter_mut()
+    between
+        .iter_mut()
         .try_for_each(Block::release_every_second_page)?;
-    let _rest = if setup.quick {
-        Vec::new()
-    } else {
-        rest(plan.step as usize)?
-    };
-    let half: usize = all.iter().map(|block| block.len() / 2).sum();
-    let mut sample = Sample::default();
-    sample.put("holes_mib", half as f64 / MIB);
-    println!("{}", serde_json::to_string(&sample)?);
-    std::io::stdin().read_to_end(&mut Vec::new())?;
-    Ok(())
+    let start = Instant::now();
+    while plan.all && free_superpages()? > TOLERATED && start.elapsed() < PATIENCE {
+        take_superpages(&mut others, 0)?;
+    }
+    let size = |blocks: &[Block]| blocks.iter().map(|block| block.len() as u64).sum::<u64>();
+    let holes = size(&between) / 2;
+    let taken = holes + size(&others);
+    others.append(&mut between);
+    Ok(Held {
+        holes,
+        taken,
+        _blocks: others,
+    })
 }
 
-/// Takes `len` bytes of superpages.
-fn solid(len: usize) -> Result<Option<Block>> {
+/// Takes what is free in blocks smaller than a superpage: the kernel gives the
+/// smallest first.
+fn dust() -> Result<Option<Block>> {
+    let [single, more, _] = procfs::free_by_size().context("free blocks")?;
+    let len = (single + more) / BASE_PAGE * BASE_PAGE;
     if len == 0 {
         return Ok(None);
     }
-    let mut block = Block::map(len / HUGE * HUGE)?;
-    block.advise_huge()?;
-    block.superpage_offsets().for_each(|at| block.touch_at(at));
+    let mut block = Block::map(len as usize)?;
+    block.advise_base()?;
+    block.touch(BASE_PAGE as usize);
     Ok(Some(block))
 }
 
-/// Takes the superpages that are still free; what is in holes is not.
-fn rest(step: usize) -> Result<Vec<Block>> {
-    let mut all = Vec::new();
-    for _ in 0..LEFT / step as u64 {
-        let before = huge()?;
-        all.extend(solid(step)?);
-        if (huge()?.saturating_sub(before) as f64) < step as f64 * WORTH_IT {
-            break;
+/// Takes superpages until no more than `left` bytes of free ones are left. Where
+/// the kernel has one no more, it gives a base page, and it was the last.
+fn take_superpages(into: &mut Vec<Block>, left: u64) -> Result<()> {
+    let keep = left / SUPERPAGE;
+    loop {
+        let free = free_superpages()?.saturating_sub(keep);
+        if free == 0 {
+            return Ok(());
         }
-    }
-    Ok(all)
-}
-
-/// Superpages of all processes, in bytes.
-fn huge() -> Result<u64> {
-    procfs::huge_mapped_by_all().context("superpages of all")
-}
-
-/// Takes `len` bytes on locked base pages, which come out of superpages where
-/// these are asked for. Says how many bytes of superpages the kernel had.
-fn locked(len: usize, ask: bool) -> Result<(Block, u64)> {
-    let before = huge()?;
-    let mut block = Block::map(len)?;
-    let mut got = 0;
-    if ask {
+        let len = (free as usize).min(STEP / HUGE) * HUGE;
+        // One more, because the block need not begin with one.
+        let mut block = Block::map(len + HUGE)?;
         block.advise_huge()?;
         block.superpage_offsets().for_each(|at| block.touch_at(at));
-        got = huge()?.saturating_sub(before);
-        block.split_superpages()?;
+        into.push(block);
+        if free_superpages()? >= free + keep {
+            return Ok(());
+        }
     }
+}
+
+fn free_superpages() -> Result<u64> {
+    procfs::free_superpages().context("free superpages")
+}
+
+/// Takes `len` bytes on locked base pages, which come out of superpages.
+fn locked(len: usize) -> Result<Block> {
+    let mut block = Block::map(len)?;
+    block.advise_huge()?;
+    block.superpage_offsets().for_each(|at| block.touch_at(at));
+    block.split_superpages()?;
     block.advise_base()?;
     block.lock()?;
-    Ok((block, got))
+    Ok(block)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quire_core::units::BASE_PAGE;
 
     #[test]
     fn a_plan_leaves_memory_to_others() {
-        for quick in [false, true] {
-            assert_eq!(Plan::of(0, quick), None);
-            assert_eq!(Plan::of(LEFT, quick), None);
-            for gib in 3..200 {
-                let available = gib << 30;
-                let Some(plan) = Plan::of(available, quick) else {
-                    assert!(gib < 11, "{gib} GiB are enough");
+        for gib in 0..200 {
+            let total = gib << 30;
+            for available in [0, total / 3, total / 2, total] {
+                let Ok(plan) = Plan::of(available, total, false) else {
+                    let needed = (total / 2).max(2 * HOLES + 2 * SPARE);
+                    assert!(available < needed, "{available} of {gib} GiB");
                     continue;
                 };
-                let peak = plan.solid + plan.steps * plan.step;
-                assert!(peak + LEFT <= available);
-                assert!(!quick || peak < 256 << 20);
+                assert!(plan.all && 2 * available >= total);
+                assert!(2 * plan.holes + SPARE < available);
             }
+            assert_eq!(Plan::of(total, total, true).is_ok(), gib > 0);
         }
     }
 
     #[test]
     fn every_second_page_of_a_superpage_is_free_memory_again() {
-        let Ok((mut block, _)) = locked(8 << 20, true) else {
+        let Ok(mut block) = locked(8 << 20) else {
             eprintln!("SKIP: memory cannot be locked");
             return;
         };

@@ -116,8 +116,8 @@ fn explain(sample: &mut Sample) {
         totals.failed_reservations as f64,
     );
     sample.put("quire_pager_cpu_ms", totals.pager_cpu_ns as f64 * 1e-6);
-    for note in stat.notes {
-        sample.note(note.text());
+    for remark in stat.remarks() {
+        sample.note(remark);
     }
 }
 

@@ -61,7 +61,7 @@ impl Report {
         }
         let mut totals = Totals::default();
         processes.iter().for_each(|stat| totals.add(&stat.totals));
-        notes.extend(distinct_notes(&processes).map(|note| note.text().to_owned()));
+        notes.extend(remarks(&processes));
         Report {
             version: 1,
             command: options
@@ -163,10 +163,12 @@ fn in_gigapages(pages: u64) -> String {
     }
 }
 
-fn distinct_notes(processes: &[ProcessStat]) -> impl Iterator<Item = Note> {
-    Note::ALL
-        .into_iter()
-        .filter(|note| processes.iter().any(|stat| stat.notes.contains(note)))
+/// Each note once, in the words of the first process that has it.
+fn remarks(processes: &[ProcessStat]) -> impl Iterator<Item = String> {
+    Note::ALL.into_iter().filter_map(|note| {
+        let mut noted = processes.iter().filter(|stat| stat.notes.contains(&note));
+        noted.next().map(|stat| stat.remark(note))
+    })
 }
 
 fn count(n: u64, thing: &str) -> String {

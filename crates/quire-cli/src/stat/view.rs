@@ -109,8 +109,8 @@ fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
         let superpages = pages * (GIGAPAGE / SUPERPAGE);
         writeln!(out, "  {superpages} of the superpages are {pages} of 1 GiB")?;
     }
-    for note in &stat.notes {
-        writeln!(out, "  note: {}", note.text())?;
+    for remark in stat.remarks() {
+        writeln!(out, "  note: {remark}")?;
     }
     writeln!(out)
 }

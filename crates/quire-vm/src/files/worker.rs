@@ -151,6 +151,7 @@ impl Worker {
             }
             made += self.collapse_all(range, kind, end);
         }
+        made += self.collapse_left(end);
         if let Some(late) = &mut self.late {
             late.promote(&mut self.reader);
         }
@@ -184,6 +185,19 @@ impl Worker {
         read.is_ok() && count <= most
     }
 
+    /// Makes superpages of full extents of regions that were left to base pages.
+    fn collapse_left(&mut self, end: u64) -> u64 {
+        let mut made = 0;
+        for range in self.manager.grown_left() {
+            let here = self.collapse_all(range, Kind::Left, end);
+            if here > 0 {
+                self.manager.note_left_dense(range, here);
+            }
+            made += here;
+        }
+        made
+    }
+
     /// Makes superpages of the full extents of a mapping.
     fn collapse_all(&mut self, range: AddrRange, kind: Kind, end: u64) -> u64 {
         if TABLE.lock().refuses(range) || self.manager.manages(range) {
@@ -212,7 +226,7 @@ impl Worker {
         let all = PageCount(PAGES_PER_SUPERPAGE as u64);
         match kind {
             Kind::Shared => !view.is_superpage() && memory::cached_pages(slot) == Ok(all),
-            Kind::Stack => view.is_full_of_base_pages(),
+            Kind::Stack | Kind::Left => view.is_full_of_base_pages(),
         }
     }
 
@@ -338,6 +352,8 @@ impl Worker {
 enum Kind {
     Shared,
     Stack,
+    /// Of a region that was left to base pages.
+    Left,
 }
 
 /// Makes a superpage of a full extent.
@@ -347,7 +363,7 @@ fn collapse(slot: Slot, kind: Kind) -> Result<()> {
         unsafe { memory::advise(slot.range(), advice) }
     };
     let collapsed = advise(Advice::Collapse);
-    if collapsed.is_ok() || kind == Kind::Shared {
+    if collapsed.is_ok() || kind != Kind::Stack {
         return collapsed;
     }
     // The kernel marks stacks as unfit for superpages, so that they do not grow

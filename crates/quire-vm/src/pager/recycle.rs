@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quire_core::policy::Backoff;
 use quire_core::pressure::{self, MemoryState};
 use quire_core::registry::{Holding, Yield, whom_to_ask};
 use quire_core::units::{Bytes, SUPERPAGE};
@@ -36,6 +37,8 @@ pub(super) struct Recycling {
     /// Superpages that the kernel has free without compacting, about.
     blocks: u64,
     next_count_ms: u64,
+    /// Holds back what would make the kernel search for a block again.
+    refused: Backoff,
     /// When others may be asked again, for memory and for blocks.
     next_ask_ms: [u64; 2],
     /// It is the control group in which memory runs short.
@@ -47,7 +50,19 @@ pub(super) struct Recycling {
 impl Recycling {
     /// One free block was taken.
     pub fn note_taken(&mut self) {
+        self.refused.succeeded();
         self.blocks = self.blocks.saturating_sub(1);
+    }
+
+    /// The kernel had no block, and took so long to find that out.
+    pub fn note_refused(&mut self, took: Duration) {
+        self.refused.failed_after(now_ms(), took);
+    }
+
+    /// Whether the kernel may be asked for a block: it surely has one, or did not
+    /// search for one in vain lately, in whichever region.
+    pub fn may_ask_kernel(&mut self) -> bool {
+        self.refused.may_try(now_ms()) || self.has_block()
     }
 
     /// Whether the kernel surely has a free block.

@@ -134,7 +134,7 @@ pub fn process(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
     );
     let mut line = Line::styled(head, Style::new().add_modifier(Modifier::BOLD));
     line.push_span(Span::styled(course(row, look), look.coloured(Color::Green)));
-    let notes: Vec<&str> = stat.notes.iter().map(|note| note.text()).collect();
+    let notes: Vec<String> = stat.remarks().collect();
     if !notes.is_empty() {
         let text = format!("  note: {}", notes.join("; "));
         line.push_span(Span::styled(text, look.coloured(Color::Yellow)));
