@@ -441,14 +441,10 @@ impl Pager {
             self.fail(slot);
             return false;
         }
-        if !self.recycling.may_ask_kernel() {
-            self.fail(slot);
-            return false;
-        }
         let Some(offset) = self.claim(slot) else {
             return false;
         };
-        let tried = self.tries_whole(slot);
+        let tried = self.tries_whole(slot) && self.recycling.may_ask_kernel();
         let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
         let began = thread::now_ns();
         let huge = tried && matches!(self.window.reserve(object, pagemap, offset), Ok(true));
