@@ -119,7 +119,7 @@ fn workloads_of_several_processes_run_under_each_variant() {
                 }
                 "fragmented" => {
                     assert!(figure("fill_ms") > Some(0.0) && figure("compact_fill_ms") > Some(0.0));
-                    assert_eq!(figure("holes_mib"), Some(96.0));
+                    assert_eq!(figure("holes_mib"), Some(64.0));
                 }
                 _ => assert_eq!(figure("intact"), Some(1.0), "{variant}"),
             }
