@@ -45,8 +45,9 @@ static void untouched_buffers_wake_nobody(void) {
   for (int i = 0; i < ROUNDS; i++)
     CHECK(munmap(map_anon(LENGTH), LENGTH) == 0);
   long woken = wakeups() - before;
-  /* Where touches are not reported, somebody has to look at each buffer. */
-  if (woken > ROUNDS / 4 && geteuid() == 0)
+  /* Where touches are not reported, somebody has to look at each buffer; and where
+   * superpages are zeroed ahead, each buffer takes some, which are replaced. */
+  if (woken > ROUNDS / 4 && geteuid() == 0 && getenv("QUIRE_AHEAD") == NULL)
     FAIL("%ld wake-ups for %d buffers", woken, (int)ROUNDS);
 }
 
