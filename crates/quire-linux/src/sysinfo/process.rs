@@ -196,10 +196,15 @@ mod tests {
     #[test]
     fn another_program_has_another_image() {
         let mut child = std::process::Command::new("sh")
-            .args(["-c", "read line; exec sleep 9"])
+            .args(["-c", "echo begun; read line; exec sleep 9"])
             .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
+        // The kernel may still be laying the image out.
+        let mut begun = [0; 6];
+        let output = child.stdout.as_mut().unwrap();
+        std::io::Read::read_exact(output, &mut begun).unwrap();
         let before = image(child.id()).unwrap();
         assert_eq!(image(child.id()), Some(before));
         drop(child.stdin.take());
