@@ -15,8 +15,8 @@ use serde_json::Value;
 const TLBS: &str = "l1d=64:full:4K+2M,l1i=64:full:4K+2M,l2=2048:8:4K+2M";
 /// Windows that take a test a second or two.
 const SMALL: [&str; 6] = ["--window", "8000", "--windows", "4", "--every", "20"];
-/// Without quire.
-const PLAIN: [&str; 1] = ["--plain"];
+/// Without quire, when the program has begun with what it repeats.
+const PLAIN: [&str; 3] = ["--plain", "--after", "500"];
 /// Until then Quire has made superpages of what a program touched.
 const PROMOTED: [&str; 2] = ["--after", "1500"];
 
