@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-from rounds import QUIRE, Setting, interval, ratios, text
+from rounds import QUIRE, Setting, interval, ratios, text, without_out
 
 POOL = "/proc/sys/vm/nr_hugepages"
 BUFFERS_MIB = 2048
@@ -165,7 +165,7 @@ def main():
         print(line)
     if options.out:
         with open(os.path.join(options.out, "pgbench_rounds.json"), "w") as file:
-            json.dump({"options": vars(options), "tps": samples, "superpages_mib": superpages}, file, indent=1)
+            json.dump({"options": without_out(options), "tps": samples, "superpages_mib": superpages}, file, indent=1)
 
 
 if __name__ == "__main__":

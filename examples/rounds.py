@@ -28,6 +28,11 @@ def text(value, digits=3):
     return f"{value['median']:.{digits}f} [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
 
 
+def without_out(options):
+    """The options of a script, but for where it writes."""
+    return {name: value for name, value in vars(options).items() if name != "out"}
+
+
 class Setting:
     """A file of /proc or /sys that is put back in the end."""
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from rounds import QUIRE, interval, ratios, text
+from rounds import QUIRE, interval, ratios, text, without_out
 
 WAYS = {
     "plain": [],
@@ -126,7 +126,7 @@ def main():
         shutil.rmtree(directory)
     if options.out:
         with open(os.path.join(options.out, "text_rounds.json"), "w") as file:
-            json.dump({"options": vars(options), "user_seconds": results}, file, indent=1)
+            json.dump({"options": without_out(options), "user_seconds": results}, file, indent=1)
 
 
 if __name__ == "__main__":

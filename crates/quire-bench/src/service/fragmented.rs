@@ -30,9 +30,9 @@ const PROACTIVE: &str = "/proc/sys/vm/compaction_proactiveness";
 const ATTEMPTS: u32 = 3;
 /// Free memory in blocks of 2 to 256 pages, at most: where neighbours are free
 /// by chance, and what the kernel keeps for itself.
-const TOLERATED_SMALL: u64 = 48 << 20;
+const TOLERATED_SMALL: u64 = 160 << 20;
 /// What must stay available, or other programs need what was taken.
-const NEEDED: u64 = 1 << 30;
+const NEEDED: u64 = 640 << 20;
 
 /// What is missing, with the remedy.
 pub fn missing(quick: bool) -> Option<String> {

@@ -2,15 +2,16 @@
 //! nothing else. What it does, in this order:
 //!
 //! 1. Cached files are dropped, and the kernel brings free memory together.
-//! 2. What is still free in blocks smaller than a superpage is taken as base
-//!    pages (*dust*).
-//! 3. Superpages are taken until what is left is what the holes need and a
+//! 2. Superpages are taken until what is left is what the holes need and a
 //!    little to work with (*solid*).
-//! 4. Superpages are taken for the holes, split, and locked, so that one switch
-//!    of the kernel decides whether compaction may move them. Every second page
-//!    of them is given back.
-//! 5. The superpages that are still free are taken last: what is taken earlier
-//!    would be taken out of the holes later.
+//! 3. Superpages are taken for the holes, split, and locked, so that one switch
+//!    of the kernel decides whether compaction may move them.
+//! 4. The superpages that are still free are taken, and then what is free in
+//!    smaller blocks, as base pages (*dust*), but for a little. Only now: the
+//!    kernel keeps blocks for its own structures apart, and lets programs have of
+//!    them when there is nothing else.
+//! 5. Every second page of the holes is given back.
+//! 6. The superpages that others have freed meanwhile are taken.
 //!
 //! It begins anew whenever it is asked to.
 
@@ -32,8 +33,11 @@ const HUGE: usize = SUPERPAGE as usize;
 const HOLES: u64 = 1536 << 20;
 /// Superpages that stay free while the holes are made, so that nobody is short.
 const SPARE: u64 = 512 << 20;
-/// Memory that is taken in one step.
+/// Memory that is taken in one step, and of dust.
 const STEP: usize = 64 << 20;
+const DUST: usize = 4 << 20;
+/// What stays free of dust: the kernel begins to reclaim memory below it.
+const FLOOR: u64 = 160 << 20;
 /// Free superpages that are left in the end, at most: others free some, too.
 pub const TOLERATED: u64 = 8;
 /// How long superpages that others free are taken at most.
@@ -108,7 +112,6 @@ fn make(plan: Plan) -> Result<Held> {
         for path in TIDY {
             std::fs::write(path, "1").with_context(|| format!("writing {path}"))?;
         }
-        others.extend(dust()?);
         take_superpages(&mut others, 2 * plan.holes + SPARE)?;
     }
     let mut between = Vec::new();
@@ -116,6 +119,10 @@ fn make(plan: Plan) -> Result<Held> {
         between.push(locked(STEP)?);
     }
     // Holes that were made before would be filled by what is taken later.
+    if plan.all {
+        take_superpages(&mut others, 0)?;
+        take_dust(&mut others)?;
+    }
     between
         .iter_mut()
         .try_for_each(Block::release_every_second_page)?;
@@ -136,16 +143,17 @@ fn make(plan: Plan) -> Result<Held> {
 
 /// Takes what is free in blocks smaller than a superpage: the kernel gives the
 /// smallest first.
-fn dust() -> Result<Option<Block>> {
-    let [single, more, _] = procfs::free_by_size().context("free blocks")?;
-    let len = (single + more) / BASE_PAGE * BASE_PAGE;
-    if len == 0 {
-        return Ok(None);
+fn take_dust(into: &mut Vec<Block>) -> Result<()> {
+    loop {
+        let free = procfs::free_by_size().context("free blocks")?;
+        if free.iter().sum::<u64>() < FLOOR + DUST as u64 {
+            return Ok(());
+        }
+        let mut block = Block::map(DUST)?;
+        block.advise_base()?;
+        block.touch(BASE_PAGE as usize);
+        into.push(block);
     }
-    let mut block = Block::map(len as usize)?;
-    block.advise_base()?;
-    block.touch(BASE_PAGE as usize);
-    Ok(Some(block))
 }
 
 /// Takes superpages until no more than `left` bytes of free ones are left. Where
