@@ -290,7 +290,29 @@ unsafe extern "C" fn extent_dalloc(
     }
     let range = AddrRange::new(VirtAddr(at as u64), Bytes(size as u64));
     // SAFETY: jemalloc gives the extent up.
-    unsafe { MANAGER.free(range) }.is_err()
+    unsafe { MANAGER.free(range).is_err() && !free_in_parts(range) }
+}
+
+/// Unmaps the whole superpages of an extent, and then the rest. A superpage of the
+/// hugetlb pool of which a part is unmapped becomes a copy first, for which there is
+/// no address space at the limit, until something was unmapped. Says whether the
+/// extent is given up; what then cannot be unmapped stays unused.
+///
+/// # Safety
+/// Nobody may use the extent any more.
+#[cold]
+unsafe fn free_in_parts(range: AddrRange) -> bool {
+    let whole = range.whole_superpages();
+    // SAFETY: the caller vouches for all of the range.
+    if whole.is_empty() || unsafe { MANAGER.free(whole) }.is_err() {
+        return false;
+    }
+    let (head, tail) = (range.split_at(whole.start).0, range.split_at(whole.end).1);
+    for rest in [head, tail].into_iter().filter(|rest| !rest.is_empty()) {
+        // SAFETY: as before.
+        let _ = unsafe { MANAGER.free(rest) };
+    }
+    true
 }
 
 unsafe extern "C" fn extent_destroy(
