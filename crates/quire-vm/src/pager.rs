@@ -487,12 +487,22 @@ impl Pager {
         Some(offset)
     }
 
+    /// Ends the work on the extent at `offset`, and says where the program has it
+    /// now. One that it has given up is given back.
+    fn unclaim(&self, state: &mut State, offset: ObjectOffset) -> Option<Slot> {
+        let Some(slot) = state.table.slot_of(offset) else {
+            self.drop_extent(state, offset);
+            return None;
+        };
+        state.table.extents.get_mut(&slot)?.busy = false;
+        Some(slot)
+    }
+
     /// Enters the outcome of a reservation of the extent at `offset`, wherever
     /// the program has moved it meanwhile.
     fn complete(&self, offset: ObjectOffset, huge: bool) -> bool {
         let mut state = self.manager.state.lock();
-        let Some(slot) = state.table.slot_of(offset) else {
-            self.drop_extent(&mut state, offset);
+        let Some(slot) = self.unclaim(&mut state, offset) else {
             return false;
         };
         let shared = state.table.slot_is_shared(slot);
@@ -500,7 +510,6 @@ impl Pager {
         let Some(extent) = state.table.extents.get_mut(&slot) else {
             return false;
         };
-        extent.busy = false;
         if huge && discarded {
             return false;
         }

@@ -151,8 +151,8 @@ pub struct Extent {
     pub popmap: Popmap,
     /// When the population last changed, milliseconds.
     pub changed_ms: u64,
-    /// One huge folio is known to back it. While that is not fully populated,
-    /// the extent is in the queue of reservations.
+    /// One huge folio is known to back it, or small ones do. While they are not
+    /// fully populated, the extent is in the queue of reservations.
     pub folio: bool,
     /// The region's history has been told what became of it.
     pub told: bool,

@@ -86,8 +86,7 @@ impl Pager {
     /// moved it meanwhile. Says whether it has them.
     pub(super) fn complete_small(&self, offset: ObjectOffset) -> bool {
         let mut state = self.manager.state.lock();
-        let Some(slot) = state.table.slot_of(offset) else {
-            self.drop_extent(&mut state, offset);
+        let Some(slot) = self.unclaim(&mut state, offset) else {
             return false;
         };
         let shared = state.table.slot_is_shared(slot);
@@ -95,15 +94,11 @@ impl Pager {
         let Some(extent) = state.table.extents.get_mut(&slot) else {
             return false;
         };
-        extent.busy = false;
-        if discarded {
+        if discarded || extent.state != ExtentState::Empty {
             return false;
         }
         extent.changed_ms = now_ms();
         extent.folio = true;
-        if extent.state != ExtentState::Empty {
-            return false;
-        }
         extent.state = ExtentState::Small;
         state.queue.touch(slot);
         self.manager.stats().add(Counter::SmallReservations, 1);
@@ -159,15 +154,13 @@ impl Pager {
     /// `offset`. Says whether it is one.
     fn complete_growth(&self, offset: ObjectOffset, began_ns: u64) -> bool {
         let mut state = self.manager.state.lock();
-        let Some(slot) = state.table.slot_of(offset) else {
-            self.drop_extent(&mut state, offset);
+        let Some(slot) = self.unclaim(&mut state, offset) else {
             return false;
         };
         let whole = Work::new(self.manager, &self.handles, &mut state).is_mapped_whole(slot);
         let Some(extent) = state.table.extents.get_mut(&slot) else {
             return false;
         };
-        extent.busy = false;
         if !whole || extent.state != ExtentState::Small {
             return false;
         }
