@@ -1,18 +1,14 @@
 //! Programs that used their memory sparsely and become dense: they get their
 //! superpages, whatever was learnt before, and nothing fails on the way.
 
-use std::ffi::OsString;
-use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use quire_core::stat::ProcessStat;
 use quire_linux::sysinfo::read_stat_file;
 
-use crate::harness::scratch::Scratch;
+use crate::harness::held::Held;
 use crate::harness::setting::{self, Setting};
-use crate::harness::{build, process, skip};
+use crate::harness::{process, skip};
 use crate::managed::huge_bytes;
 
 /// What the program holds in the end, less the extents at its edges and those
@@ -22,38 +18,15 @@ const ENOUGH: u64 = 40 << 20;
 /// Runs the program until enough of what it holds is on superpages, and returns
 /// how much that is, and what it says of itself.
 fn run(setting: &Setting, how: &str) -> (u64, ProcessStat) {
-    let scratch = Scratch::new(false);
-    let session = scratch.path().join("session");
-    fs::create_dir(&session).expect("the scratch directory is ours");
-    let argv = [
-        OsString::from("env"),
-        format!("QUIRE_SESSION={}", session.display()).into(),
-        build::program("phases").into(),
-        how.into(),
-    ];
-    let command = setting.command(&argv, Some(build::library()), None);
-    let mut child = process::command(&command, scratch.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("env is a program");
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("stdout is a pipe");
-    BufReader::new(stdout)
-        .read_line(&mut line)
-        .expect("the pipe can be read");
-    assert_eq!(line, "ready\n", "{how}");
+    let held = Held::start(setting, "phases", how);
     let start = Instant::now();
-    let mut huge = huge_bytes(child.id());
+    let mut huge = huge_bytes(held.child.id());
     while huge < ENOUGH && start.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(50));
-        huge = huge_bytes(child.id());
+        huge = huge_bytes(held.child.id());
     }
-    let path = session.join(format!("stat.{}", child.id()));
-    let stat = read_stat_file(&path).expect("the process has a page");
-    drop(child.stdin.take());
-    let status = child.wait().expect("the child is ours");
-    assert!(status.success(), "{how} under {}: {status}", setting.name);
+    let stat = read_stat_file(&held.page()).expect("the process has a page");
+    held.end();
     (huge, stat)
 }
 

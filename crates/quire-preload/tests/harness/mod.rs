@@ -3,6 +3,7 @@
 
 pub mod build;
 pub mod cgroup;
+pub mod held;
 pub mod pool;
 pub mod process;
 pub mod scratch;

@@ -1,15 +1,12 @@
 //! Looks at a preloaded process from outside: without this, every comparison
 //! would also succeed with a library that manages nothing.
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::harness::scratch::Scratch;
+use crate::harness::held::Held;
 use crate::harness::setting::{self, Setting};
-use crate::harness::{build, pool, process, skip};
+use crate::harness::{pool, process, skip};
 
 /// Bytes that `hold.c` fills, a quarter in each of four ways.
 const HELD: u64 = 128 << 20;
@@ -57,36 +54,16 @@ pub(crate) fn settled(pid: u32, wanted: u64) -> u64 {
 
 /// Looks until `enough` bytes are huge, or for a few seconds.
 fn look(setting: &Setting, enough: u64) -> Seen {
-    let scratch = Scratch::new(setting.unprivileged);
-    let session = scratch.path().join("session");
-    fs::create_dir(&session).expect("the scratch directory is ours");
-    let mut argv = vec![OsString::from("env")];
-    argv.push(format!("QUIRE_SESSION={}", session.display()).into());
-    argv.push(build::program("hold").into());
-    argv.push((HELD >> 22).to_string().into());
-    let command = setting.command(&argv, Some(build::library()), None);
-    let mut child = process::command(&command, scratch.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("env is a program");
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("stdout is a pipe");
-    BufReader::new(stdout)
-        .read_line(&mut line)
-        .expect("the pipe can be read");
-    assert_eq!(line, "ready\n");
+    let held = Held::start(setting, "hold", &(HELD >> 22).to_string());
     let start = Instant::now();
-    let mut huge = huge_bytes(child.id());
+    let mut huge = huge_bytes(held.child.id());
     while huge < enough && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(50));
-        huge = huge_bytes(child.id());
+        huge = huge_bytes(held.child.id());
     }
-    let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap_or_default();
-    let stat_page = session.join(format!("stat.{}", child.id())).exists();
-    drop(child.stdin.take());
-    let status = child.wait().expect("the child is ours");
-    assert!(status.success(), "hold under {}: {status}", setting.name);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", held.child.id())).unwrap_or_default();
+    let stat_page = held.page().exists();
+    held.end();
     Seen {
         maps,
         huge,

@@ -2,12 +2,8 @@
 //! not to be had, and small mappings, for which the kernel is asked. What the
 //! kernel did shows in the frames.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use quire_core::control::DONE;
@@ -17,9 +13,9 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 use quire_linux::control;
 use quire_linux::sysinfo::{self, read_stat_file};
 
-use crate::harness::scratch::Scratch;
+use crate::harness::held::Held;
 use crate::harness::setting::{self, Setting};
-use crate::harness::{build, process, skip};
+use crate::harness::{process, skip};
 use crate::managed::settled;
 
 /// What the programs fill.
@@ -27,62 +23,24 @@ const FILLED: Bytes = Bytes::mib(96);
 const PATIENCE: Duration = Duration::from_secs(20);
 const FOLIOS: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
 
-/// A program that has filled its memory and waits.
-struct Held {
-    child: Child,
-    session: PathBuf,
-    _scratch: Scratch,
+/// The same, as the programs take it.
+fn mib() -> String {
+    (FILLED.0 >> 20).to_string()
 }
 
 impl Held {
-    fn start(setting: &Setting, program: &str, mib: u64) -> Held {
-        let scratch = Scratch::new(setting.unprivileged);
-        let session = scratch.path().join("session");
-        fs::create_dir(&session).expect("the scratch directory is ours");
-        let argv = [
-            OsString::from("env"),
-            format!("QUIRE_SESSION={}", session.display()).into(),
-            build::program(program).into(),
-            mib.to_string().into(),
-        ];
-        let command = setting.command(&argv, Some(build::library()), None);
-        let mut child = process::command(&command, scratch.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("env is a program");
-        let mut line = String::new();
-        let output = child.stdout.as_mut().expect("stdout is a pipe");
-        let read = BufReader::with_capacity(16, output).read_line(&mut line);
-        assert_eq!(
-            (read.ok(), line.as_str()),
-            (Some(6), "ready\n"),
-            "{program}"
-        );
-        Held {
-            child,
-            session,
-            _scratch: scratch,
-        }
-    }
-
     /// What the process counted, once `enough` says so or after a while.
     fn totals(&self, enough: impl Fn(&Totals) -> bool) -> Totals {
         let start = Instant::now();
         loop {
-            let path = self.session.join(format!("stat.{}", self.child.id()));
-            let totals = read_stat_file(&path).expect("there are statistics").totals;
+            let totals = read_stat_file(&self.page())
+                .expect("there are statistics")
+                .totals;
             if enough(&totals) || start.elapsed() > PATIENCE {
                 return totals;
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-    }
-
-    /// Lets the program check its memory and end.
-    fn end(mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.child.wait().expect("the child is ours").success());
     }
 
     /// Bytes of mappings that `of` chooses by their line in the list of mappings,
@@ -157,7 +115,7 @@ fn extents_of_small_folios_are_filled_by_folios() {
     if let Some(reason) = missing() {
         return skip(&reason);
     }
-    let held = Held::start(&setting::RESERVE_SMALL, "fill", FILLED.0 >> 20);
+    let held = Held::start(&setting::RESERVE_SMALL, "fill", &mib());
     let (all, folios) = held.contiguous(level(64), is_object);
     // In two of them the kernel finds a base page that keeps the folio small.
     assert!(all >= FILLED, "{all} are managed");
@@ -174,7 +132,7 @@ fn small_folios_grow_into_superpages() {
     if let Some(reason) = missing() {
         return skip(&reason);
     }
-    let held = Held::start(&setting::RESERVE_SMALL, "fill", FILLED.0 >> 20);
+    let held = Held::start(&setting::RESERVE_SMALL, "fill", &mib());
     let pid = held.child.id();
     assert_eq!(settled(pid, 0), 0, "no superpage yet");
     let socket = held.session.join(format!("control.{pid}"));
@@ -214,7 +172,7 @@ fn small_mappings_have_small_folios() {
     };
     let is_piece = |line: &str| line.contains(" rw-p ") && line.contains(" 00:00 0 ");
     let share = |setting: &Setting| {
-        let held = Held::start(setting, "smaller", FILLED.0 >> 20);
+        let held = Held::start(setting, "smaller", &mib());
         let (all, folios) = held.contiguous(level(64), is_piece);
         held.end();
         folios.0 as f64 / all.0 as f64

@@ -1,0 +1,66 @@
+//! A program that fills its memory, says so, and waits until its input ends, so
+//! that a test can look at the process from outside.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use super::scratch::Scratch;
+use super::setting::Setting;
+use super::{build, process};
+
+/// The program while it waits.
+pub struct Held {
+    pub child: Child,
+    /// The directory of its statistics page and its control socket.
+    pub session: PathBuf,
+    what: String,
+    _scratch: Scratch,
+}
+
+impl Held {
+    /// Starts a program with an argument, and waits until it is ready.
+    pub fn start(setting: &Setting, program: &str, argument: &str) -> Held {
+        let what = format!("{program} {argument} under {}", setting.name);
+        let scratch = Scratch::new(setting.unprivileged);
+        let session = scratch.path().join("session");
+        fs::create_dir(&session).expect("the scratch directory is ours");
+        let argv = [
+            OsString::from("env"),
+            format!("QUIRE_SESSION={}", session.display()).into(),
+            build::program(program).into(),
+            argument.into(),
+        ];
+        let command = setting.command(&argv, Some(build::library()), None);
+        let mut child = process::command(&command, scratch.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("env is a program");
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("stdout is a pipe");
+        let read = BufReader::new(output).read_line(&mut line);
+        read.expect("the pipe can be read");
+        assert_eq!(line, "ready\n", "{what}");
+        Held {
+            child,
+            session,
+            what,
+            _scratch: scratch,
+        }
+    }
+
+    /// Its statistics page.
+    pub fn page(&self) -> PathBuf {
+        self.session.join(format!("stat.{}", self.child.id()))
+    }
+
+    /// Lets the program check its memory and end.
+    pub fn end(mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().expect("the child is ours");
+        assert!(status.success(), "{}: {status}", self.what);
+    }
+}
