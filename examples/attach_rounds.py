@@ -28,7 +28,7 @@ import tempfile
 import time
 import urllib.request
 
-from rounds import QUIRE, interval
+from rounds import QUIRE, interval, without_out
 
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 PORT = 19435
@@ -285,7 +285,7 @@ def main():
     if options.out:
         os.makedirs(options.out, exist_ok=True)
         with open(os.path.join(options.out, "attach_rounds.json"), "w") as file:
-            json.dump({"options": vars(options), "programs": results}, file, indent=1)
+            json.dump({"options": without_out(options), "programs": results}, file, indent=1)
 
 
 def show(name, result):

@@ -28,8 +28,8 @@ out and why. Settings are put back after each run, and if the program is
 interrupted or killed.
 
 The workload `fragmented` takes all of the machine's memory but about 2 GiB for
-as long as it runs (five minutes with five repetitions), and refuses to where
-other programs use more than half of the machine. Close what you need.";
+as long as it runs (a minute for each repetition of five variants), and refuses to
+where other programs use more than half of the machine. Close what you need.";
 
 /// Experiments and workloads that measure what Quire gains.
 #[derive(Debug, Parser)]

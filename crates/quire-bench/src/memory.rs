@@ -151,6 +151,14 @@ impl Block {
         unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) }.context("mlock")
     }
 
+    /// The same, of what is populated.
+    pub fn lock_present(&self) -> Result<()> {
+        let present = rustix::mm::MlockFlags::ONFAULT;
+        // SAFETY: locking changes nothing that this block holds.
+        unsafe { rustix::mm::mlock_with(self.start.as_ptr().cast(), self.len, present) }
+            .context("mlock2")
+    }
+
     /// Makes base pages of every superpage inside.
     pub fn split_superpages(&mut self) -> Result<()> {
         for offset in self.superpage_offsets() {

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
-use quire_core::units::{BASE_PAGE, PAGES_PER_SUPERPAGE};
+use quire_core::units::{BASE_PAGE, PAGES_PER_SUPERPAGE, SUPERPAGE};
+use quire_linux::sysinfo::FreeBlocks;
 
 /// One MiB, for figures in reports.
 pub const MIB: f64 = (1 << 20) as f64;
@@ -69,63 +70,27 @@ pub fn huge_mapped_by_all() -> Option<u64> {
     Some(HUGE_MAPPED.iter().filter_map(|k| kib_line(&text, k)).sum())
 }
 
-/// So much of the zone that 32-bit devices reach is kept for them at most.
-const KEPT_LOW: u64 = 128 << 20;
-
-/// Free blocks of the size of a superpage, alone or in larger ones. The lowest
-/// zone is left out: programs get no memory from it.
+/// Superpages among the free blocks that programs can have, alone or in larger
+/// blocks.
 pub fn free_superpages() -> Option<u64> {
-    Some(superpages_free_in(
-        &fs::read_to_string("/proc/buddyinfo").ok()?,
-    ))
+    let [_, _, huge] = free_by_size()?;
+    Some(huge / SUPERPAGE)
 }
 
-/// The same, from lines that say how many blocks of each order a zone has.
-fn superpages_free_in(text: &str) -> u64 {
-    let superpage = PAGES_PER_SUPERPAGE.ilog2() as usize;
-    let blocks = |counts: Vec<u64>| -> u64 {
-        let whole = counts.iter().enumerate().skip(superpage);
-        whole
-            .map(|(order, blocks)| blocks << (order - superpage))
-            .sum()
-    };
-    zones(text).map(blocks).sum()
-}
-
-/// How many blocks of each order the zones have from which programs get memory.
-/// The kernel keeps the lowest one, and what is left of the next when little is,
-/// for devices that reach no other (`vm.lowmem_reserve_ratio`).
-fn zones(text: &str) -> impl Iterator<Item = Vec<u64>> {
-    text.lines().filter_map(|line| {
-        let mut words = line.split_once("zone")?.1.split_whitespace();
-        let name = words.next()?;
-        let counts: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
-        let sizes = counts.iter().enumerate();
-        let free: u64 = sizes
-            .map(|(order, blocks)| blocks * (BASE_PAGE << order))
-            .sum();
-        let kept = name == "DMA" || (name == "DMA32" && free < KEPT_LOW);
-        (!kept).then_some(counts)
-    })
-}
-
-/// Free memory in blocks of one page, of 2 to 256 pages, and of a superpage and
-/// more, in bytes. The lowest zone is left out.
+/// Free memory that programs can have, in blocks of one page, of 2 to 256 pages,
+/// and of a superpage and more, in bytes.
 pub fn free_by_size() -> Option<[u64; 3]> {
-    Some(free_by_size_in(
-        &fs::read_to_string("/proc/buddyinfo").ok()?,
-    ))
+    let blocks = FreeBlocks::new().ok()?.count().ok()?;
+    Some(by_size(&blocks))
 }
 
-/// The same, from lines that say how many blocks of each order a zone has.
-fn free_by_size_in(text: &str) -> [u64; 3] {
+/// The same, from the numbers of blocks of each order.
+fn by_size(blocks: &[u64]) -> [u64; 3] {
     let superpage = PAGES_PER_SUPERPAGE.ilog2() as usize;
     let mut bytes = [0; 3];
-    for counts in zones(text) {
-        for (order, blocks) in counts.into_iter().enumerate() {
-            let class = usize::from(order > 0) + usize::from(order >= superpage);
-            bytes[class] += blocks * (BASE_PAGE << order);
-        }
+    for (order, blocks) in blocks.iter().enumerate() {
+        let class = usize::from(order > 0) + usize::from(order >= superpage);
+        bytes[class] += blocks * (BASE_PAGE << order);
     }
     bytes
 }
@@ -161,18 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn free_superpages_are_counted_in_whole() {
-        let text = "Node 0, zone      DMA      0      0      0      0      0      0      0      0      1      1      3 \n\
-                    Node 0, zone    DMA32      3      3      0      0      0      0      0      0      9      2     50 \n\
-                    Node 0, zone   Normal     10     10     10     10     10     10     10     10     10     1      0 \n";
-        assert_eq!(superpages_free_in(text), 2 + 2 * 50 + 1);
-        // What is left of the zone for 32-bit devices is theirs.
-        assert_eq!(superpages_free_in(&text.replace("50", "20")), 1);
-        assert_eq!(superpages_free_in(""), 0);
+    fn free_memory_is_sorted_by_the_size_of_its_blocks() {
+        let blocks = [3, 10, 0, 0, 0, 0, 0, 0, 9, 2, 50];
         let pages = |n: u64| n * BASE_PAGE;
-        let (single, more) = (3 + 10, 3 * 2 + 9 * 256 + 10 * (512 - 2));
-        let huge = 2 * 512 + 50 * 1024 + 512;
-        assert_eq!(free_by_size_in(text), [single, more, huge].map(pages));
+        let sizes = [3, 2 * 10 + 9 * 256, 2 * 512 + 50 * 1024];
+        assert_eq!(by_size(&blocks), sizes.map(pages));
+        assert!(free_superpages().is_some());
     }
 
     #[test]

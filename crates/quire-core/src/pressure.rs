@@ -17,9 +17,15 @@ const GROUP_FLOOR: (u64, u64) = (4 << 20, 64 << 20);
 
 /// The bounds of the time for which memory goes unwatched, in milliseconds.
 const WATCH_MS: (u64, u64) = (2, 1000);
+/// The least of it where there is nothing to give back.
+const WATCH_IDLE_MS: u64 = 100;
 /// How much memory a fast program uses in a millisecond, in bytes: superpages at
 /// its first touches, which take 60 to 100 us each.
 const USE_PER_MS: u64 = 32 << 20;
+
+/// Free superpages below this are scarce: a fast program uses so much in twice the
+/// shortest time for which memory goes unwatched.
+const SCARCE: Bytes = Bytes(2 * WATCH_MS.0 * USE_PER_MS);
 
 /// The state of memory, as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,13 +136,52 @@ fn owed(have: Bytes, floor: Bytes, reserved: Bytes) -> u64 {
     below.max(unequal.div_ceil(2)).div_ceil(SUPERPAGE) * SUPERPAGE
 }
 
-/// How long memory may go unwatched while something is reserved: no longer
-/// than a fast program takes to use up what is spare.
+/// What may have to be done when memory becomes short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposure {
+    /// Free superpages.
+    pub free_superpages: Bytes,
+    /// The program may take them at first touches that nobody is told of.
+    pub ungated: bool,
+    /// There is something to give back.
+    pub holds: bool,
+}
+
+/// How long memory may go unwatched: no longer than a fast program takes to use
+/// up what is spare, or the free superpages. Where nothing can be done about it,
+/// longer.
 #[must_use]
-pub fn watch_again(state: &MemoryState) -> Duration {
+pub fn watch_again(state: &MemoryState, exposure: Exposure) -> Duration {
     let (soonest, latest) = WATCH_MS;
-    let spare = group_spare(state).map_or(system_spare(state), |g| g.min(system_spare(state)));
+    let mut spare = group_spare(state).map_or(system_spare(state), |g| g.min(system_spare(state)));
+    if exposure.ungated {
+        spare = spare.min(exposure.free_superpages.saturating_sub(SCARCE));
+    }
+    let soonest = match exposure {
+        Exposure {
+            ungated: false,
+            holds: false,
+            ..
+        } => WATCH_IDLE_MS,
+        _ => soonest,
+    };
     Duration::from_millis((spare.0 / USE_PER_MS).clamp(soonest, latest))
+}
+
+/// Whether the kernel can drop caches to make blocks: a part of memory that is worth
+/// a search.
+#[must_use]
+pub fn has_caches(state: &MemoryState) -> bool {
+    state.available.saturating_sub(state.free).0 >= state.total.0 / 16
+}
+
+/// Whether free superpages are so few that a program could use them up before
+/// somebody looks again. Where they were scarce `before`, it takes twice as many to
+/// change that. A program whose first touch finds none is held up while the kernel
+/// makes one, or learns that it cannot.
+#[must_use]
+pub fn scarce(free_superpages: Bytes, before: bool) -> bool {
+    free_superpages.0 < if before { 2 * SCARCE.0 } else { SCARCE.0 }
 }
 
 /// What the system has above its floor.
@@ -275,9 +320,46 @@ mod tests {
 
     #[test]
     fn memory_is_watched_more_often_when_it_is_short() {
-        assert_eq!(watch_again(&roomy()).as_millis(), 64);
-        assert_eq!(watch_again(&grouped(512, 64 + 160)).as_millis(), 5);
-        assert_eq!(watch_again(&grouped(512, 64)).as_millis(), 2);
+        let exposed = |free_superpages| Exposure {
+            free_superpages,
+            ungated: true,
+            holds: true,
+        };
+        let watched = |state: MemoryState, exposure| watch_again(&state, exposure).as_millis();
+        let plenty = exposed(Bytes::mib(4096));
+        assert_eq!(watched(roomy(), plenty), 64);
+        assert_eq!(watched(grouped(512, 64 + 160), plenty), 5);
+        assert_eq!(watched(grouped(512, 64), plenty), 2);
+        assert_eq!(watched(roomy(), exposed(Bytes::mib(128 + 320))), 10);
+        let gated = Exposure {
+            ungated: false,
+            ..exposed(Bytes::ZERO)
+        };
+        assert_eq!(watched(roomy(), gated), 64);
+        assert_eq!(watched(grouped(512, 64), gated), 2);
+        let holds = false;
+        assert_eq!(watched(grouped(512, 64), Exposure { holds, ..gated }), 100);
+    }
+
+    #[test]
+    fn superpages_are_scarce_until_there_are_twice_as_many() {
+        assert!(!scarce(SCARCE, false));
+        assert!(scarce(Bytes(SCARCE.0 - 1), false));
+        assert!(scarce(SCARCE, true));
+        assert!(!scarce(Bytes(2 * SCARCE.0), true));
+    }
+
+    #[test]
+    fn a_fast_program_meets_no_scarcity_unwatched() {
+        for free in (SCARCE.0..64 << 30).step_by(7 << 20).map(Bytes) {
+            let exposure = Exposure {
+                free_superpages: free,
+                ungated: true,
+                holds: true,
+            };
+            let pause = watch_again(&roomy(), exposure);
+            assert!(pause.as_millis() as u64 * USE_PER_MS <= free.0);
+        }
     }
 
     #[test]

@@ -156,6 +156,15 @@ fn receive_descriptor(from: BorrowedFd<'_>) -> Result<OwnedFd> {
     Err(Errno(libc::EPERM))
 }
 
+/// What the kernel does for a huge folio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// It takes a block that is free.
+    Free,
+    /// Where none is, it moves memory to make one.
+    Compact,
+}
+
 /// How many extents a window shows at once.
 const WINDOW_EXTENTS: u64 = 8;
 
@@ -190,6 +199,8 @@ impl Window {
 
     /// Brings the extent at `offset` into the file as one zeroed huge folio.
     /// Says whether the kernel had one; if not, the extent holds a base page.
+    /// Memory that advice asks superpages for is memory that the kernel compacts
+    /// for (`transparent_hugepage/defrag`), while the mount gives them unasked.
     ///
     /// # Errors
     /// When there is no memory, or `ENOSPC`.
@@ -198,11 +209,18 @@ impl Window {
         file: BorrowedFd<'_>,
         pagemap: BorrowedFd<'_>,
         offset: ObjectOffset,
+        effort: Effort,
     ) -> Result<bool> {
         let extent = AddrRange::new(self.show(file, offset)?, Bytes(SUPERPAGE));
         let first = AddrRange::new(extent.start, Bytes(quire_core::units::BASE_PAGE));
-        // SAFETY: the window is ours; populating it changes no contents.
-        unsafe { memory::advise(first, Advice::PopulateWrite)? };
+        // SAFETY: the window is ours; populating it changes no contents, and
+        // neither does advice about page sizes.
+        unsafe {
+            if effort == Effort::Compact {
+                memory::advise(extent, Advice::HugePage)?;
+            }
+            memory::advise(first, Advice::PopulateWrite)?;
+        }
         is_huge(pagemap, extent)
     }
 
@@ -223,8 +241,9 @@ impl Window {
                 let page = AddrRange::new(extent.start + Bytes(at), Bytes(BASE_PAGE));
                 memory::advise(page, Advice::PopulateWrite)?;
             }
-            memory::advise(extent, Advice::HugePage)
         }
+        self.close();
+        Ok(())
     }
 
     /// Copies pages of the program, given by their addresses, to their places
@@ -269,7 +288,6 @@ impl Window {
         unsafe {
             memory::map_file(self.range.start, len, prot, flags, file, offset)?;
             memory::advise(self.range, Advice::DontFork)?;
-            memory::advise(self.range, Advice::HugePage)?;
         }
         self.shows = Some(offset);
         Ok(self.range.start)

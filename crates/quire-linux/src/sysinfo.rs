@@ -6,6 +6,7 @@
 //! and `quire doctor` runs every probe.
 
 pub mod accesses;
+pub mod blocks;
 pub mod cgroup;
 pub mod check;
 pub mod manager_checks;
@@ -17,6 +18,7 @@ pub mod stat_file;
 pub mod system_checks;
 pub mod thp_checks;
 
+pub use blocks::FreeBlocks;
 pub use cgroup::MemoryGroup;
 pub use check::{Check, Status, policy_status, run_checks};
 pub use memory::{MemInfo, Psi, PsiLine, buddyinfo, meminfo, psi_memory};
@@ -25,12 +27,23 @@ pub use stat_file::{StatFileError, read_holding, read_stat_file};
 pub use thp_checks::advised_small_folios;
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
+
+/// The text of a small file of `/proc` or `/sys`, which does not say how long it
+/// is: read at once, and not in growing pieces.
+fn read_small(path: impl AsRef<Path>) -> io::Result<String> {
+    const USUAL: usize = 4 << 10;
+    let mut text = String::with_capacity(USUAL);
+    let mut file = fs::File::open(path)?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
 
 /// The text of a small file of `/proc` or `/sys` without surrounding white
 /// space; nothing where it cannot be read.
 fn read_trimmed(path: impl AsRef<Path>) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = read_small(path).ok()?;
     Some(text.trim().to_owned())
 }
 

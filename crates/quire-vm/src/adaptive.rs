@@ -22,7 +22,7 @@ const MEASURED: Bytes = Bytes(64 * SUPERPAGE);
 impl Manager {
     /// How a new mapping of the program begins.
     pub(crate) fn start_of(&self, state: &mut State, len: Bytes) -> Start {
-        if self.policy() != Policy::Adaptive || state.short {
+        if self.policy() != Policy::Adaptive || state.is_gated() {
             return Start::Reserve;
         }
         match state.kinship.start(len) {

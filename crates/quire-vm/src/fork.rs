@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use quire_core::popmap::Popmap;
 use quire_core::stat::{Counter, Note, Privilege};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Slot, VirtAddr};
-use quire_linux::huge_file::{self, ForkMark, Window};
+use quire_linux::huge_file::{self, Effort, ForkMark, Window};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
@@ -366,7 +366,8 @@ impl Work<'_> {
                 extent.popmap = Popmap::new();
             }
             if !changed.is_empty() && part.range == slot.range() {
-                window.reserve(object, self.handles.pagemap(), part.offset)?;
+                let effort = Effort::Compact;
+                window.reserve(object, self.handles.pagemap(), part.offset, effort)?;
             }
         }
         let pages = changed.runs().map(|run| {

@@ -108,6 +108,8 @@ pub(crate) struct State {
     pub group: u64,
     /// Memory is short: no extent is given whole without being asked for.
     pub short: bool,
+    /// The same, because few superpages are free.
+    pub scarce: bool,
     /// The pager sleeps until somebody wakes it.
     pub pager_rests: bool,
     /// Address space that is ready to be handed out.
@@ -187,6 +189,7 @@ impl Manager {
                 pool_copy: None,
                 group: 0,
                 short: false,
+                scarce: false,
                 pager_rests: false,
                 spare: None,
                 locks_future: false,
@@ -568,6 +571,11 @@ impl State {
         let ready = self.pool_end.0.saturating_sub(first.0) / SUPERPAGE;
         self.pool_end = self.pool_end.max(self.next_offset);
         (first, ready.min(slots))
+    }
+
+    /// Whether first touches are reported also where superpages are expected.
+    pub const fn is_gated(&self) -> bool {
+        self.short || self.scarce
     }
 
     /// Bytes that are reserved and not populated.

@@ -7,6 +7,7 @@
 //! descriptors in a table of its own.
 
 mod ahead;
+mod blocks;
 mod pauses;
 mod recycle;
 mod relief;
@@ -36,6 +37,7 @@ use quire_linux::{futex, pagemap, sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::ahead::{Predicted, clip_to_region};
+use self::blocks::Blocks;
 use self::recycle::Recycling;
 use self::small::{Small, may_try_whole};
 use crate::extent::{Work, now_ms};
@@ -156,7 +158,7 @@ struct Pager {
     repeats: u32,
     /// What may still be reserved before memory is looked at again.
     budget: Bytes,
-    /// What is known of free superpages, and of other processes.
+    blocks: Blocks,
     recycling: Recycling,
     small: Small,
     /// How many mappings managed memory may be split into.
@@ -226,6 +228,7 @@ impl Pager {
             last_fault: VirtAddr(0),
             repeats: 0,
             budget: Bytes::ZERO,
+            blocks: Blocks::new(),
             recycling: Recycling::default(),
             small: Small::default(),
             mappings,
@@ -426,7 +429,7 @@ impl Pager {
             drop(state);
             return Some(self.decide_small(decision));
         }
-        let gated = gated && state.short;
+        let gated = gated && state.is_gated();
         if decision == Decision::Whole && (gated || extent.probe) {
             return Some(Decision::Reserve);
         }
@@ -444,24 +447,33 @@ impl Pager {
         let Some(offset) = self.claim(slot) else {
             return false;
         };
-        let tried = self.tries_whole(slot) && self.recycling.may_ask_kernel();
-        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
-        let began = thread::now_ns();
-        let huge = tried && matches!(self.window.reserve(object, pagemap, offset), Ok(true));
-        if tried && !huge {
-            let took = Duration::from_nanos(thread::now_ns() - began);
-            self.recycling.note_refused(took);
-        }
-        if huge {
-            self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
-            self.recycling.note_taken();
-        } else if self.fill_small(offset) {
-            if tried {
+        let tries = self.tries_whole(slot);
+        let huge = tries && self.take_superpage(offset);
+        if !huge && self.fill_small(offset) {
+            if tries {
                 self.fail(slot);
             }
             return self.complete_small(offset);
         }
         self.complete(offset, huge)
+    }
+
+    /// Brings a superpage into the object, if one can be had at a price that is
+    /// allowed. Says whether it did.
+    fn take_superpage(&mut self, offset: ObjectOffset) -> bool {
+        let Some(effort) = self.blocks.effort() else {
+            return false;
+        };
+        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
+        let began = thread::now_ns();
+        let reserved = self.window.reserve(object, pagemap, offset, effort);
+        let huge = matches!(reserved, Ok(true));
+        let took = Duration::from_nanos(thread::now_ns() - began);
+        self.blocks.note(effort, huge, took);
+        if huge {
+            self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
+        }
+        huge
     }
 
     /// Whether a superpage of 2 MiB may be tried for an extent.

@@ -161,6 +161,8 @@ pub struct Extent {
     /// It is to be looked at when reservations may be tried again: plain memory
     /// that holds nothing then becomes part of the object.
     pub resting: bool,
+    /// It was searched for zeros, and holds few.
+    pub dense: bool,
 }
 
 impl Extent {
@@ -177,6 +179,7 @@ impl Extent {
             told: false,
             probe: false,
             resting: false,
+            dense: false,
         }
     }
 

@@ -13,7 +13,9 @@
 //! 5. Every second page of the holes is given back.
 //! 6. The superpages that others have freed meanwhile are taken.
 //!
-//! It begins anew whenever it is asked to.
+//! All of it is locked, so that the kernel moves nothing while it may not move
+//! locked pages. Whenever the helper is asked to, it does step 6 once more, or gives
+//! the holes and what is between them back and makes new ones: 1 to 6.
 
 use std::io::BufRead;
 use std::time::{Duration, Instant};
@@ -28,9 +30,9 @@ use crate::worker::Setup;
 
 const HUGE: usize = SUPERPAGE as usize;
 /// Memory that is given back in holes, and as much is held between them. It is
-/// what the program that is measured needs three times, and what everybody else
-/// has meanwhile.
-const HOLES: u64 = 1536 << 20;
+/// what the program that is measured needs four times, and what everybody else
+/// has meanwhile: memory is fragmented, and not short.
+const HOLES: u64 = 2 << 30;
 /// Superpages that stay free while the holes are made, so that nobody is short.
 const SPARE: u64 = 512 << 20;
 /// Memory that is taken in one step, and of dust.
@@ -39,11 +41,16 @@ const DUST: usize = 4 << 20;
 /// What stays free of dust: the kernel begins to reclaim memory below it.
 const FLOOR: u64 = 160 << 20;
 /// Free superpages that are left in the end, at most: others free some, too.
-pub const TOLERATED: u64 = 8;
+const TOLERATED: u64 = 1;
 /// How long superpages that others free are taken at most.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Switches that free the memory of cached files and bring free memory together.
-const TIDY: [&str; 2] = ["/proc/sys/vm/drop_caches", "/proc/sys/vm/compact_memory"];
+/// What frees the memory of cached files.
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+/// What brings free memory together.
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
+/// What the helper is told.
+pub const AGAIN: &str = "again";
+pub const MORE: &str = "more";
 
 /// How much is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,58 +94,88 @@ pub fn hold(setup: &Setup) -> Result<()> {
     // If memory runs out all the same, this process is the one to end.
     std::fs::write("/proc/self/oom_score_adj", "1000").context("oom_score_adj")?;
     let mut lines = std::io::stdin().lock().lines();
+    let plan = Plan::here(setup.quick)?;
+    let mut held = Held::default();
+    held.make(plan)?;
     loop {
-        let held = make(Plan::here(setup.quick)?)?;
-        let mut sample = Sample::default();
-        sample.put("holes_mib", held.holes as f64 / MIB);
-        sample.put("taken_mib", held.taken as f64 / MIB);
-        println!("{}", serde_json::to_string(&sample)?);
-        if lines.next().transpose()?.is_none() {
-            return Ok(());
+        println!("{}", serde_json::to_string(&held.sample())?);
+        match lines.next().transpose()?.as_deref() {
+            Some(MORE) => held.take_rest()?,
+            Some(_) => held.make(plan)?,
+            None => return Ok(()),
         }
     }
 }
 
 /// What is held.
+#[derive(Default)]
 struct Held {
-    holes: u64,
-    taken: u64,
-    _blocks: Vec<Block>,
+    /// What holes were made in.
+    between: Vec<Block>,
+    /// What is free of holes.
+    solid: Vec<Block>,
 }
 
-fn make(plan: Plan) -> Result<Held> {
-    let mut others = Vec::new();
-    if plan.all {
-        for path in TIDY {
-            std::fs::write(path, "1").with_context(|| format!("writing {path}"))?;
+impl Held {
+    /// Makes the holes, anew where there were some.
+    fn make(&mut self, plan: Plan) -> Result<()> {
+        self.between.clear();
+        // The blocks that were taken first are superpages.
+        let spare = (SPARE as usize / STEP).min(self.solid.len());
+        self.solid.drain(..spare);
+        if plan.all {
+            for path in [DROP_CACHES, COMPACT] {
+                std::fs::write(path, "1").with_context(|| format!("writing {path}"))?;
+            }
+            take_superpages(&mut self.solid, 2 * plan.holes + SPARE)?;
         }
-        take_superpages(&mut others, 2 * plan.holes + SPARE)?;
+        for _ in 0..plan.holes.div_ceil(STEP as u64 / 2) {
+            self.between.push(locked(STEP)?);
+        }
+        if plan.all {
+            take_superpages(&mut self.solid, 0)?;
+            take_dust(&mut self.solid)?;
+        }
+        self.between
+            .iter_mut()
+            .try_for_each(Block::release_every_second_page)?;
+        match plan.all {
+            true => self.take_rest(),
+            false => Ok(()),
+        }
     }
-    let mut between = Vec::new();
-    for _ in 0..plan.holes.div_ceil(STEP as u64 / 2) {
-        between.push(locked(STEP)?);
+
+    /// Takes the superpages that others have freed, also those that a processor
+    /// keeps for itself: it gives them up when memory is compacted. One or two stay.
+    /// They and most of the holes are used once, because a host may have to find
+    /// memory for what was not, which takes a hundred times as long as to zero it.
+    fn take_rest(&mut self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            std::fs::write(COMPACT, "1").with_context(|| format!("writing {COMPACT}"))?;
+            if free_superpages()? <= TOLERATED || start.elapsed() > PATIENCE {
+                break;
+            }
+            take_superpages(&mut self.solid, 0)?;
+        }
+        let mut whole = Block::map(STEP)?;
+        whole.advise_huge()?;
+        whole.superpage_offsets().for_each(|at| whole.touch_at(at));
+        let mut pages = Block::map(HOLES as usize / 4 * 3)?;
+        pages.advise_base()?;
+        pages.touch(BASE_PAGE as usize);
+        Ok(())
     }
-    // Holes that were made before would be filled by what is taken later.
-    if plan.all {
-        take_superpages(&mut others, 0)?;
-        take_dust(&mut others)?;
+
+    /// What there is to say of it.
+    fn sample(&self) -> Sample {
+        let size = |blocks: &[Block]| blocks.iter().map(|block| block.len() as f64).sum::<f64>();
+        let holes = size(&self.between) / 2.0;
+        let mut sample = Sample::default();
+        sample.put("holes_mib", holes / MIB);
+        sample.put("taken_mib", (holes + size(&self.solid)) / MIB);
+        sample
     }
-    between
-        .iter_mut()
-        .try_for_each(Block::release_every_second_page)?;
-    let start = Instant::now();
-    while plan.all && free_superpages()? > TOLERATED && start.elapsed() < PATIENCE {
-        take_superpages(&mut others, 0)?;
-    }
-    let size = |blocks: &[Block]| blocks.iter().map(|block| block.len() as u64).sum::<u64>();
-    let holes = size(&between) / 2;
-    let taken = holes + size(&others);
-    others.append(&mut between);
-    Ok(Held {
-        holes,
-        taken,
-        _blocks: others,
-    })
 }
 
 /// Takes what is free in blocks smaller than a superpage: the kernel gives the
@@ -149,9 +186,9 @@ fn take_dust(into: &mut Vec<Block>) -> Result<()> {
         if free.iter().sum::<u64>() < FLOOR + DUST as u64 {
             return Ok(());
         }
-        let mut block = Block::map(DUST)?;
+        let block = Block::map(DUST)?;
         block.advise_base()?;
-        block.touch(BASE_PAGE as usize);
+        block.lock()?;
         into.push(block);
     }
 }
@@ -170,6 +207,7 @@ fn take_superpages(into: &mut Vec<Block>, left: u64) -> Result<()> {
         let mut block = Block::map(len + HUGE)?;
         block.advise_huge()?;
         block.superpage_offsets().for_each(|at| block.touch_at(at));
+        block.lock_present()?;
         into.push(block);
         if free_superpages()? >= free + keep {
             return Ok(());

@@ -4,7 +4,6 @@
 //! 2 (`memory.max`). A limit binds all groups below it, so the group of this
 //! process and each group above it count, as far as the mount shows them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use quire_core::units::Bytes;
@@ -41,8 +40,8 @@ impl MemoryGroup {
     /// The groups of this process; nothing where there is no controller.
     #[must_use]
     pub fn of_self() -> Option<MemoryGroup> {
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let groups = super::read_small("/proc/self/cgroup").ok()?;
+        let mounts = super::read_small("/proc/self/mountinfo").ok()?;
         let (version, top, own) = locate(&groups, &mounts)?;
         Some(MemoryGroup::of_dir(version, &top, &own))
     }
@@ -93,7 +92,7 @@ fn room_of(version: Version, dir: &Path) -> Option<Room> {
         Version::V2 => "memory.current",
     };
     let usage = Bytes(read_number(dir.join(name))?);
-    let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
+    let stat = super::read_small(dir.join("memory.stat")).unwrap_or_default();
     let used = usage.saturating_sub(Bytes(inactive_file(&stat)));
     let headroom = limit.saturating_sub(used);
     Some(Room { headroom, limit })
@@ -166,6 +165,8 @@ fn unescape(text: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const V1_MOUNTS: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\

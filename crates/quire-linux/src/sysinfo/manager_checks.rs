@@ -12,6 +12,7 @@ use quire_core::config::Policy;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 
 use super::{Check, bracketed, read_number, read_trimmed};
+use crate::huge_file::Effort;
 use crate::raw::{Errno, Result, syscall};
 use crate::{huge_file, pagemap, uffd};
 
@@ -235,7 +236,7 @@ fn try_huge_file() -> Result<bool> {
     }
     let mut window = huge_file::Window::new()?;
     Ok(window
-        .reserve(file.as_fd(), map.as_fd(), ObjectOffset(0))
+        .reserve(file.as_fd(), map.as_fd(), ObjectOffset(0), Effort::Compact)
         .unwrap_or(false))
 }
 

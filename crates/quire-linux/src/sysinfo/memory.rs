@@ -10,6 +10,8 @@ use quire_core::pool::PoolPage;
 use quire_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::blocks::usable;
+
 /// Where the kernel speaks of its pool of pages of a size.
 pub(super) const fn pool_directory(page: PoolPage) -> &'static str {
     match page {
@@ -56,7 +58,7 @@ pub struct PsiLine {
 /// # Errors
 /// When the file cannot be read or lacks one of the figures.
 pub fn meminfo() -> io::Result<MemInfo> {
-    parse_meminfo(&fs::read_to_string("/proc/meminfo")?)
+    parse_meminfo(&super::read_small("/proc/meminfo")?)
         .ok_or_else(|| malformed("/proc/meminfo lacks MemTotal, MemFree or MemAvailable"))
 }
 
@@ -74,7 +76,7 @@ pub fn free_pool_pages(page: PoolPage) -> u64 {
 /// # Errors
 /// When the file cannot be read.
 pub fn buddyinfo() -> io::Result<Vec<u64>> {
-    Ok(parse_buddyinfo(&fs::read_to_string("/proc/buddyinfo")?))
+    Ok(usable(&super::read_small("/proc/buddyinfo")?, &[]))
 }
 
 /// Reads `/proc/pressure/memory`.
@@ -82,7 +84,7 @@ pub fn buddyinfo() -> io::Result<Vec<u64>> {
 /// # Errors
 /// When the kernel does not keep pressure, or the file says nothing.
 pub fn psi_memory() -> io::Result<Psi> {
-    parse_psi(&fs::read_to_string("/proc/pressure/memory")?)
+    parse_psi(&super::read_small("/proc/pressure/memory")?)
         .ok_or_else(|| malformed("/proc/pressure/memory has no `some` line"))
 }
 
@@ -133,23 +135,6 @@ fn parse_meminfo(text: &str) -> Option<MemInfo> {
     })
 }
 
-fn parse_buddyinfo(text: &str) -> Vec<u64> {
-    let mut orders = Vec::new();
-    for line in text.lines() {
-        let Some((_, zone)) = line.split_once("zone") else {
-            continue;
-        };
-        let counts = zone.split_whitespace().skip(1);
-        for (order, count) in counts.map_while(|c| c.parse::<u64>().ok()).enumerate() {
-            if orders.len() == order {
-                orders.push(0);
-            }
-            orders[order] += count;
-        }
-    }
-    orders
-}
-
 fn parse_psi(text: &str) -> Option<Psi> {
     let line = |kind: &str| -> Option<PsiLine> {
         let rest = text.lines().find_map(|l| l.strip_prefix(kind))?;
@@ -179,7 +164,7 @@ mod tests {
     fn zones_are_summed() {
         let text = "Node 0, zone      DMA      0      1      3 \n\
                     Node 0, zone   Normal    185     47     39      7\n";
-        assert_eq!(parse_buddyinfo(text), [185, 48, 42, 7]);
+        assert_eq!(usable(text, &[]), [185, 48, 42, 7]);
     }
 
     #[test]

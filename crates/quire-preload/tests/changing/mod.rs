@@ -3,14 +3,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use quire_core::control::DONE;
 use quire_linux::{Errno, control};
 
+use crate::harness::held::Held;
 use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
 use crate::harness::{build, pool, process, skip};
@@ -131,40 +130,19 @@ fn later_memory_follows_the_policy() {
         (setting::EAGER, "policy=reserve", HALF, 2 * HALF),
     ];
     for (setting, change, before, after) in cases {
-        let scratch = Scratch::new(false);
-        let session = scratch.path().join("session");
-        fs::create_dir(&session).expect("the scratch directory is ours");
-        let argv = [
-            OsString::from("env"),
-            format!("QUIRE_SESSION={}", session.display()).into(),
-            build::program("halves").into(),
-            (HALF >> 20).to_string().into(),
-        ];
-        let command = setting.command(&argv, Some(build::library()), None);
-        let mut child = process::command(&command, scratch.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("env is a program");
-        let mut input = child.stdin.take().expect("stdin is a pipe");
-        let mut output = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
-        let mut filled = || {
-            let mut line = String::new();
-            output.read_line(&mut line).expect("the pipe can be read");
-            assert_eq!(line, "filled\n");
-        };
-        filled();
+        let mut held = Held::launch(&setting, "halves", &(HALF >> 20).to_string());
+        held.hear("filled");
+        let pid = held.child.id();
         let what = format!("{}, then {change}", setting.name);
-        assert_eq!(settled(child.id(), before), before, "{what}: before");
-        let [socket] = &sockets(&session)[..] else {
+        assert_eq!(settled(pid, before), before, "{what}: before");
+        let [socket] = &sockets(&held.session)[..] else {
             panic!("{what}: one process has one socket");
         };
         let asked = control::ask(socket, change, PATIENCE, || true);
         assert_eq!(asked.expect("the process answers"), DONE, "{what}");
-        writeln!(input, "go on").expect("the child waits for it");
-        filled();
-        assert_eq!(settled(child.id(), after), after, "{what}: after");
-        drop(input);
-        assert!(child.wait().expect("the child is ours").success());
+        held.tell("go on");
+        held.hear("filled");
+        assert_eq!(settled(pid, after), after, "{what}: after");
+        held.end();
     }
 }

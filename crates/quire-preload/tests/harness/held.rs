@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -23,6 +23,13 @@ pub struct Held {
 impl Held {
     /// Starts a program with an argument, and waits until it is ready.
     pub fn start(setting: &Setting, program: &str, argument: &str) -> Held {
+        let mut held = Held::launch(setting, program, argument);
+        held.hear("ready");
+        held
+    }
+
+    /// Starts a program with an argument.
+    pub fn launch(setting: &Setting, program: &str, argument: &str) -> Held {
         let what = format!("{program} {argument} under {}", setting.name);
         let scratch = Scratch::new(setting.unprivileged);
         let session = scratch.path().join("session");
@@ -34,22 +41,34 @@ impl Held {
             argument.into(),
         ];
         let command = setting.command(&argv, Some(build::library()), None);
-        let mut child = process::command(&command, scratch.path())
+        let child = process::command(&command, scratch.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("env is a program");
-        let mut line = String::new();
-        let output = child.stdout.as_mut().expect("stdout is a pipe");
-        let read = BufReader::new(output).read_line(&mut line);
-        read.expect("the pipe can be read");
-        assert_eq!(line, "ready\n", "{what}");
         Held {
             child,
             session,
             what,
             _scratch: scratch,
         }
+    }
+
+    /// Waits until the program says a line; it must not say more before it is
+    /// answered.
+    pub fn hear(&mut self, wanted: &str) {
+        let mut line = String::new();
+        let output = self.child.stdout.as_mut().expect("stdout is a pipe");
+        let read = BufReader::new(output).read_line(&mut line);
+        read.expect("the pipe can be read");
+        assert_eq!(line, format!("{wanted}\n"), "{}", self.what);
+    }
+
+    /// Answers it by a line, written at once: programs read what there is.
+    pub fn tell(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("stdin is a pipe");
+        let answer = input.write_all(format!("{line}\n").as_bytes());
+        answer.expect("the child waits for it");
     }
 
     /// Its statistics page.

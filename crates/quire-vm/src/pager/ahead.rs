@@ -94,7 +94,7 @@ impl Pager {
     pub(super) fn extend_whole(&mut self) {
         let manager = self.manager;
         let mut state = manager.state.lock();
-        if state.short {
+        if state.is_gated() {
             return;
         }
         let regions: Vec<(RegionId, Range<Slot>)> = state
@@ -130,7 +130,8 @@ impl Pager {
         let Some(slot) = pending.and_then(|p| p.next(pagemap)) else {
             return false;
         };
-        let prepared = self.budget.0 >= SUPERPAGE && self.prepare(slot);
+        let room = self.budget.0 >= SUPERPAGE && self.blocks.has_superpage();
+        let prepared = room && self.prepare(slot);
         self.zeroed |= prepared;
         prepared
     }
@@ -149,9 +150,7 @@ impl Pager {
             state.table.slot_offset(slot)
         };
         let Some(offset) = offset else { return false };
-        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
-        let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
-        self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
+        let huge = self.take_superpage(offset);
         let mut state = self.manager.state.lock();
         let state = &mut *state;
         let Some(slot) = state.table.slot_of(offset) else {
@@ -186,6 +185,11 @@ impl Pager {
         if self.budget.0 < SUPERPAGE || !self.is_idle() {
             return;
         }
+        if !self.blocks.has_superpage() {
+            // Until memory is looked at again.
+            self.budget = Bytes::ZERO;
+            return;
+        }
         let offset = {
             let mut state = self.manager.state.lock();
             if !self.pool_missing(&state) {
@@ -195,9 +199,7 @@ impl Pager {
             state.pool_busy = Some(state.pool_end);
             state.pool_end
         };
-        let (object, pagemap) = (self.handles.object(), self.handles.pagemap());
-        let huge = matches!(self.window.reserve(object, pagemap, offset), Ok(true));
-        self.budget = self.budget.saturating_sub(Bytes(SUPERPAGE));
+        let huge = self.take_superpage(offset);
         let mut state = self.manager.state.lock();
         state.pool_busy = None;
         if state.next_offset.0 <= offset.0 && huge {

@@ -7,11 +7,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quire_core::policy::Backoff;
 use quire_core::pressure::{self, MemoryState};
 use quire_core::registry::{Holding, Yield, whom_to_ask};
 use quire_core::units::{Bytes, SUPERPAGE};
-use quire_linux::{control, registry, sysinfo, thread};
+use quire_linux::{control, registry, thread};
 
 use super::Pager;
 use crate::extent::now_ms;
@@ -26,57 +25,16 @@ const ASK_MS: (u64, u64) = (1, 100);
 /// A reservation that was not allocated from for this long gives way to a new one
 /// of the same program.
 const LEFT_BEHIND_MS: u64 = 1000;
-/// How often free blocks are counted at most, in milliseconds.
-const COUNT_MS: u64 = 2;
-/// The order of a superpage among the kernel's free blocks.
-const SUPERPAGE_ORDER: usize = 9;
 
-/// What is known of free superpages, and of other processes.
+/// What is known of other processes.
 #[derive(Debug, Default)]
 pub(super) struct Recycling {
-    /// Superpages that the kernel has free without compacting, about.
-    blocks: u64,
-    next_count_ms: u64,
-    /// Holds back what would make the kernel search for a block again.
-    refused: Backoff,
     /// When others may be asked again, for memory and for blocks.
     next_ask_ms: [u64; 2],
     /// It is the control group in which memory runs short.
     in_group: bool,
     /// The limit by which the group was last told.
     limit: Option<Bytes>,
-}
-
-impl Recycling {
-    /// One free block was taken.
-    pub fn note_taken(&mut self) {
-        self.refused.succeeded();
-        self.blocks = self.blocks.saturating_sub(1);
-    }
-
-    /// The kernel had no block, and took so long to find that out.
-    pub fn note_refused(&mut self, took: Duration) {
-        self.refused.failed_after(now_ms(), took);
-    }
-
-    /// Whether the kernel may be asked for a block: it surely has one, or did not
-    /// search for one in vain lately, in whichever region.
-    pub fn may_ask_kernel(&mut self) -> bool {
-        self.refused.may_try(now_ms()) || self.has_block()
-    }
-
-    /// Whether the kernel surely has a free block.
-    pub fn has_block(&mut self) -> bool {
-        if self.blocks == 0 && now_ms() >= self.next_count_ms {
-            self.next_count_ms = now_ms() + COUNT_MS;
-            let free = sysinfo::buddyinfo().unwrap_or_default();
-            let large = free.iter().enumerate().skip(SUPERPAGE_ORDER);
-            self.blocks = large
-                .map(|(order, count)| count << (order - SUPERPAGE_ORDER))
-                .sum();
-        }
-        self.blocks > 0
-    }
 }
 
 impl Pager {
@@ -91,7 +49,7 @@ impl Pager {
                 self.recycle_own();
             }
             self.relieve(now_ms());
-        } else if !self.recycling.has_block() {
+        } else if !self.blocks.has_superpage() {
             self.recycling.in_group = false;
             self.recycle(Bytes(SUPERPAGE), true);
         }
@@ -141,7 +99,7 @@ impl Pager {
         let (soon, late) = ASK_MS;
         let wait = if freed == Bytes::ZERO { late } else { soon };
         self.recycling.next_ask_ms[usize::from(whole)] = now_ms() + wait;
-        self.recycling.next_count_ms = 0;
+        self.blocks.forget();
         freed
     }
 

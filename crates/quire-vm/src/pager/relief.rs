@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use quire_core::pressure::{self, Advice, MemoryState};
+use quire_core::pressure::{self, Advice, Exposure, MemoryState};
 use quire_core::registry::Yield;
 use quire_core::stat::{Counter, Note, Privilege};
 use quire_core::units::{Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, SUPERPAGE, Slot};
@@ -30,7 +30,10 @@ impl Pager {
             (memory, advice) = self.assess(false);
         }
         self.budget = advice.may_reserve;
-        self.gate(advice.missing.0 > 0);
+        self.blocks.caches = pressure::has_caches(&memory);
+        let before = self.manager.state.lock().scarce;
+        let scarce = self.blocks.are_scarce(before);
+        self.gate(advice.missing.0 > 0, scarce);
         let mut freed = Bytes::ZERO;
         if advice.give_back.0 > 0 {
             freed = self.give_back(Yield {
@@ -39,19 +42,31 @@ impl Pager {
                 whole: false,
             });
         }
+        let mut searched = false;
         if advice.missing > freed && self.manager.privilege() == Privilege::Full {
-            self.give_back_zeros(advice.missing.saturating_sub(freed));
+            searched = self.give_back_zeros(advice.missing.saturating_sub(freed));
         }
-        self.next_pressure_ms = now + pressure::watch_again(&memory).as_millis() as u64;
+        let exposure = {
+            let state = self.manager.state.lock();
+            Exposure {
+                free_superpages: self.blocks.free_superpages(),
+                ungated: !state.is_gated(),
+                holds: searched || state.reserved_unpopulated().0 > 0,
+            }
+        };
+        let pause = pressure::watch_again(&memory, exposure);
+        self.next_pressure_ms = now + pause.as_millis() as u64;
     }
 
-    /// While memory is short, the first touch of what was to be mapped whole is
-    /// reported as others are. Otherwise the program might take superpages faster
-    /// than anybody can yield.
-    fn gate(&mut self, short: bool) {
+    /// While memory is short or superpages are scarce, the first touch of what was
+    /// to be mapped whole is reported as others are. Otherwise the program might
+    /// take superpages faster than anybody can yield, and would wait while the
+    /// kernel makes one.
+    fn gate(&mut self, short: bool, scarce: bool) {
         let mut state = self.manager.state.lock();
-        let before = std::mem::replace(&mut state.short, short);
-        if before || !short || self.manager.privilege() != Privilege::Full {
+        let before = state.is_gated();
+        (state.short, state.scarce) = (short, scarce);
+        if before || !state.is_gated() || self.manager.privilege() != Privilege::Full {
             return;
         }
         drop(state);
@@ -143,35 +158,41 @@ impl Pager {
     }
 
     /// Frees the zeros in superpages that the program was given at their first
-    /// touch and of which it uses less than half.
-    fn give_back_zeros(&mut self, wanted: Bytes) {
+    /// touch and of which it uses less than half. Says whether there was one to
+    /// search.
+    fn give_back_zeros(&mut self, wanted: Bytes) -> bool {
         let mut freed = Bytes::ZERO;
-        for _ in 0..SEARCHED {
+        for searched in 0..SEARCHED {
             if freed >= wanted {
-                return;
+                return true;
             }
             let mut state = self.manager.state.lock();
             let before = now_ms().saturating_sub(STALE_MS);
             let next = next_superpage(&state.table, self.next_superpage, before);
             let Some((slot, offset)) = next else {
                 self.next_superpage = Slot(0);
-                return;
+                return searched > 0;
             };
             self.next_superpage = slot.next();
             drop(state);
             let all = 0..PAGES_PER_SUPERPAGE;
             let zeros = huge_file::zero_pages(self.handles.object(), offset, all);
-            if zeros.count().0 <= PAGES_PER_SUPERPAGE as u64 / 2 {
-                continue;
-            }
+            let few = zeros.count().0 <= PAGES_PER_SUPERPAGE as u64 / 2;
             state = self.manager.state.lock();
             if state.table.slot_of(offset) != Some(slot) || !state.table.slot_is_shared(slot) {
+                continue;
+            }
+            if few {
+                if let Some(extent) = state.table.extents.get_mut(&slot) {
+                    extent.dense = true;
+                }
                 continue;
             }
             let mut work = Work::new(self.manager, &self.handles, &mut state);
             freed += work.preempt(slot).unwrap_or(Bytes::ZERO);
             work.count_demotion(slot);
         }
+        true
     }
 
     pub(super) fn empty_pool(&self, wanted: Bytes) -> Bytes {
@@ -196,6 +217,7 @@ fn next_superpage(table: &Table, from: Slot, before_ms: u64) -> Option<(Slot, Ob
         e.state == ExtentState::Whole
             && e.popmap.is_full()
             && e.changed_ms < before_ms
+            && !e.dense
             && table
                 .regions
                 .get(&e.region)

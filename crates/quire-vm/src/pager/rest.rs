@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use quire_core::stat::Privilege;
-use quire_core::units::{AddrRange, Slot};
+use quire_core::units::{AddrRange, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::Result;
@@ -61,12 +61,18 @@ impl Pager {
     }
 
     /// Ends the rest in regions that may reserve again; while a thread forks,
-    /// later, because what becomes part of the object is left out of forks.
+    /// later, because what becomes part of the object is left out of forks. Where
+    /// no block could be had, nothing changes until the statistics are shared.
     pub(super) fn end_rests(&mut self) {
         let now = now_ms();
+        let hopeless = self.blocks.effort().is_none() && !self.blocks.has_small();
         let mut state = self.manager.state.lock();
         if !state.forkers.is_empty() {
             self.next_rest_ms = now + CHILDREN_MS;
+            return;
+        }
+        if hopeless {
+            self.next_rest_ms = u64::MAX;
             return;
         }
         self.next_rest_ms = u64::MAX;
@@ -134,31 +140,64 @@ impl Work<'_> {
         }
     }
 
-    /// Takes what is untouched of some plain memory back. What is missing while
-    /// touches are reported stays so.
+    /// Takes what is untouched of some plain memory back. What is in use is left
+    /// out from the beginning: to register it and to end that costs a walk over
+    /// its pages, while the program waits.
     fn end_rest(&mut self, part: &Interval) {
+        let runs = self.untouched_runs(part.range);
+        if has_room_for(&runs, part.range) {
+            for run in runs {
+                self.end_rest_of(&part.clip(run_range(&run)));
+            }
+        }
+    }
+
+    /// The runs of slots that lie in a range as a whole and hold nothing.
+    fn untouched_runs(&self, range: AddrRange) -> Vec<Range<Slot>> {
+        let Ok(used) = self.slots_in_use(range, IN_USE) else {
+            return Vec::new();
+        };
+        let untouched = |slot: &Slot| !used.contains(slot) && range.contains(slot.range());
+        let slots: Vec<Slot> = range.slots().map(Slot).filter(untouched).collect();
+        let runs = slots.chunk_by(|a, b| a.next() == *b);
+        runs.map(|run| run[0]..run[run.len() - 1].next()).collect()
+    }
+
+    /// The same for memory that held nothing a moment ago. What is missing while
+    /// touches are reported stays so.
+    fn end_rest_of(&mut self, part: &Interval) {
         let Ok(uffd) = self.handles.uffd() else {
             return;
         };
         if uffd::register(uffd, part.range, Mode::MissingAndProtect).is_err() {
             return;
         }
-        let used = self.slots_in_use(part.range, IN_USE);
-        let slots: Vec<Slot> = part.range.slots().map(Slot).collect();
-        let kept = |slot: &Slot| {
-            let untouched = used.as_ref().is_ok_and(|used| !used.contains(slot));
-            !untouched || !part.range.contains(slot.range())
-        };
-        let runs: Vec<&[Slot]> = slots.chunk_by(|a, b| kept(a) == kept(b)).collect();
-        let pieces = runs.len() as u64;
-        let room = pieces == 1 || memory::has_room_for_mappings(2 * pieces);
+        let runs = self.untouched_runs(part.range);
+        let room = has_room_for(&runs, part.range);
+        let mut end = part.range.start;
         for run in runs {
-            let piece = part.clip(run_range(&(run[0]..run[run.len() - 1].next())));
-            if kept(&run[0]) || !room || self.manage_again(&piece).is_err() {
-                // Where the kernel refuses, the pager answers.
-                let _ = uffd::unregister(uffd, piece.range);
+            let run = run_range(&run);
+            self.rest_on(end, run.start);
+            if room && self.manage_again(&part.clip(run)).is_ok() {
+                let _ = uffd::wake(uffd, run);
+            } else {
+                self.rest_on(run.start, run.end);
             }
-            let _ = uffd::wake(uffd, piece.range);
+            end = run.end;
+        }
+        self.rest_on(end, part.range.end);
+    }
+
+    /// Ends the reports of touches between two addresses, and lets those who wait
+    /// go on.
+    fn rest_on(&self, start: VirtAddr, end: VirtAddr) {
+        let range = AddrRange { start, end };
+        if let Ok(uffd) = self.handles.uffd()
+            && !range.is_empty()
+        {
+            // Where the kernel refuses, the pager answers.
+            let _ = uffd::unregister(uffd, range);
+            let _ = uffd::wake(uffd, range);
         }
     }
 
@@ -192,5 +231,15 @@ impl Work<'_> {
             slots.extend(by_slot(run.range()).map(|(slot, _)| slot));
         })?;
         Ok(slots)
+    }
+}
+
+/// Whether runs of a mapping may become mappings of their own.
+fn has_room_for(runs: &[Range<Slot>], all: AddrRange) -> bool {
+    let pieces = 2 * runs.len() as u64 + 1;
+    match runs {
+        [] => true,
+        [run] if run_range(run) == all => true,
+        _ => memory::has_room_for_mappings(2 * pieces),
     }
 }

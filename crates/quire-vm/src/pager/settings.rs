@@ -222,6 +222,7 @@ impl Work<'_> {
                 if let Some(extent) = self.state.table.extents.get_mut(&slot) {
                     extent.state = ExtentState::Empty;
                     extent.folio = false;
+                    extent.dense = false;
                 }
                 continue;
             }

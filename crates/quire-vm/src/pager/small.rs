@@ -13,15 +13,13 @@ use quire_core::popmap::Popmap;
 use quire_core::stat::Counter;
 use quire_core::units::{Bytes, ObjectOffset, SUPERPAGE, Slot};
 use quire_linux::memory::{self, Advice};
-use quire_linux::{huge_file, sysinfo, thread};
+use quire_linux::{huge_file, thread};
 
 use super::Pager;
 use crate::extent::{Work, now_ms};
 use crate::manager::State;
 use crate::table::{Extent, ExtentState, Region};
 
-/// How often free blocks are counted at most, in milliseconds.
-const COUNT_MS: u64 = 50;
 /// How many extents grow into superpages at one sharing of the statistics: each
 /// is a copy of 2 MiB.
 const GROWN_AT_ONCE: usize = 8;
@@ -29,9 +27,6 @@ const GROWN_AT_ONCE: usize = 8;
 /// What is known of small folios.
 #[derive(Debug, Default)]
 pub(super) struct Small {
-    /// There are plenty of them.
-    plenty: bool,
-    next_count_ms: u64,
     /// Where the search for extents that may grow goes on.
     next: Slot,
     /// Holds growing back after a failure.
@@ -43,26 +38,15 @@ impl Pager {
     /// superpages of 2 MiB are not to be tried.
     pub(super) fn decide_small(&mut self, decision: Decision) -> Decision {
         match decision {
-            Decision::Reserve | Decision::Whole if self.has_small() => Decision::Reserve,
+            Decision::Reserve | Decision::Whole if self.blocks.has_small() => Decision::Reserve,
             _ => Decision::Base,
         }
-    }
-
-    /// Whether folios below a superpage can be counted on.
-    fn has_small(&mut self) -> bool {
-        let now = now_ms();
-        if now >= self.small.next_count_ms {
-            self.small.next_count_ms = now + COUNT_MS;
-            let free = sysinfo::buddyinfo().unwrap_or_default();
-            self.small.plenty = Level::plentiful(&free).is_some();
-        }
-        self.small.plenty
     }
 
     /// Gives the extent at `offset`, which was claimed, small folios. They are
     /// zeroed when they are touched. Says whether it did.
     pub(super) fn fill_small(&mut self, offset: ObjectOffset) -> bool {
-        if !self.has_small() {
+        if !self.blocks.has_small() {
             return false;
         }
         let largest = self.manager.state.lock().config.largest;
@@ -125,7 +109,6 @@ impl Pager {
             let _ = unsafe { memory::advise(slot.range(), Advice::Collapse) };
             if self.complete_growth(offset, began) {
                 self.small.backoff.succeeded();
-                self.recycling.note_taken();
             } else {
                 self.small.backoff.failed(now_ms());
             }
@@ -144,7 +127,7 @@ impl Pager {
         let slots = state.table.extents.range(from..).map(|(slot, _)| *slot);
         let found = { slots }.find(|slot| may_grow(&state, *slot));
         self.small.next = found.map_or(Slot(0), Slot::next);
-        let slot = found.filter(|_| self.recycling.has_block())?;
+        let slot = found.filter(|_| self.blocks.has_superpage())?;
         let offset = state.table.slot_offset(slot)?;
         state.table.extents.get_mut(&slot)?.busy = true;
         Some((slot, offset))
