@@ -11,6 +11,7 @@ mod adaptive;
 mod changing;
 mod files;
 mod global;
+mod growing;
 mod harness;
 mod managed;
 mod real;

@@ -26,6 +26,7 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::thread;
 use quire_linux::uffd::{self, Mode};
 
+use crate::files;
 use crate::manager::{Handles, Manager, State};
 use crate::table::{ExtentState, Interval};
 
@@ -203,7 +204,7 @@ impl Work<'_> {
                 continue;
             };
             let whole = extent.state == ExtentState::Whole;
-            let map = if whole && !huge && !extent.folio {
+            let map = if whole && !huge && !extent.folio && !map.is_full() {
                 Popmap::new()
             } else {
                 map
@@ -245,15 +246,16 @@ impl Work<'_> {
         self.map_superpages(run);
         let mut promoted = 0;
         for slot in (run.start.0..run.end.0).map(Slot) {
-            let done = self.is_mapped_whole(slot) || self.collapse(slot).is_ok();
+            let done = self.is_mapped_whole(slot) || self.collapse_folio(slot).is_ok();
+            if !done {
+                self.make_base(slot..slot.next());
+                files::announce();
+                continue;
+            }
             self.state.queue.remove(slot);
             let Some(extent) = self.state.table.extents.get_mut(&slot) else {
                 continue;
             };
-            if !done {
-                extent.state = ExtentState::Base;
-                continue;
-            }
             extent.state = ExtentState::Promoted;
             extent.popmap = Popmap::full();
             promoted += 1;
@@ -279,20 +281,12 @@ impl Work<'_> {
     }
 
     /// Maps the object anew over extents that are mapped page by page, which
-    /// takes half the time of changing their page tables. Locked memory keeps
-    /// its mapping.
-    fn map_superpages(&self, run: &Range<Slot>) {
-        let parts: Vec<Interval> = self.state.table.overlaps(run_range(run)).collect();
-        for part in parts.iter().filter(|part| !part.locked) {
-            let (object, whole) = (self.handles.object(), &[Advice::HugePage]);
-            // SAFETY: the range is the object, shared, and so it stays.
-            let mapped = unsafe {
-                memory::replace_shared(part.range, part.prot, object, part.offset, whole)
-            };
-            if mapped.is_err() {
-                continue;
-            }
-            for slot in part.range.slots().map(Slot) {
+    /// takes half the time of changing their page tables.
+    fn map_superpages(&mut self, run: &Range<Slot>) {
+        self.map_anew(run);
+        for slot in (run.start.0..run.end.0).map(Slot) {
+            let known = self.state.table.extents.get(&slot);
+            if known.is_some_and(|extent| !extent.paged) {
                 let first = AddrRange::new(slot.start(), Bytes(BASE_PAGE));
                 // SAFETY: populating maps what the object holds.
                 let _ = unsafe { memory::advise(first, Advice::PopulateRead) };
@@ -300,8 +294,33 @@ impl Work<'_> {
         }
     }
 
-    /// Makes the kernel map an extent by a superpage.
-    pub fn collapse(&self, slot: Slot) -> Result<()> {
+    /// Maps the object anew over a run of extents, so that they have no page tables
+    /// and a touch maps a folio whole. Locked memory keeps its mapping.
+    fn map_anew(&mut self, run: &Range<Slot>) {
+        let parts: Vec<Interval> = self.state.table.overlaps(run_range(run)).collect();
+        for part in parts {
+            let (object, whole) = (self.handles.object(), &[Advice::HugePage]);
+            // SAFETY: the range is the object, shared, and so it stays.
+            let mapped = !part.locked
+                && unsafe {
+                    memory::replace_shared(part.range, part.prot, object, part.offset, whole)
+                }
+                .is_ok();
+            for slot in part.range.slots().map(Slot) {
+                if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                    extent.paged = !mapped;
+                }
+            }
+        }
+    }
+
+    /// Makes the kernel map the folio of an extent by a superpage. Where the kernel
+    /// has mapped base pages, because it had no folio, they are not copied here.
+    fn collapse_folio(&self, slot: Slot) -> Result<()> {
+        let state = self.state.table.extents.get(&slot).map(|e| e.state);
+        if state == Some(ExtentState::Whole) {
+            return Err(Errno(libc::ENOENT));
+        }
         self.arm_whole(slot.range())?;
         // SAFETY: collapsing changes how the pages are mapped, not what they
         // hold.
@@ -335,6 +354,10 @@ impl Work<'_> {
         if !self.may_split() {
             return;
         }
+        let extents = self.state.table.extents.range(run.clone());
+        if { extents }.any(|(_, extent)| extent.has_page_table()) {
+            self.map_anew(&run);
+        }
         if self.arm_whole(run_range(&run)).is_err() {
             self.manager.stats().note(Note::SystemCallFailed);
         }
@@ -353,6 +376,7 @@ impl Work<'_> {
         for slot in (run.start.0..run.end.0).map(Slot) {
             self.state.queue.remove(slot);
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.paged = extent.has_page_table();
                 extent.state = ExtentState::Base;
             }
         }
@@ -395,6 +419,7 @@ impl Work<'_> {
         }
         self.state.queue.remove(slot);
         if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            extent.paged = extent.has_page_table();
             extent.state = if kept.is_empty() {
                 ExtentState::Empty
             } else {
@@ -463,6 +488,7 @@ impl Work<'_> {
         for (slot, state) in slots().zip(next) {
             self.state.queue.remove(slot);
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                extent.paged = extent.has_page_table();
                 extent.state = state;
                 extent.popmap = Popmap::new();
                 extent.folio = false;

@@ -33,7 +33,7 @@ use quire_core::ranges::RangeMap;
 use quire_core::units::{AddrRange, SUPERPAGE};
 use quire_linux::futex::Lock;
 
-pub(crate) use worker::start;
+pub(crate) use worker::{announce, start};
 
 /// A file that the program has mapped for reading only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,6 +41,8 @@
 //! | `adaptive` | how new regions begin, after what others did |
 //! | `left` | regions that were left to the kernel's base pages |
 //! | `pauses` | extents that were, while reserving pauses |
+//! | `grow` | full extents that become superpages by a copy |
+//! | `blocks` | the kernel's free blocks, and what more may cost |
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
 //! | `hands` | a thread that helps out where descriptors run short |
@@ -53,8 +55,10 @@ pub mod table;
 pub mod text;
 
 mod adaptive;
+mod blocks;
 mod extent;
 mod fork;
+mod grow;
 mod hands;
 mod left;
 mod mapping;

@@ -7,7 +7,6 @@
 //! descriptors in a table of its own.
 
 mod ahead;
-mod blocks;
 mod pauses;
 mod recycle;
 mod relief;
@@ -37,9 +36,9 @@ use quire_linux::{futex, pagemap, sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::ahead::{Predicted, clip_to_region};
-use self::blocks::Blocks;
 use self::recycle::Recycling;
-use self::small::{Small, may_try_whole};
+use self::small::may_try_whole;
+use crate::blocks::Blocks;
 use crate::extent::{Work, now_ms};
 use crate::manager::{Handles, Manager, State};
 use crate::table::{ExtentState, RegionId};
@@ -131,8 +130,6 @@ struct Pager {
     stalled: bool,
     /// Extents to reserve ahead of need.
     ahead: VecDeque<Slot>,
-    /// Extents that were left in a pause that has ended, and may be full.
-    filled: VecDeque<Slot>,
     /// The runs that are mapped whole because of what was before them.
     predicted: BTreeMap<RegionId, Predicted>,
     /// Something was zeroed ahead since the last look.
@@ -160,7 +157,6 @@ struct Pager {
     budget: Bytes,
     blocks: Blocks,
     recycling: Recycling,
-    small: Small,
     /// How many mappings managed memory may be split into.
     mappings: u64,
 }
@@ -212,7 +208,6 @@ impl Pager {
             stall: sysinfo::memory::stall_trigger().ok(),
             stalled: false,
             ahead: VecDeque::new(),
-            filled: VecDeque::new(),
             predicted: BTreeMap::new(),
             zeroed: false,
             next_superpage: Slot(0),
@@ -230,7 +225,6 @@ impl Pager {
             budget: Bytes::ZERO,
             blocks: Blocks::new(),
             recycling: Recycling::default(),
-            small: Small::default(),
             mappings,
         })
     }
@@ -246,8 +240,7 @@ impl Pager {
 
     /// How long nothing needs to be done.
     fn timeout(&mut self) -> Option<Duration> {
-        let queued = !(self.ahead.is_empty() && self.filled.is_empty());
-        if queued || self.predicted.values().any(|p| p.pending) {
+        if !self.ahead.is_empty() || self.predicted.values().any(|p| p.pending) {
             return Some(Duration::ZERO);
         }
         let now = thread::now_ns();
@@ -343,7 +336,6 @@ impl Pager {
             self.next_share_ms = now + SHARE_MS;
             self.next_rest_ms = now;
             self.share();
-            self.grow_small();
             self.look_at_left();
         }
         if now >= self.next_rest_ms {
@@ -355,7 +347,7 @@ impl Pager {
     fn prepare_one(&mut self) {
         if let Some(slot) = self.ahead.pop_front() {
             self.reserve(slot);
-        } else if !self.collapse_one() && !self.zero_ahead() {
+        } else if !self.zero_ahead() {
             self.fill_pool();
         }
     }

@@ -7,8 +7,8 @@
 //! at when they are given up, and by the pager a while after their first touch,
 //! for a program that keeps what it has.
 
-use quire_core::popmap::Popmap;
-use quire_core::stat::Counter;
+use std::collections::BTreeSet;
+
 use quire_core::units::{PageCount, Slot};
 
 use crate::extent::Work;
@@ -20,36 +20,29 @@ const WATCHED: usize = 256;
 /// The extents that the pager looks at, since its last look and before it.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    young: Vec<Slot>,
-    old: Vec<Slot>,
+    young: BTreeSet<Slot>,
+    old: BTreeSet<Slot>,
 }
 
 impl Watched {
     /// Nothing.
     pub const fn new() -> Watched {
         Watched {
-            young: Vec::new(),
-            old: Vec::new(),
+            young: BTreeSet::new(),
+            old: BTreeSet::new(),
         }
     }
 
     /// Watches one more.
     pub fn add(&mut self, slot: Slot) {
         if self.young.len() < WATCHED {
-            self.young.push(slot);
+            self.young.insert(slot);
         }
-    }
-
-    /// All of them, which are not watched any more.
-    pub fn all(&mut self) -> Vec<Slot> {
-        let mut all = std::mem::take(&mut self.old);
-        all.append(&mut self.young);
-        all
     }
 
     /// Those of before the last look: by now they hold what the program wanted
     /// there.
-    pub fn due(&mut self) -> Vec<Slot> {
+    pub fn due(&mut self) -> BTreeSet<Slot> {
         std::mem::replace(&mut self.old, std::mem::take(&mut self.young))
     }
 }
@@ -82,33 +75,6 @@ impl Work<'_> {
     pub fn look_at_left(&mut self, slot: Slot) {
         if self.tell(slot) == Some(PageCount(0)) {
             self.state.watched.add(slot);
-        }
-    }
-
-    /// Makes a superpage of an extent that was left and is full by now. It is
-    /// copied.
-    pub fn collapse_left(&mut self, slot: Slot) {
-        let table = &self.state.table;
-        let left = table.extents.get(&slot).map(|e| e.state) == Some(ExtentState::Base)
-            && table.slot_is_uniform(slot)
-            && !table.overlaps(slot.range()).any(|part| part.locked);
-        let full = |work: &Self| work.population(slot).is_ok_and(|(map, _)| map.is_full());
-        if !left || !full(self) || !self.may_split() {
-            return;
-        }
-        if self.collapse(slot).is_err() {
-            self.make_base(slot..slot.next());
-            return;
-        }
-        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
-            return;
-        };
-        extent.state = ExtentState::Promoted;
-        extent.popmap = Popmap::full();
-        self.manager.stats().add(Counter::Promotions, 1);
-        if let Some(region) = self.state.table.regions.get_mut(&extent.region) {
-            region.promotions += 1;
-            region.history.note_full(slot);
         }
     }
 

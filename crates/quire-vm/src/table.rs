@@ -163,6 +163,11 @@ pub struct Extent {
     pub resting: bool,
     /// It was searched for zeros, and holds few.
     pub dense: bool,
+    /// It is plain memory of which a superpage was made.
+    pub grown: bool,
+    /// It was mapped page by page since it was mapped anew. The kernel keeps the page
+    /// table, and would go on to map page by page what it could map whole.
+    pub paged: bool,
 }
 
 impl Extent {
@@ -180,6 +185,8 @@ impl Extent {
             probe: false,
             resting: false,
             dense: false,
+            grown: false,
+            paged: false,
         }
     }
 
@@ -188,6 +195,13 @@ impl Extent {
     #[must_use]
     pub fn is_reservation(&self) -> bool {
         matches!(self.state, ExtentState::Reserved | ExtentState::Small)
+    }
+
+    /// Whether it has a page table, as far as is known.
+    #[must_use]
+    pub fn has_page_table(&self) -> bool {
+        use ExtentState::{Base, Reserved, Small};
+        self.paged || matches!(self.state, Reserved | Small | Base)
     }
 
     /// Whether it is, or is known to be, mapped by a superpage.
@@ -501,6 +515,7 @@ impl Table {
             return;
         };
         extent.resting = true;
+        extent.grown = false;
         if let Some(region) = self.regions.get_mut(&extent.region) {
             let known = region.resting.take().unwrap_or(slot..slot.next());
             region.resting = Some(known.start.min(slot)..known.end.max(slot.next()));

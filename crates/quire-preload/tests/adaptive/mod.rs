@@ -11,9 +11,8 @@ use crate::harness::setting::{self, Setting};
 use crate::harness::{process, skip};
 use crate::managed::huge_bytes;
 
-/// What the program holds in the end, less the extents at its edges and those
-/// that were touched while it was still taken for sparse.
-const ENOUGH: u64 = 40 << 20;
+/// What the program holds in the end, less the extents at its edges.
+const ENOUGH: u64 = 60 << 20;
 
 /// Runs the program until enough of what it holds is on superpages, and returns
 /// how much that is, and what it says of itself.

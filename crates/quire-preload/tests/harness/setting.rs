@@ -57,6 +57,16 @@ pub const RESERVE_LIMIT: Setting = Setting {
     env: &[("QUIRE_RESERVE_LIMIT", "8M")],
     ..with("reserve with a limit", "reserve")
 };
+/// Reservations that fail, all of them.
+pub const RESERVE_NONE: Setting = Setting {
+    env: &[("QUIRE_RESERVE_LIMIT", "1M")],
+    ..with("reserve without room", "reserve")
+};
+/// The same with page sizes that follow what regions do.
+pub const ADAPTIVE_NONE: Setting = Setting {
+    env: RESERVE_NONE.env,
+    ..with("adaptive without room", "adaptive")
+};
 /// Reservations of small folios, as where no block of 2 MiB is free.
 pub const RESERVE_SMALL: Setting = Setting {
     env: &[("QUIRE_LARGEST", "64K")],

@@ -1,8 +1,11 @@
-//! The thread that makes superpages of shared memory, files and stacks.
+//! The thread that makes superpages of what is full: of shared memory, files and
+//! stacks, and of other memory that was filled on base pages (`grow`).
 //!
 //! It goes through the kernel's list of mappings in rounds, and rests between
 //! them, the longer the less there was to do. It has a descriptor table of its
 //! own, like the pager.
+
+mod grow;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,6 +23,7 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::maps::Reader;
 use quire_linux::{futex, sysinfo, thread};
 
+use self::grow::Grower;
 use super::view::View;
 use super::{Noted, TABLE, reread, stacks};
 use crate::extent::now_ms;
@@ -53,11 +57,11 @@ const MAX_CANDIDATES: usize = 1024;
 /// Extents of files that are watched at a time, until it is their turn.
 const MAX_SETTLED: usize = 64;
 
-/// Counts the mappings that came to be, for the thread to wait for.
+/// Counts what there may be to do, for the thread to wait for.
 static NEWS: AtomicU32 = AtomicU32::new(0);
 
-/// Something was mapped that may be promoted soon.
-pub(super) fn announce() {
+/// Something was mapped or filled that may be promoted soon.
+pub(crate) fn announce() {
     NEWS.fetch_add(1, Ordering::Release);
     futex::wake_all(&NEWS);
 }
@@ -91,6 +95,7 @@ struct Worker {
     /// How often in succession reading anew gave no huge folio, by device.
     fruitless: BTreeMap<u64, u32>,
     next_read_ns: u64,
+    grower: Grower,
     /// Libraries that are loaded late, where their text is to be on superpages.
     late: Option<Late>,
 }
@@ -110,6 +115,7 @@ impl Worker {
             settled: BTreeMap::new(),
             fruitless: BTreeMap::new(),
             next_read_ns: 0,
+            grower: Grower::new(),
             late: text.then(Late::new).transpose()?,
         })
     }
@@ -121,14 +127,14 @@ impl Worker {
             let began = thread::cpu_time_ns();
             let made = self.round();
             let took = Duration::from_nanos(thread::cpu_time_ns() - began);
-            let stats = self.manager.stats();
-            stats.add(Counter::FilePromotions, made);
-            stats.set(Counter::TextSuperpages, text::superpages());
-            let (part, grown) = match made {
+            self.manager
+                .stats()
+                .set(Counter::TextSuperpages, text::superpages());
+            let (part, longer) = match made {
                 0 => (IDLE_SHARE, rest * 2),
                 _ => (1, REST.0),
             };
-            rest = grown.min(REST.1);
+            rest = longer.min(REST.1);
             std::thread::sleep((took * part).min(REST.1));
             futex::wait_for(&NEWS, news, rest);
             if NEWS.load(Ordering::Acquire) != news {
@@ -151,11 +157,12 @@ impl Worker {
             }
             made += self.collapse_all(range, kind, end);
         }
-        made += self.collapse_left(end);
         if let Some(late) = &mut self.late {
             late.promote(&mut self.reader);
         }
-        made + self.read_anew()
+        made += self.read_anew();
+        self.manager.stats().add(Counter::FilePromotions, made);
+        made + self.grow()
     }
 
     /// Lists what can be collapsed. Says whether the process has mappings to
@@ -185,19 +192,6 @@ impl Worker {
         read.is_ok() && count <= most
     }
 
-    /// Makes superpages of full extents of regions that were left to base pages.
-    fn collapse_left(&mut self, end: u64) -> u64 {
-        let mut made = 0;
-        for range in self.manager.grown_left() {
-            let here = self.collapse_all(range, Kind::Left, end);
-            if here > 0 {
-                self.manager.note_left_dense(range, here);
-            }
-            made += here;
-        }
-        made
-    }
-
     /// Makes superpages of the full extents of a mapping.
     fn collapse_all(&mut self, range: AddrRange, kind: Kind, end: u64) -> u64 {
         if TABLE.lock().refuses(range) || self.manager.manages(range) {
@@ -209,12 +203,19 @@ impl Worker {
                 break;
             }
             if self.may_try(slot) && self.is_full(slot, kind) {
-                let outcome = collapse(slot, kind);
-                made += u64::from(outcome.is_ok());
-                self.note_outcome(slot, outcome.is_ok());
+                made += u64::from(match kind {
+                    Kind::Filled => self.grow_left_extent(slot),
+                    Kind::Shared | Kind::Stack => self.collapse(slot, kind),
+                });
             }
         }
         made
+    }
+
+    fn collapse(&mut self, slot: Slot, kind: Kind) -> bool {
+        let outcome = collapse(slot, kind);
+        self.note_outcome(slot, outcome.is_ok());
+        outcome.is_ok()
     }
 
     /// Whether all pages of an extent exist, so that a superpage takes no more
@@ -226,7 +227,7 @@ impl Worker {
         let all = PageCount(PAGES_PER_SUPERPAGE as u64);
         match kind {
             Kind::Shared => !view.is_superpage() && memory::cached_pages(slot) == Ok(all),
-            Kind::Stack | Kind::Left => view.is_full_of_base_pages(),
+            Kind::Stack | Kind::Filled => view.is_full_of_base_pages(),
         }
     }
 
@@ -352,27 +353,27 @@ impl Worker {
 enum Kind {
     Shared,
     Stack,
-    /// Of a region that was left to base pages.
-    Left,
+    /// Other memory that was filled on base pages.
+    Filled,
 }
 
-/// Makes a superpage of a full extent.
+/// Makes a superpage of a full extent. The kernel marks stacks as unfit for
+/// superpages, so that they do not grow by whole ones. The mark is put back: what is
+/// freed and touched again is touched page by page.
 fn collapse(slot: Slot, kind: Kind) -> Result<()> {
-    let advise = |advice| {
-        // SAFETY: advice about page sizes changes no contents.
-        unsafe { memory::advise(slot.range(), advice) }
-    };
-    let collapsed = advise(Advice::Collapse);
+    let collapsed = advise(slot, Advice::Collapse);
     if collapsed.is_ok() || kind != Kind::Stack {
         return collapsed;
     }
-    // The kernel marks stacks as unfit for superpages, so that they do not grow
-    // by whole ones. The mark is put back: what is freed and touched again is
-    // touched page by page.
-    advise(Advice::HugePage)?;
-    let collapsed = advise(Advice::Collapse);
-    advise(Advice::NoHugePage)?;
+    advise(slot, Advice::HugePage)?;
+    let collapsed = advise(slot, Advice::Collapse);
+    advise(slot, Advice::NoHugePage)?;
     collapsed
+}
+
+fn advise(slot: Slot, advice: Advice) -> Result<()> {
+    // SAFETY: advice about page sizes changes no contents.
+    unsafe { memory::advise(slot.range(), advice) }
 }
 
 fn memory_is_short() -> bool {

@@ -7,6 +7,7 @@ use quire_core::units::Slot;
 
 use super::{Pager, first_run};
 use crate::extent::Work;
+use crate::files;
 use crate::manager::State;
 use crate::table::{ExtentState, RegionId};
 
@@ -38,11 +39,10 @@ impl Pager {
                 *id
             })
             .collect();
-        if !ended.is_empty() {
-            self.filled.extend(due);
-            self.filled.extend(state.watched.all());
-        }
         drop(state);
+        if !ended.is_empty() {
+            files::announce();
+        }
         for id in ended {
             let mut next = Slot(0);
             while let Some(run) = self.resume_run(next, id) {
@@ -50,17 +50,6 @@ impl Pager {
                 self.answer_faults();
             }
         }
-    }
-
-    /// Makes a superpage of one extent that a program has filled during a pause.
-    /// Says whether there was one to look at.
-    pub(super) fn collapse_one(&mut self) -> bool {
-        let Some(slot) = self.filled.pop_front() else {
-            return false;
-        };
-        let mut state = self.manager.state.lock();
-        Work::new(self.manager, &self.handles, &mut state).collapse_left(slot);
-        true
     }
 
     fn resume_run(&self, from: Slot, id: RegionId) -> Option<Range<Slot>> {

@@ -98,13 +98,17 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
         let Some(entry) = stats.get_mut(&extent.region) else {
             continue;
         };
-        let populated = extent.popmap.count();
+        let populated = if extent.grown {
+            PageCount(PAGES_PER_SUPERPAGE as u64)
+        } else {
+            extent.popmap.count()
+        };
         entry.populated_bytes += populated.to_bytes();
         if extent.is_reservation() {
             entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated.to_bytes());
         }
         // Since a fork, what was a superpage may be read through base pages.
-        let whole = extent.is_superpage() && table.slot_is_shared(*slot);
+        let whole = extent.grown || (extent.is_superpage() && table.slot_is_shared(*slot));
         entry.superpages += u64::from(whole);
         let cell = Cell::new(cell_state(extent, whole), populated);
         entry.picture.cells.push(cell);
@@ -144,6 +148,7 @@ fn static_cells(table: &Table, interval: &Interval) -> impl Iterator<Item = Cell
 /// What a picture shows of an extent, which is mapped by a superpage or not.
 fn cell_state(extent: &Extent, is_superpage: bool) -> CellState {
     match extent.state {
+        _ if extent.grown => CellState::Promoted,
         _ if extent.is_superpage() && !is_superpage => CellState::Base,
         ExtentState::Empty => CellState::Empty,
         ExtentState::Reserved => CellState::Reserved,

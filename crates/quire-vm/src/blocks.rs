@@ -20,7 +20,7 @@ const COUNT_MS: u64 = 2;
 
 /// The kernel's free blocks, as they were counted last.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     /// Missing where the kernel does not say how many there are.
     reader: Option<FreeBlocks>,
     /// Those of each order.
