@@ -310,8 +310,9 @@ impl Work<'_> {
     }
 
     /// Takes one piece of private memory, which lies in one slot, back into
-    /// the object. Only when no other process maps the object.
-    pub fn take_back(&mut self, part: &Interval, window: &mut Window) -> Result<()> {
+    /// the object. Only when no other process maps the object. `room` says whether
+    /// there is a block, and leave, to reserve an extent that held nothing before.
+    pub fn take_back(&mut self, part: &Interval, window: &mut Window, room: bool) -> Result<()> {
         if part.prot & libc::PROT_READ == 0 {
             return Err(Errno(libc::EACCES));
         }
@@ -333,7 +334,7 @@ impl Work<'_> {
                 })
             })
             .and_then(|()| no_stale_waits(part, &changed))
-            .and_then(|()| self.copy_back(part, &changed, &present, window));
+            .and_then(|()| self.copy_back(part, &changed, &present, window, room));
         match taken {
             Ok(present) => {
                 let _ = uffd::wake(uffd, part.range);
@@ -357,17 +358,18 @@ impl Work<'_> {
         changed: &Popmap,
         present: &Popmap,
         window: &mut Window,
+        room: bool,
     ) -> Result<Popmap> {
         let slot = part.range.start.slot();
         let object = self.handles.object();
         if part.backing == Backing::Anonymous {
             huge_file::punch(object, part.offset, part.range.len())?;
+            let reserves = room && !changed.is_empty() && part.range == slot.range();
+            let pagemap = self.handles.pagemap();
+            let folio = reserves && window.reserve(object, pagemap, part.offset, Effort::Free)?;
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {
                 extent.popmap = Popmap::new();
-            }
-            if !changed.is_empty() && part.range == slot.range() {
-                let effort = Effort::Compact;
-                window.reserve(object, self.handles.pagemap(), part.offset, effort)?;
+                extent.folio = folio;
             }
         }
         let pages = changed.runs().map(|run| {
@@ -397,9 +399,9 @@ impl Work<'_> {
             let _ = memory::lock_on_fault(part.range);
         }
         let slot = part.range.start.slot();
-        let state = self.state.table.extents.get(&slot).map(|e| e.state);
+        let extent = self.state.table.extents.get(&slot).copied();
         let uniform = self.state.table.slot_is_uniform(slot);
-        let Some(state) = state.filter(|_| uniform) else {
+        let Some(extent) = extent.filter(|_| uniform) else {
             // SAFETY: advice about page sizes does not change contents.
             let _ = unsafe { memory::advise(part.range, Advice::NoHugePage) };
             if let Some(extent) = self.state.table.extents.get_mut(&slot) {
@@ -408,13 +410,13 @@ impl Work<'_> {
             }
             return;
         };
-        match state {
+        match extent.state {
             ExtentState::Promoted | ExtentState::Whole => self.resume_superpage(slot),
             ExtentState::Small => self.resume_small(slot, present),
             ExtentState::Reserved => self.resume_reservation(slot, present),
-            ExtentState::Empty if !present.is_empty() => self.resume_reservation(slot, present),
-            ExtentState::Empty => self.resume_empty(slot),
-            ExtentState::Base => self.make_base(slot..slot.next()),
+            ExtentState::Empty if extent.folio => self.resume_reservation(slot, present),
+            ExtentState::Empty if present.is_empty() => self.resume_empty(slot),
+            ExtentState::Empty | ExtentState::Base => self.make_base(slot..slot.next()),
         }
     }
 

@@ -738,6 +738,7 @@ impl Pager {
     /// Takes back the first private piece at or after `from`; returns where to
     /// go on, or `None` when there is nothing left or a fork came between.
     fn take_back_piece(&mut self, from: VirtAddr, forks: u64) -> Option<VirtAddr> {
+        let room = self.budget.0 >= SUPERPAGE && self.blocks.has_superpage();
         let mut state = self.manager.state.lock();
         if !state.forkers.is_empty() || state.fork_count != forks {
             return None;
@@ -749,7 +750,7 @@ impl Pager {
             return None;
         };
         let taken: Result<()> = if self.manager.privilege() == Privilege::Full {
-            work.take_back(&part, &mut self.window)
+            work.take_back(&part, &mut self.window, room)
         } else {
             Err(Errno(libc::EPERM))
         };
