@@ -46,16 +46,23 @@ static void a_large_block_is_kept_for_the_next(size_t length) {
   expect_below("faults", faults() - before, (long)(CYCLES * length / PAGE / 4));
 }
 
+/* What is prepared ahead counts twice for as long as that takes. */
+static void expect_resident_below(const char *what, long bound) {
+  for (int tries = 0; tries < 1000 && resident_kib() >= bound; tries++)
+    sleep_ms(10);
+  expect_below(what, resident_kib(), bound);
+}
+
 /* A block as large as this is given back when it is freed. */
 static void a_very_large_block_goes_back(long before) {
   free(filled(MIB(40)));
-  expect_below("KiB kept of a very large block", resident_kib() - before, 8 << 10);
+  expect_resident_below("KiB kept of a very large block", before + (8 << 10));
 }
 
 static void what_the_next_does_not_use_goes_back(long before) {
   free(filled(MIB(30)));
   char *block = filled(MIB(10));
-  expect_below("KiB kept of a large block", resident_kib() - before, 16 << 10);
+  expect_resident_below("KiB kept of a large block", before + (16 << 10));
   free(block);
 }
 
