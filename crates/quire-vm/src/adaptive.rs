@@ -33,6 +33,9 @@ impl Manager {
 
     /// Measures the regions that end with a range, before it is unmapped.
     pub(crate) fn measure_ending(&self, state: &mut State, range: AddrRange) {
+        if !was_touched(&state.table, range) {
+            return;
+        }
         for (id, first) in ending(&state.table, range) {
             let part = AddrRange::new(first.start, first.len().min(MEASURED));
             if !was_touched(&state.table, part) {
