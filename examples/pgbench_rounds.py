@@ -3,8 +3,9 @@
 
 Makes a database of pgbench that fits the shared buffers (2 GiB). In each round it
 starts the server in each way, in another order each round, reads the tables into
-the buffers, and runs pgbench -S (read only). So what changes from minute to minute
-on the machine cancels out in the ratio of two ways in the same round. The way
+the buffers, waits until no more superpages come to be, and runs pgbench -S (read
+only). So what changes from minute to minute on the machine cancels out in the ratio
+of two ways in the same round. The way
 `huge_pages` uses a hugetlb pool, which is made for the script and given back.
 Prints medians of transactions per second and of ratios, with 95 % bootstrap
 intervals. Needs Debian's postgresql and postgresql-contrib, root, and 4 GiB.
@@ -21,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from rounds import QUIRE, Setting, interval, ratios, text, without_out
 
@@ -93,6 +95,14 @@ class Database:
         for name in ("pgbench_accounts", "pgbench_accounts_pkey"):
             self.sql(f"select pg_prewarm('{name}')")
 
+    def settle(self):
+        """Waits until superpages are no more than a second ago, and says how long."""
+        began, before = time.monotonic(), -1
+        while superpages_mib() > before:
+            before = superpages_mib()
+            time.sleep(1)
+        return time.monotonic() - began - 1
+
     def measure(self, options):
         words = ["-S", "-n", "-M", "prepared", "-c", str(options.clients), "-j", "1"]
         words += ["-T", str(options.seconds), "-h", self.directory, "postgres"]
@@ -110,6 +120,7 @@ def superpages_mib():
 
 def compare(database, options, pool):
     samples = {way: [] for way in options.ways}
+    settled = {way: [] for way in options.ways}
     superpages = {}
     for _ in range(options.rounds):
         for way in random.sample(options.ways, len(options.ways)):
@@ -117,12 +128,14 @@ def compare(database, options, pool):
             database.start(way)
             try:
                 database.warm()
+                settled[way].append(round(database.settle(), 1))
                 samples[way].append(database.measure(options))
                 superpages[way] = superpages_mib()
             finally:
                 database.stop()
-            print(f"  {way:14} {samples[way][-1]:9.0f} /s, {superpages[way]} MiB in superpages", flush=True)
-    return samples, superpages
+            print(f"  {way:14} {samples[way][-1]:9.0f} /s, {superpages[way]} MiB in superpages "
+                  f"after {settled[way][-1]:.1f} s", flush=True)
+    return samples, settled, superpages
 
 
 def main():
@@ -154,7 +167,7 @@ def main():
         finally:
             database.stop()
         with Setting(POOL) as pool:
-            samples, superpages = compare(database, options, pool)
+            samples, settled, superpages = compare(database, options, pool)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     for way in options.ways:
@@ -165,7 +178,8 @@ def main():
         print(line)
     if options.out:
         with open(os.path.join(options.out, "pgbench_rounds.json"), "w") as file:
-            json.dump({"options": without_out(options), "tps": samples, "superpages_mib": superpages}, file, indent=1)
+            json.dump({"options": without_out(options), "tps": samples, "settled_s": settled,
+                       "superpages_mib": superpages}, file, indent=1)
 
 
 if __name__ == "__main__":

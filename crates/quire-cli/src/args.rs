@@ -196,9 +196,10 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// How big the program's pages are: `base` pages only, a superpage at the
-    /// first touch (`eager`), reserve and promote when full (`reserve`), or the
-    /// hugetlb pools (`static`): 1 GiB where that fits and is free, then 2 MiB
-    #[arg(long, default_value = "reserve", value_parser = policy_parser())]
+    /// first touch (`eager`), reserve and promote when full (`reserve`), what suited
+    /// earlier memory of the same size (`adaptive`), or the hugetlb pools
+    /// (`static`): 1 GiB where that fits and is free, then 2 MiB
+    #[arg(long, default_value_t = Policy::default(), value_parser = policy_parser())]
     pub policy: Policy,
     /// Write what was measured to this file, as JSON
     #[arg(long, value_name = "FILE.json")]
@@ -328,7 +329,7 @@ pub struct AttachArgs {
 #[derive(Debug, Args)]
 pub struct TlbArgs {
     /// How big the program's pages are, as for `quire run`
-    #[arg(long, default_value = "reserve", value_parser = policy_parser())]
+    #[arg(long, default_value_t = Policy::default(), value_parser = policy_parser())]
     pub policy: Policy,
     /// Run the program without quire
     #[arg(long, conflicts_with = "policy")]

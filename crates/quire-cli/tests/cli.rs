@@ -335,7 +335,7 @@ fn the_summary_is_on_standard_error() {
     assert_eq!(stdout(&done), "");
     assert_eq!(
         stderr(&done),
-        "quire: reserve: nothing to manage (true used little memory)\n"
+        "quire: adaptive: nothing to manage (true used little memory)\n"
     );
     let done = output(&["run", "--policy", "base", "true"]);
     assert_eq!(

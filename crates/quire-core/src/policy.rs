@@ -1,8 +1,8 @@
 //! What the fault path does with an extent: reserve it, map it whole at once,
 //! or leave it to base pages.
 //!
-//! The default policy reserves at the first touch and promotes when full
-//! (paper 000, section 3.5). Each region remembers how earlier reservations
+//! The policies `reserve` and `adaptive` reserve at the first touch and promote
+//! when full (paper 000, section 3.5). Each region remembers how earlier reservations
 //! fared: where extents fill up one after the other, the next ones are mapped
 //! whole without waiting; where they stay sparse, reserving pauses. Every
 //! prediction is bounded by the evidence behind it, so that one that is wrong
