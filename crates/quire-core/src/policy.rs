@@ -377,23 +377,27 @@ impl Backoff {
 }
 
 /// What making room for superpages may cost, when the kernel has to move memory
-/// for them: one part in [`ALLOWED_PART`] of the time, and what a superpage saves.
+/// for them: a part of the time, and what a superpage saves.
 ///
 /// Paper 000 (section 3.4) asks for compaction last. Here it is asked for, too, as
 /// long as it pays at once, or costs so little that nobody notices. Whether it
 /// succeeds is only known afterwards, and to search some GiB in vain takes as long
 /// as to fill 100 MiB. So the first attempt is made at once only where the kernel
 /// has caches to drop, and otherwise when that much time is allowed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
+    /// One part in so many of the time is allowed.
+    part: u64,
     credit_ns: i64,
     accrued_at_ns: u64,
     /// What the last attempt took, and so the next one.
     last: Option<Duration>,
 }
 
-/// Which part of the time may be spent in advance.
+/// Which part of the time may be spent in advance for first touches.
 pub const ALLOWED_PART: u64 = 50;
+/// The same for copies of what is filled: they can wait.
+pub const ALLOWED_PART_FOR_COPIES: u64 = 250;
 /// So much may come together in times when nothing is spent.
 const ALLOWED_MOST: Duration = Duration::from_millis(100);
 /// What the first attempt is expected to take: to search some GiB in vain.
@@ -403,6 +407,17 @@ const FIRST_ATTEMPT: Duration = Duration::from_millis(20);
 const SAVED: Duration = Duration::from_millis(1);
 
 impl Allowance {
+    /// Nothing is spent yet, and one part in `part` of the time may be.
+    #[must_use]
+    pub const fn one_in(part: u64) -> Allowance {
+        Allowance {
+            part,
+            credit_ns: 0,
+            accrued_at_ns: 0,
+            last: None,
+        }
+    }
+
     /// Whether another attempt may be made at the time `now_ns`, in nanoseconds of
     /// a clock that never goes back. `promising` says whether a first one is likely
     /// to succeed.
@@ -412,7 +427,7 @@ impl Allowance {
             before => now_ns.saturating_sub(before),
         };
         self.accrued_at_ns = now_ns;
-        self.add(i64::try_from(since / ALLOWED_PART).unwrap_or(i64::MAX));
+        self.add(i64::try_from(since / self.part).unwrap_or(i64::MAX));
         let first = if promising { SAVED } else { FIRST_ATTEMPT };
         let expected = self.last.unwrap_or(first).min(ALLOWED_MOST);
         expected <= SAVED || self.credit_ns >= nanos(expected)
@@ -701,7 +716,7 @@ mod tests {
             attempts in vec((0u64..500_000_000, 1u64..100_000_000, any::<bool>()), 1..200),
             promising in any::<bool>(),
         ) {
-            let mut allowance = Allowance::default();
+            let mut allowance = Allowance::one_in(ALLOWED_PART);
             let (mut now, mut spent, mut saved, mut last) = (1u64, 0u64, 0u64, 0u64);
             for (pause, took, gained) in attempts {
                 now += pause;
@@ -723,7 +738,7 @@ mod tests {
             times in 1usize..1000,
             promising in any::<bool>(),
         ) {
-            let mut allowance = Allowance::default();
+            let mut allowance = Allowance::one_in(ALLOWED_PART);
             prop_assert_eq!(allowance.may_spend(1, promising), promising);
             let mut now = 1 + FIRST_ATTEMPT.as_nanos() as u64 * ALLOWED_PART;
             for _ in 0..times {
@@ -735,7 +750,7 @@ mod tests {
 
         #[test]
         fn a_debt_is_paid_in_the_end(took in 0u64..10_000_000_000) {
-            let mut allowance = Allowance::default();
+            let mut allowance = Allowance::one_in(ALLOWED_PART);
             allowance.may_spend(1, false);
             allowance.spent(Duration::from_nanos(took), false);
             let later = 2 + 2 * (took + SAVED.as_nanos() as u64) * ALLOWED_PART;

@@ -36,14 +36,15 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub fn new() -> Blocks {
+    /// Nothing is known; one part in `part` of the time is allowed.
+    pub fn new(part: u64) -> Blocks {
         Blocks {
             reader: FreeBlocks::new().ok(),
             free: Vec::new(),
             superpages: 0,
             next_count_ms: 0,
             refused: Backoff::default(),
-            allowance: Allowance::default(),
+            allowance: Allowance::one_in(part),
             caches: false,
         }
     }

@@ -223,7 +223,7 @@ impl Pager {
             last_fault: VirtAddr(0),
             repeats: 0,
             budget: Bytes::ZERO,
-            blocks: Blocks::new(),
+            blocks: Blocks::new(policy::ALLOWED_PART),
             recycling: Recycling::default(),
             mappings,
         })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quire_core::control::DONE;
-use quire_linux::{Errno, control};
+use quire_linux::{Errno, control, sysinfo};
 
 use crate::harness::held::Held;
 use crate::harness::scratch::Scratch;
@@ -41,9 +41,13 @@ fn sockets(session: &Path) -> Vec<PathBuf> {
     paths.filter(is_socket).collect()
 }
 
+/// Whether a process can still answer: one that has ended may not have been waited
+/// for.
 fn lives(socket: &Path) -> bool {
-    let pid = socket.extension().unwrap_or_default();
-    Path::new("/proc").join(pid).exists()
+    let pid = socket
+        .extension()
+        .and_then(|pid| pid.to_str()?.parse().ok());
+    pid.is_some_and(|pid| sysinfo::process::start_time(pid).is_some())
 }
 
 /// Runs the stress test while every process of it is asked for one change after
@@ -96,6 +100,7 @@ fn storm(setting: &Setting, threads: &str, operations: &str) {
     if let Some(difference) = got.difference(&wanted) {
         panic!("{difference}\n{got}");
     }
+    eprintln!("made {done}");
     assert!(done >= CHANGES.len(), "only {done} changes were made");
 }
 

@@ -7,6 +7,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use quire_core::policy::ALLOWED_PART_FOR_COPIES;
 use quire_core::units::Slot;
 use quire_linux::thread;
 
@@ -35,7 +36,7 @@ pub(super) struct Grower {
 impl Grower {
     pub fn new() -> Grower {
         Grower {
-            blocks: Blocks::new(),
+            blocks: Blocks::new(ALLOWED_PART_FOR_COPIES),
             found: Vec::new(),
             next: None,
             next_ns: 0,
