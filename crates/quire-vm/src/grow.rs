@@ -46,6 +46,7 @@ pub(crate) struct Growable {
 /// An extent that is growing.
 #[derive(Debug)]
 pub(crate) struct Growth {
+    slot: Slot,
     offset: ObjectOffset,
     source: Source,
 }
@@ -94,7 +95,11 @@ impl Manager {
             return None;
         }
         state.table.extents.get_mut(&slot)?.busy = true;
-        Some(Growth { offset, source })
+        Some(Growth {
+            slot,
+            offset,
+            source,
+        })
     }
 
     /// Enters what has become of an extent, wherever the program has it now: whether
@@ -106,6 +111,8 @@ impl Manager {
             // What the program has given up, it has given back.
             return;
         };
+        // What was copied may not be what the program has moved meanwhile.
+        let whole = whole && slot == growth.slot;
         let Some(extent) = state.table.extents.get_mut(&slot) else {
             return;
         };

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use quire_core::policy::ALLOWED_PART_FOR_COPIES;
+use quire_core::stat::Counter;
 use quire_core::units::Slot;
 use quire_linux::thread;
 
@@ -52,7 +53,9 @@ impl Worker {
             return 0;
         }
         let end = began + PIECE.as_nanos() as u64;
-        let made = self.grow_left(end) + self.grow_managed(end);
+        let left = self.grow_left(end);
+        self.manager.stats().add(Counter::Promotions, left);
+        let made = left + self.grow_managed(end);
         if made > 0 {
             let ended = thread::now_ns();
             self.grower.next_ns = ended + SHARE * (ended - began);
