@@ -60,7 +60,7 @@ pub enum Policy {
     /// Superpages from the kernel's hugetlb pool (paper 001).
     Static,
     /// The page size follows what each region does (paper 001, dynamic variable
-    /// pages). It was never worse than `Reserve` in the benchmark beyond noise.
+    /// pages).
     #[default]
     Adaptive,
 }

@@ -16,6 +16,7 @@ use quire_core::popmap::Popmap;
 use quire_core::stat::Counter;
 use quire_core::units::{ObjectOffset, Slot};
 use quire_linux::memory::{self, Advice};
+use quire_linux::raw::Result;
 
 use crate::extent::now_ms;
 use crate::manager::{Manager, State};
@@ -180,7 +181,8 @@ fn source(state: &State, slot: Slot) -> Option<Source> {
     }
 }
 
-fn advise(slot: Slot, advice: Advice) -> quire_linux::raw::Result<()> {
+/// Advises the kernel about the page size of an extent.
+pub(crate) fn advise(slot: Slot, advice: Advice) -> Result<()> {
     // SAFETY: advice about page sizes changes no contents.
     unsafe { memory::advise(slot.range(), advice) }
 }

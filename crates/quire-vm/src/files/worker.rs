@@ -27,6 +27,7 @@ use self::grow::Grower;
 use super::view::View;
 use super::{Noted, TABLE, reread, stacks};
 use crate::extent::now_ms;
+use crate::grow::advise;
 use crate::manager::Manager;
 use crate::text::{self, Late};
 
@@ -369,11 +370,6 @@ fn collapse(slot: Slot, kind: Kind) -> Result<()> {
     let collapsed = advise(slot, Advice::Collapse);
     advise(slot, Advice::NoHugePage)?;
     collapsed
-}
-
-fn advise(slot: Slot, advice: Advice) -> Result<()> {
-    // SAFETY: advice about page sizes changes no contents.
-    unsafe { memory::advise(slot.range(), advice) }
 }
 
 fn memory_is_short() -> bool {

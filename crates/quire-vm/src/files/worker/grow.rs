@@ -10,6 +10,7 @@ use std::time::Duration;
 use quire_core::policy::ALLOWED_PART_FOR_COPIES;
 use quire_core::stat::Counter;
 use quire_core::units::Slot;
+use quire_linux::huge_file::Effort;
 use quire_linux::thread;
 
 use super::{Kind, Worker};
@@ -109,11 +110,8 @@ impl Worker {
         let Some(growth) = self.manager.begin_growth(slot) else {
             return Some(false);
         };
-        let began = thread::now_ns();
-        let whole = self.collapse(slot, Kind::Filled);
-        let took = Duration::from_nanos(thread::now_ns() - began);
+        let (whole, took) = self.copy(slot, effort);
         self.manager.end_growth(&growth, whole, took);
-        self.grower.blocks.note(effort, whole, took);
         Some(whole)
     }
 
@@ -133,13 +131,16 @@ impl Worker {
     /// Makes a superpage of an extent of such a region, if there is a block for it
     /// now.
     pub(super) fn grow_left_extent(&mut self, slot: Slot) -> bool {
-        let Some(effort) = self.grower.blocks.effort() else {
-            return false;
-        };
+        let effort = self.grower.blocks.effort();
+        effort.is_some_and(|effort| self.copy(slot, effort).0)
+    }
+
+    /// Copies an extent. Says whether it is a superpage, and how long that took.
+    fn copy(&mut self, slot: Slot, effort: Effort) -> (bool, Duration) {
         let began = thread::now_ns();
         let whole = self.collapse(slot, Kind::Filled);
         let took = Duration::from_nanos(thread::now_ns() - began);
         self.grower.blocks.note(effort, whole, took);
-        whole
+        (whole, took)
     }
 }
