@@ -54,6 +54,9 @@ pub struct Advice {
     /// How much of what is reserved and not populated must be given back; if
     /// this is not zero, `may_reserve` is.
     pub give_back: Bytes,
+    /// How much of that cannot wait: the rest would only keep the reservations in
+    /// proportion to what is spare.
+    pub urgent: Bytes,
     /// How much is missing of twice the floors, whatever is reserved: when this
     /// is not zero, what is held for the program without being reserved should
     /// go as well.
@@ -70,9 +73,11 @@ pub fn advise(
     reserved_unpopulated: Bytes,
     reserve_limit: Option<Bytes>,
 ) -> Advice {
+    let urgent = urgent(state, reserved_unpopulated, reserve_limit);
     Advice {
         may_reserve: may_reserve(state, reserved_unpopulated, reserve_limit),
-        give_back: give_back(state, reserved_unpopulated, reserve_limit),
+        give_back: urgent.max(surplus(state, reserved_unpopulated)),
+        urgent,
         missing: missing(state),
     }
 }
@@ -112,28 +117,40 @@ fn part(spare: u64, reserved: u64, parts: u64) -> u64 {
     (spare.saturating_add(reserved) / parts).saturating_sub(reserved)
 }
 
-/// The largest of what each rule asks for, as far as it is there to give.
-fn give_back(state: &MemoryState, reserved: Bytes, limit: Option<Bytes>) -> Bytes {
+/// What a stall, the floors, and the user's limit ask for, as far as it is there to
+/// give.
+fn urgent(state: &MemoryState, reserved: Bytes, limit: Option<Bytes>) -> Bytes {
     let stall = if state.stalled {
         (reserved.0 / 2).max(SUPERPAGE)
     } else {
         0
     };
-    let system = owed(state.available, system_floor(state), reserved);
+    let below = |have: Bytes, floor: Bytes| whole_superpages(floor.saturating_sub(have).0);
+    let system = below(state.available, system_floor(state));
     let group = state
         .group_headroom
-        .map_or(0, |headroom| owed(headroom, group_floor(state), reserved));
+        .map_or(0, |headroom| below(headroom, group_floor(state)));
     let excess = limit.map_or(0, |limit| reserved.saturating_sub(limit).0);
     Bytes(stall.max(system).max(group).max(excess).min(reserved.0))
 }
 
-/// What must be given back, in whole superpages, so that `have` comes up to the
-/// floor, and so that no more is reserved than is spare above it: when others
-/// take memory, reservations shrink with what is left, long before the floor.
-fn owed(have: Bytes, floor: Bytes, reserved: Bytes) -> u64 {
-    let below = floor.saturating_sub(have).0;
-    let unequal = floor.0.saturating_add(reserved.0).saturating_sub(have.0);
-    below.max(unequal.div_ceil(2)).div_ceil(SUPERPAGE) * SUPERPAGE
+/// What must be given back so that no more is reserved than is spare above the
+/// floors: when others take memory, reservations shrink with what is left, long
+/// before the floors are met.
+fn surplus(state: &MemoryState, reserved: Bytes) -> Bytes {
+    let unequal = |have: Bytes, floor: Bytes| {
+        let unequal = floor.0.saturating_add(reserved.0).saturating_sub(have.0);
+        whole_superpages(unequal.div_ceil(2))
+    };
+    let system = unequal(state.available, system_floor(state));
+    let group = state
+        .group_headroom
+        .map_or(0, |headroom| unequal(headroom, group_floor(state)));
+    Bytes(system.max(group).min(reserved.0))
+}
+
+fn whole_superpages(bytes: u64) -> u64 {
+    bytes.div_ceil(SUPERPAGE).saturating_mul(SUPERPAGE)
 }
 
 /// What may have to be done when memory becomes short.
@@ -238,6 +255,7 @@ mod tests {
         Advice {
             may_reserve: Bytes::mib(may_reserve),
             give_back: Bytes::mib(give_back),
+            urgent: Bytes::mib(give_back),
             missing: Bytes::ZERO,
         }
     }
@@ -307,15 +325,16 @@ mod tests {
     #[test]
     fn reservations_shrink_with_what_is_left() {
         let reserved = Bytes::mib(80);
-        let given = |headroom| advise(&grouped(512, headroom), reserved, None).give_back;
-        assert_eq!(given(64 + 80), Bytes::ZERO);
-        assert_eq!(given(64 + 60), Bytes::mib(10));
-        assert_eq!(given(64), Bytes::mib(40));
-        assert_eq!(
-            given(0),
-            Bytes::mib(72),
-            "most of it: 64 are missing already"
-        );
+        let given = |headroom| {
+            let advice = advise(&grouped(512, headroom), reserved, None);
+            (advice.give_back, advice.urgent)
+        };
+        let mib = Bytes::mib;
+        assert_eq!(given(64 + 80), (mib(0), mib(0)));
+        assert_eq!(given(64 + 60), (mib(10), mib(0)));
+        assert_eq!(given(64), (mib(40), mib(0)));
+        assert_eq!(given(44), (mib(50), mib(20)));
+        assert_eq!(given(0), (mib(72), mib(64)), "most of it");
     }
 
     #[test]
@@ -401,6 +420,7 @@ mod tests {
         fn advice_is_consistent(s in state(), reserved in size(), limit in option::of(size())) {
             let advice = advise(&s, reserved, limit);
             prop_assert!(advice.give_back <= reserved);
+            prop_assert!(advice.urgent <= advice.give_back);
             prop_assert!(advice.give_back == Bytes::ZERO || advice.may_reserve == Bytes::ZERO);
             prop_assert!(!s.stalled || advice.may_reserve == Bytes::ZERO);
             prop_assert!(!s.stalled || advice.give_back.0 >= reserved.0.min(SUPERPAGE));
@@ -435,6 +455,7 @@ mod tests {
                 let after = advise(&state, reserved, limit);
                 prop_assert!(after.may_reserve <= before.may_reserve);
                 prop_assert!(after.give_back >= before.give_back);
+                prop_assert!(after.urgent >= before.urgent);
             }
             let more = Bytes(reserved.0.saturating_add(less.0));
             prop_assert!(advise(&s, more, limit).may_reserve <= before.may_reserve);

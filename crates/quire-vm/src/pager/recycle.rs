@@ -10,6 +10,7 @@ use std::time::Duration;
 use quire_core::pressure::{self, MemoryState};
 use quire_core::registry::{Holding, Yield, whom_to_ask};
 use quire_core::units::{Bytes, SUPERPAGE};
+use quire_linux::raw::Errno;
 use quire_linux::{control, registry, thread};
 
 use super::Pager;
@@ -17,6 +18,9 @@ use crate::extent::now_ms;
 
 /// How long another process may take to yield: a thread of the program waits.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// How long what somebody was asked for may still come after that: meanwhile nothing
+/// that was allocated from later is given back but what cannot wait.
+const OWED_MS: u64 = 50;
 /// How much is asked for at once, so that the next few need not ask.
 const ASKED: Bytes = Bytes(8 * SUPERPAGE);
 /// How often others are asked at most, in milliseconds: while they give, and
@@ -31,6 +35,8 @@ const LEFT_BEHIND_MS: u64 = 1000;
 pub(super) struct Recycling {
     /// When others may be asked again, for memory and for blocks.
     next_ask_ms: [u64; 2],
+    /// Until when what others did not give in time may still come.
+    owed_until_ms: u64,
     /// It is the control group in which memory runs short.
     in_group: bool,
     /// The limit by which the group was last told.
@@ -94,13 +100,22 @@ impl Pager {
         let asked = whom_to_ask(&holdings, own_ms, group, wanted, whole);
         let mut freed = Bytes::ZERO;
         for (pid, request) in &asked {
-            freed += ask(&others, *pid, *request);
+            match ask(&others, *pid, *request) {
+                Some(given) => freed += given,
+                None => self.recycling.owed_until_ms = now_ms() + OWED_MS,
+            }
         }
         let (soon, late) = ASK_MS;
         let wait = if freed == Bytes::ZERO { late } else { soon };
         self.recycling.next_ask_ms[usize::from(whole)] = now_ms() + wait;
         self.blocks.forget();
         freed
+    }
+
+    /// Whether somebody older was asked, and may only not have come to it yet: on a
+    /// busy machine that takes longer than a program can be kept waiting.
+    pub(super) fn is_owed(&self) -> bool {
+        now_ms() < self.recycling.owed_until_ms
     }
 
     /// Where nobody else has anything older, makes room at the cost of an own
@@ -131,12 +146,15 @@ fn name_of(directory: &Path) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Asks one process, and returns how much it gave.
-fn ask(others: &[(Holding, PathBuf)], pid: u32, request: Yield) -> Bytes {
+/// Asks one process, and returns how much it gave; `None` where it has not answered
+/// yet.
+fn ask(others: &[(Holding, PathBuf)], pid: u32, request: Yield) -> Option<Bytes> {
     let Some((_, path)) = others.iter().find(|(holding, _)| holding.pid == pid) else {
-        return Bytes::ZERO;
+        return Some(Bytes::ZERO);
     };
-    let answer = control::ask(path, &request.to_string(), PATIENCE, || true);
-    let freed = answer.ok().and_then(|freed| freed.parse().ok());
-    freed.map_or(Bytes::ZERO, Bytes)
+    match control::ask(path, &request.to_string(), PATIENCE, || true) {
+        Ok(freed) => Some(Bytes(freed.parse().unwrap_or(0))),
+        Err(Errno(libc::ETIMEDOUT)) => None,
+        Err(_) => Some(Bytes::ZERO),
+    }
 }

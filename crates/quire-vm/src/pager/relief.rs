@@ -35,9 +35,14 @@ impl Pager {
         let scarce = self.blocks.are_scarce(before);
         self.gate(advice.missing.0 > 0, scarce);
         let mut freed = Bytes::ZERO;
-        if advice.give_back.0 > 0 {
+        let owed = if self.is_owed() {
+            advice.urgent
+        } else {
+            advice.give_back
+        };
+        if owed.0 > 0 {
             freed = self.give_back(Yield {
-                wanted: advice.give_back,
+                wanted: owed,
                 before_ms: u64::MAX,
                 whole: false,
             });
