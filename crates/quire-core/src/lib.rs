@@ -15,6 +15,7 @@
 //! | [`queue`] | which reservation is preempted first |
 //! | [`registry`] | whom to ask for memory, over all processes |
 //! | [`ranges`] | what is known of ranges of addresses |
+//! | [`slots`] | what is known of superpage-sized slots |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`pool`] | the page sizes of the hugetlb pools |
 //! | [`kin`] | how a new region begins, after others of its size |
@@ -34,6 +35,7 @@ pub mod pressure;
 pub mod queue;
 pub mod ranges;
 pub mod registry;
+pub mod slots;
 pub mod stat;
 pub mod tlb;
 pub mod units;

@@ -28,11 +28,6 @@ pub const SPARSE_RUN: u64 = 16;
 pub const SPARSE_POPULATION: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64 / 8);
 /// For how many touches reserving pauses: at first, and at most.
 pub const PAUSE_TOUCHES: (u64, u64) = (64, 4096);
-/// How many extents are left to a program that goes through them at once, for
-/// each one that is zeroed for it. Two processors that zero at the same time
-/// take a fifth more time each, so doing half of it for the program would be
-/// quicker and cost more processor time than it is worth.
-pub const LEFT: u64 = 3;
 /// How soon populations are looked at again at best.
 pub const SOONEST_LOOK: Duration = Duration::from_micros(200);
 /// How rarely they are looked at while they change slowly.
@@ -304,20 +299,19 @@ impl Window {
     }
 }
 
-/// The extent that a second thread should zero next, so that it zeroes extents
-/// in parallel with the program; `None` at the `limit`.
+/// The extent that a second thread should zero next; `None` at the `limit`, and
+/// while the program `runs`, that is, has gone on since this was last asked.
 ///
 /// `toucher` is the highest extent that the program has touched, and
-/// `prepared_end` the end of those prepared before. While the program `runs`,
-/// that is, has gone on since the last extent was chosen, [`LEFT`] extents are
-/// left to its own faults for each one. If it does not, there is time to zero
-/// all that it will come to.
+/// `prepared_end` the end of those prepared before. Two processors that zero warm
+/// memory at the same time are limited by the memory: then both take up to twice
+/// the time for each extent, and the program is no sooner done. Where it does not go
+/// on, because it computes or because the memory is slow to come, there is time to
+/// zero all that it will come to.
 #[must_use]
 pub fn next_to_prepare(toucher: Slot, prepared_end: Slot, limit: Slot, runs: bool) -> Option<Slot> {
-    let end = prepared_end.0.max(toucher.0.saturating_add(1));
-    let left = if runs { LEFT } else { 0 };
-    let next = Slot(end.saturating_add(left));
-    (next < limit).then_some(next)
+    let next = Slot(prepared_end.0.max(toucher.0.saturating_add(1)));
+    (!runs && next < limit).then_some(next)
 }
 
 /// How long to wait before the populations are looked at again, after `last`,
@@ -603,12 +597,10 @@ mod tests {
     #[test]
     fn preparation_keeps_clear_of_the_program() {
         let next = |toucher, end, runs| next_to_prepare(Slot(toucher), Slot(end), Slot(20), runs);
-        assert_eq!(next(5, 0, true), Some(Slot(9)));
+        assert_eq!(next(5, 0, true), None);
         assert_eq!(next(5, 0, false), Some(Slot(6)));
-        assert_eq!(next(5, 10, true), Some(Slot(13)));
         assert_eq!(next(5, 10, false), Some(Slot(10)));
         assert_eq!(next(12, 19, false), Some(Slot(19)));
-        assert_eq!(next(12, 17, true), None);
         assert_eq!(next(19, 0, false), None);
     }
 
@@ -881,7 +873,7 @@ mod tests {
         ) {
             if let Some(next) = next_to_prepare(Slot(toucher), Slot(end), Slot(limit), runs) {
                 prop_assert!(toucher < next.0 && end <= next.0 && next.0 < limit);
-                prop_assert!(!runs || next.0 - toucher > LEFT);
+                prop_assert!(!runs);
             }
         }
 

@@ -3,8 +3,8 @@
 //! What Quire keeps about the program's memory must not live in that memory,
 //! nor in the allocator that Quire serves: the manager allocates under its
 //! lock, inside `malloc`, and in fork handlers. So it has a small allocator of
-//! its own: free lists by power of two over memory straight from the kernel,
-//! and the kernel itself for large blocks.
+//! its own: free lists by size, two sizes to a power of two, over memory straight
+//! from the kernel, and the kernel itself for large blocks.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
@@ -15,8 +15,8 @@ use quire_linux::memory;
 
 /// The smallest block, a power of two.
 const SMALLEST: usize = 32;
-/// Number of block sizes: 32 bytes to 256 KiB.
-const SIZES: usize = 14;
+/// Number of block sizes: 32, 48, 64, 96 bytes, and so on, to 256 KiB.
+const SIZES: usize = 27;
 /// How much is taken from the kernel at a time for small blocks.
 const CHUNK: usize = 256 << 10;
 
@@ -50,10 +50,26 @@ pub fn release_held() {
     BLOCKS.release_held();
 }
 
+/// The size of the blocks with this index.
+const fn size_of_block(index: usize) -> usize {
+    let power = SMALLEST << (index / 2);
+    power + index % 2 * (power / 2)
+}
+
+/// To what a block of this size is aligned.
+const fn alignment(size: usize) -> usize {
+    1 << size.trailing_zeros()
+}
+
+/// The index of the smallest blocks that serve.
 fn size_index(layout: Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).max(SMALLEST);
-    let index = size.next_power_of_two().trailing_zeros() - SMALLEST.trailing_zeros();
-    ((index as usize) < SIZES).then_some(index as usize)
+    let power = size.next_power_of_two();
+    let index = 2 * (power.trailing_zeros() - SMALLEST.trailing_zeros()) as usize;
+    let below = index.saturating_sub(1);
+    let serves = size_of_block(below) >= size && alignment(size_of_block(below)) >= layout.align();
+    let index = if serves { below } else { index };
+    (index < SIZES).then_some(index)
 }
 
 impl Blocks {
@@ -65,8 +81,8 @@ impl Blocks {
             self.free[index].0 = unsafe { (*head).0 };
             return head.cast();
         }
-        let size = SMALLEST << index;
-        let start = self.next.next_multiple_of(size);
+        let size = size_of_block(index);
+        let start = self.next.next_multiple_of(alignment(size));
         if self.next == 0 || start + size > self.end {
             let Some(chunk) = from_kernel(CHUNK) else {
                 return ptr::null_mut();
@@ -117,8 +133,8 @@ fn from_kernel(size: usize) -> Option<*mut u8> {
     Some(start.as_ptr())
 }
 
-// SAFETY: blocks are disjoint, large enough, and aligned to their size, which
-// is at least the alignment asked for.
+// SAFETY: blocks are disjoint, large enough, and aligned to the largest power of
+// two that divides their size, which is at least the alignment asked for.
 unsafe impl GlobalAlloc for InternalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match size_index(layout) {

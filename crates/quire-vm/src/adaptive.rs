@@ -126,7 +126,7 @@ impl Work<'_> {
     /// does not, what is given up begins as under `reserve`, until one becomes a
     /// superpage again.
     pub fn stays_whole(&mut self, slot: Slot) -> bool {
-        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+        let Some(extent) = self.state.table.extents.get_mut(slot) else {
             return false;
         };
         let whole = matches!(extent.state, ExtentState::Promoted | ExtentState::Whole);
@@ -145,7 +145,7 @@ impl Work<'_> {
     /// Looks at what became of a reservation that is given up. It may have lived
     /// too short a time for anybody else to see that it stayed sparse.
     pub fn end_reservation(&mut self, slot: Slot) {
-        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+        let Some(extent) = self.state.table.extents.get_mut(slot) else {
             return;
         };
         let probed = std::mem::take(&mut extent.probe);

@@ -200,7 +200,7 @@ impl Work<'_> {
         let mut changed = PageCount(0);
         for (index, (map, huge)) in maps.into_iter().enumerate() {
             let slot = Slot(run.start.0 + index as u64);
-            let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+            let Some(extent) = self.state.table.extents.get_mut(slot) else {
                 continue;
             };
             let whole = extent.state == ExtentState::Whole;
@@ -253,7 +253,7 @@ impl Work<'_> {
                 continue;
             }
             self.state.queue.remove(slot);
-            let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+            let Some(extent) = self.state.table.extents.get_mut(slot) else {
                 continue;
             };
             extent.state = ExtentState::Promoted;
@@ -285,7 +285,7 @@ impl Work<'_> {
     fn map_superpages(&mut self, run: &Range<Slot>) {
         self.map_anew(run);
         for slot in (run.start.0..run.end.0).map(Slot) {
-            let known = self.state.table.extents.get(&slot);
+            let known = self.state.table.extents.get(slot);
             if known.is_some_and(|extent| !extent.paged) {
                 let first = AddrRange::new(slot.start(), Bytes(BASE_PAGE));
                 // SAFETY: populating maps what the object holds.
@@ -307,7 +307,7 @@ impl Work<'_> {
                 }
                 .is_ok();
             for slot in part.range.slots().map(Slot) {
-                if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                if let Some(extent) = self.state.table.extents.get_mut(slot) {
                     extent.paged = !mapped;
                 }
             }
@@ -317,7 +317,7 @@ impl Work<'_> {
     /// Makes the kernel map the folio of an extent by a superpage. Where the kernel
     /// has mapped base pages, because it had no folio, they are not copied here.
     fn collapse_folio(&self, slot: Slot) -> Result<()> {
-        let state = self.state.table.extents.get(&slot).map(|e| e.state);
+        let state = self.state.table.extents.get(slot).map(|e| e.state);
         if state == Some(ExtentState::Whole) {
             return Err(Errno(libc::ENOENT));
         }
@@ -332,7 +332,7 @@ impl Work<'_> {
     pub fn make_whole(&mut self, run: Range<Slot>) {
         let mut pending: Option<Range<Slot>> = None;
         for slot in (run.start.0..run.end.0).map(Slot) {
-            let eligible = self.state.table.extents.get(&slot).is_some_and(|e| {
+            let eligible = self.state.table.extents.get(slot).is_some_and(|e| {
                 !e.busy && !e.probe && matches!(e.state, ExtentState::Empty | ExtentState::Reserved)
             }) && self.state.table.slot_is_uniform(slot);
             match (&mut pending, eligible) {
@@ -362,7 +362,7 @@ impl Work<'_> {
             self.manager.stats().note(Note::SystemCallFailed);
         }
         for slot in (run.start.0..run.end.0).map(Slot) {
-            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.state = ExtentState::Whole;
             }
         }
@@ -375,7 +375,7 @@ impl Work<'_> {
         }
         for slot in (run.start.0..run.end.0).map(Slot) {
             self.state.queue.remove(slot);
-            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.paged = extent.has_page_table();
                 extent.state = ExtentState::Base;
             }
@@ -397,7 +397,7 @@ impl Work<'_> {
         let Some(offset) = table.slot_offset(slot) else {
             return Ok(Bytes::ZERO);
         };
-        let state = table.extents.get(&slot).map(|e| e.state);
+        let state = table.extents.get(slot).map(|e| e.state);
         let uffd = self.handles.uffd()?;
         let range = slot.range();
         if matches!(
@@ -418,7 +418,7 @@ impl Work<'_> {
             self.arm_base(range)?;
         }
         self.state.queue.remove(slot);
-        if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+        if let Some(extent) = self.state.table.extents.get_mut(slot) {
             extent.paged = extent.has_page_table();
             extent.state = if kept.is_empty() {
                 ExtentState::Empty
@@ -460,7 +460,7 @@ impl Work<'_> {
     pub fn discard(&mut self, range: AddrRange) -> Result<()> {
         let mut whole: Option<Range<Slot>> = None;
         for (slot, part) in by_slot(range) {
-            let is_extent = self.state.table.extents.contains_key(&slot);
+            let is_extent = self.state.table.extents.contains(slot);
             if is_extent && part == slot.range() {
                 let run = whole.get_or_insert(slot..slot);
                 run.end = slot.next();
@@ -487,7 +487,7 @@ impl Work<'_> {
         unsafe { memory::advise(run_range(&run), Advice::Remove)? };
         for (slot, state) in slots().zip(next) {
             self.state.queue.remove(slot);
-            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.paged = extent.has_page_table();
                 extent.state = state;
                 extent.popmap = Popmap::new();
@@ -500,7 +500,7 @@ impl Work<'_> {
 
     /// Arms an extent that is about to be emptied, and says what it will be.
     fn arm_for_discard(&mut self, slot: Slot) -> ExtentState {
-        let Some(extent) = self.state.table.extents.get(&slot).copied() else {
+        let Some(extent) = self.state.table.extents.get(slot).copied() else {
             return ExtentState::Base;
         };
         self.end_reservation(slot);
@@ -525,7 +525,7 @@ impl Work<'_> {
     }
 
     fn discard_part(&mut self, slot: Slot, part: AddrRange) -> Result<()> {
-        let extent = self.state.table.extents.get(&slot).copied();
+        let extent = self.state.table.extents.get(slot).copied();
         let state = extent.map_or(ExtentState::Base, |e| e.state);
         let reported = self.manager.privilege() == Privilege::Full;
         let writable = self
@@ -573,7 +573,7 @@ impl Work<'_> {
         }
         // SAFETY: the pages hold zeros, and the object keeps them.
         unsafe { memory::advise(part, Advice::DontNeed)? };
-        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+        let Some(extent) = self.state.table.extents.get_mut(slot) else {
             return Ok(());
         };
         extent.popmap.clear(pages_in_slot(slot, part));
@@ -624,7 +624,7 @@ impl Work<'_> {
             let _ = unsafe { memory::advise(pages_range(slot, &run), Advice::PopulateRead) };
         }
         self.count_demotion(slot);
-        if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+        if let Some(extent) = self.state.table.extents.get_mut(slot) {
             extent.state = ExtentState::Reserved;
             extent.popmap = map;
             extent.folio = true;
@@ -637,7 +637,7 @@ impl Work<'_> {
     /// Counts a superpage that went back to base pages.
     pub fn count_demotion(&mut self, slot: Slot) {
         self.manager.stats().add(Counter::Demotions, 1);
-        let region = self.state.table.extents.get(&slot).map(|e| e.region);
+        let region = self.state.table.extents.get(slot).map(|e| e.region);
         if let Some(region) = region.and_then(|id| self.state.table.regions.get_mut(&id)) {
             region.demotions += 1;
         }

@@ -225,7 +225,7 @@ impl Work<'_> {
     /// An empty extent is certain to hold nothing only where every touch of a
     /// missing page is held until the pager, which needs the lock, answers.
     fn fork_backing(&mut self, slot: Slot, piece: AddrRange) -> Backing {
-        let Some(extent) = self.state.table.extents.get(&slot).copied() else {
+        let Some(extent) = self.state.table.extents.get(slot).copied() else {
             return Backing::Private;
         };
         let certain = self.manager.privilege() == Privilege::Full && !extent.busy;
@@ -235,7 +235,7 @@ impl Work<'_> {
             }
             ExtentState::Empty | ExtentState::Reserved => {
                 if let Ok((map, _)) = self.population(slot)
-                    && let Some(extent) = self.state.table.extents.get_mut(&slot)
+                    && let Some(extent) = self.state.table.extents.get_mut(slot)
                 {
                     // Other pieces of the slot may be private by now.
                     extent.popmap.clear(pages_in_slot(slot, piece));
@@ -367,7 +367,7 @@ impl Work<'_> {
             let reserves = room && !changed.is_empty() && part.range == slot.range();
             let pagemap = self.handles.pagemap();
             let folio = reserves && window.reserve(object, pagemap, part.offset, Effort::Free)?;
-            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.popmap = Popmap::new();
                 extent.folio = folio;
             }
@@ -399,12 +399,12 @@ impl Work<'_> {
             let _ = memory::lock_on_fault(part.range);
         }
         let slot = part.range.start.slot();
-        let extent = self.state.table.extents.get(&slot).copied();
+        let extent = self.state.table.extents.get(slot).copied();
         let uniform = self.state.table.slot_is_uniform(slot);
         let Some(extent) = extent.filter(|_| uniform) else {
             // SAFETY: advice about page sizes does not change contents.
             let _ = unsafe { memory::advise(part.range, Advice::NoHugePage) };
-            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.state = ExtentState::Base;
                 self.state.queue.remove(slot);
             }
@@ -429,7 +429,7 @@ impl Work<'_> {
         // SAFETY: populating maps pages that the object holds.
         let _ = unsafe { memory::advise(first, Advice::PopulateRead) };
         let huge = self.population(slot).is_ok_and(|(_, huge)| huge);
-        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+        let Some(extent) = self.state.table.extents.get_mut(slot) else {
             return;
         };
         extent.popmap = if huge { Popmap::full() } else { Popmap::new() };
@@ -443,7 +443,7 @@ impl Work<'_> {
     /// What was in use is mapped again, folio by folio, when it is touched.
     fn resume_small(&mut self, slot: Slot, present: &Popmap) {
         self.arm_small(slot);
-        if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+        if let Some(extent) = self.state.table.extents.get_mut(slot) {
             extent.popmap = *present;
             extent.changed_ms = now_ms();
             if extent.state == ExtentState::Small {
@@ -466,7 +466,7 @@ impl Work<'_> {
             self.make_base(slot..slot.next());
             return;
         }
-        let Some(extent) = self.state.table.extents.get_mut(&slot) else {
+        let Some(extent) = self.state.table.extents.get_mut(slot) else {
             return;
         };
         extent.state = ExtentState::Reserved;

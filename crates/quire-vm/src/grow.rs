@@ -60,11 +60,11 @@ impl Manager {
         let mut extents = state.table.extents.range(from..);
         let next = extents.by_ref().take(AT_ONCE);
         found.extend(next.filter_map(|(slot, extent)| {
-            source(&state, *slot)?;
-            let (slot, grown) = (*slot, extent.grown);
+            source(&state, slot)?;
+            let grown = extent.grown;
             Some(Growable { slot, grown })
         }));
-        extents.next().map(|(slot, _)| *slot)
+        extents.next().map(|(slot, _)| slot)
     }
 
     /// Notes whether plain memory is mapped by a superpage: the kernel takes one
@@ -72,7 +72,7 @@ impl Manager {
     pub(crate) fn note_grown(&self, slot: Slot, grown: bool) {
         let mut state = self.state.lock();
         if source(&state, slot) == Some(Source::Plain)
-            && let Some(extent) = state.table.extents.get_mut(&slot)
+            && let Some(extent) = state.table.extents.get_mut(slot)
         {
             extent.grown = grown;
         }
@@ -95,7 +95,7 @@ impl Manager {
             advise_base(slot);
             return None;
         }
-        state.table.extents.get_mut(&slot)?.busy = true;
+        state.table.extents.get_mut(slot)?.busy = true;
         Some(Growth {
             slot,
             offset,
@@ -114,7 +114,7 @@ impl Manager {
         };
         // What was copied may not be what the program has moved meanwhile.
         let whole = whole && slot == growth.slot;
-        let Some(extent) = state.table.extents.get_mut(&slot) else {
+        let Some(extent) = state.table.extents.get_mut(slot) else {
             return;
         };
         extent.busy = false;
@@ -161,7 +161,7 @@ fn source(state: &State, slot: Slot) -> Option<Source> {
     if state.short || state.config.largest < Level::SUPERPAGE {
         return None;
     }
-    let extent = state.table.extents.get(&slot)?;
+    let extent = state.table.extents.get(slot)?;
     let region = state.table.regions.get(&extent.region)?;
     if extent.busy || matches!(region.policy, Policy::Base | Policy::Static) {
         return None;

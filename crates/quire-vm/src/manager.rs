@@ -412,8 +412,8 @@ impl Manager {
             .table
             .extents
             .iter()
-            .filter(|(slot, e)| e.state == ExtentState::Empty && state.table.slot_is_shared(**slot))
-            .map(|(slot, _)| *slot)
+            .filter(|(slot, e)| e.state == ExtentState::Empty && state.table.slot_is_shared(*slot))
+            .map(|(slot, _)| slot)
             .collect();
         let armed = self.with_handles(|handles| {
             let work = Work::new(self, handles, &mut state);
@@ -583,7 +583,7 @@ impl State {
         let in_regions: u64 = self
             .queue
             .iter()
-            .filter_map(|slot| self.table.extents.get(&slot))
+            .filter_map(|slot| self.table.extents.get(slot))
             .map(|extent| SUPERPAGE - extent.popmap.count().to_bytes().0)
             .sum();
         Bytes(in_regions + self.pool_end.0.saturating_sub(self.next_offset.0))
@@ -596,7 +596,7 @@ impl State {
             return 0;
         }
         let oldest = self.queue.least_recent();
-        let extent = oldest.and_then(|slot| self.table.extents.get(&slot));
+        let extent = oldest.and_then(|slot| self.table.extents.get(slot));
         extent.map_or(u64::MAX, |extent| extent.changed_ms)
     }
 }

@@ -495,11 +495,11 @@ pub(crate) fn copy_fork_behaviour(range: AddrRange, like: &Interval) {
 
 /// A superpage that one protection no longer covers is base pages now.
 fn demote_if_split(manager: &Manager, state: &mut State, slot: Slot) {
-    let Some(extent) = state.table.extents.get(&slot).copied() else {
+    let Some(extent) = state.table.extents.get(slot).copied() else {
         return;
     };
     if extent.is_superpage() && !state.table.slot_is_uniform(slot) {
-        if let Some(extent) = state.table.extents.get_mut(&slot) {
+        if let Some(extent) = state.table.extents.get_mut(slot) {
             extent.state = ExtentState::Whole;
             extent.popmap = quire_core::popmap::Popmap::new();
             extent.folio = false;
@@ -542,7 +542,7 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) ->
     }
     for slot in range.slots().map(Slot) {
         if state.table.slot_offset(slot).is_none() {
-            state.table.extents.remove(&slot);
+            state.table.extents.remove(slot);
             state.queue.remove(slot);
         }
     }
@@ -560,7 +560,7 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) ->
 /// not reported everywhere.
 pub(crate) fn holds_nothing(manager: &Manager, state: &State, range: AddrRange) -> bool {
     let untouched = |slot: u64| {
-        let extent = state.table.extents.get(&Slot(slot));
+        let extent = state.table.extents.get(Slot(slot));
         extent.is_some_and(|e| e.state == ExtentState::Empty && !e.busy && !e.folio)
     };
     manager.privilege() == Privilege::Full
@@ -574,7 +574,7 @@ pub(crate) fn holds_nothing(manager: &Manager, state: &State, range: AddrRange) 
 pub(crate) fn break_edges(manager: &Manager, state: &mut State, range: AddrRange) {
     for at in [range.start, range.end] {
         let slot = at.slot();
-        let Some(extent) = state.table.extents.get(&slot).copied() else {
+        let Some(extent) = state.table.extents.get(slot).copied() else {
             continue;
         };
         if at.is_superpage_aligned() || range.contains(slot.range()) {

@@ -401,7 +401,7 @@ impl Pager {
     fn decide(&mut self, slot: Slot) -> Option<Decision> {
         let manager = self.manager;
         let mut state = manager.state.lock();
-        let extent = state.table.extents.get(&slot).copied()?;
+        let extent = state.table.extents.get(slot).copied()?;
         if !state.table.slot_is_shared(slot) {
             return None;
         }
@@ -409,7 +409,7 @@ impl Pager {
             // Somebody else's touch has been answered since.
             return None;
         }
-        if let Some(extent) = state.table.extents.get_mut(&slot) {
+        if let Some(extent) = state.table.extents.get_mut(slot) {
             extent.told = false;
         }
         let region = state.table.regions.get_mut(&extent.region)?;
@@ -471,7 +471,7 @@ impl Pager {
     /// Whether a superpage of 2 MiB may be tried for an extent.
     fn tries_whole(&self, slot: Slot) -> bool {
         let state = self.manager.state.lock();
-        let extent = state.table.extents.get(&slot);
+        let extent = state.table.extents.get(slot);
         let region = extent.and_then(|e| state.table.regions.get(&e.region));
         region.is_none_or(|region| may_try_whole(&state, region))
     }
@@ -483,7 +483,7 @@ impl Pager {
             return None;
         }
         let offset = state.table.slot_offset(slot)?;
-        let extent = state.table.extents.get_mut(&slot)?;
+        let extent = state.table.extents.get_mut(slot)?;
         if extent.busy || extent.state != ExtentState::Empty {
             return None;
         }
@@ -498,7 +498,7 @@ impl Pager {
             self.drop_extent(state, offset);
             return None;
         };
-        state.table.extents.get_mut(&slot)?.busy = false;
+        state.table.extents.get_mut(slot)?.busy = false;
         Some(slot)
     }
 
@@ -511,7 +511,7 @@ impl Pager {
         };
         let shared = state.table.slot_is_shared(slot);
         let discarded = Work::new(self.manager, &self.handles, &mut state).is_hole(slot);
-        let Some(extent) = state.table.extents.get_mut(&slot) else {
+        let Some(extent) = state.table.extents.get_mut(slot) else {
             return false;
         };
         if huge && discarded {
@@ -562,7 +562,7 @@ impl Pager {
     fn fail(&self, slot: Slot) {
         self.manager.stats().add(Counter::FailedReservations, 1);
         let mut state = self.manager.state.lock();
-        let region = state.table.extents.get(&slot).map(|e| e.region);
+        let region = state.table.extents.get(slot).map(|e| e.region);
         if let Some(region) = region.and_then(|id| state.table.regions.get_mut(&id)) {
             region.failed += 1;
             region.backoff.failed(now_ms());
@@ -573,7 +573,7 @@ impl Pager {
     /// what they cost without Quire.
     fn leave(&self, slot: Slot) {
         let mut state = self.manager.state.lock();
-        let eligible = state.table.extents.get(&slot).is_some_and(|e| !e.busy)
+        let eligible = state.table.extents.get(slot).is_some_and(|e| !e.busy)
             && state.table.slot_is_shared(slot);
         if eligible {
             Work::new(self.manager, &self.handles, &mut state).make_base(slot..slot.next());
@@ -584,7 +584,7 @@ impl Pager {
     /// unless the kernel refused to end that.
     fn is_base(&self, slot: Slot) -> bool {
         let state = self.manager.state.lock();
-        let extent = state.table.extents.get(&slot);
+        let extent = state.table.extents.get(slot);
         extent.is_some_and(|e| e.state == ExtentState::Base)
     }
 
@@ -612,7 +612,7 @@ impl Pager {
     /// whether `slot` is.
     fn map_whole(&mut self, slot: Slot) -> bool {
         let mut state = self.manager.state.lock();
-        let Some(extent) = state.table.extents.get(&slot).copied() else {
+        let Some(extent) = state.table.extents.get(slot).copied() else {
             return false;
         };
         let run = state
@@ -624,7 +624,7 @@ impl Pager {
             .map_or(slot..slot.next(), |run| slot..run.end);
         let clipped = clip_to_region(&state.table, &run, extent.region);
         Work::new(self.manager, &self.handles, &mut state).make_whole(clipped);
-        let extent = state.table.extents.get(&slot);
+        let extent = state.table.extents.get(slot);
         extent.is_some_and(|e| e.state == ExtentState::Whole)
     }
 
@@ -685,13 +685,13 @@ impl Pager {
             .iter()
             .filter(|slot| Some(*slot) != newest)
             .filter(|slot| {
-                state.table.extents.get(slot).is_some_and(|e| {
+                state.table.extents.get(*slot).is_some_and(|e| {
                     !e.told && e.changed_ms + STALE_MS < now && !e.popmap.is_empty()
                 })
             })
             .collect();
         for slot in stale {
-            let Some(extent) = state.table.extents.get_mut(&slot) else {
+            let Some(extent) = state.table.extents.get_mut(slot) else {
                 continue;
             };
             extent.told = true;
@@ -791,7 +791,7 @@ enum Watch {
 fn watched_run(state: &State, from: Slot, watch: Watch) -> Option<Range<Slot>> {
     let extents = &state.table.extents;
     let watched = |slot: &Slot| {
-        extents.get(slot).is_some_and(|e| match (e.state, watch) {
+        extents.get(*slot).is_some_and(|e| match (e.state, watch) {
             (ExtentState::Reserved, _) => true,
             (ExtentState::Small, _) => !e.popmap.is_full(),
             (ExtentState::Whole, Watch::All) => !e.popmap.is_full(),
@@ -802,7 +802,7 @@ fn watched_run(state: &State, from: Slot, watch: Watch) -> Option<Range<Slot>> {
     };
     match watch {
         Watch::Acting => first_run(state.queue.from(from).filter(watched)),
-        Watch::All => first_run(extents.range(from..).map(|(s, _)| *s).filter(watched)),
+        Watch::All => first_run(extents.range(from..).map(|(s, _)| s).filter(watched)),
     }
 }
 

@@ -54,7 +54,7 @@ impl Work<'_> {
         let Some(populated) = self.tell(slot) else {
             return false;
         };
-        let extent = self.state.table.extents.get(&slot);
+        let extent = self.state.table.extents.get(slot);
         let id = extent.map(|extent| extent.region);
         let Some(region) = id.and_then(|id| self.state.table.regions.get_mut(&id)) else {
             return false;
@@ -81,7 +81,7 @@ impl Work<'_> {
     /// Tells the history of a region that pauses how an extent is used that was
     /// left to base pages, once. Says how much it holds.
     fn tell(&mut self, slot: Slot) -> Option<PageCount> {
-        let extent = self.state.table.extents.get(&slot)?;
+        let extent = self.state.table.extents.get(slot)?;
         let (id, told) = (extent.region, extent.told);
         let left = extent.state == ExtentState::Base && self.state.table.slot_is_shared(slot);
         if !left || !self.state.table.regions.get(&id)?.history.pauses() {
@@ -89,7 +89,7 @@ impl Work<'_> {
         }
         let populated = self.population(slot).ok()?.0.count();
         if populated.0 > 0 && !told {
-            self.state.table.extents.get_mut(&slot)?.told = true;
+            self.state.table.extents.get_mut(slot)?.told = true;
             let region = self.state.table.regions.get_mut(&id)?;
             region.history.note_left(populated);
         }

@@ -84,7 +84,7 @@ impl Work<'_> {
         let place = (range, offset);
         enter(self.manager, self.state, owner, place, (whole, locked));
         for slot in given_slots.map(Slot) {
-            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.state = ExtentState::Whole;
             }
         }
@@ -103,7 +103,7 @@ impl Work<'_> {
             let Some(offset) = self.state.table.slot_offset(slot) else {
                 continue;
             };
-            let empty = self.state.table.extents.get_mut(&slot);
+            let empty = self.state.table.extents.get_mut(slot);
             let Some(extent) = empty.filter(|e| e.state == ExtentState::Empty && !e.busy) else {
                 continue;
             };
@@ -129,7 +129,7 @@ impl Work<'_> {
     /// mapping them whole takes no more memory than they have.
     fn adopt_pool(&mut self, ready: Range<u64>) {
         for slot in ready.map(Slot) {
-            if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.state = ExtentState::Whole;
                 extent.folio = true;
                 self.state.queue.touch(slot);
@@ -137,7 +137,7 @@ impl Work<'_> {
         }
         let busy = self.state.pool_busy;
         let busy = busy.and_then(|offset| self.state.table.slot_of(offset));
-        if let Some(extent) = busy.and_then(|slot| self.state.table.extents.get_mut(&slot)) {
+        if let Some(extent) = busy.and_then(|slot| self.state.table.extents.get_mut(slot)) {
             extent.busy = true;
         }
     }

@@ -235,7 +235,7 @@ fn rekey_extents(manager: &'static Manager, state: &mut State, old: AddrRange, t
             continue;
         }
         let queued = state.queue.remove(slot);
-        let Some(extent) = state.table.extents.remove(&slot) else {
+        let Some(extent) = state.table.extents.remove(slot) else {
             continue;
         };
         let shifted = slot.start().0.wrapping_sub(old.start.0);
@@ -272,7 +272,7 @@ fn rearm(manager: &Manager, state: &mut State, slot: Slot, was: ExtentState) {
         Ok(())
     });
     if armed.is_err()
-        && let Some(extent) = state.table.extents.get_mut(&slot)
+        && let Some(extent) = state.table.extents.get_mut(slot)
     {
         // A move unregisters, and without page-size advice of its own the
         // memory is the kernel's.

@@ -21,6 +21,7 @@ use quire_core::kin::Start;
 use quire_core::policy::{Backoff, RegionHistory};
 use quire_core::pool::PoolPage;
 use quire_core::popmap::Popmap;
+use quire_core::slots::SlotMap;
 use quire_core::stat::RegionKind;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, Slot, VirtAddr};
 
@@ -297,7 +298,7 @@ impl Region {
 pub struct Table {
     intervals: BTreeMap<VirtAddr, Interval>,
     /// The extents by slot.
-    pub extents: BTreeMap<Slot, Extent>,
+    pub extents: SlotMap<Extent>,
     /// The regions by number.
     pub regions: BTreeMap<RegionId, Region>,
     next_region: RegionId,
@@ -309,7 +310,7 @@ impl Table {
     pub const fn new() -> Table {
         Table {
             intervals: BTreeMap::new(),
-            extents: BTreeMap::new(),
+            extents: SlotMap::new(),
             regions: BTreeMap::new(),
             next_region: 0,
         }
@@ -501,7 +502,7 @@ impl Table {
     pub fn add_extents(&mut self, range: AddrRange, state: ExtentState, region: RegionId) -> u64 {
         let mut added = 0;
         for slot in range.slots().map(Slot) {
-            if !self.extents.contains_key(&slot) && self.slot_offset(slot).is_some() {
+            if !self.extents.contains(slot) && self.slot_offset(slot).is_some() {
                 self.extents.insert(slot, Extent::new(state, region));
                 added += 1;
             }
@@ -511,7 +512,7 @@ impl Table {
 
     /// Notes that an extent rests, so that the end of the rest finds it.
     pub fn note_resting(&mut self, slot: Slot) {
-        let Some(extent) = self.extents.get_mut(&slot) else {
+        let Some(extent) = self.extents.get_mut(slot) else {
             return;
         };
         extent.resting = true;
@@ -548,11 +549,11 @@ impl Table {
     pub fn mappings(&self) -> u64 {
         let mut count = self.intervals.len() as u64;
         let mut before: Option<(Slot, u8)> = None;
-        for (slot, extent) in &self.extents {
+        for (slot, extent) in self.extents.iter() {
             let kind = extent.state.kind_of_mapping();
-            let splits = before.is_some_and(|(last, other)| last.next() == *slot && other != kind);
+            let splits = before.is_some_and(|(last, other)| last.next() == slot && other != kind);
             count += u64::from(splits);
-            before = Some((*slot, kind));
+            before = Some((slot, kind));
         }
         count
     }

@@ -40,7 +40,7 @@ pub(super) struct Predicted {
 impl Pager {
     pub(super) fn plan_ahead(&mut self, slot: Slot) {
         let state = self.manager.state.lock();
-        let Some(extent) = state.table.extents.get(&slot) else {
+        let Some(extent) = state.table.extents.get(slot) else {
             return;
         };
         let Some(region) = state.table.regions.get(&extent.region) else {
@@ -53,7 +53,7 @@ impl Pager {
             state
                 .table
                 .extents
-                .get(slot)
+                .get(*slot)
                 .is_some_and(|e| e.region == id && e.state == ExtentState::Empty)
         };
         let wanted = |slot: Slot| match region.history.decide(slot) {
@@ -63,7 +63,7 @@ impl Pager {
         };
         let next = (slot.0 + 1..=slot.0 + count).map(Slot);
         let next: Vec<Slot> = next
-            .take_while(|s| state.table.extents.contains_key(s))
+            .take_while(|s| state.table.extents.contains(*s))
             .collect();
         self.ahead = next
             .into_iter()
@@ -77,7 +77,7 @@ impl Pager {
         let recent: Vec<Slot> = {
             let state = self.manager.state.lock();
             let populated = |slot: &Slot| {
-                let extent = state.table.extents.get(slot);
+                let extent = state.table.extents.get(*slot);
                 extent.is_some_and(|e| !e.popmap.is_empty())
             };
             state.queue.iter().rev().filter(populated).take(4).collect()
@@ -142,7 +142,7 @@ impl Pager {
             let whole = state
                 .table
                 .extents
-                .get(&slot)
+                .get(slot)
                 .is_some_and(|e| e.state == ExtentState::Whole && e.popmap.is_empty());
             if !whole || !state.table.slot_is_shared(slot) {
                 return false;
@@ -157,7 +157,7 @@ impl Pager {
             self.drop_extent(state, offset);
             return huge;
         };
-        if let Some(extent) = state.table.extents.get_mut(&slot)
+        if let Some(extent) = state.table.extents.get_mut(slot)
             && huge
         {
             extent.folio = true;
@@ -252,7 +252,7 @@ impl Predicted {
 pub(super) fn clip_to_region(table: &Table, run: &Range<Slot>, region: RegionId) -> Range<Slot> {
     let mut end = run.start;
     for (slot, extent) in table.extents.range(run.clone()) {
-        if *slot != end || extent.region != region {
+        if slot != end || extent.region != region {
             break;
         }
         end = slot.next();

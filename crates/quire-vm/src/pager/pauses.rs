@@ -16,7 +16,7 @@ impl Pager {
     pub(super) fn watch_left(&self, slot: Slot) {
         let mut state = self.manager.state.lock();
         let state = &mut *state;
-        let id = state.table.extents.get(&slot).map(|e| e.region);
+        let id = state.table.extents.get(slot).map(|e| e.region);
         if let Some(region) = id.and_then(|id| state.table.regions.get_mut(&id)) {
             region.left |= region.history.pauses();
             state.watched.add(slot);
@@ -64,5 +64,5 @@ impl Pager {
 fn next_base(state: &State, from: Slot, id: RegionId) -> Option<Range<Slot>> {
     let extents = state.table.extents.range(from..);
     let base = extents.filter(|(_, e)| e.region == id && e.state == ExtentState::Base);
-    first_run(base.map(|(slot, _)| *slot))
+    first_run(base.map(|(slot, _)| slot))
 }

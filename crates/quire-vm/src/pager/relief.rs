@@ -94,7 +94,7 @@ impl Pager {
                 && region.is_some_and(|r| r.policy.reserves())
         };
         let extents = table.extents.range(from..).filter(|(_, e)| given(e));
-        let run = first_run(extents.map(|(slot, _)| *slot))?;
+        let run = first_run(extents.map(|(slot, _)| slot))?;
         Work::new(self.manager, &self.handles, &mut state).empty_again(&run);
         Some(run)
     }
@@ -144,7 +144,7 @@ impl Pager {
             if !state.queue.contains(slot) || !state.table.slot_is_shared(slot) {
                 continue;
             }
-            let Some(extent) = state.table.extents.get(&slot) else {
+            let Some(extent) = state.table.extents.get(slot) else {
                 continue;
             };
             if extent.changed_ms >= request.before_ms {
@@ -188,7 +188,7 @@ impl Pager {
                 continue;
             }
             if few {
-                if let Some(extent) = state.table.extents.get_mut(&slot) {
+                if let Some(extent) = state.table.extents.get_mut(slot) {
                     extent.dense = true;
                 }
                 continue;
@@ -237,6 +237,6 @@ fn next_superpage(table: &Table, from: Slot, before_ms: u64) -> Option<(Slot, Ob
     table
         .extents
         .range(from..)
-        .filter(|(slot, e)| given(e) && free(**slot))
-        .find_map(|(slot, _)| Some((*slot, table.slot_offset(*slot)?)))
+        .filter(|(slot, e)| given(e) && free(*slot))
+        .find_map(|(slot, _)| Some((slot, table.slot_offset(slot)?)))
 }

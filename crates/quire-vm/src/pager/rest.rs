@@ -38,7 +38,7 @@ impl Pager {
     /// reservations back.
     pub(super) fn rest_around(&mut self, slot: Slot) {
         let mut state = self.manager.state.lock();
-        let Some(id) = state.table.extents.get(&slot).map(|e| e.region) else {
+        let Some(id) = state.table.extents.get(slot).map(|e| e.region) else {
             return;
         };
         let region = state.table.regions.get(&id);
@@ -91,7 +91,7 @@ impl Pager {
             let extents = state.table.extents.range_mut(range);
             let ours = extents.filter(|(_, extent)| extent.region == id);
             let rested: Vec<Slot> = ours
-                .filter_map(|(slot, extent)| std::mem::take(&mut extent.resting).then_some(*slot))
+                .filter_map(|(slot, extent)| std::mem::take(&mut extent.resting).then_some(slot))
                 .collect();
             for run in rested.chunk_by(|a, b| a.next() == *b) {
                 let run = run_range(&(run[0]..run[run.len() - 1].next()));
@@ -115,7 +115,7 @@ impl Work<'_> {
         let table = &self.state.table;
         let empty = |e: &Extent| e.region == region && e.state == ExtentState::Empty && !e.busy;
         let part = table.interval_at(slot.start());
-        table.extents.get(&slot).is_some_and(empty)
+        table.extents.get(slot).is_some_and(empty)
             && table.slot_is_uniform(slot)
             && part.is_some_and(|p| !(p.locked || p.dont_fork || p.wipe_on_fork))
             && self.is_hole(slot)
@@ -132,7 +132,7 @@ impl Work<'_> {
             // SAFETY: advice about page sizes does not change contents.
             let _ = unsafe { memory::advise(part.range, Advice::NoHugePage) };
             for slot in part.range.slots().map(Slot) {
-                if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                if let Some(extent) = self.state.table.extents.get_mut(slot) {
                     extent.state = ExtentState::Base;
                 }
                 self.state.table.note_resting(slot);
@@ -217,7 +217,7 @@ impl Work<'_> {
             let empty = armed.is_ok() && used.as_ref().is_ok_and(|used| !used.contains(&slot));
             if !empty {
                 self.make_base(slot..slot.next());
-            } else if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+            } else if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.state = ExtentState::Empty;
             }
         }

@@ -180,8 +180,8 @@ impl Pager {
 /// and nobody works on.
 fn next_followers(state: &State, from: Slot) -> Option<Range<Slot>> {
     let extents = state.table.extents.range(from..);
-    let free = extents.filter(|(slot, e)| !e.busy && state.table.slot_is_uniform(**slot));
-    first_run(free.map(|(slot, _)| *slot))
+    let free = extents.filter(|(slot, e)| !e.busy && state.table.slot_is_uniform(*slot));
+    first_run(free.map(|(slot, _)| slot))
 }
 
 impl Work<'_> {
@@ -189,7 +189,7 @@ impl Work<'_> {
     /// unpopulated is given back.
     fn settle(&mut self, run: &Range<Slot>) {
         for slot in (run.start.0..run.end.0).map(Slot) {
-            let Some(extent) = self.state.table.extents.get(&slot).copied() else {
+            let Some(extent) = self.state.table.extents.get(slot).copied() else {
                 continue;
             };
             if extent.is_reservation() {
@@ -207,7 +207,7 @@ impl Work<'_> {
     /// touched later waits.
     pub(super) fn empty_again(&mut self, run: &Range<Slot>) {
         for slot in (run.start.0..run.end.0).map(Slot) {
-            let state = self.state.table.extents.get(&slot).map(|e| e.state);
+            let state = self.state.table.extents.get(slot).map(|e| e.state);
             let Some(before @ (ExtentState::Whole | ExtentState::Base)) = state else {
                 continue;
             };
@@ -219,7 +219,7 @@ impl Work<'_> {
             let armed = self.arm(slot.range());
             if armed.is_ok() && self.is_hole(slot) {
                 self.state.queue.remove(slot);
-                if let Some(extent) = self.state.table.extents.get_mut(&slot) {
+                if let Some(extent) = self.state.table.extents.get_mut(slot) {
                     extent.state = ExtentState::Empty;
                     extent.folio = false;
                     extent.dense = false;

@@ -94,7 +94,7 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
             entry.picture.cells.extend(static_cells(table, interval));
         }
     }
-    for (slot, extent) in &table.extents {
+    for (slot, extent) in table.extents.iter() {
         let Some(entry) = stats.get_mut(&extent.region) else {
             continue;
         };
@@ -108,7 +108,7 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
             entry.reserved_bytes += Bytes(SUPERPAGE).saturating_sub(populated.to_bytes());
         }
         // Since a fork, what was a superpage may be read through base pages.
-        let whole = extent.grown || (extent.is_superpage() && table.slot_is_shared(*slot));
+        let whole = extent.grown || (extent.is_superpage() && table.slot_is_shared(slot));
         entry.superpages += u64::from(whole);
         let cell = Cell::new(cell_state(extent, whole), populated);
         entry.picture.cells.push(cell);
@@ -141,7 +141,7 @@ fn static_cells(table: &Table, interval: &Interval) -> impl Iterator<Item = Cell
     let begins = move |slot: &Slot| slot.start() >= range.start;
     let slots = range.slots().map(Slot).filter(begins);
     slots
-        .filter(|slot| !table.extents.contains_key(slot))
+        .filter(|slot| !table.extents.contains(*slot))
         .filter_map(move |_| cell)
 }
 

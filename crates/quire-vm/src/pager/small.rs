@@ -61,7 +61,7 @@ impl Pager {
         };
         let shared = state.table.slot_is_shared(slot);
         let discarded = Work::new(self.manager, &self.handles, &mut state).is_hole(slot);
-        let Some(extent) = state.table.extents.get_mut(&slot) else {
+        let Some(extent) = state.table.extents.get_mut(slot) else {
             return false;
         };
         if discarded || extent.state != ExtentState::Empty {
@@ -94,14 +94,14 @@ impl Work<'_> {
 
     /// Whether an extent has small folios.
     pub fn is_small(&self, slot: Slot) -> bool {
-        let extent = self.state.table.extents.get(&slot);
+        let extent = self.state.table.extents.get(slot);
         extent.is_some_and(|e| e.state == ExtentState::Small)
     }
 
     /// Notes that an extent of small folios is full.
     pub fn settle_small(&mut self, slot: Slot) {
         self.state.queue.remove(slot);
-        let region = self.state.table.extents.get(&slot).map(|e| e.region);
+        let region = self.state.table.extents.get(slot).map(|e| e.region);
         if let Some(region) = region.and_then(|id| self.state.table.regions.get_mut(&id)) {
             region.history.note_full(slot);
         }
