@@ -296,7 +296,7 @@ def show(name, result):
         memory = result["superpages_mib"][variant]
         print(f"  {variant:9} {clock:7.4f} s a series, {cpu:7.4f} s of processors, {memory} MiB in superpages")
     for other, ratio in result["throughput_of_attached_to"].items():
-        print(f"  attached is {ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] of {other}")
+        print(f"  attached is {ratio['centre']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] of {other}")
     cpu = result["cpu_percent"]
     print(f"  promoted after {result['until_promoted_s']:.0f} s, {result['left_waiting']:.0f} left")
     print(f"  attach used {cpu['until_promoted']:.2f} % of a processor until then, "

@@ -10,10 +10,10 @@ all alike, and where the kernel happened to place memory is another matter at ea
 start. The way `huge_pages` uses a hugetlb pool, which is made for the script and given
 back.
 
-Prints the medians of transactions per second, and for each two ways the ratio: of each
-start the geometric mean over its slices, of all starts the median, with a 95 %
-bootstrap interval over the starts. Needs Debian's postgresql and postgresql-contrib,
-root, 4 GiB of memory for each way, and 2 GiB of disk.
+Prints the medians of transactions per second, and for each two ways the geometric mean
+of the ratios, slice by slice, of each start and of all, with a 95 % bootstrap interval.
+Needs Debian's postgresql and postgresql-contrib, root, and 4 GiB of memory and 2 GiB of
+disk for each way.
 """
 
 import argparse
@@ -184,20 +184,15 @@ def compare(servers, options):
     return results
 
 
-def ratio(tps, of, to):
-    """The ratio of two ways, from the slices of each start."""
-    starts = zip(tps[of], tps[to])
-    return interval([statistics.geometric_mean(a / b for a, b in zip(*slices))
-                     for slices in starts])
-
-
 def report(tps, ways):
     for way in ways:
-        line = f"{way:14} {text(interval([x for slices in tps[way] for x in slices]), 0)} /s"
+        print(f"{way:14} {text(interval(sum(tps[way], [])), 0)} /s")
         for other in ("4k", "huge_pages"):
             if other in tps and other != way:
-                line += f", {text(ratio(tps, way, other))} of {other}"
-        print(line)
+                starts = [[a / b for a, b in zip(*slices)] for slices in zip(tps[way], tps[other])]
+                means = ", ".join(f"{statistics.geometric_mean(start):.3f}" for start in starts)
+                whole = interval(sum(starts, []), statistics.geometric_mean)
+                print(f"  {text(whole)} of {other}; start by start {means}")
 
 
 def arguments():

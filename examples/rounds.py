@@ -9,13 +9,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 QUIRE = os.path.join(HERE, "..", "target", "release", "quire")
 
 
-def interval(values):
-    """Median and 95 % bootstrap interval."""
+def interval(values, centre=statistics.median):
+    """The median, or another centre, and its 95 % bootstrap interval."""
     draw = random.Random(1)
-    medians = sorted(
-        statistics.median(draw.choices(values, k=len(values))) for _ in range(2000)
-    )
-    return {"median": statistics.median(values), "low": medians[50], "high": medians[1949]}
+    found = sorted(centre(draw.choices(values, k=len(values))) for _ in range(2000))
+    return {"centre": centre(values), "low": found[50], "high": found[1949]}
 
 
 def ratios(samples, of, to):
@@ -25,7 +23,7 @@ def ratios(samples, of, to):
 
 def text(value, digits=3):
     """A value with its interval, for people."""
-    return f"{value['median']:.{digits}f} [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
+    return f"{value['centre']:.{digits}f} [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
 
 
 def without_out(options):

@@ -1,7 +1,7 @@
 //! A map from superpage-sized slots to what is known of them.
 //!
 //! Slots that are in use mostly lie side by side, thousands of them in a large
-//! mapping. So they are kept in chunks of [`SLOTS`] neighbours: a bit for each slot
+//! mapping. So they are kept in chunks of 32 neighbours: a bit for each slot
 //! that is there, and the values of those in a row. That takes little more memory than
 //! the values themselves, half of what a B-tree with a key for each takes.
 
