@@ -18,6 +18,7 @@
 //! | [`slots`] | what is known of superpage-sized slots |
 //! | [`policy`] | reserve an extent, map it whole, or leave it to base pages |
 //! | [`pool`] | the page sizes of the hugetlb pools |
+//! | [`frames`] | which physical frames pages get |
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 //! | [`attach`] | what becomes of a process that is looked at from outside |
@@ -26,6 +27,7 @@
 pub mod attach;
 pub mod config;
 pub mod control;
+pub mod frames;
 pub mod kin;
 pub mod level;
 pub mod policy;

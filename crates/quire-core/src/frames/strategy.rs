@@ -1,0 +1,62 @@
+//! Which free frame a page gets: the callback between the allocator and a strategy.
+//!
+//! The allocator offers free blocks, and the strategy says which frame of a block may
+//! be used, if any (paper 002, section 3). It decides about nothing else: whether the
+//! page gets a frame at all is the allocator's business.
+
+use crate::units::{Frame, VirtAddr};
+
+/// A free block: 2 to the power `order` frames, aligned to their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block {
+    /// The first frame.
+    pub first: Frame,
+    /// The number of frames, as a power of two.
+    pub order: u32,
+}
+
+/// A page that needs a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The address of the page.
+    pub page: VirtAddr,
+    /// The thread that touched it.
+    pub thread: u32,
+}
+
+/// A way to choose frames.
+pub trait Strategy: Send {
+    /// Which frame of a free block the page may get, if any. For one request it is
+    /// asked about one block after the other, and answers as if each were the only one.
+    fn choose(&self, block: Block, request: &Request) -> Option<Frame>;
+
+    /// The page got this frame, whether the strategy chose it or accepted none.
+    fn note(&mut self, frame: Frame, request: &Request);
+
+    /// Whether what a page gets depends on which pages got theirs before. Where it
+    /// does not, pages around a touched one can be given frames at once.
+    fn depends_on_order(&self) -> bool;
+}
+
+impl Block {
+    /// One frame.
+    #[must_use]
+    pub const fn single(frame: Frame) -> Block {
+        Block {
+            first: frame,
+            order: 0,
+        }
+    }
+
+    /// How many frames it has.
+    #[must_use]
+    pub const fn len(self) -> u64 {
+        1 << self.order
+    }
+
+    /// Whether a frame is one of its own.
+    #[must_use]
+    pub const fn contains(self, frame: Frame) -> bool {
+        frame.0 >> self.order == self.first.0 >> self.order
+    }
+}
