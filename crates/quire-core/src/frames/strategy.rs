@@ -50,7 +50,7 @@ impl Block {
 
     /// How many frames it has.
     #[must_use]
-    pub const fn len(self) -> u64 {
+    pub const fn frames(self) -> u64 {
         1 << self.order
     }
 
