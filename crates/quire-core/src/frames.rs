@@ -8,6 +8,20 @@
 //! |---|---|
 //! | [`colour`] | the colour of a frame |
 //! | [`strategy`] | the callback between the allocator and a strategy |
+//! | [`buddy`] | the allocator: free blocks, of which strategies choose frames |
+//! | [`colour_index`] | where free blocks with frames of a colour are |
+//! | [`strategies`] | the strategies of the paper |
+//! | [`spec`] | what a user calls a strategy |
+//! | [`hints`] | which addresses have a strategy of their own |
+//! | [`config`] | all that a user chose about frames, and how it travels |
+//! | [`record`] | a mapping of pages to frames, as it was once |
 
+pub mod buddy;
 pub mod colour;
+pub mod colour_index;
+pub mod config;
+pub mod hints;
+pub mod record;
+pub mod spec;
+pub mod strategies;
 pub mod strategy;

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::strategy::Block;
 use crate::units::{BASE_PAGE, Frame};
 
 /// The bits of an address below this one are the offset in a page.
@@ -82,6 +83,25 @@ impl Colours {
         Colour(colour.sum())
     }
 
+    /// The first frame of this colour in a block; `None` where it has none. The XOR
+    /// equations of the colour are solved for the bits that differ inside the block,
+    /// so that the time does not grow with its size.
+    #[must_use]
+    pub fn first_in(&self, block: Block, colour: Colour) -> Option<Frame> {
+        let differing = self.of(block.first).0 ^ colour.0;
+        if differing == 0 {
+            return Some(block.first);
+        }
+        if block.order == 0 || colour.0 >= self.count() {
+            return None;
+        }
+        let inside = block.frames() - 1;
+        let bits = self.masks.iter().enumerate();
+        let equations =
+            bits.map(|(bit, mask)| (mask >> PAGE_BITS & inside, differing >> bit & 1 == 1));
+        smallest_solution(equations).map(|offset| Frame(block.first.0 | offset))
+    }
+
     /// The lowest bit of the address above all that matter: frames that are this
     /// power of two bytes apart have the same colour. A block of so many bytes that is
     /// aligned to its size has all colours, wherever it lies.
@@ -99,7 +119,9 @@ impl FromStr for Colours {
     /// each part, the lowest first.
     fn from_str(text: &str) -> Result<Colours, ColoursError> {
         let parts = text.split(',');
-        let masks = parts.map(mask).collect::<Result<Vec<u64>, ColoursError>>()?;
+        let masks = parts
+            .map(mask)
+            .collect::<Result<Vec<u64>, ColoursError>>()?;
         if masks.len() > MAX_COLOUR_BITS {
             return Err(ColoursError::TooMany(masks.len()));
         }
@@ -170,6 +192,45 @@ fn are_independent(masks: &[u64]) -> bool {
     })
 }
 
+/// The smallest number whose bits solve the equations, each of which gives the parity
+/// of some of them. At most [`MAX_COLOUR_BITS`] equations.
+///
+/// Every equation is kept so that its lowest bit occurs in no other. The number in
+/// which the remaining bits are zero is then the smallest: to set one of them changes
+/// lower bits only.
+fn smallest_solution(equations: impl Iterator<Item = (u64, bool)>) -> Option<u64> {
+    let mut solved = [(0, false); MAX_COLOUR_BITS];
+    let mut count = 0;
+    for (mut bits, mut odd) in equations {
+        for (other, other_odd) in &solved[..count] {
+            if bits & lowest(*other) != 0 {
+                bits ^= other;
+                odd ^= other_odd;
+            }
+        }
+        match (bits, odd) {
+            (0, true) => return None,
+            (0, false) => continue,
+            _ => (),
+        }
+        for (other, other_odd) in &mut solved[..count] {
+            if *other & lowest(bits) != 0 {
+                *other ^= bits;
+                *other_odd ^= odd;
+            }
+        }
+        solved[count] = (bits, odd);
+        count += 1;
+    }
+    let odd = solved[..count].iter().filter(|(_, odd)| *odd);
+    Some(odd.map(|(bits, _)| lowest(*bits)).sum())
+}
+
+/// The lowest bit that is set.
+const fn lowest(bits: u64) -> u64 {
+    bits & bits.wrapping_neg()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -211,7 +272,10 @@ mod tests {
         assert_eq!(error("12,60"), ColoursError::OutOfRange(60));
         assert_eq!(error("12,12"), ColoursError::Dependent("12,12".to_owned()));
         let dependent = "12^13,13^14,12^14";
-        assert_eq!(error(dependent), ColoursError::Dependent(dependent.to_owned()));
+        assert_eq!(
+            error(dependent),
+            ColoursError::Dependent(dependent.to_owned())
+        );
         let many: Vec<String> = (12..30).map(|bit| bit.to_string()).collect();
         assert_eq!(error(&many.join(",")), ColoursError::TooMany(18));
     }
@@ -232,6 +296,23 @@ mod tests {
             let zeros = (0..frames).filter(|n| of(*n) == Colour(0)).count() as u64;
             prop_assert_eq!(zeros * u64::from(colours.count()), frames);
             prop_assert_eq!(colours.to_string().parse::<Colours>(), Ok(colours));
+        }
+
+        #[test]
+        fn the_first_of_a_colour_is_what_a_scan_finds(
+            masks in prop::collection::vec(1u64..1 << 12, 0..6),
+            order in 0u32..=10,
+            block in 0u64..1 << 12,
+        ) {
+            let masks: Vec<u64> = masks.iter().map(|mask| mask << PAGE_BITS).collect();
+            prop_assume!(are_independent(&masks));
+            let colours = Colours { masks };
+            let block = Block { first: Frame(block << order), order };
+            for colour in (0..colours.count() + 2).map(Colour) {
+                let mut frames = (0..block.frames()).map(|n| Frame(block.first.0 + n));
+                let scanned = frames.find(|frame| colours.of(*frame) == colour);
+                prop_assert_eq!(colours.first_in(block, colour), scanned);
+            }
         }
 
         #[test]

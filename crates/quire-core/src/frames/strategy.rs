@@ -4,7 +4,8 @@
 //! be used, if any (paper 002, section 3). It decides about nothing else: whether the
 //! page gets a frame at all is the allocator's business.
 
-use crate::units::{Frame, VirtAddr};
+use super::colour::Colour;
+use crate::units::{BASE_PAGE, Bytes, Frame, VirtAddr};
 
 /// A free block: 2 to the power `order` frames, aligned to their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,11 +25,30 @@ pub struct Request {
     pub thread: u32,
 }
 
+/// What a strategy looks for, as far as the allocator can find it by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Only asking tells: all blocks are offered.
+    #[default]
+    Unknown,
+    /// Any frame of this colour and no other, in the colours of the allocator.
+    Colour(Colour),
+    /// This frame and no other.
+    Frame(Frame),
+}
+
 /// A way to choose frames.
 pub trait Strategy: Send {
     /// Which frame of a free block the page may get, if any. For one request it is
     /// asked about one block after the other, and answers as if each were the only one.
     fn choose(&self, block: Block, request: &Request) -> Option<Frame>;
+
+    /// What `choose` looks for. It decides nothing, but where there are many free
+    /// blocks it spares most of the questions: blocks without what is wanted are not
+    /// offered.
+    fn wanted(&self, _request: &Request) -> Wanted {
+        Wanted::Unknown
+    }
 
     /// The page got this frame, whether the strategy chose it or accepted none.
     fn note(&mut self, frame: Frame, request: &Request);
@@ -36,6 +56,24 @@ pub trait Strategy: Send {
     /// Whether what a page gets depends on which pages got theirs before. Where it
     /// does not, pages around a touched one can be given frames at once.
     fn depends_on_order(&self) -> bool;
+}
+
+impl Request {
+    /// The number of the page: its address in base pages.
+    #[must_use]
+    pub const fn page_number(&self) -> u64 {
+        self.page.0 / BASE_PAGE
+    }
+
+    /// The request of the same thread for the page that lies so many base pages
+    /// further.
+    #[must_use]
+    pub fn further(&self, pages: u64) -> Request {
+        Request {
+            page: self.page + Bytes(pages * BASE_PAGE),
+            ..*self
+        }
+    }
 }
 
 impl Block {

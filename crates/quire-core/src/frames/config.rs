@@ -1,0 +1,135 @@
+//! All that a user chose about frames, and how it travels: as [`crate::config`] does, in
+//! environment variables.
+
+use super::colour::{Colours, ColoursError};
+use super::hints::{Hints, HintsError};
+use super::spec::{NoSuchColour, SpecError, StrategySpec};
+
+/// Name of the variable that holds the strategy of memory without a hint.
+pub const ENV_STRATEGY: &str = "QUIRE_STRATEGY";
+/// Name of the variable that holds the hints, one in a line.
+pub const ENV_HINTS: &str = "QUIRE_HINTS";
+/// Name of the variable that says how frames are coloured.
+pub const ENV_COLOURS: &str = "QUIRE_COLOURS";
+/// Every variable that carries a choice about frames.
+pub const ENV_FRAMES: [&str; 3] = [ENV_STRATEGY, ENV_HINTS, ENV_COLOURS];
+
+/// What a user chose about a program's frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameConfig {
+    /// The strategy of memory without a hint.
+    pub default: StrategySpec,
+    /// Strategies for parts of the memory.
+    pub hints: Hints,
+    /// How frames are coloured, where that is not left to the machine's own cache.
+    pub colours: Option<Colours>,
+}
+
+/// A choice about frames that could not be read from the environment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameConfigError {
+    /// The strategy does not exist.
+    #[error(transparent)]
+    Strategy(#[from] SpecError),
+    /// The hints could not be read, or do not go together.
+    #[error(transparent)]
+    Hints(#[from] HintsError),
+    /// The colours could not be read.
+    #[error(transparent)]
+    Colours(#[from] ColoursError),
+}
+
+impl FrameConfig {
+    /// Reads the choice from environment variables, of which `get` returns the value by
+    /// name. What is not set takes its default.
+    ///
+    /// # Errors
+    /// When a variable is set to something that cannot be read.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<FrameConfig, FrameConfigError> {
+        Ok(FrameConfig {
+            default: get(ENV_STRATEGY).map_or(Ok(StrategySpec::default()), |t| t.parse())?,
+            hints: get(ENV_HINTS).map_or(Ok(Hints::default()), |t| t.parse())?,
+            colours: get(ENV_COLOURS).map(Colours::try_from).transpose()?,
+        })
+    }
+
+    /// The environment variables that carry this choice.
+    #[must_use]
+    pub fn to_env(&self) -> Vec<(&'static str, String)> {
+        let mut vars = Vec::new();
+        if self.default != StrategySpec::default() {
+            vars.push((ENV_STRATEGY, self.default.to_string()));
+        }
+        if !self.hints.is_empty() {
+            vars.push((ENV_HINTS, self.hints.to_string()));
+        }
+        if let Some(colours) = &self.colours {
+            vars.push((ENV_COLOURS, colours.to_string()));
+        }
+        vars
+    }
+
+    /// Every strategy that is named, the default first.
+    pub fn strategies(&self) -> impl Iterator<Item = &StrategySpec> {
+        let of_hints = self.hints.iter().map(|hint| &hint.strategy);
+        std::iter::once(&self.default).chain(of_hints)
+    }
+
+    /// Whether there are all colours that the strategies ask for by number.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn check(&self, colours: &Colours) -> Result<(), NoSuchColour> {
+        self.strategies().try_for_each(|spec| spec.check(colours))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::frames::hints::tests::any_hints;
+    use crate::frames::spec::tests::specs;
+
+    #[test]
+    fn colours_that_do_not_exist_are_refused() {
+        let config = FrameConfig {
+            hints: "heap=colour\nstack=modulo:0-8".parse().unwrap(),
+            ..FrameConfig::default()
+        };
+        assert_eq!(config.check(&Colours::plain(16 << 12)), Ok(()));
+        let error = config.check(&Colours::plain(8 << 12)).unwrap_err();
+        assert_eq!((error.colour, error.count), (8, 8));
+        assert_eq!(FrameConfig::default().check(&Colours::default()), Ok(()));
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        for (name, value) in [
+            (ENV_STRATEGY, "best"),
+            (ENV_HINTS, "heap"),
+            (ENV_COLOURS, "11"),
+        ] {
+            let get = |wanted: &str| (wanted == name).then(|| value.to_owned());
+            assert!(FrameConfig::from_env(get).is_err());
+        }
+        assert_eq!(FrameConfig::from_env(|_| None), Ok(FrameConfig::default()));
+    }
+
+    proptest! {
+        #[test]
+        fn environment_round_trip(
+            default in specs(),
+            hints in any_hints().prop_filter_map("hints that go together", |h| Hints::new(h).ok()),
+            colours in prop::sample::select(&[None, Some(""), Some("12,13^18")][..]),
+        ) {
+            let colours = colours.map(|text| Colours::try_from(text.to_owned()).unwrap());
+            let config = FrameConfig { default, hints, colours };
+            let vars = config.to_env();
+            prop_assert!(vars.iter().all(|(name, _)| ENV_FRAMES.contains(name)));
+            let get = |name: &str| vars.iter().find(|v| v.0 == name).map(|v| v.1.clone());
+            prop_assert_eq!(FrameConfig::from_env(get), Ok(config));
+        }
+    }
+}
