@@ -5,13 +5,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use quire_attach::config::interval_of;
 use quire_attach::heat::Accesses;
 use quire_core::attach::{CpuShare, Threshold};
 use quire_core::config::Policy;
+use quire_core::frames::colour::Colours;
+use quire_core::frames::hints::Hint;
+use quire_core::frames::spec::StrategySpec;
 use quire_core::level::Level;
 use quire_core::pool::PoolPage;
 use quire_core::tlb::Geometry;
@@ -198,9 +201,33 @@ pub struct RunArgs {
     /// How big the program's pages are: `base` pages only, a superpage at the
     /// first touch (`eager`), reserve and promote when full (`reserve`), what suited
     /// earlier memory of the same size (`adaptive`), or the hugetlb pools
-    /// (`static`): 1 GiB where that fits and is free, then 2 MiB
-    #[arg(long, default_value_t = Policy::default(), value_parser = policy_parser())]
+    /// (`static`): 1 GiB where that fits and is free, then 2 MiB. With `--frames` it
+    /// is `base` unless it is given, and holds for what has no strategy
+    #[arg(
+        long,
+        default_value_t = Policy::default(),
+        default_value_if("frames", ArgPredicate::IsPresent, Policy::Base.name()),
+        value_parser = policy_parser()
+    )]
     pub policy: Policy,
+    /// Which physical frames new pages get: page colouring (`colour`,
+    /// `colour:hashed`), bin hopping (`binhop`, `binhop:thread`), colours by turns
+    /// (`modulo:0-3`), the colours or the frames of a recorded mapping
+    /// (`modulo:@FILE`, `exact:FILE`, from `quire map --csv`), or the kernel's choice
+    /// (`default`)
+    #[arg(long, value_name = "STRATEGY")]
+    pub frames: Option<StrategySpec>,
+    /// Another strategy for a part of memory: heap=STRATEGY, or a range of addresses,
+    /// as 7f0000000000-7f0000200000=STRATEGY. May be given again
+    #[arg(long, value_name = "PART=STRATEGY")]
+    pub hint: Vec<Hint>,
+    /// The address bits that make a colour, such as 12,13,14,15 or 12^18,13^19,
+    /// instead of those of this machine's cache (see `quire cache`)
+    #[arg(long, value_name = "BITS")]
+    pub colour_bits: Option<Colours>,
+    /// Do not hand the strategies down to programs that the program starts
+    #[arg(long)]
+    pub no_inherit: bool,
     /// Write what was measured to this file, as JSON
     #[arg(long, value_name = "FILE.json")]
     pub stats: Option<PathBuf>,

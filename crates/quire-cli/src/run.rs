@@ -2,6 +2,7 @@
 //! while it runs, and sums up what it had.
 
 pub(crate) mod child;
+mod frames;
 pub(crate) mod library;
 pub(crate) mod program;
 mod report;
@@ -15,6 +16,7 @@ use std::process::{Child, Command};
 use std::time::Instant;
 
 use quire_core::config::{Config, ENV_ALL};
+use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT};
 use quire_linux::sysinfo::signals::{self, Signals};
 
 use crate::args::RunArgs;
@@ -27,6 +29,7 @@ use report::Report;
 /// signal killed it.
 pub fn run(options: &RunArgs) -> Outcome<u8> {
     let stats = options.stats.as_deref().map(open_stats).transpose()?;
+    let frames = frames::config(options)?;
     let library = library::find()?;
     let program = Program::find(&options.command)?;
     let session = Session::create();
@@ -43,6 +46,10 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     let signals = Signals::block()
         .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
     let mut command = managed_command(&program, &options.command, &config, &library);
+    command.envs(frames.to_env());
+    if options.no_inherit {
+        command.env(ENV_NO_INHERIT, "1");
+    }
     signals.hand_down(&mut command);
     let started = Instant::now();
     let ended = match spawn(&mut command, &program) {
@@ -84,7 +91,7 @@ pub(crate) fn managed_command(
     library: &library::Library,
 ) -> Command {
     let mut command = plain_command(program, words);
-    for name in ENV_ALL {
+    for name in ENV_ALL.into_iter().chain(ENV_FRAMES) {
         command.env_remove(name);
     }
     command.envs(config.to_env());

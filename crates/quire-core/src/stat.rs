@@ -23,7 +23,7 @@ pub use picture::{Cell, CellState, Picture};
 /// First word of every statistics page.
 pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
 /// Version of the layout below.
-pub const STAT_VERSION: u32 = 4;
+pub const STAT_VERSION: u32 = 5;
 /// Regions that the table can hold; the rest is summed into the last entry.
 pub const MAX_REGIONS: usize = 512;
 /// Cells that the pictures of all regions share: one for each extent of
@@ -89,10 +89,20 @@ pub enum Counter {
     Gigapages,
     /// Largest number of them at once.
     GigapagesPeak,
+    /// Touches of missing pages for which a strategy was asked for frames.
+    FrameFaults,
+    /// Pages that got a frame that their strategy chose.
+    FramesChosen,
+    /// Pages whose strategy accepted no free frame, and that got any.
+    FramesOther,
+    /// Pages that were left to the kernel although they have a strategy.
+    FramesLeft,
+    /// Pages in stock for strategies, now.
+    FramesStocked,
 }
 
 /// Number of counters.
-pub const COUNTERS: usize = 25;
+pub const COUNTERS: usize = 30;
 
 /// Why a process, or a part of it, is managed less than it could be. Each is a
 /// bit of the page's note word.
@@ -132,11 +142,19 @@ pub enum Note {
     MapsShort = 14,
     /// The same touch was reported again and again.
     TouchRepeated = 15,
+    /// Frames could not be given by strategy: pages cannot be moved.
+    FramesUnmoved = 16,
+    /// Frames could not be given by strategy: system calls would fail.
+    FramesUserMode = 17,
+    /// Frames could not be given by strategy: their numbers are hidden.
+    FramesHidden = 18,
+    /// Frames could not be given by strategy for want of memory or a thread.
+    FramesUnserved = 19,
 }
 
 impl Note {
     /// Every note.
-    pub const ALL: [Note; 16] = [
+    pub const ALL: [Note; 20] = [
         Note::NoUserfaultfd,
         Note::UserModeOnly,
         Note::NoHugeFolios,
@@ -153,6 +171,10 @@ impl Note {
         Note::OwnMemoryFile,
         Note::MapsShort,
         Note::TouchRepeated,
+        Note::FramesUnmoved,
+        Note::FramesUserMode,
+        Note::FramesHidden,
+        Note::FramesUnserved,
     ];
 
     /// One sentence for people, with the remedy where there is one.
@@ -204,6 +226,18 @@ impl Note {
             }
             Note::TouchRepeated => {
                 "the kernel reported one touch again and again, so its superpage was left to base pages"
+            }
+            Note::FramesUnmoved => {
+                "userfaultfd cannot move pages here (Linux 6.8 can), so frames are the kernel's choice"
+            }
+            Note::FramesUserMode => {
+                "userfaultfd handles user mode only, so frames are the kernel's choice (run as root, or sysctl vm.unprivileged_userfaultfd=1)"
+            }
+            Note::FramesHidden => {
+                "the kernel hides frame numbers, so frames are its choice (`exact` needs CAP_SYS_ADMIN: run as root)"
+            }
+            Note::FramesUnserved => {
+                "no thread, or no block of 2 MiB to begin with, so frames are the kernel's choice"
             }
         }
     }
@@ -452,6 +486,11 @@ pub struct Totals {
     pub small_promotions: u64,
     pub gigapages: u64,
     pub gigapages_peak: u64,
+    pub frame_faults: u64,
+    pub frames_chosen: u64,
+    pub frames_other: u64,
+    pub frames_left: u64,
+    pub frames_stocked: u64,
 }
 
 impl ProcessStat {
@@ -499,6 +538,11 @@ impl Totals {
             small_promotions: at(Counter::SmallPromotions),
             gigapages: at(Counter::Gigapages),
             gigapages_peak: at(Counter::GigapagesPeak),
+            frame_faults: at(Counter::FrameFaults),
+            frames_chosen: at(Counter::FramesChosen),
+            frames_other: at(Counter::FramesOther),
+            frames_left: at(Counter::FramesLeft),
+            frames_stocked: at(Counter::FramesStocked),
         }
     }
 
@@ -529,6 +573,11 @@ impl Totals {
         self.small_promotions += other.small_promotions;
         self.gigapages += other.gigapages;
         self.gigapages_peak += other.gigapages_peak;
+        self.frame_faults += other.frame_faults;
+        self.frames_chosen += other.frames_chosen;
+        self.frames_other += other.frames_other;
+        self.frames_left += other.frames_left;
+        self.frames_stocked += other.frames_stocked;
     }
 }
 

@@ -166,6 +166,15 @@ pub fn scan(
     Ok(())
 }
 
+/// The frame of a page; nothing where no page is mapped, where the kernel hides frame
+/// numbers (without `CAP_SYS_ADMIN`), or where the page table cannot be read.
+#[must_use]
+pub fn frame(pagemap: BorrowedFd<'_>, page: VirtAddr) -> Option<Frame> {
+    let mut bytes = [0; 8];
+    let read = rustix::io::pread(pagemap, &mut bytes, page.0 / BASE_PAGE * 8);
+    (read == Ok(bytes.len())).then(|| frame_of(u64::from_le_bytes(bytes)))?
+}
+
 /// The page table entries of the extents of another process, one by one.
 #[derive(Debug)]
 pub struct Entries(File);

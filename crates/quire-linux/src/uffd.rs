@@ -1,9 +1,10 @@
-//! `userfaultfd`: events for missing pages, and write protection that holds
-//! writers back while the manager changes what lies under them.
+//! `userfaultfd`: events for missing pages, write protection that holds writers
+//! back while the manager changes what lies under them, and pages that are moved to
+//! where one is missing.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use quire_core::units::{AddrRange, VirtAddr};
+use quire_core::units::{AddrRange, Bytes, VirtAddr};
 
 use crate::raw::{Errno, Result, syscall};
 
@@ -12,6 +13,8 @@ const USER_MODE_ONLY: usize = 1;
 const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
 const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const FEATURE_THREAD_ID: u64 = 1 << 8;
+const FEATURE_MOVE: u64 = 1 << 16;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const PAGEFAULT_FLAG_WP: u64 = 1 << 1;
 
@@ -50,13 +53,24 @@ struct ZeroPageArg {
 }
 
 #[repr(C)]
+struct MoveArg {
+    to: u64,
+    from: u64,
+    len: u64,
+    mode: u64,
+    /// Bytes that were moved, or an error number.
+    moved: i64,
+}
+
+#[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Message {
     event: u8,
     reserved: [u8; 7],
     flags: u64,
     address: u64,
-    feature: u64,
+    thread: u32,
+    padding: u32,
 }
 
 const fn ioctl_number(direction: u32, number: u32, size: usize) -> u32 {
@@ -66,6 +80,7 @@ const IOCTL_API: u32 = ioctl_number(3, 0x3F, size_of::<ApiArg>());
 const IOCTL_REGISTER: u32 = ioctl_number(3, 0x00, size_of::<RegisterArg>());
 const IOCTL_UNREGISTER: u32 = ioctl_number(2, 0x01, size_of::<RangeArg>());
 const IOCTL_ZEROPAGE: u32 = ioctl_number(3, 0x04, size_of::<ZeroPageArg>());
+const IOCTL_MOVE: u32 = ioctl_number(3, 0x05, size_of::<MoveArg>());
 const IOCTL_WAKE: u32 = ioctl_number(2, 0x02, size_of::<RangeArg>());
 const IOCTL_WRITEPROTECT: u32 = ioctl_number(3, 0x06, size_of::<WriteProtectArg>());
 
@@ -85,6 +100,8 @@ pub enum Mode {
     MissingAndProtect,
     /// Write protection only.
     Protect,
+    /// Events for missing pages only.
+    Missing,
 }
 
 /// A fault that waits for an answer.
@@ -94,6 +111,17 @@ pub struct Fault {
     pub address: VirtAddr,
     /// Whether a write met write protection, rather than a missing page.
     pub protected: bool,
+    /// The thread that waits, where the descriptor tells it; else 0.
+    pub thread: u32,
+}
+
+/// What became of pages that were to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// How much was moved, from the start.
+    pub done: Bytes,
+    /// Why no more, if not all was.
+    pub error: Option<Errno>,
 }
 
 /// Opens a non-blocking descriptor with the features that the manager needs,
@@ -102,6 +130,19 @@ pub struct Fault {
 /// # Errors
 /// When the kernel refuses or lacks write protection for shared memory.
 pub fn open() -> Result<(OwnedFd, Scope)> {
+    open_for(FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED)
+}
+
+/// Opens a non-blocking descriptor that moves pages and tells which thread waits
+/// (Linux 6.8), with the widest scope that the kernel grants.
+///
+/// # Errors
+/// When the kernel refuses or cannot move pages.
+pub fn open_for_moves() -> Result<(OwnedFd, Scope)> {
+    open_for(FEATURE_THREAD_ID | FEATURE_MOVE)
+}
+
+fn open_for(features: u64) -> Result<(OwnedFd, Scope)> {
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     let (fd, scope) = match open_with(flags) {
         Ok(fd) => (fd, Scope::Full),
@@ -112,7 +153,7 @@ pub fn open() -> Result<(OwnedFd, Scope)> {
     };
     let mut api = ApiArg {
         api: UFFD_API,
-        features: FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED,
+        features,
         ioctls: 0,
     };
     // SAFETY: the argument is the structure that this ioctl takes.
@@ -158,6 +199,7 @@ pub fn register(uffd: BorrowedFd<'_>, range: AddrRange, mode: Mode) -> Result<()
         mode: match mode {
             Mode::MissingAndProtect => 3,
             Mode::Protect => 2,
+            Mode::Missing => 1,
         },
         ioctls: 0,
     };
@@ -200,6 +242,35 @@ pub fn supply_zeros(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
     unsafe { ioctl(uffd, IOCTL_ZEROPAGE, &raw mut arg) }
 }
 
+/// Moves private anonymous pages, which nobody else may use, to where none are
+/// present in a registered range, and wakes who waits there.
+pub fn move_pages(uffd: BorrowedFd<'_>, to: AddrRange, from: VirtAddr) -> Moved {
+    let len = to.len();
+    let mut done = Bytes::ZERO;
+    loop {
+        let mut arg = MoveArg {
+            to: (to.start + done).0,
+            from: (from + done).0,
+            len: len.0 - done.0,
+            mode: 0,
+            moved: 0,
+        };
+        // SAFETY: the argument is the structure that this ioctl takes. The pages are
+        // moved as they are, and only to where the program would find none.
+        let outcome = unsafe { ioctl(uffd, IOCTL_MOVE, &raw mut arg) };
+        done += Bytes(u64::try_from(arg.moved).unwrap_or(0));
+        match outcome {
+            Ok(()) => return Moved { done, error: None },
+            // Another change of the address space came between.
+            Err(Errno(libc::EAGAIN)) => {}
+            Err(error) => {
+                let error = Some(error);
+                return Moved { done, error };
+            }
+        }
+    }
+}
+
 /// Protects a registered range against writes, present pages and missing ones
 /// alike, or lifts the protection and wakes who waits.
 ///
@@ -237,6 +308,7 @@ pub fn read_fault(uffd: BorrowedFd<'_>) -> Option<Fault> {
     (read == len && message.event == EVENT_PAGEFAULT).then_some(Fault {
         address: VirtAddr(message.address),
         protected: message.flags & PAGEFAULT_FLAG_WP != 0,
+        thread: message.thread,
     })
 }
 

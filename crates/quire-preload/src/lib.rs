@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `heap` | `malloc` and its relatives, by jemalloc on managed memory |
 //! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall` |
+//! | `frames` | nothing: it says which memory gets its frames by strategy |
 //! | `align` | nothing: it says where mappings begin, for `mappings` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
@@ -23,6 +24,7 @@
 
 mod align;
 mod files;
+mod frames;
 mod heap;
 mod internal;
 mod mappings;
@@ -34,6 +36,7 @@ mod syscalls;
 mod text;
 
 use quire_core::config::{Config, Policy};
+use quire_core::frames::config::FrameConfig;
 use quire_core::units::Bytes;
 use quire_vm::Manager;
 
@@ -59,9 +62,11 @@ extern "C" fn start() {
     let ahead = config.ahead > Bytes::ZERO;
     let text = config.text && config.policy != Policy::Base;
     MANAGER.configure(config);
+    frames::configure(FrameConfig::from_env(get).unwrap_or_default());
     processes::start();
     files::start();
     heap::start();
+    frames::start();
     text::start(text);
     if ahead {
         heap::start_early();

@@ -11,7 +11,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::raw::{Result, check, syscall_raw};
 use quire_vm::{Errno, Handled, files};
 
-use crate::{MANAGER, align, set_errno, shared, small};
+use crate::{MANAGER, align, frames, set_errno, shared, small};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -86,6 +86,13 @@ pub unsafe fn map(
     let large = len as u64 >= SUPERPAGE && !target.is_empty();
     if flags & libc::MAP_FIXED != 0 {
         files::forget(target);
+        frames::forget(target);
+    }
+    if frames::are_wanted() && frames::takes(flags) {
+        // SAFETY: passed on as it came.
+        return pointer(unsafe {
+            map_in_frames(target, [at as usize, len, prot as usize, flags as usize])
+        });
     }
     if large && aligned && !MANAGER.is_started() {
         ask(Bytes(len as u64));
@@ -120,6 +127,24 @@ pub unsafe fn map(
         small::advise(made, prot, flags);
     }
     pointer(mapped)
+}
+
+/// Maps private anonymous memory whose frames a strategy chooses.
+unsafe fn map_in_frames(target: AddrRange, args: [usize; 4]) -> Result<usize> {
+    if args[3] as c_int & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
+        MANAGER.make_way(target);
+    }
+    let [at, len, prot, flags] = args;
+    let none = -1isize as usize;
+    // SAFETY: passed on as it came; anonymous memory has no descriptor.
+    let mapped = unsafe { raw(libc::SYS_mmap, [at, len, prot, flags, none, 0]) };
+    if let Ok(at) = mapped {
+        if may_start_thread() {
+            frames::start();
+        }
+        frames::place(AddrRange::new(VirtAddr(at as u64), target.len()), false);
+    }
+    mapped
 }
 
 /// Counts what the program asks for, and starts managing if it has become worth
@@ -181,6 +206,7 @@ pub unsafe fn unmap(at: *mut c_void, len: usize) -> c_int {
     let target = pages(at, len);
     let valid = target.start.is_page_aligned() && !target.is_empty();
     files::forget(target);
+    frames::forget(target);
     if valid && let Handled::Yes(result) = MANAGER.unmap(target) {
         return status(result);
     }
@@ -231,7 +257,9 @@ pub unsafe fn remap(
     // SAFETY: passed on as it came.
     let moved = unsafe { raw(libc::SYS_mremap, args) };
     if let Ok(to) = moved {
-        MANAGER.note_moved(old, range(to as *mut c_void, new_len));
+        let new = range(to as *mut c_void, new_len);
+        MANAGER.note_moved(old, new);
+        frames::move_to(old, pages(to as *mut c_void, new_len), flags);
     }
     pointer(moved)
 }
@@ -373,11 +401,19 @@ unsafe extern "C" fn __wrap_mmap(
         offset as usize,
     ];
     // SAFETY: passed on as it came.
-    pointer(unsafe { raw(libc::SYS_mmap, args) })
+    let mapped = unsafe { raw(libc::SYS_mmap, args) };
+    if let Ok(at) = mapped
+        && frames::are_wanted()
+        && fd == -1
+    {
+        frames::place(pages(at as *mut c_void, len), true);
+    }
+    pointer(mapped)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_munmap(at: *mut c_void, len: usize) -> c_int {
+    frames::forget(pages(at, len));
     // SAFETY: passed on as it came.
     status(unsafe { raw(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) }.map(drop))
 }

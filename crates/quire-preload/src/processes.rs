@@ -19,7 +19,7 @@ use quire_vm::text::Unloading;
 
 use crate::mappings::NO_FORK;
 use crate::real::Real;
-use crate::{MANAGER, internal, set_errno};
+use crate::{MANAGER, frames, internal, set_errno};
 
 type Handler = Option<unsafe extern "C" fn()>;
 type Child = extern "C" fn(*mut c_void) -> c_int;
@@ -95,6 +95,7 @@ unsafe extern "C" fn on_child() {
 }
 
 fn hold() {
+    frames::hold();
     files::hold();
     MANAGER.hold();
     internal::hold();
@@ -104,6 +105,7 @@ fn release_held() {
     internal::release_held();
     MANAGER.release_held();
     files::release_held();
+    frames::release_held();
 }
 
 /// In the child, lets go of what [`hold`] took in the parent.
@@ -111,6 +113,8 @@ fn renew() {
     internal::release_held();
     MANAGER.after_fork_child();
     files::release_held();
+    frames::release_held();
+    frames::after_fork_child();
     Unloading::after_fork_child();
 }
 

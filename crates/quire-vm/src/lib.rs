@@ -47,9 +47,11 @@
 //! | `pager` | the pager thread |
 //! | `hands` | a thread that helps out where descriptors run short |
 //! | [`files`] | shared memory, files and stacks, which stay the kernel's |
+//! | [`frames`] | private memory whose frames a strategy chooses |
 //! | [`text`] | program text |
 
 pub mod files;
+pub mod frames;
 pub mod manager;
 pub mod table;
 pub mod text;

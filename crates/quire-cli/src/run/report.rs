@@ -86,6 +86,9 @@ impl Report {
     /// The summary: one line, and one for each note.
     pub fn summary(&self) -> String {
         let mut text = format!("quire: {}: {}\n", self.policy, self.gist());
+        if let Some(frames) = self.frames() {
+            text.push_str(&format!("quire: frames: {frames}\n"));
+        }
         for note in &self.notes {
             text.push_str(&format!("quire: {note}\n"));
         }
@@ -112,6 +115,19 @@ impl Report {
             ));
         }
         text
+    }
+
+    /// What became of the frames that were to be given by strategy.
+    fn frames(&self) -> Option<String> {
+        let t = &self.totals;
+        let (chosen, other, left) = (t.frames_chosen, t.frames_other, t.frames_left);
+        (t.frame_faults > 0).then(|| {
+            let pages = count(chosen, "page");
+            let reports = count(t.frame_faults, "report");
+            format!(
+                "{pages} in frames that their strategy chose, {other} in any, {left} left to the kernel; {reports}"
+            )
+        })
     }
 
     fn gist(&self) -> String {

@@ -11,8 +11,10 @@ pub const ENV_STRATEGY: &str = "QUIRE_STRATEGY";
 pub const ENV_HINTS: &str = "QUIRE_HINTS";
 /// Name of the variable that says how frames are coloured.
 pub const ENV_COLOURS: &str = "QUIRE_COLOURS";
+/// Name of the variable that keeps the choice from programs that the program starts.
+pub const ENV_NO_INHERIT: &str = "QUIRE_NO_INHERIT";
 /// Every variable that carries a choice about frames.
-pub const ENV_FRAMES: [&str; 3] = [ENV_STRATEGY, ENV_HINTS, ENV_COLOURS];
+pub const ENV_FRAMES: [&str; 4] = [ENV_STRATEGY, ENV_HINTS, ENV_COLOURS, ENV_NO_INHERIT];
 
 /// What a user chose about a program's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

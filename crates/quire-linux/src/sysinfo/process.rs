@@ -156,6 +156,17 @@ pub fn disable_huge_pages(disable: bool) {
     };
 }
 
+/// Switches huge pages for this process off but for memory of which it says that it
+/// wants them; before Linux 6.18 they stay as the machine has them.
+pub fn disable_unadvised_huge_pages() {
+    const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
+    // SAFETY: the call sets a flag of the process; an older kernel refuses it.
+    let done = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) };
+    if done != 0 {
+        disable_huge_pages(false);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

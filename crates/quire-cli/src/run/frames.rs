@@ -1,0 +1,85 @@
+//! The strategies that `quire run` was asked for, checked before the program starts.
+
+use std::path::{Path, absolute};
+
+use quire_core::frames::colour::Colours;
+use quire_core::frames::config::FrameConfig;
+use quire_core::frames::hints::{Hint, Hints, Target};
+use quire_core::frames::record::Record;
+use quire_core::frames::spec::StrategySpec;
+
+use crate::args::RunArgs;
+use crate::failure::{Failure, Outcome};
+
+/// What the options ask for; nothing where they ask for nothing.
+///
+/// # Errors
+/// When hints do not go together, a colour or a file does not exist, or a strategy is
+/// not there.
+pub fn config(options: &RunArgs) -> Outcome<FrameConfig> {
+    if options.frames.is_none() && options.hint.is_empty() {
+        return Ok(FrameConfig::default());
+    }
+    let hints = options.hint.iter().map(|hint| {
+        Ok(Hint {
+            target: known(&hint.target)?,
+            strategy: checked(&hint.strategy)?,
+        })
+    });
+    let hints = hints.collect::<Outcome<Vec<Hint>>>()?;
+    let default = options.frames.clone().unwrap_or_default();
+    let colours = options.colour_bits.clone().unwrap_or_else(own_colours);
+    let config = FrameConfig {
+        default: checked(&default)?,
+        hints: Hints::new(hints).map_err(|error| Failure::bad_usage(error.to_string()))?,
+        colours: Some(colours.clone()),
+    };
+    config
+        .check(&colours)
+        .map_err(|error| Failure::bad_usage(error.to_string()))?;
+    Ok(config)
+}
+
+/// The target of a hint, if it can be served.
+fn known(target: &Target) -> Outcome<Target> {
+    match target {
+        Target::Stack | Target::Map(_) => Err(Failure::bad_usage(format!(
+            "no strategy can be given to {target} yet: name heap or a range of addresses"
+        ))),
+        target => Ok(target.clone()),
+    }
+}
+
+/// A strategy that can be built, with the whole name of its file: the program may
+/// change its directory.
+fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
+    if let StrategySpec::Plugin(file) = spec {
+        return Err(Failure::bad_usage(format!(
+            "{file}: plug-ins cannot be loaded yet: choose a built-in strategy"
+        )));
+    }
+    let Some(file) = spec.record_file() else {
+        return Ok(spec.clone());
+    };
+    let refused = |why: String| Failure::bad_usage(format!("cannot use {file}: {why}"));
+    let remedy = "write it with `quire map --csv`";
+    let text = std::fs::read_to_string(file).map_err(|e| refused(format!("{e}; {remedy}")))?;
+    let record: Result<Record, _> = text.parse();
+    record.map_err(|error| refused(error.to_string()))?;
+    let whole = absolute(Path::new(file)).map_err(|error| refused(error.to_string()))?;
+    let whole = whole.display().to_string();
+    Ok(match spec {
+        StrategySpec::Exact(_) => StrategySpec::Exact(whole),
+        _ => StrategySpec::ModuloFile(whole),
+    })
+}
+
+/// The colours of this machine's second-level cache.
+fn own_colours() -> Colours {
+    let number = |name: &str| -> Option<u64> {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index2/{name}");
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    let way = number("number_of_sets").zip(number("coherency_line_size"));
+    Colours::plain(way.map_or(0, |(sets, line)| sets * line))
+}

@@ -1,0 +1,142 @@
+//! Frames by strategy, as `quire run --frames` asked: which of the program's memory
+//! gets which (paper 002, section 3).
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quire_core::frames::config::FrameConfig;
+use quire_core::frames::hints::Target;
+use quire_core::frames::record::Record;
+use quire_core::frames::spec::{StrategySpec, build};
+use quire_core::units::{AddrRange, VirtAddr};
+use quire_linux::thread;
+use quire_vm::frames::{self, Setup, Which};
+
+use crate::MANAGER;
+
+/// What the program was started with; not set where it asked for nothing.
+static WANTED: OnceLock<FrameConfig> = OnceLock::new();
+/// The thread is to be started at the next mapping: at first, and in a child.
+static PENDING: AtomicBool = AtomicBool::new(false);
+
+/// Takes note of what was asked for.
+pub fn configure(config: FrameConfig) {
+    let asks = config.strategies().any(|s| *s != StrategySpec::Default);
+    if asks && WANTED.set(config).is_ok() {
+        PENDING.store(true, Ordering::Release);
+    }
+}
+
+/// Whether a strategy was asked for.
+#[inline]
+pub fn are_wanted() -> bool {
+    WANTED.get().is_some()
+}
+
+/// Starts to give frames, where that was asked for and has not begun.
+pub fn start() {
+    if !PENDING.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    let Some(setup) = WANTED.get().and_then(setup) else {
+        return;
+    };
+    // For the statistics page.
+    MANAGER.begin();
+    if let Err(note) = frames::start(&MANAGER, setup) {
+        MANAGER.stats().note(note);
+    }
+}
+
+/// The strategies; nothing where one cannot be built, which `quire run` finds out
+/// before it starts the program.
+fn setup(config: &FrameConfig) -> Option<Setup> {
+    let colours = config.colours.clone().unwrap_or_default();
+    let slew = thread::process_id();
+    let built = config
+        .strategies()
+        .map(|spec| build(spec, &colours, read_record(spec), slew));
+    Some(Setup {
+        strategies: built.collect::<Result<Vec<_>, _>>().ok()?,
+        exact: config
+            .strategies()
+            .any(|spec| matches!(spec, StrategySpec::Exact(_))),
+        colours,
+    })
+}
+
+/// What a strategy asks for again, from the file that it names.
+fn read_record(spec: &StrategySpec) -> Option<Record> {
+    let text = std::fs::read_to_string(spec.record_file()?).ok()?;
+    text.parse().ok()
+}
+
+/// New private anonymous memory of the program or of its heap.
+pub fn place(range: AddrRange, is_heap: bool) {
+    let Some(config) = WANTED.get() else { return };
+    if let Some(which) = strategy_for(config, range.start, is_heap) {
+        frames::place(range, which);
+    }
+}
+
+/// The strategy that a hint names for memory, else the one for all of it.
+fn strategy_for(config: &FrameConfig, at: VirtAddr, is_heap: bool) -> Option<Which> {
+    let names = |target: &Target| match target {
+        Target::Range(range) => range.start <= at && at < range.end,
+        Target::Heap => is_heap,
+        Target::Stack | Target::Map(_) => false,
+    };
+    let hinted = config.hints.iter().position(|hint| names(&hint.target));
+    let which = hinted.map_or(0, |n| n + 1);
+    let spec = config.strategies().nth(which)?;
+    (*spec != StrategySpec::Default).then_some(Which(which))
+}
+
+/// Whether a mapping is private anonymous memory that can be placed: not one of the
+/// hugetlb pool, nor one that grows downward.
+pub fn takes(flags: c_int) -> bool {
+    let kind = flags & libc::MAP_TYPE;
+    let other = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
+    flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0
+}
+
+/// A range is about to be mapped anew or not at all.
+pub fn forget(range: AddrRange) {
+    if are_wanted() && !range.is_empty() {
+        frames::forget(range);
+    }
+}
+
+/// A mapping was moved, or has changed its size: the kernel drops what is registered
+/// when it moves.
+pub fn move_to(old: AddrRange, new: AddrRange, flags: c_int) {
+    if !are_wanted() || old.is_empty() {
+        return;
+    }
+    let which = frames::strategy_of(old);
+    if flags & libc::MREMAP_DONTUNMAP == 0 {
+        frames::forget(old);
+    }
+    if let Some(which) = which {
+        frames::place(new, which);
+    }
+}
+
+/// Holds what is known for the moment of a fork.
+pub fn hold() {
+    frames::hold();
+}
+
+/// Lets go of it, in the same thread or in its copy in a child.
+pub fn release_held() {
+    frames::release_held();
+}
+
+/// In a forked child, the thread is started at the next mapping.
+pub fn after_fork_child() {
+    frames::after_fork_child();
+    if are_wanted() {
+        PENDING.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,202 @@
+//! The stock of zeroed pages whose frames are known.
+//!
+//! It is filled with folios of 2 MiB: within one, frames follow each other, and the
+//! low nine bits of a frame's number are its place in the folio. So colours whose bits
+//! lie below bit 21 of an address are known to everybody. Where the kernel shows frame
+//! numbers, those are the numbers used here, and any colour is known; else folios are
+//! numbered upward from where no memory is.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use quire_core::frames::buddy::{FramePool, Run};
+use quire_core::frames::colour::Colours;
+use quire_core::frames::strategy::{Block, Request, Strategy};
+use quire_core::units::{
+    AddrRange, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
+};
+use quire_linux::memory::{self, Advice};
+use quire_linux::pagemap;
+use quire_linux::raw::{Errno, Result};
+
+/// Frames of a folio, as a power of two.
+const FOLIO_ORDER: u32 = PAGES_PER_SUPERPAGE.trailing_zeros();
+/// Frames of a folio.
+const IN_FOLIO: u64 = PAGES_PER_SUPERPAGE as u64;
+/// Frames whose numbers are hidden are counted from here.
+const UNKNOWN: u64 = 1 << 40;
+/// How much address space is made ready for folios at a time.
+const AREA: Bytes = Bytes(32 * SUPERPAGE);
+
+/// The stock.
+pub(super) struct Folios {
+    pool: FramePool,
+    /// Where folios lie, by their first frames, and how many of their frames have not
+    /// gone yet.
+    folios: BTreeMap<Frame, (VirtAddr, u64)>,
+    /// Address space that is ready for folios.
+    area: AddrRange,
+    /// The number of the next folio, where the kernel hides frame numbers.
+    next_unknown: u64,
+    shows_frames: bool,
+    pagemap: OwnedFd,
+}
+
+impl Folios {
+    /// An empty stock.
+    ///
+    /// # Errors
+    /// When the page table cannot be read.
+    pub fn new(colours: &Colours) -> Result<Folios> {
+        Ok(Folios {
+            pool: FramePool::new(colours),
+            folios: BTreeMap::new(),
+            area: AddrRange::new(VirtAddr(0), Bytes::ZERO),
+            next_unknown: UNKNOWN,
+            shows_frames: false,
+            pagemap: pagemap::open()?,
+        })
+    }
+
+    /// Whether the numbers are those of real frames, as far as is known.
+    pub fn shows_frames(&self) -> bool {
+        self.shows_frames
+    }
+
+    /// Pages in stock.
+    pub fn pages(&self) -> PageCount {
+        PageCount(self.pool.free_frames())
+    }
+
+    /// Chooses frames for pages from a touched one on, all in one folio.
+    pub fn allocate(
+        &mut self,
+        strategy: &mut dyn Strategy,
+        request: &Request,
+        pages: u64,
+    ) -> Option<Run> {
+        if pages == IN_FOLIO
+            && let Some(run) = self.allocate_folio(strategy, request)
+        {
+            return Some(run);
+        }
+        if self.pool.free_frames() < pages {
+            // Where there is no folio, what is left has to do.
+            let _ = self.refill();
+        }
+        let mut run = self.pool.allocate_run(strategy, request, pages)?;
+        let in_folio = IN_FOLIO - run.first.0 % IN_FOLIO;
+        if run.count > in_folio {
+            self.put_back(Frame(run.first.0 + in_folio), run.count - in_folio);
+            run.count = in_folio;
+        }
+        Some(run)
+    }
+
+    /// A whole folio for as many pages, if the strategy chooses just its frames in their
+    /// order: the kernel moves one as a whole where the pages are aligned like it.
+    fn allocate_folio(&mut self, strategy: &mut dyn Strategy, request: &Request) -> Option<Run> {
+        if strategy.depends_on_order() {
+            return None;
+        }
+        if self.pool.largest_order() < Some(FOLIO_ORDER) {
+            self.refill().ok()?;
+        }
+        let block = self.pool.take_block(FOLIO_ORDER)?;
+        let in_order = (0..IN_FOLIO).all(|n| {
+            let frame = Frame(block.first.0 + n);
+            strategy.choose(Block::single(frame), &request.further(n)) == Some(frame)
+        });
+        if !in_order {
+            self.pool.add(block);
+            return None;
+        }
+        strategy.note(block.first, request);
+        Some(Run {
+            first: block.first,
+            count: IN_FOLIO,
+            accepted: true,
+        })
+    }
+
+    /// Where the page of a frame lies.
+    pub fn address_of(&self, frame: Frame) -> Option<VirtAddr> {
+        let (first, (at, _)) = self.folios.range(..=frame).next_back()?;
+        Some(*at + PageCount(frame.0 - first.0).to_bytes())
+    }
+
+    /// Frames that were chosen did not leave.
+    pub fn put_back(&mut self, first: Frame, pages: u64) {
+        (first.0..first.0 + pages).for_each(|frame| self.pool.add(Block::single(Frame(frame))));
+    }
+
+    /// Frames have left, side by side in one folio. Where it was the last of a folio,
+    /// its address space is given up.
+    pub fn note_left(&mut self, first: Frame, pages: u64) {
+        let Some((folio, (at, left))) = self.folios.range_mut(..=first).next_back() else {
+            return;
+        };
+        *left -= pages;
+        if *left == 0 {
+            let (folio, at) = (*folio, *at);
+            self.folios.remove(&folio);
+            // SAFETY: address space of the stock, from which all pages have gone.
+            let _ = unsafe { memory::unmap(AddrRange::new(at, Bytes(SUPERPAGE))) };
+        }
+    }
+
+    /// Adds one folio.
+    ///
+    /// # Errors
+    /// As `mmap`; `ENOMEM` where the kernel has no block of 2 MiB.
+    pub fn refill(&mut self) -> Result<()> {
+        if self.area.is_empty() {
+            let start = memory::reserve_space(Bytes(AREA.0), 0)?;
+            self.area = AddrRange::new(start, AREA);
+        }
+        let at = self.area.start;
+        let range = AddrRange::new(at, Bytes(SUPERPAGE));
+        self.area.start = range.end;
+        let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: address space that was reserved above, and that nobody else uses.
+        unsafe {
+            memory::map_anonymous(at, range.len(), prot, flags)?;
+            memory::advise(range, Advice::HugePage)?;
+            // A page that a child has as well could not be moved.
+            memory::advise(range, Advice::DontFork)?;
+            at.as_ptr().write_volatile(0);
+        }
+        let Some(first) = self.frame_of_folio(range) else {
+            // SAFETY: as above.
+            unsafe { memory::unmap(range)? };
+            return Err(Errno(libc::ENOMEM));
+        };
+        self.folios.insert(first, (at, IN_FOLIO));
+        self.pool.add(Block {
+            first,
+            order: FOLIO_ORDER,
+        });
+        Ok(())
+    }
+
+    /// The first frame of what was just mapped, if it is one folio.
+    fn frame_of_folio(&mut self, range: AddrRange) -> Option<Frame> {
+        let mut huge = false;
+        let fd = self.pagemap.as_fd();
+        pagemap::scan(fd, range, pagemap::Filter::PRESENT, |run| {
+            huge |= run.categories & pagemap::HUGE != 0 && run.range() == range;
+        })
+        .ok()?;
+        if !huge {
+            return None;
+        }
+        let shown = pagemap::frame(fd, range.start);
+        self.shows_frames = shown.is_some();
+        Some(shown.unwrap_or_else(|| {
+            let first = Frame(self.next_unknown);
+            self.next_unknown += IN_FOLIO;
+            first
+        }))
+    }
+}

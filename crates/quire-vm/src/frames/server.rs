@@ -1,0 +1,194 @@
+//! The thread that gives missing pages their frames.
+//!
+//! It touches no memory of the program, takes no lock that a thread may hold while it
+//! touches such memory, and has a descriptor table of its own, as the pager has.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quire_core::config::Policy;
+use quire_core::frames::strategy::Request;
+use quire_core::stat::{Counter, Note};
+use quire_core::units::{
+    AddrRange, BASE_PAGE, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, VirtAddr,
+};
+use quire_linux::raw::Errno;
+use quire_linux::uffd::{self, Fault, Scope};
+use quire_linux::{futex, sysinfo, thread};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::folios::Folios;
+use super::streams::Streams;
+use super::{RANGES, Setup, THREAD, UFFD, Which};
+use crate::manager::Manager;
+
+const PENDING: u32 = 0;
+const READY: u32 = 1;
+const FAILED: u32 = 2;
+
+/// Starts the thread, and waits until it is ready.
+pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note> {
+    static OUTCOME: AtomicU32 = AtomicU32::new(PENDING);
+    OUTCOME.store(PENDING, Ordering::Relaxed);
+    let report = |outcome: Result<(), Note>| {
+        let code = outcome.map_or_else(|error| FAILED + error as u32, |()| READY);
+        OUTCOME.store(code, Ordering::Release);
+        futex::wake_all(&OUTCOME);
+    };
+    let signals = thread::block_program_signals();
+    let spawned = std::thread::Builder::new()
+        .name("quire-frames".into())
+        .stack_size(256 << 10)
+        .spawn(move || match Server::new(manager, setup) {
+            Ok(mut server) => {
+                UFFD.store(server.uffd.as_raw_fd(), Ordering::Release);
+                THREAD.store(thread::current_id(), Ordering::Release);
+                report(Ok(()));
+                server.run();
+            }
+            Err(error) => report(Err(error)),
+        });
+    drop(signals);
+    if spawned.is_err() {
+        return Err(Note::FramesUnserved);
+    }
+    thread::await_change(&OUTCOME, PENDING);
+    match OUTCOME.load(Ordering::Acquire) {
+        READY => Ok(()),
+        code => Err(Note::ALL
+            .into_iter()
+            .find(|error| FAILED + *error as u32 == code)
+            .unwrap_or(Note::FramesUnserved)),
+    }
+}
+
+struct Server {
+    manager: &'static Manager,
+    uffd: OwnedFd,
+    setup: Setup,
+    folios: Folios,
+    streams: Streams,
+}
+
+impl Server {
+    fn new(manager: &'static Manager, setup: Setup) -> Result<Server, Note> {
+        // SAFETY: a thread that has just begun holds no descriptor.
+        unsafe { thread::own_descriptor_table() }.map_err(|_| Note::FramesUnserved)?;
+        let (uffd, scope) = uffd::open_for_moves().map_err(|_| Note::FramesUnmoved)?;
+        if scope != Scope::Full {
+            return Err(Note::FramesUserMode);
+        }
+        if manager.policy() == Policy::Base {
+            // The stock is made of them.
+            sysinfo::process::disable_unadvised_huge_pages();
+        }
+        let mut folios = Folios::new(&setup.colours).map_err(|_| Note::FramesUnserved)?;
+        folios.refill().map_err(|_| Note::FramesUnserved)?;
+        if setup.exact && !folios.shows_frames() {
+            return Err(Note::FramesHidden);
+        }
+        Ok(Server {
+            manager,
+            uffd,
+            setup,
+            folios,
+            streams: Streams::default(),
+        })
+    }
+
+    fn run(&mut self) {
+        loop {
+            // Interrupted or not, what is there is answered.
+            let _ = poll(&mut [PollFd::new(&self.uffd, PollFlags::IN)], None);
+            while let Some(fault) = uffd::read_fault(self.uffd.as_fd()) {
+                self.answer(&fault);
+            }
+            self.prepare();
+        }
+    }
+
+    /// Gives the touched page a frame, and those after it that are wanted with it.
+    fn answer(&mut self, fault: &Fault) {
+        let page = VirtAddr(fault.address.0 / BASE_PAGE * BASE_PAGE);
+        let request = Request {
+            page,
+            thread: fault.thread,
+        };
+        let placed = self.placed(page);
+        let given = placed.map_or(0, |(range, which)| self.give(range, which, &request));
+        if given == 0 {
+            self.leave(page);
+        }
+    }
+
+    /// The rest of the placed range from a page on, and its strategy.
+    fn placed(&self, page: VirtAddr) -> Option<(AddrRange, Which)> {
+        let one = AddrRange::new(page, Bytes(BASE_PAGE));
+        let ranges = RANGES.lock();
+        let (range, which) = ranges.overlaps(one).next()?;
+        Some((range.split_at(page).1, which))
+    }
+
+    /// Moves pages in. Returns how many.
+    fn give(&mut self, range: AddrRange, which: Which, request: &Request) -> u64 {
+        let Some(strategy) = self.setup.strategies.get_mut(which.0) else {
+            return 0;
+        };
+        let wanted = match strategy.depends_on_order() {
+            true => 1,
+            false => self.streams.window(request.page),
+        };
+        let wanted = wanted.min(range.len().to_pages().0);
+        let Some(run) = self.folios.allocate(strategy.as_mut(), request, wanted) else {
+            return 0;
+        };
+        let Some(from) = self.folios.address_of(run.first) else {
+            return 0;
+        };
+        let to = AddrRange::new(request.page, PageCount(run.count).to_bytes());
+        let moved = uffd::move_pages(self.uffd.as_fd(), to, from);
+        let given = moved.done.to_pages().0;
+        self.folios.note_left(run.first, given);
+        self.folios
+            .put_back(Frame(run.first.0 + given), run.count - given);
+        self.streams.note(request.page, given.max(1));
+        self.count(run.accepted, given);
+        if moved.error == Some(Errno(libc::EEXIST)) && given == 0 {
+            // Somebody else's touch brought the page in.
+            let _ = uffd::wake(self.uffd.as_fd(), to);
+            return 1;
+        }
+        given
+    }
+
+    fn count(&self, accepted: bool, pages: u64) {
+        let stats = self.manager.stats();
+        stats.add(Counter::FrameFaults, 1);
+        let kind = match accepted {
+            true => Counter::FramesChosen,
+            false => Counter::FramesOther,
+        };
+        stats.add(kind, pages);
+        stats.set(Counter::FramesStocked, self.folios.pages().0);
+    }
+
+    /// Leaves a page to the kernel: it gets zeros, and a frame of the kernel's choice
+    /// when it is written to.
+    fn leave(&self, page: VirtAddr) {
+        let one = AddrRange::new(page, Bytes(BASE_PAGE));
+        let uffd = self.uffd.as_fd();
+        if uffd::supply_zeros(uffd, one).is_err() {
+            // The mapping is gone, or has changed: the touch comes again, or ends.
+            let _ = uffd::wake(uffd, one);
+        }
+        self.manager.stats().add(Counter::FramesLeft, 1);
+    }
+
+    /// Keeps a folio in stock, so that the next touch need not wait for one.
+    fn prepare(&mut self) {
+        if self.folios.pages().0 < PAGES_PER_SUPERPAGE as u64 / 2 {
+            // Where there is none, a touch asks again.
+            let _ = self.folios.refill();
+        }
+    }
+}

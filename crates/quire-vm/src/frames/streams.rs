@@ -1,0 +1,120 @@
+//! How many pages after a touched one are wanted at once.
+//!
+//! A report of a touch takes tens of microseconds, more than giving the page a frame
+//! does. So a program that touches pages in order gets more than one at a time, in the
+//! manner of a file system that reads ahead: a part of what it has touched in a row,
+//! so that little memory is populated that is never used.
+
+use quire_core::units::{BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, VirtAddr};
+
+/// How many streams of touches are followed.
+const STREAMS: usize = 8;
+/// One page in this many of a row may turn out not to be used.
+const PART: u64 = 32;
+/// Pages at once, at most.
+const MOST: u64 = PAGES_PER_SUPERPAGE as u64;
+
+/// Where the program touches pages in order.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// The one that went on last comes first.
+    streams: [Stream; STREAMS],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// The page after those that were populated.
+    next: VirtAddr,
+    /// Pages populated in a row.
+    pages: u64,
+}
+
+impl Streams {
+    /// How many pages from `page` on are wanted, which was touched: at least one.
+    pub fn window(&self, page: VirtAddr) -> u64 {
+        let Some(stream) = self.streams.iter().find(|s| s.next == page && s.pages > 0) else {
+            return 1;
+        };
+        let pages = (stream.pages / PART).clamp(1, MOST);
+        // Whole superpages, once there are that many, are moved as such.
+        let in_extent = page.0 / BASE_PAGE % MOST;
+        if in_extent + pages > MOST {
+            MOST - in_extent
+        } else {
+            pages
+        }
+    }
+
+    /// Pages from `page` on were populated.
+    pub fn note(&mut self, page: VirtAddr, pages: u64) {
+        let known = self.streams.iter().position(|s| s.next == page);
+        let at = known.unwrap_or(STREAMS - 1);
+        let before = known.map_or(0, |at| self.streams[at].pages);
+        self.streams[..=at].rotate_right(1);
+        self.streams[0] = Stream {
+            next: page + Bytes(pages * BASE_PAGE),
+            pages: before + pages,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(n: u64) -> VirtAddr {
+        VirtAddr(n * BASE_PAGE)
+    }
+
+    /// Touches `count` pages in order from page `first` on; the number of reports.
+    fn fill(streams: &mut Streams, first: u64, count: u64) -> (u64, u64) {
+        let (mut at, mut reports) = (first, 0);
+        while at < first + count {
+            let window = streams.window(page(at));
+            streams.note(page(at), window);
+            (at, reports) = (at + window, reports + 1);
+        }
+        (reports, at - first)
+    }
+
+    #[test]
+    fn a_row_of_touches_takes_few_reports() {
+        let mut streams = Streams::default();
+        let (reports, populated) = fill(&mut streams, 0, 1 << 18);
+        assert!(reports < 900, "{reports}");
+        assert!(populated - (1 << 18) <= MOST);
+    }
+
+    #[test]
+    fn little_is_populated_in_vain() {
+        for count in [1, 10, 100, 1000, 10_000, 100_000] {
+            let mut streams = Streams::default();
+            let (_, populated) = fill(&mut streams, 7, count);
+            assert!(populated - count <= count / PART, "{count}: {populated}");
+        }
+    }
+
+    #[test]
+    fn scattered_touches_get_a_page_each() {
+        let mut streams = Streams::default();
+        for n in 0..1000 {
+            let at = page(n * 7919 % 100_000 * 3);
+            assert_eq!(streams.window(at), 1);
+            streams.note(at, 1);
+        }
+    }
+
+    #[test]
+    fn some_rows_are_followed_at_a_time() {
+        let mut streams = Streams::default();
+        let mut at = [0u64, 1 << 20, 2 << 20, 3 << 20];
+        for _ in 0..200 {
+            for next in &mut at {
+                let window = streams.window(page(*next));
+                streams.note(page(*next), window);
+                *next += window;
+            }
+        }
+        assert!(at.iter().all(|at| at % (1 << 20) > 1000), "{at:?}");
+    }
+}
