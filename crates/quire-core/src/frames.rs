@@ -6,8 +6,12 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`cache`] | the caches of a machine, and which of them has colours |
 //! | [`colour`] | the colour of a frame |
+//! | [`model`] | what a cache makes of a stream of addresses |
 //! | [`strategy`] | the callback between the allocator and a strategy |
 
+pub mod cache;
 pub mod colour;
+pub mod model;
 pub mod strategy;
