@@ -12,6 +12,7 @@ use quire_attach::config::interval_of;
 use quire_attach::heat::Accesses;
 use quire_core::attach::{CpuShare, Threshold};
 use quire_core::config::Policy;
+use quire_core::frames::cache::Override;
 use quire_core::frames::colour::Colours;
 use quire_core::frames::hints::Hint;
 use quire_core::frames::spec::StrategySpec;
@@ -118,6 +119,23 @@ EXIT STATUS:
   That of PROGRAM; if a signal kills PROGRAM, quire dies by the same signal. 127:
   PROGRAM was not found; 126: it cannot be executed; 2: bad usage, or tracing is
   not allowed.";
+const CACHE_EXAMPLES: &str = "\
+EXAMPLES:
+  quire cache
+  quire cache --json | jq '.colour_cache'
+  quire cache --set level=2,sets=2048,ways=16     where the machine says it wrong
+  quire cache --set level=3,colour-bits=12^18,13^19,14^20
+
+COLOURS:
+  Pages of one colour compete for the same sets of a cache. In a plain index the
+  colour is a run of bits of the physical address; in one that is a hash, each bit
+  of the colour is an XOR of several. Where the hash is not known, colours mean
+  nothing. --set stands for the caches for data of its level, and adds one where
+  there is none and sets, ways and line are given; colour-bits comes last, and
+  without a level it is for the cache that has the colours already.
+
+EXIT STATUS:
+  2: bad usage, or a --set that does not fit.";
 const PERF_MAP_EXAMPLES: &str = "\
 EXAMPLES:
   perf record -p 4242 sleep 10 && quire perf-map 4242 && perf report
@@ -174,6 +192,9 @@ pub enum Command {
     /// Show how many TLB misses a program has with 4 KiB pages and with Quire's
     #[command(after_help = TLB_EXAMPLES)]
     Tlb(TlbArgs),
+    /// Show the caches, and which of them page colouring can use
+    #[command(after_help = CACHE_EXAMPLES)]
+    Cache(CacheArgs),
     /// Tell perf the names of program text that was copied (--text)
     #[command(after_help = PERF_MAP_EXAMPLES)]
     PerfMap(PerfMapArgs),
@@ -415,6 +436,18 @@ pub enum Pmu {
     Off,
     /// Instead of the model.
     Only,
+}
+
+/// What `quire cache` takes.
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    /// What is to be taken for true of a cache: a level, and any of sets, ways, line
+    /// (bytes) and colour-bits (see the examples)
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub set: Vec<Override>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What `quire perf-map` takes.

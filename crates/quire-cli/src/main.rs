@@ -12,6 +12,7 @@
 //! | [`set`] | `quire set` |
 //! | [`attach`] | `quire attach` |
 //! | [`tlb`] | `quire tlb` |
+//! | [`cache`] | `quire cache` |
 //! | [`perf_map`] | `quire perf-map` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
@@ -19,6 +20,7 @@
 
 mod args;
 mod attach;
+mod cache;
 mod doctor;
 mod failure;
 mod pages;
@@ -56,6 +58,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Set(options) => set::set(&options).map(|()| 0),
         Command::Attach(options) => attach::attach(&options).map(|()| 0),
         Command::Tlb(options) => tlb::tlb(&options),
+        Command::Cache(options) => cache::cache(&options).map(|()| 0),
         Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),

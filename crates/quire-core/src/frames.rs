@@ -6,7 +6,9 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`cache`] | the caches of a machine, and which of them has colours |
 //! | [`colour`] | the colour of a frame |
+//! | [`model`] | what a cache makes of a stream of addresses |
 //! | [`strategy`] | the callback between the allocator and a strategy |
 //! | [`buddy`] | the allocator: free blocks, of which strategies choose frames |
 //! | [`colour_index`] | where free blocks with frames of a colour are |
@@ -17,10 +19,12 @@
 //! | [`record`] | a mapping of pages to frames, as it was once |
 
 pub mod buddy;
+pub mod cache;
 pub mod colour;
 pub mod colour_index;
 pub mod config;
 pub mod hints;
+pub mod model;
 pub mod record;
 pub mod spec;
 pub mod strategies;

@@ -7,6 +7,7 @@
 
 pub mod accesses;
 pub mod blocks;
+pub mod caches;
 pub mod cgroup;
 pub mod check;
 pub mod manager_checks;

@@ -2,11 +2,13 @@
 
 use std::path::{Path, absolute};
 
+use quire_core::frames::cache::colour_cache;
 use quire_core::frames::colour::Colours;
 use quire_core::frames::config::FrameConfig;
 use quire_core::frames::hints::{Hint, Hints, Target};
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::StrategySpec;
+use quire_linux::sysinfo::caches;
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, Outcome};
@@ -28,7 +30,7 @@ pub fn config(options: &RunArgs) -> Outcome<FrameConfig> {
     });
     let hints = hints.collect::<Outcome<Vec<Hint>>>()?;
     let default = options.frames.clone().unwrap_or_default();
-    let colours = options.colour_bits.clone().unwrap_or_else(own_colours);
+    let colours = options.colour_bits.clone().map_or_else(own_colours, Ok)?;
     let config = FrameConfig {
         default: checked(&default)?,
         hints: Hints::new(hints).map_err(|error| Failure::bad_usage(error.to_string()))?,
@@ -74,12 +76,13 @@ fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
     })
 }
 
-/// The colours of this machine's second-level cache.
-fn own_colours() -> Colours {
-    let number = |name: &str| -> Option<u64> {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index2/{name}");
-        std::fs::read_to_string(path).ok()?.trim().parse().ok()
-    };
-    let way = number("number_of_sets").zip(number("coherency_line_size"));
-    Colours::plain(way.map_or(0, |(sets, line)| sets * line))
+/// The colours of the cache of this machine that page colouring is for.
+fn own_colours() -> Outcome<Colours> {
+    let caches = caches::of_this_machine();
+    let colours = colour_cache(&caches).and_then(|cache| cache.colours().ok());
+    colours.ok_or_else(|| {
+        Failure::bad_usage(
+            "this machine has no cache whose colours are known: `quire cache` says why; give the address bits with --colour-bits",
+        )
+    })
 }

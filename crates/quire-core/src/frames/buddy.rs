@@ -134,6 +134,12 @@ impl FramePool {
         })
     }
 
+    /// Whether the strategy accepts a free frame for a page.
+    #[must_use]
+    pub fn has_for(&self, strategy: &dyn Strategy, request: &Request) -> bool {
+        self.chosen(strategy, request).is_some()
+    }
+
     /// Takes one particular frame out, and says whether it was free.
     pub fn take(&mut self, frame: Frame) -> bool {
         let free = self.holding(frame).is_some();

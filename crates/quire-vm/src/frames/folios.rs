@@ -7,13 +7,13 @@
 //! numbered upward from where no memory is.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use quire_core::frames::buddy::{FramePool, Run};
 use quire_core::frames::colour::Colours;
 use quire_core::frames::strategy::{Block, Request, Strategy};
 use quire_core::units::{
-    AddrRange, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
+    AddrRange, BASE_PAGE, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
 };
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap;
@@ -25,21 +25,36 @@ const FOLIO_ORDER: u32 = PAGES_PER_SUPERPAGE.trailing_zeros();
 const IN_FOLIO: u64 = PAGES_PER_SUPERPAGE as u64;
 /// Frames whose numbers are hidden are counted from here.
 const UNKNOWN: u64 = 1 << 40;
+/// The stock takes no more than this: a strategy that wants few of the colours leaves
+/// the frames of the others.
+const LIMIT: PageCount = Bytes(64 << 20).to_pages();
+/// How often the kernel is asked to divide a folio: it does not while the folio waits
+/// in a list of a processor's to be entered among the pages in use.
+const DIVISIONS: u32 = 4;
 /// How much address space is made ready for folios at a time.
 const AREA: Bytes = Bytes(32 * SUPERPAGE);
 
 /// The stock.
 pub(super) struct Folios {
     pool: FramePool,
-    /// Where folios lie, by their first frames, and how many of their frames have not
-    /// gone yet.
-    folios: BTreeMap<Frame, (VirtAddr, u64)>,
+    /// Where frames lie, by the first frames of folios.
+    folios: BTreeMap<Frame, Folio>,
     /// Address space that is ready for folios.
     area: AddrRange,
     /// The number of the next folio, where the kernel hides frame numbers.
     next_unknown: u64,
     shows_frames: bool,
     pagemap: OwnedFd,
+}
+
+/// A folio of the stock, or what is left of it.
+#[derive(Clone, Copy, Debug)]
+struct Folio {
+    at: VirtAddr,
+    /// Frames that have not left.
+    left: u64,
+    /// It consists of base pages by now.
+    divided: bool,
 }
 
 impl Folios {
@@ -80,17 +95,57 @@ impl Folios {
         {
             return Some(run);
         }
-        if self.pool.free_frames() < pages {
-            // Where there is no folio, what is left has to do.
-            let _ = self.refill();
-        }
+        // Where there is no folio, what is left has to do.
+        while (self.pool.free_frames() < pages || !self.pool.has_for(strategy, request))
+            && self.pool.free_frames() < LIMIT.0
+            && self.refill().is_ok()
+        {}
         let mut run = self.pool.allocate_run(strategy, request, pages)?;
         let in_folio = IN_FOLIO - run.first.0 % IN_FOLIO;
         if run.count > in_folio {
             self.put_back(Frame(run.first.0 + in_folio), run.count - in_folio);
             run.count = in_folio;
         }
+        if self.divide(run.first).is_err() {
+            self.put_back(run.first, run.count);
+            return None;
+        }
         Some(run)
+    }
+
+    /// Divides the folio of a frame into base pages, unless it has been.
+    ///
+    /// The kernel does that when the first page is moved, but it maps its page of zeros
+    /// in place of each page that holds nothing else, and the frames would be lost. So
+    /// each holds something meanwhile.
+    fn divide(&mut self, frame: Frame) -> Result<()> {
+        let folio = self.folios.range_mut(..=frame).next_back();
+        let (_, folio) = folio.ok_or(Errno(libc::ENOENT))?;
+        if folio.divided {
+            return Ok(());
+        }
+        let mark = |value: u64| {
+            for page in 0..IN_FOLIO {
+                let at = folio.at + PageCount(page).to_bytes();
+                // SAFETY: a page of the stock, which is mapped and which nobody else
+                // uses: none of the folio has left.
+                unsafe { at.as_ptr().cast::<u64>().write_volatile(value) };
+            }
+        };
+        let whole = AddrRange::new(folio.at, Bytes(SUPERPAGE));
+        let first = AddrRange::new(folio.at, Bytes(BASE_PAGE));
+        mark(1);
+        for _ in 0..DIVISIONS {
+            // SAFETY: the advice changes no contents. Whether it did anything is seen
+            // below.
+            let _ = unsafe { memory::advise(first, Advice::Cold) };
+            folio.divided = !is_superpage(self.pagemap.as_fd(), whole);
+            if folio.divided {
+                break;
+            }
+        }
+        mark(0);
+        folio.divided.then_some(()).ok_or(Errno(libc::EBUSY))
     }
 
     /// A whole folio for as many pages, if the strategy chooses just its frames in their
@@ -121,8 +176,8 @@ impl Folios {
 
     /// Where the page of a frame lies.
     pub fn address_of(&self, frame: Frame) -> Option<VirtAddr> {
-        let (first, (at, _)) = self.folios.range(..=frame).next_back()?;
-        Some(*at + PageCount(frame.0 - first.0).to_bytes())
+        let (first, folio) = self.folios.range(..=frame).next_back()?;
+        Some(folio.at + PageCount(frame.0 - first.0).to_bytes())
     }
 
     /// Frames that were chosen did not leave.
@@ -133,13 +188,13 @@ impl Folios {
     /// Frames have left, side by side in one folio. Where it was the last of a folio,
     /// its address space is given up.
     pub fn note_left(&mut self, first: Frame, pages: u64) {
-        let Some((folio, (at, left))) = self.folios.range_mut(..=first).next_back() else {
+        let Some((key, folio)) = self.folios.range_mut(..=first).next_back() else {
             return;
         };
-        *left -= pages;
-        if *left == 0 {
-            let (folio, at) = (*folio, *at);
-            self.folios.remove(&folio);
+        folio.left -= pages;
+        if folio.left == 0 {
+            let (key, at) = (*key, folio.at);
+            self.folios.remove(&key);
             // SAFETY: address space of the stock, from which all pages have gone.
             let _ = unsafe { memory::unmap(AddrRange::new(at, Bytes(SUPERPAGE))) };
         }
@@ -172,7 +227,12 @@ impl Folios {
             unsafe { memory::unmap(range)? };
             return Err(Errno(libc::ENOMEM));
         };
-        self.folios.insert(first, (at, IN_FOLIO));
+        let folio = Folio {
+            at,
+            left: IN_FOLIO,
+            divided: false,
+        };
+        self.folios.insert(first, folio);
         self.pool.add(Block {
             first,
             order: FOLIO_ORDER,
@@ -182,13 +242,8 @@ impl Folios {
 
     /// The first frame of what was just mapped, if it is one folio.
     fn frame_of_folio(&mut self, range: AddrRange) -> Option<Frame> {
-        let mut huge = false;
         let fd = self.pagemap.as_fd();
-        pagemap::scan(fd, range, pagemap::Filter::PRESENT, |run| {
-            huge |= run.categories & pagemap::HUGE != 0 && run.range() == range;
-        })
-        .ok()?;
-        if !huge {
+        if !is_superpage(fd, range) {
             return None;
         }
         let shown = pagemap::frame(fd, range.start);
@@ -199,4 +254,13 @@ impl Folios {
             first
         }))
     }
+}
+
+/// Whether a superpage maps a range of its size.
+fn is_superpage(pagemap: BorrowedFd<'_>, range: AddrRange) -> bool {
+    let mut huge = false;
+    let scanned = pagemap::scan(pagemap, range, pagemap::Filter::PRESENT, |run| {
+        huge |= run.categories & pagemap::HUGE != 0 && run.range() == range;
+    });
+    scanned.is_ok() && huge
 }
