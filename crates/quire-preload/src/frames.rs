@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quire_core::frames::config::FrameConfig;
+use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT, FrameConfig};
 use quire_core::frames::hints::Target;
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::{StrategySpec, build};
@@ -20,11 +20,23 @@ static WANTED: OnceLock<FrameConfig> = OnceLock::new();
 /// The thread is to be started at the next mapping: at first, and in a child.
 static PENDING: AtomicBool = AtomicBool::new(false);
 
-/// Takes note of what was asked for.
+/// Strategies are handed down to forked children and to programs that are started.
+static INHERITED: AtomicBool = AtomicBool::new(true);
+
+/// Takes note of what was asked for. Called before the program's own code runs.
 pub fn configure(config: FrameConfig) {
     let asks = config.strategies().any(|s| *s != StrategySpec::Default);
-    if asks && WANTED.set(config).is_ok() {
-        PENDING.store(true, Ordering::Release);
+    if !asks || WANTED.set(config).is_err() {
+        return;
+    }
+    PENDING.store(true, Ordering::Release);
+    if std::env::var_os(ENV_NO_INHERIT).is_some() {
+        INHERITED.store(false, Ordering::Release);
+        for name in ENV_FRAMES {
+            // SAFETY: this is the only thread, and nobody holds a part of the
+            // environment.
+            unsafe { std::env::remove_var(name) };
+        }
     }
 }
 
@@ -93,12 +105,18 @@ fn strategy_for(config: &FrameConfig, at: VirtAddr, is_heap: bool) -> Option<Whi
     (*spec != StrategySpec::Default).then_some(Which(which))
 }
 
-/// Whether a mapping is private anonymous memory that can be placed: not one of the
-/// hugetlb pool, nor one that grows downward.
-pub fn takes(flags: c_int) -> bool {
+/// Whether a mapping is private anonymous memory that has a strategy and can be placed:
+/// not one of the hugetlb pool, nor one that grows downward. Of a mapping whose address
+/// the kernel chooses, a hint for addresses is not known to be for it.
+pub fn take(at: VirtAddr, flags: c_int) -> bool {
+    let Some(config) = WANTED.get() else {
+        return false;
+    };
     let kind = flags & libc::MAP_TYPE;
     let other = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
-    flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0
+    let placeable =
+        flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0;
+    placeable && strategy_for(config, at, false).is_some()
 }
 
 /// A range is about to be mapped anew or not at all.
@@ -136,7 +154,13 @@ pub fn release_held() {
 /// In a forked child, the thread is started at the next mapping.
 pub fn after_fork_child() {
     frames::after_fork_child();
-    if are_wanted() {
-        PENDING.store(true, Ordering::Release);
-    }
+    let goes_on = are_wanted() && INHERITED.load(Ordering::Acquire);
+    PENDING.store(goes_on, Ordering::Release);
+}
+
+/// Whether the heap has a strategy, so that its memory is not to be had from the
+/// manager.
+pub fn has_heap() -> bool {
+    let heap = |config: &FrameConfig| strategy_for(config, VirtAddr(0), true).is_some();
+    WANTED.get().is_some_and(heap)
 }

@@ -17,7 +17,7 @@ use quire_linux::{memory, thread};
 use quire_vm::manager::WORTHWHILE;
 use tikv_jemalloc_sys as jemalloc;
 
-use crate::MANAGER;
+use crate::{MANAGER, frames};
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
@@ -237,12 +237,17 @@ unsafe extern "C" fn extent_alloc(
         return ptr::null_mut();
     }
     let (size, align) = (Bytes(size as u64), Bytes(align as u64));
-    let Some(start) = MANAGER
-        .map_heap(size, align)
-        .or_else(|| from_kernel(size, align))
-    else {
+    let by_strategy = frames::has_heap();
+    let managed = match by_strategy {
+        true => None,
+        false => MANAGER.map_heap(size, align),
+    };
+    let Some(start) = managed.or_else(|| from_kernel(size, align)) else {
         return ptr::null_mut();
     };
+    if by_strategy {
+        frames::place(AddrRange::new(start, size), true);
+    }
     // SAFETY: jemalloc gives two valid pointers; fresh memory is zero.
     unsafe {
         *zero = true;

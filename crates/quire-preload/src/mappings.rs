@@ -88,7 +88,7 @@ pub unsafe fn map(
         files::forget(target);
         frames::forget(target);
     }
-    if frames::are_wanted() && frames::takes(flags) {
+    if frames::take(target.start, flags) {
         // SAFETY: passed on as it came.
         return pointer(unsafe {
             map_in_frames(target, [at as usize, len, prot as usize, flags as usize])

@@ -25,6 +25,9 @@ use crate::manager::Manager;
 const PENDING: u32 = 0;
 const READY: u32 = 1;
 const FAILED: u32 = 2;
+/// How long the thread stays awake for the next touch where each is reported: waking
+/// it takes longer than the answer.
+const STAY_AWAKE_NS: u64 = 50_000;
 
 /// Starts the thread, and waits until it is ready.
 pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note> {
@@ -60,6 +63,15 @@ pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note>
             .find(|error| FAILED + *error as u32 == code)
             .unwrap_or(Note::FramesUnserved)),
     }
+}
+
+/// How touches of a strategy's pages are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// Each, because their order decides.
+    OneByOne,
+    /// The first of some.
+    InRuns,
 }
 
 struct Server {
@@ -100,15 +112,24 @@ impl Server {
         loop {
             // Interrupted or not, what is there is answered.
             let _ = poll(&mut [PollFd::new(&self.uffd, PollFlags::IN)], None);
-            while let Some(fault) = uffd::read_fault(self.uffd.as_fd()) {
-                self.answer(&fault);
+            let mut until = 0;
+            loop {
+                while let Some(fault) = uffd::read_fault(self.uffd.as_fd()) {
+                    if self.answer(&fault) == Pace::OneByOne {
+                        until = thread::now_ns() + STAY_AWAKE_NS;
+                    }
+                }
+                if thread::now_ns() >= until {
+                    break;
+                }
+                std::hint::spin_loop();
             }
             self.prepare();
         }
     }
 
     /// Gives the touched page a frame, and those after it that are wanted with it.
-    fn answer(&mut self, fault: &Fault) {
+    fn answer(&mut self, fault: &Fault) -> Pace {
         let page = VirtAddr(fault.address.0 / BASE_PAGE * BASE_PAGE);
         let request = Request {
             page,
@@ -118,6 +139,11 @@ impl Server {
         let given = placed.map_or(0, |(range, which)| self.give(range, which, &request));
         if given == 0 {
             self.leave(page);
+        }
+        let strategy = placed.and_then(|(_, which)| self.setup.strategies.get(which.0));
+        match strategy.is_some_and(|strategy| strategy.depends_on_order()) {
+            true => Pace::OneByOne,
+            false => Pace::InRuns,
         }
     }
 
