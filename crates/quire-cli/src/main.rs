@@ -12,6 +12,7 @@
 //! | [`set`] | `quire set` |
 //! | [`attach`] | `quire attach` |
 //! | [`tlb`] | `quire tlb` |
+//! | [`map`] | `quire map` |
 //! | [`perf_map`] | `quire perf-map` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
@@ -21,6 +22,7 @@ mod args;
 mod attach;
 mod doctor;
 mod failure;
+mod map;
 mod pages;
 mod perf_map;
 mod run;
@@ -56,6 +58,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Set(options) => set::set(&options).map(|()| 0),
         Command::Attach(options) => attach::attach(&options).map(|()| 0),
         Command::Tlb(options) => tlb::tlb(&options),
+        Command::Map(options) => map::map(&options).map(|()| 0),
         Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),

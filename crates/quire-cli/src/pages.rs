@@ -20,6 +20,7 @@ const PAGES: &[(&str, &str)] = &[
     ("set", "quire-set"),
     ("attach", "quire-attach"),
     ("tlb", "quire-tlb"),
+    ("map", "quire-map"),
     ("perf-map", "quire-perf-map"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),

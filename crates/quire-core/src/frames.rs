@@ -7,7 +7,9 @@
 //! | module | holds |
 //! |---|---|
 //! | [`colour`] | the colour of a frame |
+//! | [`mapping`] | what a process has: runs of pages in runs of frames |
 //! | [`strategy`] | the callback between the allocator and a strategy |
 
 pub mod colour;
+pub mod mapping;
 pub mod strategy;
