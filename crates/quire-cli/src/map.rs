@@ -29,19 +29,13 @@ const LOOK_EVERY: u64 = 64 << 10;
 
 /// Prints the mapping of a process.
 pub fn map(options: &MapArgs) -> Outcome<()> {
-    let colours = match &options.colour_bits {
-        Some(colours) => colours.clone(),
-        None => default_colours()?,
-    };
+    let given = options.colour_bits.clone();
+    let colours = given.unwrap_or_else(default_colours);
     let mappings = read(options)?;
     let report = Report::new(options.pid, &mappings, &colours);
     if report.frames_are_hidden() {
         // Where standard error is closed nobody is told.
-        let _ = writeln!(
-            io::stderr(),
-            "quire: frames and colours are known to root only: try `sudo quire map {}`",
-            options.pid
-        );
+        let _ = writeln!(io::stderr(), "quire: {}", hidden(options.pid));
     }
     let picture = match &options.image {
         Some(path) => Some(draw(path, &mappings, &colours)?),
@@ -62,18 +56,20 @@ pub fn map(options: &MapArgs) -> Outcome<()> {
     Ok(out.flush()?)
 }
 
-/// The colours of this machine's L2 cache, whose index is taken for a plain one.
-fn default_colours() -> Outcome<Colours> {
+/// The colours of this machine's L2 cache, whose index is taken for a plain one. Where
+/// the kernel does not describe the cache, all frames have one colour.
+fn default_colours() -> Colours {
     const CACHE: &str = "/sys/devices/system/cpu/cpu0/cache/index2";
     let text = |name: &str| fs::read_to_string(format!("{CACHE}/{name}")).ok();
     let size: Option<Bytes> = text("size").and_then(|size| size.trim().parse().ok());
     let ways: Option<u64> = text("ways_of_associativity").and_then(|n| n.trim().parse().ok());
     let way = size.zip(ways).and_then(|(size, n)| size.0.checked_div(n));
-    way.map(Colours::plain).ok_or_else(|| {
-        Failure::system(
-            "the kernel does not describe the L2 cache: give --colour-bits, such as 12,13,14,15",
-        )
-    })
+    if way.is_none() {
+        // Where standard error is closed nobody is told.
+        let note = "the kernel does not describe the L2 cache: give colours with --colour-bits";
+        let _ = writeln!(io::stderr(), "quire: {note}");
+    }
+    way.map(Colours::plain).unwrap_or_default()
 }
 
 fn read(options: &MapArgs) -> Outcome<Vec<Mapped>> {
@@ -88,11 +84,24 @@ fn read(options: &MapArgs) -> Outcome<Vec<Mapped>> {
     Ok(mappings)
 }
 
+/// Why frames are not told.
+fn hidden(pid: u32) -> String {
+    let remedy = match rustix::process::geteuid().is_root() {
+        true => "give the container --cap-add=SYS_ADMIN, or run it outside".to_owned(),
+        false => format!("try `sudo quire map {pid}`"),
+    };
+    format!("frames and colours are hidden from those without CAP_SYS_ADMIN: {remedy}")
+}
+
 fn refused(pid: u32, error: &FrameMapError) -> Failure {
     if process::start_time(pid).is_none() {
         return Failure::bad_usage(format!("there is no process {pid}: `ps -e` lists them"));
     }
     match error {
+        FrameMapError::Closed(cause) if is_memoryless(cause) => nothing_there(pid, None),
+        FrameMapError::Closed(_) if rustix::process::geteuid().is_root() => Failure::bad_usage(
+            format!("process {pid} cannot be looked at: {error}; run it outside of the container"),
+        ),
         FrameMapError::Closed(_) => Failure::bad_usage(format!(
             "process {pid} cannot be looked at: {error}; try `sudo quire map {pid}`"
         )),
@@ -103,6 +112,11 @@ fn refused(pid: u32, error: &FrameMapError) -> Failure {
             "process {pid} cannot be looked at: {error}; try again while it runs"
         )),
     }
+}
+
+/// Whether the kernel says that a process, which is there, has no address space.
+fn is_memoryless(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 /// Why no mapping was found.

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use quire_core::frames::colour::Colours;
 use quire_core::frames::mapping::tally::{ColourCounts, Tally};
-use quire_core::frames::mapping::{Line, Mapped};
+use quire_core::frames::mapping::{Mapped, Run};
 use quire_core::units::AddrRange;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::stat::printable;
 use crate::table::Table;
@@ -18,41 +18,57 @@ const BAR: u64 = 40;
 
 /// The mapping of a process, with what it comes to.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Report<'a> {
     pid: u32,
     /// The address bits that make a colour.
-    colours: Colours,
+    colours: &'a Colours,
     totals: Tally,
     /// Nothing where no frame is known.
     pages_by_colour: Option<ColourCounts>,
-    mappings: Vec<Entry>,
+    mappings: Vec<Entry<'a>>,
 }
 
 /// One mapping.
 #[derive(Debug, Serialize)]
-struct Entry {
+struct Entry<'a> {
     #[serde(flatten)]
     range: AddrRange,
-    name: String,
+    name: &'a str,
     #[serde(flatten)]
     tally: Tally,
-    runs: Vec<Line>,
+    runs: Lines<'a>,
 }
 
-impl Report {
+/// Runs with their colours, which are found as they are written: there may be millions.
+#[derive(Debug)]
+struct Lines<'a> {
+    runs: &'a [Run],
+    colours: &'a Colours,
+}
+
+impl Serialize for Lines<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.runs.iter().map(|run| run.line(self.colours)))
+    }
+}
+
+impl<'a> Report<'a> {
     /// Counts what there is.
-    pub fn new(pid: u32, mappings: &[Mapped], colours: &Colours) -> Report {
+    pub fn new(pid: u32, mappings: &'a [Mapped], colours: &'a Colours) -> Report<'a> {
         let all = || mappings.iter().flat_map(Mapped::runs);
         let counts = ColourCounts::of(all(), colours);
-        let entry = |mapped: &Mapped| Entry {
+        let entry = |mapped: &'a Mapped| Entry {
             range: mapped.range,
-            name: mapped.name.clone(),
+            name: &mapped.name,
             tally: Tally::of(mapped.runs()),
-            runs: mapped.runs().iter().map(|run| run.line(colours)).collect(),
+            runs: Lines {
+                runs: mapped.runs(),
+                colours,
+            },
         };
         Report {
             pid,
-            colours: colours.clone(),
+            colours,
             totals: Tally::of(all()),
             pages_by_colour: (counts.all().0 > 0).then_some(counts),
             mappings: mappings.iter().map(entry).collect(),
@@ -66,7 +82,7 @@ impl Report {
 }
 
 /// Writes a line for each mapping, the colours, and the totals.
-pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
+pub fn write(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     let header = [
         "ADDRESSES",
         "NAME",
@@ -83,7 +99,7 @@ pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     } in &report.mappings
     {
         let range = format!("{:012x}-{:012x}", range.start.0, range.end.0);
-        let name = match name.as_str() {
+        let name = match *name {
             "" => "-".to_owned(),
             name => printable(name),
         };
@@ -98,7 +114,7 @@ pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         report.totals.present_pages.to_bytes()
     )?;
     match &report.pages_by_colour {
-        Some(counts) => write_colours(out, counts, &report.colours),
+        Some(counts) => write_colours(out, counts, report.colours),
         None => Ok(()),
     }
 }
@@ -107,7 +123,7 @@ fn numbers(tally: &Tally) -> Vec<String> {
     let share = tally.superpage_share();
     vec![
         tally.present_pages.0.to_string(),
-        tally.runs.to_string(),
+        tally.present_runs.to_string(),
         tally.longest_run_pages.0.to_string(),
         share.map_or_else(|| "-".to_owned(), |share| percent(share, 0)),
         tally.swapped_pages.0.to_string(),
@@ -158,7 +174,7 @@ fn bar(pages: u64, most: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quire_core::frames::mapping::{Kind, Run};
+    use quire_core::frames::mapping::Kind;
     use quire_core::units::{Bytes, Frame, PageCount, VirtAddr};
 
     use super::*;
@@ -179,7 +195,7 @@ mod tests {
         mapped
     }
 
-    fn text(report: &Report) -> String {
+    fn text(report: &Report<'_>) -> String {
         let mut out = Vec::new();
         write(&mut out, report).unwrap();
         String::from_utf8(out).unwrap()
@@ -188,7 +204,8 @@ mod tests {
     #[test]
     fn a_line_for_each_mapping_and_colour() {
         let colours = Colours::plain(1 << 14);
-        let report = Report::new(7, &[mapped(Some(Frame(512)))], &colours);
+        let mappings = [mapped(Some(Frame(512)))];
+        let report = Report::new(7, &mappings, &colours);
         assert!(!report.frames_are_hidden());
         let text = text(&report);
         let lines: Vec<&str> = text.lines().collect();
@@ -209,7 +226,8 @@ mod tests {
     #[test]
     fn many_colours_are_summed_up() {
         let colours = Colours::plain(4096 << 7);
-        let report = Report::new(7, &[mapped(Some(Frame(512)))], &colours);
+        let mappings = [mapped(Some(Frame(512)))];
+        let report = Report::new(7, &mappings, &colours);
         let text = text(&report);
         assert!(
             text.contains("128 colours") && !text.contains('#'),
@@ -223,7 +241,8 @@ mod tests {
 
     #[test]
     fn hidden_frames_are_null() {
-        let report = Report::new(7, &[mapped(None)], &Colours::plain(1 << 14));
+        let (mappings, colours) = ([mapped(None)], Colours::plain(1 << 14));
+        let report = Report::new(7, &mappings, &colours);
         assert!(report.frames_are_hidden());
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["pages_by_colour"], serde_json::Value::Null);
@@ -231,6 +250,8 @@ mod tests {
         let mapping = &json["mappings"][0];
         assert_eq!(mapping["start"], 0x20_0000);
         assert_eq!(mapping["present_pages"], 513);
+        assert_eq!(mapping["present_runs"], 2);
+        assert_eq!(mapping["runs"].as_array().map(Vec::len), Some(3));
         assert!(mapping["runs"][0]["frame"].is_null() && mapping["runs"][0]["colour"].is_null());
         assert!(!text(&report).contains("colours"));
     }

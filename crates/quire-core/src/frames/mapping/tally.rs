@@ -19,7 +19,7 @@ pub struct Tally {
     /// Pages where the kernel's page of zeros is mapped.
     pub zero_pages: PageCount,
     /// Runs of present pages.
-    pub runs: u64,
+    pub present_runs: u64,
     /// The pages of the longest of them.
     pub longest_run_pages: PageCount,
 }
@@ -38,7 +38,7 @@ impl Tally {
             Kind::Zero => self.zero_pages += run.pages,
             Kind::Anonymous | Kind::File | Kind::Shared => {
                 self.present_pages += run.pages;
-                self.runs += 1;
+                self.present_runs += 1;
                 self.longest_run_pages = self.longest_run_pages.max(run.pages);
                 if run.is_super() {
                     self.superpage_pages += run.pages;
