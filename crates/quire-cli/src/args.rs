@@ -15,6 +15,7 @@ use quire_core::config::Policy;
 use quire_core::frames::cache::Override;
 use quire_core::frames::colour::Colours;
 use quire_core::frames::hints::Hint;
+use quire_core::frames::mapping::part::Part;
 use quire_core::frames::spec::StrategySpec;
 use quire_core::level::Level;
 use quire_core::pool::PoolPage;
@@ -136,6 +137,30 @@ COLOURS:
 
 EXIT STATUS:
   2: bad usage, or a --set that does not fit.";
+const MAP_EXAMPLES: &str = "\
+EXAMPLES:
+  sudo quire map 4242                            every mapping, and the colours
+  sudo quire map 4242 '[heap]'
+  sudo quire map 4242 7f0000200000-7f0000600000 --csv > frames.csv
+  sudo quire map 4242 --image colours.png
+  sudo quire map 4242 --colour-bits 12^17,13^18,14^19
+  quire map 4242 --json | jq '.totals'           frames are known to root only
+
+TABLE:
+  A run is a row of pages in a row of frames, of one page size and one kind. The
+  columns of --csv are address, pages (of 4 KiB), frame, colour (of the first page),
+  page_size (of what one page table entry maps: folios of 16 KiB to 1 MiB are mapped
+  by entries of 4 KiB), kind (anonymous, file, shared, swapped or zero) and name.
+  A process that runs changes while it is looked at.
+
+PICTURE:
+  One block for each page, in rows of 64 pages or more, each mapping below the last;
+  the blocks stand for more pages where there are many. The hue is the colour, light
+  where a superpage maps the page. Black: absent; white: in swap; grey: the page of
+  zeros; dull blue: the frame is hidden; dark grey: no mapping. Rows in which nothing
+  is present are left out.
+
+2: no such process, or one that may not be looked at; a range that holds nothing.";
 const PERF_MAP_EXAMPLES: &str = "\
 EXAMPLES:
   perf record -p 4242 sleep 10 && quire perf-map 4242 && perf report
@@ -195,6 +220,9 @@ pub enum Command {
     /// Show the caches, and which of them page colouring can use
     #[command(after_help = CACHE_EXAMPLES)]
     Cache(CacheArgs),
+    /// Show which physical frames a process has, and their cache colours
+    #[command(after_help = MAP_EXAMPLES)]
+    Map(MapArgs),
     /// Tell perf the names of program text that was copied (--text)
     #[command(after_help = PERF_MAP_EXAMPLES)]
     PerfMap(PerfMapArgs),
@@ -448,6 +476,30 @@ pub struct CacheArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What `quire map` takes.
+#[derive(Debug, Args)]
+pub struct MapArgs {
+    /// The process
+    pub pid: u32,
+    /// Only these addresses, START-END in hexadecimal, or the mappings of this name,
+    /// as in /proc/PID/maps
+    #[arg(value_name = "RANGE")]
+    pub part: Option<Part>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print a row for each run, separated by commas
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+    /// Write a picture of the colours by address to this file
+    #[arg(long, value_name = "FILE.png")]
+    pub image: Option<PathBuf>,
+    /// The bits of a physical address that make a colour, the lowest first; those of
+    /// the cache that `quire cache` names, unless given. A bit of a hashed index is written 12^18
+    #[arg(long, value_name = "BITS")]
+    pub colour_bits: Option<Colours>,
 }
 
 /// What `quire perf-map` takes.

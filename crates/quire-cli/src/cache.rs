@@ -28,6 +28,13 @@ pub fn cache(options: &CacheArgs) -> Outcome<()> {
     Ok(out.flush()?)
 }
 
+/// The colours of the cache of this machine that page colouring is for; nothing where
+/// no cache has any.
+pub fn own_colours() -> Option<Colours> {
+    let caches = caches::of_this_machine();
+    cache::colour_cache(&caches).and_then(|cache| cache.colours().ok())
+}
+
 /// Everything that is said.
 #[derive(Debug, Serialize)]
 struct Findings<'a> {

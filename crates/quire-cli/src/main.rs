@@ -13,6 +13,7 @@
 //! | [`attach`] | `quire attach` |
 //! | [`tlb`] | `quire tlb` |
 //! | [`cache`] | `quire cache` |
+//! | [`map`] | `quire map` |
 //! | [`perf_map`] | `quire perf-map` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
@@ -23,6 +24,7 @@ mod attach;
 mod cache;
 mod doctor;
 mod failure;
+mod map;
 mod pages;
 mod perf_map;
 mod run;
@@ -59,6 +61,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Attach(options) => attach::attach(&options).map(|()| 0),
         Command::Tlb(options) => tlb::tlb(&options),
         Command::Cache(options) => cache::cache(&options).map(|()| 0),
+        Command::Map(options) => map::map(&options).map(|()| 0),
         Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),

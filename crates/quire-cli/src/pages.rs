@@ -21,6 +21,7 @@ const PAGES: &[(&str, &str)] = &[
     ("attach", "quire-attach"),
     ("tlb", "quire-tlb"),
     ("cache", "quire-cache"),
+    ("map", "quire-map"),
     ("perf-map", "quire-perf-map"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),

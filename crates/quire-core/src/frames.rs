@@ -9,6 +9,7 @@
 //! | [`cache`] | the caches of a machine, and which of them has colours |
 //! | [`colour`] | the colour of a frame |
 //! | [`model`] | what a cache makes of a stream of addresses |
+//! | [`mapping`] | what a process has: runs of pages in runs of frames |
 //! | [`strategy`] | the callback between the allocator and a strategy |
 //! | [`buddy`] | the allocator: free blocks, of which strategies choose frames |
 //! | [`colour_index`] | where free blocks with frames of a colour are |
@@ -24,6 +25,7 @@ pub mod colour;
 pub mod colour_index;
 pub mod config;
 pub mod hints;
+pub mod mapping;
 pub mod model;
 pub mod record;
 pub mod spec;

@@ -224,9 +224,89 @@ impl Entries {
     }
 }
 
+/// The page table entry of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(u64);
+
+/// So many entries are read at once, at most: 512 KiB.
+const BLOCK: PageCount = PageCount(64 << 10);
+
+/// Calls `found` with the entry of each page of `range`, in order of address.
+///
+/// # Errors
+/// As `pread`; `UnexpectedEof` where the process has ended.
+pub fn frames_of(
+    pagemap: BorrowedFd<'_>,
+    range: AddrRange,
+    mut found: impl FnMut(VirtAddr, Entry),
+) -> io::Result<()> {
+    let block = range.len().to_pages().min(BLOCK).to_bytes();
+    let mut bytes = vec![0; (block.0 / BASE_PAGE * 8) as usize];
+    let mut start = range.start.page_floor();
+    while start < range.end {
+        let pages = (range.end - start).to_pages().min(BLOCK);
+        let bytes = &mut bytes[..pages.0 as usize * 8];
+        read_exact_at(pagemap, bytes, start.0 / BASE_PAGE * 8)?;
+        let entries = bytes.as_chunks().0.iter().copied();
+        for (n, entry) in (0..).zip(entries.map(u64::from_le_bytes)) {
+            found(start + PageCount(n).to_bytes(), Entry(entry));
+        }
+        start = start + pages.to_bytes();
+    }
+    Ok(())
+}
+
+fn read_exact_at(fd: BorrowedFd<'_>, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[done..], at + done as u64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => done += read,
+        }
+    }
+    Ok(())
+}
+
+impl Entry {
+    /// Whether a page is mapped.
+    #[must_use]
+    pub const fn is_present(self) -> bool {
+        self.0 & ENTRY_PRESENT != 0
+    }
+
+    /// Whether the page belongs to a file or to shared memory.
+    #[must_use]
+    pub const fn is_file(self) -> bool {
+        self.0 & ENTRY_FILE != 0
+    }
+
+    /// Whether the page is in swap. Marks that the kernel keeps in place of a page,
+    /// such as those of guard pages, look the same to those without the privilege to
+    /// know frames, but for the guard pages of Linux 6.15 and later.
+    #[must_use]
+    pub const fn is_swapped(self) -> bool {
+        let is_mark = self.0 & ENTRY_GUARD != 0 || self.0 & SWAP_TYPE == SWAP_TYPE_MARK;
+        self.0 & ENTRY_SWAPPED != 0 && !is_mark
+    }
+
+    /// Its frame; nothing where no page is mapped, or without the privilege to know
+    /// frames (`CAP_SYS_ADMIN`).
+    #[must_use]
+    pub fn frame(self) -> Option<Frame> {
+        frame_of(self.0)
+    }
+}
+
 const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_SWAPPED: u64 = 1 << 62;
+const ENTRY_FILE: u64 = 1 << 61;
+const ENTRY_GUARD: u64 = 1 << 58;
 const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 const ENTRY_FRAME: u64 = (1 << 55) - 1;
+/// In the entry of a page that is not mapped, the number of the swap area.
+const SWAP_TYPE: u64 = 0x1f;
+/// The number that means a mark and no area.
+const SWAP_TYPE_MARK: u64 = 0x1f;
 
 fn frame_of(entry: u64) -> Option<Frame> {
     let frame = entry & ENTRY_FRAME;
@@ -240,5 +320,53 @@ impl ExtentEntries {
     pub fn shared(&self) -> PageCount {
         let shared = |e: &&u64| **e & ENTRY_PRESENT != 0 && **e & ENTRY_EXCLUSIVE == 0;
         PageCount(self.0.iter().filter(shared).count() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn entries_are_told_apart() {
+        let present = Entry(ENTRY_PRESENT | ENTRY_FILE | 77);
+        assert!(present.is_present() && present.is_file() && !present.is_swapped());
+        assert_eq!(present.frame(), Some(Frame(77)));
+        assert_eq!(Entry(ENTRY_PRESENT).frame(), None);
+        let swapped = Entry(ENTRY_SWAPPED | 5 << 5);
+        assert!(swapped.is_swapped() && !swapped.is_present());
+        assert_eq!(swapped.frame(), None);
+        assert!(!Entry(ENTRY_SWAPPED | SWAP_TYPE_MARK).is_swapped());
+        assert!(!Entry(ENTRY_SWAPPED | ENTRY_GUARD).is_swapped());
+        assert!(!Entry(0).is_swapped() && !Entry(0).is_present());
+    }
+
+    #[test]
+    fn entries_are_read_in_blocks() {
+        // Larger than a block, and touched here and there.
+        let pages = BLOCK.0 as usize + 700;
+        let mut memory = vec![0u8; (pages + 1) * BASE_PAGE as usize];
+        let start = VirtAddr(memory.as_ptr() as u64 + BASE_PAGE - 1).page_floor();
+        let offset = (start.0 - memory.as_ptr() as u64) as usize;
+        let touched = |n: usize| n.is_multiple_of(97);
+        for n in (0..pages).filter(|n| touched(*n)) {
+            memory[offset + n * BASE_PAGE as usize] = 1;
+        }
+        let pagemap = open().unwrap();
+        let range = AddrRange::new(start, PageCount(pages as u64).to_bytes());
+        let mut seen = 0;
+        frames_of(pagemap.as_fd(), range, |at, entry| {
+            assert_eq!(at, start + PageCount(seen as u64).to_bytes());
+            assert!(!touched(seen) || entry.is_present());
+            seen += 1;
+        })
+        .unwrap();
+        assert_eq!(seen, pages);
+        let beyond = AddrRange::new(VirtAddr(1 << 56), PageCount(1).to_bytes());
+        let error = frames_of(pagemap.as_fd(), beyond, |_, _| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(memory.len() > pages);
     }
 }

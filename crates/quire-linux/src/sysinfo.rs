@@ -13,6 +13,8 @@ pub mod check;
 pub mod manager_checks;
 pub mod maps;
 pub mod memory;
+pub mod mounts;
+pub mod page_sizes;
 pub mod process;
 pub mod signals;
 pub mod stat_file;

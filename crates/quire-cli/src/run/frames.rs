@@ -2,15 +2,14 @@
 
 use std::path::{Path, absolute};
 
-use quire_core::frames::cache::colour_cache;
 use quire_core::frames::colour::Colours;
 use quire_core::frames::config::FrameConfig;
 use quire_core::frames::hints::{Hint, Hints, Target};
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::StrategySpec;
-use quire_linux::sysinfo::caches;
 
 use crate::args::RunArgs;
+use crate::cache;
 use crate::failure::{Failure, Outcome};
 
 /// What the options ask for; nothing where they ask for nothing.
@@ -76,11 +75,9 @@ fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
     })
 }
 
-/// The colours of the cache of this machine that page colouring is for.
+/// The colours of this machine, which must be known.
 fn own_colours() -> Outcome<Colours> {
-    let caches = caches::of_this_machine();
-    let colours = colour_cache(&caches).and_then(|cache| cache.colours().ok());
-    colours.ok_or_else(|| {
+    cache::own_colours().ok_or_else(|| {
         Failure::bad_usage(
             "this machine has no cache whose colours are known: `quire cache` says why; give the address bits with --colour-bits",
         )
