@@ -219,7 +219,7 @@ impl Note {
                 "a system call failed, and part of the memory stayed on base pages"
             }
             Note::OwnMemoryFile => {
-                "the program opened /proc/self/mem, which cannot wait for Quire: since then reservations run behind the program and are not preempted"
+                "the program opened /proc/self/mem, which cannot wait for Quire: since then reservations run behind the program and are not preempted, and frames are the kernel's choice"
             }
             Note::MapsShort => {
                 "half of vm.max_map_count was in use, so some superpages were not made (sysctl vm.max_map_count=N raises it)"

@@ -29,9 +29,6 @@ pub enum Advice {
     NoHugePage = libc::MADV_NOHUGEPAGE,
     /// Make superpages now.
     Collapse = 25,
-    /// Take for unused lately. A superpage of which only a part is named is divided
-    /// into base pages.
-    Cold = 20,
     /// Drop clean pages that nobody else uses from the page cache.
     PageOut = 21,
     /// Fault the range in for reading.

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::real::Real;
-use crate::{MANAGER, set_errno};
+use crate::{MANAGER, frames, set_errno};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
@@ -45,6 +45,7 @@ unsafe fn notice(path: *const c_char) {
     // SAFETY: the caller vouches for the path.
     if !path.is_null() && is_memory(unsafe { CStr::from_ptr(path) }.to_bytes()) {
         MANAGER.stop_reporting();
+        frames::stop();
     }
 }
 

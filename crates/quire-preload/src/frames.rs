@@ -9,6 +9,7 @@ use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT, FrameConfig};
 use quire_core::frames::hints::Target;
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::{StrategySpec, build};
+use quire_core::stat::Note;
 use quire_core::units::{AddrRange, VirtAddr};
 use quire_linux::thread;
 use quire_vm::frames::{self, Setup, Which};
@@ -22,6 +23,9 @@ static PENDING: AtomicBool = AtomicBool::new(false);
 
 /// Strategies are handed down to forked children and to programs that are started.
 static INHERITED: AtomicBool = AtomicBool::new(true);
+
+/// Nothing is reported any more.
+static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Takes note of what was asked for. Called before the program's own code runs.
 pub fn configure(config: FrameConfig) {
@@ -40,10 +44,24 @@ pub fn configure(config: FrameConfig) {
     }
 }
 
-/// Whether a strategy was asked for.
+/// Whether a strategy was asked for, and is to be kept to.
 #[inline]
 pub fn are_wanted() -> bool {
-    WANTED.get().is_some()
+    wanted().is_some()
+}
+
+#[inline]
+fn wanted() -> Option<&'static FrameConfig> {
+    WANTED.get().filter(|_| !STOPPED.load(Ordering::Acquire))
+}
+
+/// From now on no touch waits for the thread, and frames are the kernel's choice: for
+/// programs that use their memory in a way that cannot wait.
+pub fn stop() {
+    if are_wanted() && !STOPPED.swap(true, Ordering::AcqRel) {
+        MANAGER.stats().note(Note::OwnMemoryFile);
+        frames::stop();
+    }
 }
 
 /// Starts to give frames, where that was asked for and has not begun.
@@ -51,7 +69,7 @@ pub fn start() {
     if !PENDING.swap(false, Ordering::AcqRel) {
         return;
     }
-    let Some(setup) = WANTED.get().and_then(setup) else {
+    let Some(setup) = wanted().and_then(setup) else {
         return;
     };
     // For the statistics page.
@@ -86,7 +104,7 @@ fn read_record(spec: &StrategySpec) -> Option<Record> {
 
 /// New private anonymous memory of the program or of its heap.
 pub fn place(range: AddrRange, is_heap: bool) {
-    let Some(config) = WANTED.get() else { return };
+    let Some(config) = wanted() else { return };
     if let Some(which) = strategy_for(config, range.start, is_heap) {
         frames::place(range, which);
     }
@@ -109,7 +127,7 @@ fn strategy_for(config: &FrameConfig, at: VirtAddr, is_heap: bool) -> Option<Whi
 /// not one of the hugetlb pool, nor one that grows downward. Of a mapping whose address
 /// the kernel chooses, a hint for addresses is not known to be for it.
 pub fn take(at: VirtAddr, flags: c_int) -> bool {
-    let Some(config) = WANTED.get() else {
+    let Some(config) = wanted() else {
         return false;
     };
     let kind = flags & libc::MAP_TYPE;
@@ -117,6 +135,11 @@ pub fn take(at: VirtAddr, flags: c_int) -> bool {
     let placeable =
         flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0;
     placeable && strategy_for(config, at, false).is_some()
+}
+
+/// Whether a range begins with memory that has a strategy.
+pub fn are_placed(range: AddrRange) -> bool {
+    are_wanted() && frames::strategy_of(range).is_some()
 }
 
 /// A range is about to be mapped anew or not at all.
@@ -162,5 +185,5 @@ pub fn after_fork_child() {
 /// manager.
 pub fn has_heap() -> bool {
     let heap = |config: &FrameConfig| strategy_for(config, VirtAddr(0), true).is_some();
-    WANTED.get().is_some_and(heap)
+    wanted().is_some_and(heap)
 }

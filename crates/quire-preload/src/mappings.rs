@@ -88,11 +88,17 @@ pub unsafe fn map(
         files::forget(target);
         frames::forget(target);
     }
-    if frames::take(target.start, flags) {
+    let args = [
+        at as usize,
+        len,
+        prot as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ];
+    if frames::take(target.start, flags) && aligned {
         // SAFETY: passed on as it came.
-        return pointer(unsafe {
-            map_in_frames(target, [at as usize, len, prot as usize, flags as usize])
-        });
+        return pointer(unsafe { map_in_frames(target, flags, args) });
     }
     if large && aligned && !MANAGER.is_started() {
         ask(Bytes(len as u64));
@@ -107,14 +113,6 @@ pub unsafe fn map(
     if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
         MANAGER.make_way(target);
     }
-    let args = [
-        at as usize,
-        len,
-        prot as usize,
-        flags as usize,
-        fd as usize,
-        offset as usize,
-    ];
     // Text that the program maps by itself must not be taken for a library's.
     let noted = MANAGER.cares() || prot & libc::PROT_EXEC != 0;
     let mapped = if large && aligned && noted {
@@ -130,14 +128,12 @@ pub unsafe fn map(
 }
 
 /// Maps private anonymous memory whose frames a strategy chooses.
-unsafe fn map_in_frames(target: AddrRange, args: [usize; 4]) -> Result<usize> {
-    if args[3] as c_int & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
+unsafe fn map_in_frames(target: AddrRange, flags: c_int, args: [usize; 6]) -> Result<usize> {
+    if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
         MANAGER.make_way(target);
     }
-    let [at, len, prot, flags] = args;
-    let none = -1isize as usize;
-    // SAFETY: passed on as it came; anonymous memory has no descriptor.
-    let mapped = unsafe { raw(libc::SYS_mmap, [at, len, prot, flags, none, 0]) };
+    // SAFETY: passed on as it came.
+    let mapped = unsafe { raw(libc::SYS_mmap, args) };
     if let Ok(at) = mapped {
         if may_start_thread() {
             frames::start();
@@ -272,6 +268,10 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
 
 pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     let target = pages(at, len);
+    if advice == libc::MADV_HUGEPAGE && frames::are_placed(target) {
+        // It has a strategy instead.
+        return 0;
+    }
     if let Handled::Yes(result) = MANAGER.advise(target, advice) {
         return status(result);
     }

@@ -10,6 +10,7 @@
 mod adaptive;
 mod changing;
 mod files;
+mod frames;
 mod global;
 mod growing;
 mod harness;
@@ -69,6 +70,8 @@ macro_rules! programs {
     (@setting reserve_ahead) => { crate::harness::setting::RESERVE_AHEAD };
     (@setting reserve_limit) => { crate::harness::setting::RESERVE_LIMIT };
     (@setting reserve_small) => { crate::harness::setting::RESERVE_SMALL };
+    (@setting colour) => { crate::harness::setting::COLOUR };
+    (@setting binhop) => { crate::harness::setting::BINHOP };
     (@setting static_pool) => { crate::harness::setting::STATIC };
     (@setting static_giga) => { crate::harness::setting::STATIC_GIGA };
     (@setting static_small) => { crate::harness::setting::STATIC_SMALL };
@@ -77,21 +80,21 @@ macro_rules! programs {
 
 programs! {
     threads = "threads" ["64", "8000"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     fork_storm = "fork_storm" ["32", "32", "112"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     fork_write = "fork_write" ["96", "5", "1200"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
     signals = "signals" ["128", "1300"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged colour binhop;
     syscalls_untouched = "syscalls_untouched" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
     remap = "remap" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     stress_single = "stress" ["SEED", "1", "2500"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     // Seeds that each fail where one mistake of the past is made again. A change
     // to the order of random numbers in the program asks for other seeds.
     stress_discard = "stress" ["16", "1", "1500"], limit None,
@@ -109,11 +112,11 @@ programs! {
     giga_threads = "giga_stress" ["SEED", "3", "30"], limit None,
         under plain static_giga;
     limits = "limits" [], limit None,
-        under plain base eager reserve reserve_small adaptive static_pool unprivileged;
+        under plain base eager reserve reserve_small adaptive static_pool unprivileged colour binhop;
     maps = "maps" [], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     discard = "discard" ["200"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     align = "align" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     aligned = "align" [], limit None,
@@ -123,17 +126,17 @@ programs! {
     shared = "shared" [], limit None,
         under plain base eager reserve reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     churn = "churn" ["4000"], limit None,
-        under plain eager reserve reserve_small static_pool unprivileged;
+        under plain eager reserve reserve_small static_pool unprivileged colour binhop;
     closefds = "closefds" [], limit None,
-        under plain base eager reserve adaptive static_pool unprivileged;
+        under plain base eager reserve adaptive static_pool unprivileged colour binhop;
     // Not `eager`: it spends a superpage on each touch, which is the policy's
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
-        under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     kept = "kept" [], limit None,
         under plain base eager reserve adaptive reserve_limit;
     pieces = "pieces" ["SEED"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small unprivileged;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small unprivileged colour binhop;
     given = "given" [], limit Some(256 << 20),
         under plain reserve adaptive reserve_ahead;
 }

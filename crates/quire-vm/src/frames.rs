@@ -30,6 +30,7 @@ use quire_core::ranges::RangeMap;
 use quire_core::stat::Note;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes};
 use quire_linux::futex::Lock;
+use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::thread::DescriptorTable;
 use quire_linux::uffd::{self, Mode};
@@ -95,6 +96,17 @@ pub fn forget(range: AddrRange) {
     ranges().remove(range);
 }
 
+/// Nothing that was placed is reported any more: its frames are the kernel's choice.
+pub fn stop() {
+    let placed = std::mem::replace(&mut *ranges(), RangeMap::new());
+    if let Ok(uffd) = borrow() {
+        for (range, _) in placed.iter() {
+            // Where nothing is mapped any more, nothing is registered.
+            let _ = uffd::unregister(uffd.as_fd(), range);
+        }
+    }
+}
+
 /// The strategy of a range's first page, if it was placed.
 #[must_use]
 pub fn strategy_of(range: AddrRange) -> Option<Which> {
@@ -121,6 +133,10 @@ pub fn after_fork_child() {
 }
 
 fn register(uffd: &OwnedFd, range: AddrRange) {
+    // The kernel would copy what is full into a superpage, in other frames. Where it
+    // does not take the advice, it may.
+    // SAFETY: the advice changes no contents.
+    let _ = unsafe { memory::advise(range, Advice::NoHugePage) };
     if uffd::register(uffd.as_fd(), range, Mode::Missing).is_err() {
         ranges().remove(range);
     }

@@ -72,6 +72,32 @@ pub const RESERVE_SMALL: Setting = Setting {
     env: &[("QUIRE_LARGEST", "64K")],
     ..with("reserve with small folios", "reserve")
 };
+/// Page colouring, with the colours of most second-level caches.
+pub const COLOUR: Setting = Setting {
+    env: &[("QUIRE_STRATEGY", "colour"), SIXTEEN_COLOURS],
+    ..with("page colouring", "base")
+};
+/// Page colouring with other colours in each process.
+pub const COLOUR_HASHED: Setting = Setting {
+    env: &[("QUIRE_STRATEGY", "colour:hashed"), SIXTEEN_COLOURS],
+    ..with("hashed page colouring", "base")
+};
+/// Bin hopping.
+pub const BINHOP: Setting = Setting {
+    env: &[("QUIRE_STRATEGY", "binhop"), SIXTEEN_COLOURS],
+    ..with("bin hopping", "base")
+};
+/// A quarter of the colours.
+pub const MODULO: Setting = Setting {
+    env: &[("QUIRE_STRATEGY", "modulo:4-7"), SIXTEEN_COLOURS],
+    ..with("modulo", "base")
+};
+/// A strategy for the heap, and superpages for what else there is.
+pub const HEAP_HINT: Setting = Setting {
+    env: &[("QUIRE_HINTS", "heap=colour"), SIXTEEN_COLOURS],
+    ..with("a hint for the heap", "eager")
+};
+const SIXTEEN_COLOURS: (&str, &str) = ("QUIRE_COLOURS", "12,13,14,15");
 /// The kernel's pool, with room for most programs.
 pub const STATIC: Setting = Setting {
     pool_pages: Some(384),

@@ -18,6 +18,7 @@ use quire_core::units::{
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap;
 use quire_linux::raw::{Errno, Result};
+use quire_linux::uffd::{self, Mode};
 
 /// Frames of a folio, as a power of two.
 const FOLIO_ORDER: u32 = PAGES_PER_SUPERPAGE.trailing_zeros();
@@ -28,11 +29,8 @@ const UNKNOWN: u64 = 1 << 40;
 /// The stock takes no more than this: a strategy that wants few of the colours leaves
 /// the frames of the others.
 const LIMIT: PageCount = Bytes(64 << 20).to_pages();
-/// How often the kernel is asked to divide a folio: it does not while the folio waits
-/// in a list of a processor's to be entered among the pages in use.
-const DIVISIONS: u32 = 4;
 /// How much address space is made ready for folios at a time.
-const AREA: Bytes = Bytes(32 * SUPERPAGE);
+const AREA: Bytes = Bytes(4 * SUPERPAGE);
 
 /// The stock.
 pub(super) struct Folios {
@@ -45,6 +43,9 @@ pub(super) struct Folios {
     next_unknown: u64,
     shows_frames: bool,
     pagemap: OwnedFd,
+    /// For moves within the stock: where a page is put aside.
+    uffd: OwnedFd,
+    aside: AddrRange,
 }
 
 /// A folio of the stock, or what is left of it.
@@ -61,9 +62,17 @@ impl Folios {
     /// An empty stock.
     ///
     /// # Errors
-    /// When the page table cannot be read.
-    pub fn new(colours: &Colours) -> Result<Folios> {
+    /// When the page table cannot be read, or for want of descriptors or memory.
+    pub fn new(colours: &Colours, uffd: BorrowedFd<'_>) -> Result<Folios> {
+        let uffd = uffd.try_clone_to_owned().map_err(|_| Errno(libc::EMFILE))?;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let aside = unsafe { memory::map_anonymous(VirtAddr(0), Bytes(BASE_PAGE), prot, 0)? };
+        let aside = AddrRange::new(aside, Bytes(BASE_PAGE));
+        uffd::register(uffd.as_fd(), aside, Mode::Missing)?;
         Ok(Folios {
+            uffd,
+            aside,
             pool: FramePool::new(colours),
             folios: BTreeMap::new(),
             area: AddrRange::new(VirtAddr(0), Bytes::ZERO),
@@ -106,46 +115,74 @@ impl Folios {
             self.put_back(Frame(run.first.0 + in_folio), run.count - in_folio);
             run.count = in_folio;
         }
-        if self.divide(run.first).is_err() {
+        let folio = self.folios.range(..=run.first).next_back();
+        let divided = folio.is_some_and(|(_, folio)| folio.divided);
+        if !divided && (!self.is_whole(run.first) || self.divide(run.first).is_err()) {
             self.put_back(run.first, run.count);
+            self.drop_folio(run.first);
             return None;
         }
         Some(run)
     }
 
-    /// Divides the folio of a frame into base pages, unless it has been.
+    /// Whether the folio of a frame is one still: the kernel divides folios when memory
+    /// is short.
+    fn is_whole(&self, frame: Frame) -> bool {
+        let folio = self.folios.range(..=frame).next_back();
+        let whole = folio.map(|(_, folio)| AddrRange::new(folio.at, Bytes(SUPERPAGE)));
+        whole.is_some_and(|whole| is_superpage(self.pagemap.as_fd(), whole))
+    }
+
+    /// Divides the folio of a frame into base pages.
     ///
     /// The kernel does that when the first page is moved, but it maps its page of zeros
     /// in place of each page that holds nothing else, and the frames would be lost. So
-    /// each holds something meanwhile.
+    /// each holds something while one is moved aside and back.
+    ///
+    /// # Errors
+    /// As the calls.
     fn divide(&mut self, frame: Frame) -> Result<()> {
         let folio = self.folios.range_mut(..=frame).next_back();
         let (_, folio) = folio.ok_or(Errno(libc::ENOENT))?;
-        if folio.divided {
-            return Ok(());
-        }
-        let mark = |value: u64| {
-            for page in 0..IN_FOLIO {
-                let at = folio.at + PageCount(page).to_bytes();
-                // SAFETY: a page of the stock, which is mapped and which nobody else
-                // uses: none of the folio has left.
-                unsafe { at.as_ptr().cast::<u64>().write_volatile(value) };
-            }
-        };
         let whole = AddrRange::new(folio.at, Bytes(SUPERPAGE));
         let first = AddrRange::new(folio.at, Bytes(BASE_PAGE));
-        mark(1);
-        for _ in 0..DIVISIONS {
-            // SAFETY: the advice changes no contents. Whether it did anything is seen
-            // below.
-            let _ = unsafe { memory::advise(first, Advice::Cold) };
-            folio.divided = !is_superpage(self.pagemap.as_fd(), whole);
-            if folio.divided {
-                break;
+        let uffd = self.uffd.as_fd();
+        uffd::register(uffd, first, Mode::Missing)?;
+        let page = |n| folio.at + PageCount(n).to_bytes();
+        let mark = |value: u64| {
+            for page in (0..IN_FOLIO).map(page) {
+                // SAFETY: a page of the stock, which is mapped and which nobody else
+                // uses: none of the folio has left.
+                unsafe { page.as_ptr().cast::<u64>().write_volatile(value) };
             }
+        };
+        mark(1);
+        for (to, from) in [(self.aside, first.start), (first, self.aside.start)] {
+            let error = uffd::move_pages(uffd, to, from).error;
+            error.map_or(Ok(()), Err)?;
         }
         mark(0);
-        folio.divided.then_some(()).ok_or(Errno(libc::EBUSY))
+        folio.divided = true;
+        // One mapping again, from which pages can leave side by side, and of which the
+        // kernel makes no superpage again.
+        uffd::unregister(uffd, first)?;
+        // SAFETY: the advice changes no contents.
+        unsafe { memory::advise(whole, Advice::NoHugePage) }
+    }
+
+    /// Gives up a folio of which no frame has left: its frames are not those that are
+    /// known of it.
+    fn drop_folio(&mut self, frame: Frame) {
+        let Some((first, folio)) = self.folios.range(..=frame).next_back() else {
+            return;
+        };
+        let (first, at) = (*first, folio.at);
+        self.folios.remove(&first);
+        for frame in first.0..first.0 + IN_FOLIO {
+            self.pool.take(Frame(frame));
+        }
+        // SAFETY: address space of the stock, which nobody else uses.
+        let _ = unsafe { memory::unmap(AddrRange::new(at, Bytes(SUPERPAGE))) };
     }
 
     /// A whole folio for as many pages, if the strategy chooses just its frames in their
@@ -164,6 +201,10 @@ impl Folios {
         });
         if !in_order {
             self.pool.add(block);
+            return None;
+        }
+        if !self.is_whole(block.first) {
+            self.drop_folio(block.first);
             return None;
         }
         strategy.note(block.first, request);

@@ -94,7 +94,8 @@ impl Server {
             // The stock is made of them.
             sysinfo::process::disable_unadvised_huge_pages();
         }
-        let mut folios = Folios::new(&setup.colours).map_err(|_| Note::FramesUnserved)?;
+        let mut folios =
+            Folios::new(&setup.colours, uffd.as_fd()).map_err(|_| Note::FramesUnserved)?;
         folios.refill().map_err(|_| Note::FramesUnserved)?;
         if setup.exact && !folios.shows_frames() {
             return Err(Note::FramesHidden);

@@ -1,0 +1,203 @@
+//! Frames by strategy: the colours that the kernel's page tables show are what the
+//! strategy promises.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsFd as _;
+use std::process::{Child, Stdio};
+
+use quire_core::frames::colour::Colours;
+use quire_core::units::{AddrRange, Frame, VirtAddr};
+use quire_linux::pagemap;
+
+use crate::harness::held::Held;
+use crate::harness::scratch::Scratch;
+use crate::harness::setting::{self, Setting};
+use crate::harness::{build, process, skip};
+use crate::managed::huge_bytes;
+
+const COLOURS: u64 = 16;
+
+/// The program of this test, and where its memory lies.
+struct Filled {
+    program: Child,
+    ranges: BTreeMap<String, (u32, AddrRange)>,
+    _scratch: Scratch,
+}
+
+/// A page and its colour.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    number: u64,
+    colour: u64,
+}
+
+impl Filled {
+    fn start(setting: &Setting) -> Filled {
+        let scratch = Scratch::new(false);
+        let argv = [build::program("frames").into()];
+        let command = setting.command(&argv, Some(build::library()), None);
+        let mut program = process::command(&command, scratch.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program was built");
+        let output = program.stdout.take().expect("stdout is a pipe");
+        let mut ranges = BTreeMap::new();
+        let mut child = 0;
+        // Five lines, of which the last two come in any order.
+        for line in BufReader::new(output).lines().take(5) {
+            let line = line.expect("the pipe can be read");
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["pid", pid] => child = pid.parse().expect("a number"),
+                [name, start, end] => {
+                    let at = |hex| VirtAddr(u64::from_str_radix(hex, 16).expect("an address"));
+                    let range = AddrRange {
+                        start: at(start),
+                        end: at(end),
+                    };
+                    ranges.insert(name.to_owned(), (program.id(), range));
+                }
+                _ => panic!("{line}"),
+            }
+        }
+        if let Some((pid, _)) = ranges.get_mut("child") {
+            *pid = child;
+        }
+        Filled {
+            program,
+            ranges,
+            _scratch: scratch,
+        }
+    }
+
+    /// The pages of a range, with the colours of a cache of 16.
+    fn pages(&self, name: &str) -> Vec<Page> {
+        let (pid, range) = self.ranges[name];
+        let colours: Colours = "12,13,14,15".parse().expect("the colours of most caches");
+        let pagemap = pagemap::open_of(pid).expect("the process is ours");
+        let mut pages = Vec::new();
+        pagemap::frames_of(pagemap.as_fd(), range, |at, entry| {
+            let frame: Frame = entry.frame().expect("every page is there");
+            pages.push(Page {
+                number: at.0 / 4096,
+                colour: u64::from(colours.of(frame).0),
+            });
+        })
+        .expect("the process is ours");
+        pages
+    }
+
+    fn end(mut self) {
+        drop(self.program.stdin.take());
+        let status = self.program.wait().expect("the child is ours");
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// All pages of some ranges have the colours that they should.
+fn check(setting: &Setting, names: &[&str], promised: impl Fn(Page) -> bool) {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    let filled = Filled::start(setting);
+    for name in names {
+        let pages = filled.pages(name);
+        let wrong: Vec<&Page> = pages.iter().filter(|page| !promised(**page)).collect();
+        assert!(
+            wrong.is_empty(),
+            "{}: {} of {} pages of {name}, the first {:?}",
+            setting.name,
+            wrong.len(),
+            pages.len(),
+            wrong[0]
+        );
+    }
+    filled.end();
+}
+
+#[test]
+fn page_colouring_gives_a_page_the_colour_of_its_address() {
+    let names = ["ordered", "random", "heap", "child"];
+    check(&setting::COLOUR, &names, |page| {
+        page.colour == page.number % COLOURS
+    });
+}
+
+#[test]
+fn hashed_colours_differ_from_process_to_process() {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    let filled = Filled::start(&setting::COLOUR_HASHED);
+    let moved = |name: &str| {
+        let pages = filled.pages(name);
+        let by = |page: &Page| (page.colour + COLOURS - page.number % COLOURS) % COLOURS;
+        let first = by(&pages[0]);
+        assert!(pages.iter().all(|page| by(page) == first), "{name}");
+        first
+    };
+    let parent = moved("ordered");
+    assert_eq!(moved("random"), parent);
+    assert_eq!(moved("heap"), parent);
+    let pids = ["ordered", "child"].map(|name| u64::from(filled.ranges[name].0) % COLOURS);
+    assert_eq!(moved("child") == parent, pids[0] == pids[1]);
+    filled.end();
+}
+
+#[test]
+fn bin_hopping_goes_from_colour_to_colour() {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    let filled = Filled::start(&setting::BINHOP);
+    // What was touched in order goes through the colours in order, but where a page
+    // of something else was touched between.
+    let pages = filled.pages("ordered");
+    let next = |pair: &&[Page]| pair[1].colour == (pair[0].colour + 1) % COLOURS;
+    let hops = pages.windows(2).filter(next).count();
+    assert!(hops + 8 > pages.len() - 1, "{hops} of {}", pages.len() - 1);
+    // What was touched at random does so in the order of the touches.
+    let pages = filled.pages("random");
+    let count = pages.len();
+    let touched: Vec<Page> = (0..count).map(|i| pages[(i * 389 + 7) % count]).collect();
+    let hops = touched.windows(2).filter(next).count();
+    assert!(hops + 8 > count - 1, "{hops} of {}", count - 1);
+    filled.end();
+}
+
+#[test]
+fn modulo_gives_the_listed_colours_by_turns() {
+    check(&setting::MODULO, &["ordered", "random", "heap"], |page| {
+        page.colour == page.number % 4 + 4
+    });
+}
+
+/// The heap has a strategy, and what else there is goes onto superpages.
+#[test]
+fn a_strategy_can_be_for_the_heap_alone() {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    let filled = Filled::start(&setting::HEAP_HINT);
+    let heap = filled.pages("heap");
+    assert!(heap.iter().all(|page| page.colour == page.number % COLOURS));
+    filled.end();
+    let held = Held::start(&setting::HEAP_HINT, "fill", "32");
+    let huge = huge_bytes(held.child.id());
+    assert!(huge >= 30 << 20, "{} MiB", huge >> 20);
+    held.end();
+}
+
+#[test]
+fn what_asks_for_nothing_has_no_thread() {
+    let filled = Filled::start(&setting::BASE);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", filled.program.id()));
+    let names = threads.expect("the process is ours").map(|task| {
+        let path = task.expect("the process is ours").path().join("comm");
+        std::fs::read_to_string(path).unwrap_or_default()
+    });
+    assert!(names.into_iter().all(|name| name != "quire-frames\n"));
+    filled.end();
+}
