@@ -146,8 +146,6 @@ impl Folios {
         let (_, folio) = folio.ok_or(Errno(libc::ENOENT))?;
         let whole = AddrRange::new(folio.at, Bytes(SUPERPAGE));
         let first = AddrRange::new(folio.at, Bytes(BASE_PAGE));
-        let uffd = self.uffd.as_fd();
-        uffd::register(uffd, first, Mode::Missing)?;
         let page = |n| folio.at + PageCount(n).to_bytes();
         let mark = |value: u64| {
             for page in (0..IN_FOLIO).map(page) {
@@ -157,21 +155,24 @@ impl Folios {
             }
         };
         mark(1);
+        // While the first page is registered it is not touched here: nobody could
+        // answer.
+        let uffd = self.uffd.as_fd();
+        uffd::register(uffd, first, Mode::Missing)?;
         for (to, from) in [(self.aside, first.start), (first, self.aside.start)] {
             let error = uffd::move_pages(uffd, to, from).error;
             error.map_or(Ok(()), Err)?;
         }
-        mark(0);
-        folio.divided = true;
         // One mapping again, from which pages can leave side by side, and of which the
         // kernel makes no superpage again.
         uffd::unregister(uffd, first)?;
+        mark(0);
+        folio.divided = true;
         // SAFETY: the advice changes no contents.
         unsafe { memory::advise(whole, Advice::NoHugePage) }
     }
 
-    /// Gives up a folio of which no frame has left: its frames are not those that are
-    /// known of it.
+    /// Gives up what is left of a folio: its frames are not those that are known of it.
     fn drop_folio(&mut self, frame: Frame) {
         let Some((first, folio)) = self.folios.range(..=frame).next_back() else {
             return;
@@ -268,6 +269,10 @@ impl Folios {
             unsafe { memory::unmap(range)? };
             return Err(Errno(libc::ENOMEM));
         };
+        // The kernel can have moved what was left of a folio in these frames.
+        if self.folios.contains_key(&first) {
+            self.drop_folio(first);
+        }
         let folio = Folio {
             at,
             left: IN_FOLIO,

@@ -136,16 +136,24 @@ impl Server {
             page,
             thread: fault.thread,
         };
-        let placed = self.placed(page);
-        let given = placed.map_or(0, |(range, which)| self.give(range, which, &request));
-        if given == 0 {
+        let Some((range, which)) = self.placed(page) else {
             self.leave(page);
-        }
-        let strategy = placed.and_then(|(_, which)| self.setup.strategies.get(which.0));
-        match strategy.is_some_and(|strategy| strategy.depends_on_order()) {
+            return Pace::InRuns;
+        };
+        let strategy = self.setup.strategies.get(which.0);
+        let pace = match strategy.is_some_and(|strategy| strategy.depends_on_order()) {
             true => Pace::OneByOne,
             false => Pace::InRuns,
+        };
+        let wanted = match pace {
+            Pace::OneByOne => 1,
+            Pace::InRuns => self.streams.window(page).min(range.len().to_pages().0),
+        };
+        // Some of the pages can be those of another mapping by now.
+        if !self.give(wanted, which, &request) && !self.give(1, which, &request) {
+            self.leave(page);
         }
+        pace
     }
 
     /// The rest of the placed range from a page on, and its strategy.
@@ -156,21 +164,15 @@ impl Server {
         Some((range.split_at(page).1, which))
     }
 
-    /// Moves pages in. Returns how many.
-    fn give(&mut self, range: AddrRange, which: Which, request: &Request) -> u64 {
+    /// Moves up to `wanted` pages in. Says whether the touched one is there now.
+    fn give(&mut self, wanted: u64, which: Which, request: &Request) -> bool {
         let Some(strategy) = self.setup.strategies.get_mut(which.0) else {
-            return 0;
+            return false;
         };
-        let wanted = match strategy.depends_on_order() {
-            true => 1,
-            false => self.streams.window(request.page),
-        };
-        let wanted = wanted.min(range.len().to_pages().0);
-        let Some(run) = self.folios.allocate(strategy.as_mut(), request, wanted) else {
-            return 0;
-        };
-        let Some(from) = self.folios.address_of(run.first) else {
-            return 0;
+        let run = self.folios.allocate(strategy.as_mut(), request, wanted);
+        let Some((run, from)) = run.and_then(|run| Some((run, self.folios.address_of(run.first)?)))
+        else {
+            return false;
         };
         let to = AddrRange::new(request.page, PageCount(run.count).to_bytes());
         let moved = uffd::move_pages(self.uffd.as_fd(), to, from);
@@ -178,14 +180,17 @@ impl Server {
         self.folios.note_left(run.first, given);
         self.folios
             .put_back(Frame(run.first.0 + given), run.count - given);
-        self.streams.note(request.page, given.max(1));
-        self.count(run.accepted, given);
-        if moved.error == Some(Errno(libc::EEXIST)) && given == 0 {
-            // Somebody else's touch brought the page in.
-            let _ = uffd::wake(self.uffd.as_fd(), to);
-            return 1;
+        if given > 0 {
+            self.streams.note(request.page, given);
+            self.count(run.accepted, given);
+            return true;
         }
-        given
+        let is_there = moved.error == Some(Errno(libc::EEXIST));
+        if is_there {
+            // Somebody else's touch brought it in.
+            let _ = uffd::wake(self.uffd.as_fd(), to);
+        }
+        is_there
     }
 
     fn count(&self, accepted: bool, pages: u64) {
