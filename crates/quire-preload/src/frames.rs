@@ -20,10 +20,8 @@ use crate::MANAGER;
 static WANTED: OnceLock<FrameConfig> = OnceLock::new();
 /// The thread is to be started at the next mapping: at first, and in a child.
 static PENDING: AtomicBool = AtomicBool::new(false);
-
 /// Strategies are handed down to forked children and to programs that are started.
 static INHERITED: AtomicBool = AtomicBool::new(true);
-
 /// Nothing is reported any more.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
@@ -174,11 +172,14 @@ pub fn release_held() {
     frames::release_held();
 }
 
-/// In a forked child, the thread is started at the next mapping.
+/// In a forked child, the thread is started at the next mapping, if the child is to go
+/// on with the strategies.
 pub fn after_fork_child() {
     frames::after_fork_child();
-    let goes_on = are_wanted() && INHERITED.load(Ordering::Acquire);
-    PENDING.store(goes_on, Ordering::Release);
+    if !INHERITED.load(Ordering::Acquire) {
+        STOPPED.store(true, Ordering::Release);
+    }
+    PENDING.store(are_wanted(), Ordering::Release);
 }
 
 /// Whether the heap has a strategy, so that its memory is not to be had from the

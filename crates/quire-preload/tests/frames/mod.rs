@@ -34,8 +34,13 @@ struct Page {
 
 impl Filled {
     fn start(setting: &Setting) -> Filled {
+        Filled::start_with(setting, 8)
+    }
+
+    /// With so many MiB filled in order.
+    fn start_with(setting: &Setting, mib: u32) -> Filled {
         let scratch = Scratch::new(false);
-        let argv = [build::program("frames").into()];
+        let argv = [build::program("frames").into(), mib.to_string().into()];
         let command = setting.command(&argv, Some(build::library()), None);
         let mut program = process::command(&command, scratch.path())
             .stdin(Stdio::piped())
@@ -125,6 +130,19 @@ fn page_colouring_gives_a_page_the_colour_of_its_address() {
     });
 }
 
+/// So much that as many pages as a folio has are given at once.
+#[test]
+fn a_large_range_has_its_colours_throughout() {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    let filled = Filled::start_with(&setting::COLOUR, 160);
+    let pages = filled.pages("ordered");
+    let right = pages.iter().filter(|p| p.colour == p.number % COLOURS);
+    assert_eq!(right.count(), pages.len());
+    filled.end();
+}
+
 #[test]
 fn hashed_colours_differ_from_process_to_process() {
     if !process::is_root() {
@@ -172,6 +190,24 @@ fn modulo_gives_the_listed_colours_by_turns() {
     check(&setting::MODULO, &["ordered", "random", "heap"], |page| {
         page.colour == page.number % 4 + 4
     });
+}
+
+#[test]
+fn what_is_not_handed_down_ends_at_a_fork() {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    let filled = Filled::start(&setting::COLOUR_ALONE);
+    let right = |name: &str| {
+        let pages = filled.pages(name);
+        let right = pages.iter().filter(|p| p.colour == p.number % COLOURS);
+        (right.count(), pages.len())
+    };
+    let (own, of_own) = right("ordered");
+    assert_eq!(own, of_own);
+    let (of_child, all) = right("child");
+    assert!(of_child < all / 2, "{of_child} of {all}");
+    filled.end();
 }
 
 /// The heap has a strategy, and what else there is goes onto superpages.

@@ -77,6 +77,15 @@ pub const COLOUR: Setting = Setting {
     env: &[("QUIRE_STRATEGY", "colour"), SIXTEEN_COLOURS],
     ..with("page colouring", "base")
 };
+/// Page colouring that is not handed down.
+pub const COLOUR_ALONE: Setting = Setting {
+    env: &[
+        ("QUIRE_STRATEGY", "colour"),
+        SIXTEEN_COLOURS,
+        ("QUIRE_NO_INHERIT", "1"),
+    ],
+    ..with("page colouring alone", "base")
+};
 /// Page colouring with other colours in each process.
 pub const COLOUR_HASHED: Setting = Setting {
     env: &[("QUIRE_STRATEGY", "colour:hashed"), SIXTEEN_COLOURS],

@@ -1,6 +1,7 @@
 /* Fills memory of several kinds, page by page, and says where each lies: what a
  * thread filled in order and what one filled at random, blocks of the heap, and
- * what a child maps that was forked.  Waits until its input ends. */
+ * what a child maps that was forked.  Waits until its input ends.
+ * Argument: MiB that are filled in order. */
 #include "common.h"
 
 #include <pthread.h>
@@ -34,10 +35,11 @@ static void in_child(void) {
   _exit(0);
 }
 
-int main(void) {
-  char *ordered = map_anon(MIB(8));
-  stamp_range(ordered, MIB(8), 1);
-  say("ordered", ordered, MIB(8));
+int main(int argc, char **argv) {
+  size_t size = MIB(argument(argc, argv, 1, 8));
+  char *ordered = map_anon(size);
+  stamp_range(ordered, size, 1);
+  say("ordered", ordered, size);
   char *random = map_anon(MIB(4));
   pthread_t thread;
   CHECK(pthread_create(&thread, 0, fill_at_random, random) == 0);
@@ -58,7 +60,7 @@ int main(void) {
   wait_for_end();
   int status;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
-  check_range(ordered, MIB(8), 1);
+  check_range(ordered, size, 1);
   for (size_t page = 0; page < MIB(4) / PAGE; page++)
     check_range(random + page * PAGE, PAGE, page);
   check_range(block, MIB(3), 2);

@@ -99,11 +99,6 @@ impl Folios {
         request: &Request,
         pages: u64,
     ) -> Option<Run> {
-        if pages == IN_FOLIO
-            && let Some(run) = self.allocate_folio(strategy, request)
-        {
-            return Some(run);
-        }
         // Where there is no folio, what is left has to do.
         while (self.pool.free_frames() < pages || !self.pool.has_for(strategy, request))
             && self.pool.free_frames() < LIMIT.0
@@ -184,36 +179,6 @@ impl Folios {
         }
         // SAFETY: address space of the stock, which nobody else uses.
         let _ = unsafe { memory::unmap(AddrRange::new(at, Bytes(SUPERPAGE))) };
-    }
-
-    /// A whole folio for as many pages, if the strategy chooses just its frames in their
-    /// order: the kernel moves one as a whole where the pages are aligned like it.
-    fn allocate_folio(&mut self, strategy: &mut dyn Strategy, request: &Request) -> Option<Run> {
-        if strategy.depends_on_order() {
-            return None;
-        }
-        if self.pool.largest_order() < Some(FOLIO_ORDER) {
-            self.refill().ok()?;
-        }
-        let block = self.pool.take_block(FOLIO_ORDER)?;
-        let in_order = (0..IN_FOLIO).all(|n| {
-            let frame = Frame(block.first.0 + n);
-            strategy.choose(Block::single(frame), &request.further(n)) == Some(frame)
-        });
-        if !in_order {
-            self.pool.add(block);
-            return None;
-        }
-        if !self.is_whole(block.first) {
-            self.drop_folio(block.first);
-            return None;
-        }
-        strategy.note(block.first, request);
-        Some(Run {
-            first: block.first,
-            count: IN_FOLIO,
-            accepted: true,
-        })
     }
 
     /// Where the page of a frame lies.

@@ -36,7 +36,7 @@ impl Streams {
             return 1;
         };
         let pages = (stream.pages / PART).clamp(1, MOST);
-        // Whole superpages, once there are that many, are moved as such.
+        // A run ends with the folio that it comes from, so no more is wanted than one has.
         let in_extent = page.0 / BASE_PAGE % MOST;
         if in_extent + pages > MOST {
             MOST - in_extent
