@@ -218,17 +218,18 @@ impl Folios {
         }
         let at = self.area.start;
         let range = AddrRange::new(at, Bytes(SUPERPAGE));
-        self.area.start = range.end;
-        let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // Not mapped anew: the kernel would count what was reserved here as if it were
+        // data, and let the program's limit be exceeded.
         // SAFETY: address space that was reserved above, and that nobody else uses.
         unsafe {
-            memory::map_anonymous(at, range.len(), prot, flags)?;
+            memory::protect(range, prot)?;
             memory::advise(range, Advice::HugePage)?;
             // A page that a child has as well could not be moved.
             memory::advise(range, Advice::DontFork)?;
             at.as_ptr().write_volatile(0);
         }
+        self.area.start = range.end;
         let Some(first) = self.frame_of_folio(range) else {
             // SAFETY: as above.
             unsafe { memory::unmap(range)? };
