@@ -45,6 +45,7 @@
 //! | `blocks` | the kernel's free blocks, and what more may cost |
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
+//! | `outcome` | what became of a thread that was started |
 //! | `hands` | a thread that helps out where descriptors run short |
 //! | [`files`] | shared memory, files and stacks, which stay the kernel's |
 //! | [`frames`] | private memory whose frames a strategy chooses |
@@ -64,6 +65,7 @@ mod grow;
 mod hands;
 mod left;
 mod mapping;
+mod outcome;
 mod pager;
 mod pauses;
 mod pool;

@@ -18,7 +18,6 @@ mod small;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quire_core::config::Policy;
@@ -32,7 +31,7 @@ use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::cgroup::MemoryGroup;
 use quire_linux::uffd::{self, Fault, Scope};
-use quire_linux::{futex, pagemap, sysinfo, thread};
+use quire_linux::{pagemap, sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::ahead::{Predicted, clip_to_region};
@@ -41,6 +40,7 @@ use self::small::may_try_whole;
 use crate::blocks::Blocks;
 use crate::extent::{Work, now_ms};
 use crate::manager::{Handles, Manager, State};
+use crate::outcome::Outcome;
 use crate::table::{ExtentState, RegionId};
 
 /// How often populations are looked at, at least, while extents are zeroed
@@ -63,18 +63,11 @@ const LINGER: Duration = Duration::from_millis(100);
 /// How often the table of regions is shared.
 const SHARE_MS: u64 = 100;
 
-const PENDING: u32 = 0;
-const READY: u32 = 1;
-
 /// Starts the pager thread and waits until it is ready.
 pub(crate) fn start(manager: &'static Manager) -> std::result::Result<(), Note> {
-    static OUTCOME: AtomicU32 = AtomicU32::new(PENDING);
-    OUTCOME.store(PENDING, Ordering::Relaxed);
-    let report = |outcome: std::result::Result<(), Note>| {
-        let code = outcome.map_or_else(|note| note as u32 + 2, |()| READY);
-        OUTCOME.store(code, Ordering::Release);
-        futex::wake_all(&OUTCOME);
-    };
+    static OUTCOME: Outcome = Outcome::new();
+    OUTCOME.reset();
+    let report = |outcome| OUTCOME.report(outcome);
     let signals = thread::block_program_signals();
     let spawned = std::thread::Builder::new()
         .name("quire-pager".into())
@@ -84,14 +77,7 @@ pub(crate) fn start(manager: &'static Manager) -> std::result::Result<(), Note> 
     if spawned.is_err() {
         return Err(Note::NoPager);
     }
-    thread::await_change(&OUTCOME, PENDING);
-    match OUTCOME.load(Ordering::Acquire) {
-        READY => Ok(()),
-        code => Err(Note::ALL
-            .into_iter()
-            .find(|n| *n as u32 + 2 == code)
-            .unwrap_or(Note::NoPager)),
-    }
+    OUTCOME.wait(Note::NoPager)
 }
 
 /// The pager thread. A process that needs no pager has the thread only for

@@ -4,7 +4,7 @@
 //! touches such memory, and has a descriptor table of its own, as the pager has.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use quire_core::config::Policy;
 use quire_core::frames::strategy::Request;
@@ -14,30 +14,23 @@ use quire_core::units::{
 };
 use quire_linux::raw::Errno;
 use quire_linux::uffd::{self, Fault, Scope};
-use quire_linux::{futex, sysinfo, thread};
+use quire_linux::{sysinfo, thread};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::folios::Folios;
 use super::streams::Streams;
 use super::{RANGES, Setup, THREAD, UFFD, Which};
 use crate::manager::Manager;
+use crate::outcome::Outcome;
 
-const PENDING: u32 = 0;
-const READY: u32 = 1;
-const FAILED: u32 = 2;
 /// How long the thread stays awake for the next touch where each is reported: waking
 /// it takes longer than the answer.
 const STAY_AWAKE_NS: u64 = 50_000;
 
 /// Starts the thread, and waits until it is ready.
 pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note> {
-    static OUTCOME: AtomicU32 = AtomicU32::new(PENDING);
-    OUTCOME.store(PENDING, Ordering::Relaxed);
-    let report = |outcome: Result<(), Note>| {
-        let code = outcome.map_or_else(|error| FAILED + error as u32, |()| READY);
-        OUTCOME.store(code, Ordering::Release);
-        futex::wake_all(&OUTCOME);
-    };
+    static OUTCOME: Outcome = Outcome::new();
+    OUTCOME.reset();
     let signals = thread::block_program_signals();
     let spawned = std::thread::Builder::new()
         .name("quire-frames".into())
@@ -46,23 +39,16 @@ pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note>
             Ok(mut server) => {
                 UFFD.store(server.uffd.as_raw_fd(), Ordering::Release);
                 THREAD.store(thread::current_id(), Ordering::Release);
-                report(Ok(()));
+                OUTCOME.report(Ok(()));
                 server.run();
             }
-            Err(error) => report(Err(error)),
+            Err(error) => OUTCOME.report(Err(error)),
         });
     drop(signals);
     if spawned.is_err() {
         return Err(Note::FramesUnserved);
     }
-    thread::await_change(&OUTCOME, PENDING);
-    match OUTCOME.load(Ordering::Acquire) {
-        READY => Ok(()),
-        code => Err(Note::ALL
-            .into_iter()
-            .find(|error| FAILED + *error as u32 == code)
-            .unwrap_or(Note::FramesUnserved)),
-    }
+    OUTCOME.wait(Note::FramesUnserved)
 }
 
 /// How touches of a strategy's pages are reported.
