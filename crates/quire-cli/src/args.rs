@@ -161,6 +161,20 @@ PICTURE:
   is present are left out.
 
 2: no such process, or one that may not be looked at; a range that holds nothing.";
+const REMAP_EXAMPLES: &str = "\
+EXAMPLES:
+  quire run --frames default -- ./solver &    a program whose pages can be moved
+  quire remap 4242 7f0000200000-7f0000600000 colour
+  quire remap 4242 7f0000200000-7f0000600000 modulo:0-3 --json | jq '.left'
+  sudo quire map 4242 --csv > frames.csv; sudo quire remap 4242 7f0000200000-7f0000600000 exact:frames.csv
+
+Pages are moved one by one while the program runs; whoever touches one that is on
+its way waits. Pages that are touched later get their frames by the strategy, too.
+What has to stay where it is is listed with the reason.
+
+EXIT STATUS:
+  0: all pages are where the strategy wants them. 1: some stay where they are. 2: no
+  such process, or one that was not started with --frames; a bad range or strategy.";
 const PERF_MAP_EXAMPLES: &str = "\
 EXAMPLES:
   perf record -p 4242 sleep 10 && quire perf-map 4242 && perf report
@@ -223,6 +237,9 @@ pub enum Command {
     /// Show which physical frames a process has, and their cache colours
     #[command(after_help = MAP_EXAMPLES)]
     Map(MapArgs),
+    /// Move pages that a running program has to frames by another strategy
+    #[command(after_help = REMAP_EXAMPLES)]
+    Remap(RemapArgs),
     /// Tell perf the names of program text that was copied (--text)
     #[command(after_help = PERF_MAP_EXAMPLES)]
     PerfMap(PerfMapArgs),
@@ -274,6 +291,10 @@ pub struct RunArgs {
     /// instead of those of this machine's cache (see `quire cache`)
     #[arg(long, value_name = "BITS")]
     pub colour_bits: Option<Colours>,
+    /// Keep no more pages ready for strategies than this, beyond one superpage [default:
+    /// 64M]. It is never more than a twentieth of what the program uses
+    #[arg(long, value_name = "SIZE")]
+    pub stock: Option<Bytes>,
     /// Do not hand the strategies down to programs that the program starts
     #[arg(long)]
     pub no_inherit: bool,
@@ -500,6 +521,26 @@ pub struct MapArgs {
     /// the cache that `quire cache` names, unless given. A bit of a hashed index is written 12^18
     #[arg(long, value_name = "BITS")]
     pub colour_bits: Option<Colours>,
+}
+
+/// What `quire remap` takes.
+#[derive(Debug, Args)]
+pub struct RemapArgs {
+    /// The process, started by `quire run --frames`
+    pub pid: u32,
+    /// The addresses, START-END in hexadecimal, or the mappings of this name, as in
+    /// /proc/PID/maps
+    #[arg(value_name = "RANGE")]
+    pub part: Part,
+    /// The strategy, as for `quire run --frames`
+    pub strategy: StrategySpec,
+    /// The address bits that make a colour, instead of those of this machine's cache
+    /// (see `quire cache`)
+    #[arg(long, value_name = "BITS")]
+    pub colour_bits: Option<Colours>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What `quire perf-map` takes.

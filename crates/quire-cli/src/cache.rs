@@ -28,6 +28,18 @@ pub fn cache(options: &CacheArgs) -> Outcome<()> {
     Ok(out.flush()?)
 }
 
+/// The colours of this machine, which must be known.
+///
+/// # Errors
+/// When they are not.
+pub fn needed_colours() -> Outcome<Colours> {
+    own_colours().ok_or_else(|| {
+        Failure::bad_usage(
+            "this machine has no cache whose colours are known: `quire cache` says why; give the address bits with --colour-bits",
+        )
+    })
+}
+
 /// The colours of the cache of this machine that page colouring is for; nothing where
 /// no cache has any.
 pub fn own_colours() -> Option<Colours> {

@@ -27,6 +27,7 @@ mod failure;
 mod map;
 mod pages;
 mod perf_map;
+mod remap;
 mod run;
 mod session;
 mod set;
@@ -62,6 +63,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Tlb(options) => tlb::tlb(&options),
         Command::Cache(options) => cache::cache(&options).map(|()| 0),
         Command::Map(options) => map::map(&options).map(|()| 0),
+        Command::Remap(options) => remap::remap(&options),
         Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),

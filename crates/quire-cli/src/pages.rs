@@ -22,6 +22,7 @@ const PAGES: &[(&str, &str)] = &[
     ("tlb", "quire-tlb"),
     ("cache", "quire-cache"),
     ("map", "quire-map"),
+    ("remap", "quire-remap"),
     ("perf-map", "quire-perf-map"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),

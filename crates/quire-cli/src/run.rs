@@ -2,7 +2,7 @@
 //! while it runs, and sums up what it had.
 
 pub(crate) mod child;
-mod frames;
+pub mod frames;
 pub(crate) mod library;
 pub(crate) mod program;
 mod report;

@@ -29,15 +29,21 @@ pub fn set(options: &SetArgs) -> Outcome<()> {
 
 /// Asks a process for a change and waits until it is made.
 pub fn ask(managed: &Managed, change: &Change) -> Outcome<()> {
-    let pid = managed.stat.pid;
-    let line = change.to_string();
-    let is_there = || process::is_alive(pid, managed.stat.start_time);
-    let asked = control::ask(&managed.control(), &line, PATIENCE, is_there);
-    let answer = asked.map_err(|error| refusal(pid, error))?;
-    match answer.as_str() {
+    match ask_line(managed, &change.to_string())?.as_str() {
         DONE => Ok(()),
-        refused => Err(Failure::system(format!("process {pid}: {refused}"))),
+        refused => Err(Failure::system(format!(
+            "process {}: {refused}",
+            managed.stat.pid
+        ))),
     }
+}
+
+/// Sends a line to a process and waits for its answer.
+pub fn ask_line(managed: &Managed, line: &str) -> Outcome<String> {
+    let pid = managed.stat.pid;
+    let is_there = || process::is_alive(pid, managed.stat.start_time);
+    let asked = control::ask(&managed.control(), line, PATIENCE, is_there);
+    asked.map_err(|error| refusal(pid, error))
 }
 
 /// Why a process could not be asked.

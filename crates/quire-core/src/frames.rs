@@ -17,6 +17,7 @@
 //! | [`spec`] | what a user calls a strategy |
 //! | [`hints`] | which addresses have a strategy of their own |
 //! | [`config`] | all that a user chose about frames, and how it travels |
+//! | [`remap`] | what becomes of pages that are to get other frames |
 //! | [`record`] | a mapping of pages to frames, as it was once |
 
 pub mod buddy;
@@ -28,6 +29,7 @@ pub mod hints;
 pub mod mapping;
 pub mod model;
 pub mod record;
+pub mod remap;
 pub mod spec;
 pub mod strategies;
 pub mod strategy;

@@ -192,6 +192,12 @@ impl<T> Lock<T> {
     }
 }
 
+impl<T: Default> Default for Lock<T> {
+    fn default() -> Lock<T> {
+        Lock::new(T::default())
+    }
+}
+
 /// The lock, held; signals are blocked until it is dropped.
 #[derive(Debug)]
 pub struct Guard<'a, T> {

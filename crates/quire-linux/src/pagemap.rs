@@ -289,6 +289,12 @@ impl Entry {
         self.0 & ENTRY_SWAPPED != 0 && !is_mark
     }
 
+    /// Whether no other process maps the page.
+    #[must_use]
+    pub const fn is_exclusive(self) -> bool {
+        self.0 & ENTRY_EXCLUSIVE != 0
+    }
+
     /// Its frame; nothing where no page is mapped, or without the privilege to know
     /// frames (`CAP_SYS_ADMIN`).
     #[must_use]

@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use quire_core::units::{AddrRange, Bytes, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 
 use crate::raw::{Errno, Result, syscall};
 
@@ -17,6 +17,7 @@ const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MOVE: u64 = 1 << 16;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const PAGEFAULT_FLAG_WP: u64 = 1 << 1;
+const MOVE_DONT_WAKE: u64 = 1 << 0;
 
 #[repr(C)]
 struct ApiArg {
@@ -80,6 +81,7 @@ const IOCTL_API: u32 = ioctl_number(3, 0x3F, size_of::<ApiArg>());
 const IOCTL_REGISTER: u32 = ioctl_number(3, 0x00, size_of::<RegisterArg>());
 const IOCTL_UNREGISTER: u32 = ioctl_number(2, 0x01, size_of::<RangeArg>());
 const IOCTL_ZEROPAGE: u32 = ioctl_number(3, 0x04, size_of::<ZeroPageArg>());
+const IOCTL_COPY: u32 = ioctl_number(3, 0x03, size_of::<MoveArg>());
 const IOCTL_MOVE: u32 = ioctl_number(3, 0x05, size_of::<MoveArg>());
 const IOCTL_WAKE: u32 = ioctl_number(2, 0x02, size_of::<RangeArg>());
 const IOCTL_WRITEPROTECT: u32 = ioctl_number(3, 0x06, size_of::<WriteProtectArg>());
@@ -242,8 +244,26 @@ pub fn supply_zeros(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
     unsafe { ioctl(uffd, IOCTL_ZEROPAGE, &raw mut arg) }
 }
 
+/// Copies the page at `from` to where none is in a registered range, whatever its
+/// protection, and wakes who waits there.
+///
+/// # Errors
+/// As the ioctl; `EEXIST` where a page is present.
+pub fn copy_page(uffd: BorrowedFd<'_>, to: VirtAddr, from: VirtAddr) -> Result<()> {
+    let mut arg = MoveArg {
+        to: to.0,
+        from: from.0,
+        len: BASE_PAGE,
+        mode: 0,
+        moved: 0,
+    };
+    // SAFETY: the argument is laid out as the structure that this ioctl takes. The
+    // program finds the copy where it would find no page.
+    unsafe { ioctl(uffd, IOCTL_COPY, &raw mut arg) }
+}
+
 /// Moves private anonymous pages, which nobody else may use, to where none are
-/// present in a registered range, and wakes who waits there.
+/// present in a registered range. Who waits there goes on after [`wake`].
 pub fn move_pages(uffd: BorrowedFd<'_>, to: AddrRange, from: VirtAddr) -> Moved {
     let len = to.len();
     let mut done = Bytes::ZERO;
@@ -252,7 +272,7 @@ pub fn move_pages(uffd: BorrowedFd<'_>, to: AddrRange, from: VirtAddr) -> Moved 
             to: (to.start + done).0,
             from: (from + done).0,
             len: len.0 - done.0,
-            mode: 0,
+            mode: MOVE_DONT_WAKE,
             moved: 0,
         };
         // SAFETY: the argument is the structure that this ioctl takes. The pages are

@@ -5,10 +5,12 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT, FrameConfig};
+use quire_core::frames::colour::Colours;
+use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT, FrameConfig, STOCK};
 use quire_core::frames::hints::Target;
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::{StrategySpec, build};
+use quire_core::frames::strategy::Strategy;
 use quire_core::stat::Note;
 use quire_core::units::{AddrRange, VirtAddr};
 use quire_linux::thread;
@@ -27,8 +29,8 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Takes note of what was asked for. Called before the program's own code runs.
 pub fn configure(config: FrameConfig) {
-    let asks = config.strategies().any(|s| *s != StrategySpec::Default);
-    if !asks || WANTED.set(config).is_err() {
+    // Whoever names no strategy names no colours.
+    if config.colours.is_none() || WANTED.set(config).is_err() {
         return;
     }
     PENDING.store(true, Ordering::Release);
@@ -91,7 +93,15 @@ fn setup(config: &FrameConfig) -> Option<Setup> {
             .strategies()
             .any(|spec| matches!(spec, StrategySpec::Exact(_))),
         colours,
+        stock: config.stock.unwrap_or(STOCK),
+        build: build_later,
     })
+}
+
+/// Builds a strategy that the user names while the program runs.
+fn build_later(spec: &StrategySpec, colours: &Colours) -> Result<Box<dyn Strategy>, String> {
+    let built = build(spec, colours, read_record(spec), thread::process_id());
+    built.map_err(|error| error.to_string())
 }
 
 /// What a strategy asks for again, from the file that it names.
@@ -118,7 +128,24 @@ fn strategy_for(config: &FrameConfig, at: VirtAddr, is_heap: bool) -> Option<Whi
     let hinted = config.hints.iter().position(|hint| names(&hint.target));
     let which = hinted.map_or(0, |n| n + 1);
     let spec = config.strategies().nth(which)?;
-    (*spec != StrategySpec::Default).then_some(Which(which))
+    Some(match spec {
+        StrategySpec::Default => Which::KERNEL,
+        _ => Which(which),
+    })
+}
+
+fn is_chosen(which: Which) -> bool {
+    which != Which::KERNEL
+}
+
+/// New private anonymous memory of the program that has no strategy: it is known, so
+/// that its pages can be moved.
+pub fn know(range: AddrRange, flags: c_int) {
+    let kind = flags & libc::MAP_TYPE;
+    let other = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
+    if flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0 {
+        place(range, false);
+    }
 }
 
 /// Whether a mapping is private anonymous memory that has a strategy and can be placed:
@@ -132,12 +159,12 @@ pub fn take(at: VirtAddr, flags: c_int) -> bool {
     let other = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
     let placeable =
         flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0;
-    placeable && strategy_for(config, at, false).is_some()
+    placeable && strategy_for(config, at, false).is_some_and(is_chosen)
 }
 
 /// Whether a range begins with memory that has a strategy.
 pub fn are_placed(range: AddrRange) -> bool {
-    are_wanted() && frames::strategy_of(range).is_some()
+    are_wanted() && frames::strategy_of(range).is_some_and(is_chosen)
 }
 
 /// A range is about to be mapped anew or not at all.
@@ -147,18 +174,43 @@ pub fn forget(range: AddrRange) {
     }
 }
 
-/// A mapping was moved, or has changed its size: the kernel drops what is registered
-/// when it moves.
-pub fn move_to(old: AddrRange, new: AddrRange, flags: c_int) {
-    if !are_wanted() || old.is_empty() {
-        return;
-    }
-    let which = frames::strategy_of(old);
-    if flags & libc::MREMAP_DONTUNMAP == 0 {
+/// A mapping on its way, which has no strategy meanwhile: the kernel drops what is
+/// registered when it moves.
+#[must_use]
+pub struct Moving {
+    old: AddrRange,
+    which: Option<Which>,
+}
+
+/// A mapping is about to be moved, or to change its size.
+pub fn begin_move(old: AddrRange) -> Moving {
+    let known = are_wanted() && !old.is_empty();
+    let which = known.then(|| frames::strategy_of(old)).flatten();
+    if which.is_some() {
         frames::forget(old);
     }
-    if let Some(which) = which {
-        frames::place(new, which);
+    Moving { old, which }
+}
+
+impl Moving {
+    /// It is `new` now, or what it was where it could not be moved.
+    pub fn end(self, new: Option<AddrRange>, flags: c_int) {
+        let Some(which) = self.which else { return };
+        if new.is_none() || flags & libc::MREMAP_DONTUNMAP != 0 {
+            frames::place(self.old, which);
+        }
+        if let Some(new) = new {
+            frames::place(new, which);
+        }
+    }
+}
+
+/// Changes what a range of the program's holds, while no page is on its way to another
+/// frame.
+pub fn with_pages_at_rest<R>(change: impl FnOnce() -> R) -> R {
+    match are_wanted() {
+        true => frames::with_pages_at_rest(change),
+        false => change(),
     }
 }
 
@@ -185,6 +237,6 @@ pub fn after_fork_child() {
 /// Whether the heap has a strategy, so that its memory is not to be had from the
 /// manager.
 pub fn has_heap() -> bool {
-    let heap = |config: &FrameConfig| strategy_for(config, VirtAddr(0), true).is_some();
-    wanted().is_some_and(heap)
+    let heap = |config: &FrameConfig| strategy_for(config, VirtAddr(0), true);
+    wanted().and_then(heap).is_some_and(is_chosen)
 }

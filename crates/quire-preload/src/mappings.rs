@@ -123,6 +123,7 @@ pub unsafe fn map(
     if let Ok(at) = mapped {
         let made = AddrRange::new(VirtAddr(at as u64), target.len());
         small::advise(made, prot, flags);
+        frames::know(made, flags);
     }
     pointer(mapped)
 }
@@ -237,6 +238,7 @@ pub unsafe fn remap(
     files::forget(old);
     if flags & libc::MREMAP_FIXED != 0 {
         files::forget(pages(new, new_len));
+        frames::forget(pages(new, new_len));
     }
     let answer = MANAGER.remap(old, Bytes(new_len as u64), flags, VirtAddr(new as u64));
     if let Handled::Yes(result) = answer {
@@ -250,13 +252,14 @@ pub unsafe fn remap(
         new as usize,
         0,
     ];
+    let moving = frames::begin_move(pages(at, old_len));
     // SAFETY: passed on as it came.
     let moved = unsafe { raw(libc::SYS_mremap, args) };
     if let Ok(to) = moved {
-        let new = range(to as *mut c_void, new_len);
-        MANAGER.note_moved(old, new);
-        frames::move_to(old, pages(to as *mut c_void, new_len), flags);
+        MANAGER.note_moved(old, range(to as *mut c_void, new_len));
     }
+    let to = moved.ok().map(|to| pages(to as *mut c_void, new_len));
+    moving.end(to, flags);
     pointer(moved)
 }
 
@@ -278,7 +281,23 @@ pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     files::advised(target, advice);
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
-    status(unsafe { raw(libc::SYS_madvise, args) }.map(drop))
+    let change = || unsafe { raw(libc::SYS_madvise, args) }.map(drop);
+    status(match empties(advice) {
+        true => frames::with_pages_at_rest(change),
+        false => change(),
+    })
+}
+
+/// Whether advice takes pages away.
+fn empties(advice: c_int) -> bool {
+    const DONTNEED_LOCKED: c_int = 24;
+    let all = [
+        libc::MADV_DONTNEED,
+        libc::MADV_FREE,
+        libc::MADV_REMOVE,
+        DONTNEED_LOCKED,
+    ];
+    all.contains(&advice)
 }
 
 #[unsafe(no_mangle)]

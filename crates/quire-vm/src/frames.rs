@@ -12,19 +12,29 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `arena` | the stock's address space |
 //! | `folios` | the stock: where its frames are, and the kernel's supply |
 //! | `server` | the thread |
+//! | `remap` | how it moves pages that exist |
+//! | `control` | what the user asks of a running process |
+//! | `jobs` | what other threads ask of it |
 //! | `streams` | how many pages after a touched one are wanted at once |
 
+mod arena;
+pub(crate) mod control;
 mod folios;
+mod jobs;
+mod remap;
 mod server;
 mod streams;
 
 use std::ops::DerefMut;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use quire_core::frames::colour::Colours;
+use quire_core::frames::spec::StrategySpec;
 use quire_core::frames::strategy::Strategy;
 use quire_core::ranges::RangeMap;
 use quire_core::stat::Note;
@@ -37,9 +47,20 @@ use quire_linux::uffd::{self, Mode};
 
 use crate::manager::Manager;
 
+pub use self::jobs::Shared;
+
 /// Which strategy a range has: its place in what the thread was started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Which(pub usize);
+
+impl Which {
+    /// The kernel's choice. Such a range is known, so that its pages can be moved.
+    pub const KERNEL: Which = Which(usize::MAX);
+}
+
+/// How a strategy is built that a user names while the program runs; the text says why
+/// it cannot be.
+pub type Build = fn(&StrategySpec, &Colours) -> std::result::Result<Box<dyn Strategy>, String>;
 
 /// What the thread starts with.
 pub struct Setup {
@@ -50,8 +71,13 @@ pub struct Setup {
     /// Whether a strategy asks for particular frames, so that their numbers must be
     /// known.
     pub exact: bool,
+    /// What the stock may hold, at most.
+    pub stock: Bytes,
+    /// How strategies are built that come later.
+    pub build: Build,
 }
 
+static BUILD: OnceLock<Build> = OnceLock::new();
 /// The ranges that were placed, and their strategies.
 static RANGES: Lock<RangeMap<Which>> = Lock::new(RangeMap::new());
 /// The thread, or 0.
@@ -65,8 +91,10 @@ static UFFD: AtomicI32 = AtomicI32::new(-1);
 /// # Errors
 /// Why frames cannot be given; the program goes on without.
 pub fn start(manager: &'static Manager, setup: Setup) -> std::result::Result<(), Note> {
+    BUILD.get_or_init(|| setup.build);
     server::start(manager, setup)?;
-    let placed: Vec<AddrRange> = ranges().iter().map(|(range, _)| range).collect();
+    let served = |(range, which)| (which != Which::KERNEL).then_some(range);
+    let placed: Vec<AddrRange> = ranges().iter().filter_map(served).collect();
     if let Ok(uffd) = borrow() {
         placed.into_iter().for_each(|range| register(&uffd, range));
     }
@@ -86,7 +114,9 @@ pub fn is_on() -> bool {
 pub fn place(range: AddrRange, which: Which) {
     // Entered first: a touch is reported as soon as the range is registered.
     ranges().insert(range, which);
-    if let Ok(uffd) = borrow() {
+    if which != Which::KERNEL
+        && let Ok(uffd) = borrow()
+    {
         register(&uffd, range);
     }
 }
@@ -107,6 +137,36 @@ pub fn stop() {
     }
 }
 
+/// A strategy that comes to those that the thread was started with.
+#[must_use]
+pub fn add_strategy(strategy: Box<dyn Strategy>) -> Which {
+    jobs::add_strategy(strategy)
+}
+
+/// Pages that exist get frames by a strategy, one after the other; those that are
+/// touched later get them, too. What no strategy was given before stays as it is.
+///
+/// # Errors
+/// When frames are not given by strategy in this process.
+pub fn remap(range: AddrRange, which: Which) -> std::result::Result<Arc<Shared>, Note> {
+    let placed: Vec<AddrRange> = ranges().overlaps(range).map(|(part, _)| part).collect();
+    for part in placed {
+        let clipped = AddrRange {
+            start: part.start.max(range.start),
+            end: part.end.min(range.end),
+        };
+        place(clipped, which);
+    }
+    jobs::ask(range, which)
+}
+
+/// Works while no page is on its way to another frame: for calls that change what a
+/// range holds. `work` must not touch memory that may be missing.
+pub fn with_pages_at_rest<R>(work: impl FnOnce() -> R) -> R {
+    let _ranges = ranges();
+    work()
+}
+
 /// The strategy of a range's first page, if it was placed.
 #[must_use]
 pub fn strategy_of(range: AddrRange) -> Option<Which> {
@@ -118,17 +178,24 @@ pub fn strategy_of(range: AddrRange) -> Option<Which> {
 pub fn hold() {
     touch_stack();
     RANGES.hold();
+    jobs::hold();
+    control::hold();
 }
 
 /// Lets go of the table, in the same thread or in its copy in a child.
 pub fn release_held() {
+    control::release_held();
+    jobs::release_held();
     RANGES.release_held();
 }
 
 /// In a forked child: the kernel hands no registrations down, and there is no thread.
 /// What was placed is known, and served again from the next [`start`] on.
 pub fn after_fork_child() {
-    THREAD.store(0, Ordering::Release);
+    if THREAD.swap(0, Ordering::AcqRel) != 0 {
+        arena::after_fork_child();
+        jobs::after_fork_child();
+    }
     UFFD.store(-1, Ordering::Release);
 }
 
@@ -143,9 +210,14 @@ fn register(uffd: &OwnedFd, range: AddrRange) {
 }
 
 fn borrow() -> Result<OwnedFd> {
+    borrow_fd(UFFD.load(Ordering::Acquire))
+}
+
+/// A descriptor of the thread's.
+fn borrow_fd(fd: RawFd) -> Result<OwnedFd> {
     match THREAD.load(Ordering::Acquire) {
         0 => Err(Errno(libc::ESRCH)),
-        id => DescriptorTable::of_thread(id)?.borrow(UFFD.load(Ordering::Acquire)),
+        id => DescriptorTable::of_thread(id)?.borrow(fd),
     }
 }
 

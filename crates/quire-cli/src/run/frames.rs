@@ -2,7 +2,6 @@
 
 use std::path::{Path, absolute};
 
-use quire_core::frames::colour::Colours;
 use quire_core::frames::config::FrameConfig;
 use quire_core::frames::hints::{Hint, Hints, Target};
 use quire_core::frames::record::Record;
@@ -29,11 +28,15 @@ pub fn config(options: &RunArgs) -> Outcome<FrameConfig> {
     });
     let hints = hints.collect::<Outcome<Vec<Hint>>>()?;
     let default = options.frames.clone().unwrap_or_default();
-    let colours = options.colour_bits.clone().map_or_else(own_colours, Ok)?;
+    let colours = options
+        .colour_bits
+        .clone()
+        .map_or_else(cache::needed_colours, Ok)?;
     let config = FrameConfig {
         default: checked(&default)?,
         hints: Hints::new(hints).map_err(|error| Failure::bad_usage(error.to_string()))?,
         colours: Some(colours.clone()),
+        stock: options.stock,
     };
     config
         .check(&colours)
@@ -53,7 +56,10 @@ fn known(target: &Target) -> Outcome<Target> {
 
 /// A strategy that can be built, with the whole name of its file: the program may
 /// change its directory.
-fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
+///
+/// # Errors
+/// When it is not there, or its file cannot be used.
+pub fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
     if let StrategySpec::Plugin(file) = spec {
         return Err(Failure::bad_usage(format!(
             "{file}: plug-ins cannot be loaded yet: choose a built-in strategy"
@@ -72,14 +78,5 @@ fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
     Ok(match spec {
         StrategySpec::Exact(_) => StrategySpec::Exact(whole),
         _ => StrategySpec::ModuloFile(whole),
-    })
-}
-
-/// The colours of this machine, which must be known.
-fn own_colours() -> Outcome<Colours> {
-    cache::own_colours().ok_or_else(|| {
-        Failure::bad_usage(
-            "this machine has no cache whose colours are known: `quire cache` says why; give the address bits with --colour-bits",
-        )
     })
 }

@@ -100,15 +100,42 @@ impl FramePool {
         request: &Request,
         pages: u64,
     ) -> Option<Run> {
+        let accepted = self.allocate_accepted(strategy, request, pages);
+        accepted.or_else(|| {
+            let any = self.blocks().next()?;
+            self.allocate_from(any, any.first, strategy, request, pages)
+        })
+    }
+
+    /// As [`allocate_run`](FramePool::allocate_run), but nothing happens and there is
+    /// no run where the strategy accepts no free frame for the first page.
+    pub fn allocate_accepted(
+        &mut self,
+        strategy: &mut dyn Strategy,
+        request: &Request,
+        pages: u64,
+    ) -> Option<Run> {
+        let (block, first) = self.chosen(strategy, request)?;
+        let run = self.allocate_from(block, first, strategy, request, pages)?;
+        Some(Run {
+            accepted: true,
+            ..run
+        })
+    }
+
+    /// The run that begins with a frame of a free block. `None` when no page is asked
+    /// for.
+    fn allocate_from(
+        &mut self,
+        mut block: Block,
+        first: Frame,
+        strategy: &mut dyn Strategy,
+        request: &Request,
+        pages: u64,
+    ) -> Option<Run> {
         if pages == 0 {
             return None;
         }
-        let chosen = self.chosen(strategy, request);
-        let accepted = chosen.is_some();
-        let (mut block, first) = chosen.or_else(|| {
-            let any = self.blocks().next()?;
-            Some((any, any.first))
-        })?;
         strategy.note(first, request);
         let mut count = 1;
         while count < pages {
@@ -130,19 +157,19 @@ impl FramePool {
         Some(Run {
             first,
             count,
-            accepted,
+            accepted: false,
         })
     }
 
-    /// Whether the strategy accepts a free frame for a page.
+    /// Whether a frame is free.
     #[must_use]
-    pub fn has_for(&self, strategy: &dyn Strategy, request: &Request) -> bool {
-        self.chosen(strategy, request).is_some()
+    pub fn has(&self, frame: Frame) -> bool {
+        self.holding(frame).is_some()
     }
 
     /// Takes one particular frame out, and says whether it was free.
     pub fn take(&mut self, frame: Frame) -> bool {
-        let free = self.holding(frame).is_some();
+        let free = self.has(frame);
         if free {
             self.carve(frame, Frame(frame.0 + 1));
         }

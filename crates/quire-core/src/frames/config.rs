@@ -4,6 +4,7 @@
 use super::colour::{Colours, ColoursError};
 use super::hints::{Hints, HintsError};
 use super::spec::{NoSuchColour, SpecError, StrategySpec};
+use crate::units::{Bytes, SizeError};
 
 /// Name of the variable that holds the strategy of memory without a hint.
 pub const ENV_STRATEGY: &str = "QUIRE_STRATEGY";
@@ -13,8 +14,18 @@ pub const ENV_HINTS: &str = "QUIRE_HINTS";
 pub const ENV_COLOURS: &str = "QUIRE_COLOURS";
 /// Name of the variable that keeps the choice from programs that the program starts.
 pub const ENV_NO_INHERIT: &str = "QUIRE_NO_INHERIT";
+/// Name of the variable that bounds the stock of pages, in bytes.
+pub const ENV_STOCK: &str = "QUIRE_STOCK";
 /// Every variable that carries a choice about frames.
-pub const ENV_FRAMES: [&str; 4] = [ENV_STRATEGY, ENV_HINTS, ENV_COLOURS, ENV_NO_INHERIT];
+pub const ENV_FRAMES: [&str; 5] = [
+    ENV_STRATEGY,
+    ENV_HINTS,
+    ENV_COLOURS,
+    ENV_STOCK,
+    ENV_NO_INHERIT,
+];
+/// What the stock of pages may hold, where the user names no bound.
+pub const STOCK: Bytes = Bytes(64 << 20);
 
 /// What a user chose about a program's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +36,9 @@ pub struct FrameConfig {
     pub hints: Hints,
     /// How frames are coloured, where that is not left to the machine's own cache.
     pub colours: Option<Colours>,
+    /// What the stock of pages may hold beyond one superpage, where that is not left to
+    /// [`STOCK`].
+    pub stock: Option<Bytes>,
 }
 
 /// A choice about frames that could not be read from the environment.
@@ -39,6 +53,9 @@ pub enum FrameConfigError {
     /// The colours could not be read.
     #[error(transparent)]
     Colours(#[from] ColoursError),
+    /// The bound of the stock could not be read.
+    #[error(transparent)]
+    Stock(#[from] SizeError),
 }
 
 impl FrameConfig {
@@ -52,6 +69,7 @@ impl FrameConfig {
             default: get(ENV_STRATEGY).map_or(Ok(StrategySpec::default()), |t| t.parse())?,
             hints: get(ENV_HINTS).map_or(Ok(Hints::default()), |t| t.parse())?,
             colours: get(ENV_COLOURS).map(Colours::try_from).transpose()?,
+            stock: get(ENV_STOCK).map(|t| t.parse()).transpose()?,
         })
     }
 
@@ -67,6 +85,9 @@ impl FrameConfig {
         }
         if let Some(colours) = &self.colours {
             vars.push((ENV_COLOURS, colours.to_string()));
+        }
+        if let Some(stock) = self.stock {
+            vars.push((ENV_STOCK, stock.0.to_string()));
         }
         vars
     }
@@ -125,9 +146,10 @@ mod tests {
             default in specs(),
             hints in any_hints().prop_filter_map("hints that go together", |h| Hints::new(h).ok()),
             colours in prop::sample::select(&[None, Some(""), Some("12,13^18")][..]),
+            stock in prop::option::of((0u64..1 << 40).prop_map(Bytes)),
         ) {
             let colours = colours.map(|text| Colours::try_from(text.to_owned()).unwrap());
-            let config = FrameConfig { default, hints, colours };
+            let config = FrameConfig { default, hints, colours, stock };
             let vars = config.to_env();
             prop_assert!(vars.iter().all(|(name, _)| ENV_FRAMES.contains(name)));
             let get = |name: &str| vars.iter().find(|v| v.0 == name).map(|v| v.1.clone());

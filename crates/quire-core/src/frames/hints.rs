@@ -220,21 +220,30 @@ impl FromStr for Target {
         if let Some(name) = name {
             return Ok(Target::Map(name.to_owned()));
         }
-        let unknown = || HintError::UnknownTarget(text.to_owned());
-        let (start, end) = text.split_once('-').ok_or_else(unknown)?;
-        let address = |text| hex(text).map(VirtAddr).ok_or_else(unknown);
-        let (start, end) = (address(start)?, address(end)?);
-        if !start.is_page_aligned() || !end.is_page_aligned() {
-            return Err(HintError::NotAligned(text.to_owned()));
-        }
-        if start >= end {
-            return Err(HintError::Empty(text.to_owned()));
-        }
-        if end > ADDRESS_END {
-            return Err(HintError::BeyondAddresses(text.to_owned()));
-        }
-        Ok(Target::Range(AddrRange { start, end }))
+        parse_range(text).map(Target::Range)
     }
+}
+
+/// Reads a range of addresses: whole base pages, such as `7f0000000000-7f0000200000`.
+///
+/// # Errors
+/// When it is none, is empty, begins or ends inside a page, or reaches beyond the
+/// addresses that a program has.
+pub fn parse_range(text: &str) -> Result<AddrRange, HintError> {
+    let unknown = || HintError::UnknownTarget(text.to_owned());
+    let (start, end) = text.split_once('-').ok_or_else(unknown)?;
+    let address = |text| hex(text).map(VirtAddr).ok_or_else(unknown);
+    let (start, end) = (address(start)?, address(end)?);
+    if !start.is_page_aligned() || !end.is_page_aligned() {
+        return Err(HintError::NotAligned(text.to_owned()));
+    }
+    if start >= end {
+        return Err(HintError::Empty(text.to_owned()));
+    }
+    if end > ADDRESS_END {
+        return Err(HintError::BeyondAddresses(text.to_owned()));
+    }
+    Ok(AddrRange { start, end })
 }
 
 impl fmt::Display for Target {

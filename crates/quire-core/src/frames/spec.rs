@@ -251,6 +251,8 @@ pub(super) mod tests {
     use proptest::strategy::Strategy as Generator;
 
     use super::*;
+    use crate::frames::strategy::Request;
+    use crate::units::VirtAddr;
 
     /// Any strategy that a text can name.
     pub fn specs() -> impl Generator<Value = StrategySpec> {
@@ -331,7 +333,11 @@ pub(super) mod tests {
     fn strategies_are_built() {
         let colours = Colours::plain(16 << 12);
         let built = |text: &str, record| build(&read(text), &colours, record, 3);
-        let order = |text: &str| built(text, None).unwrap().depends_on_order();
+        let request = Request {
+            page: VirtAddr(0x1000),
+            thread: 1,
+        };
+        let order = |text: &str| built(text, None).unwrap().sequence(&request).is_some();
         assert!(!order("default") && !order("colour:hashed") && !order("modulo:0-15"));
         assert!(order("binhop") && order("binhop:thread"));
         assert!(built("exact:f", Some(Record::default())).is_ok());

@@ -170,8 +170,8 @@ impl Strategy for FirstFree {
 
     fn note(&mut self, _: Frame, _: &Request) {}
 
-    fn depends_on_order(&self) -> bool {
-        false
+    fn sequence(&self, _: &Request) -> Option<u32> {
+        None
     }
 }
 
@@ -186,8 +186,8 @@ impl Strategy for PageColouring {
 
     fn note(&mut self, _: Frame, _: &Request) {}
 
-    fn depends_on_order(&self) -> bool {
-        false
+    fn sequence(&self, _: &Request) -> Option<u32> {
+        None
     }
 }
 
@@ -205,8 +205,8 @@ impl Strategy for BinHopping {
         self.next.insert(self.counter(request), next);
     }
 
-    fn depends_on_order(&self) -> bool {
-        true
+    fn sequence(&self, request: &Request) -> Option<u32> {
+        Some(self.counter(request))
     }
 }
 
@@ -224,8 +224,8 @@ impl Strategy for Modulo {
 
     fn note(&mut self, _: Frame, _: &Request) {}
 
-    fn depends_on_order(&self) -> bool {
-        false
+    fn sequence(&self, _: &Request) -> Option<u32> {
+        None
     }
 }
 
@@ -242,8 +242,8 @@ impl Strategy for Exact {
 
     fn note(&mut self, _: Frame, _: &Request) {}
 
-    fn depends_on_order(&self) -> bool {
-        false
+    fn sequence(&self, _: &Request) -> Option<u32> {
+        None
     }
 }
 
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(sequence(&mut plain, &pages), [4, 5, 15, 3]);
         let mut hashed = PageColouring::new(&colours, 18);
         assert_eq!(sequence(&mut hashed, &pages), [6, 7, 1, 5]);
-        assert!(!plain.depends_on_order());
+        assert_eq!(plain.sequence(&request(3, 1)), None);
     }
 
     #[test]
@@ -315,7 +315,11 @@ mod tests {
         assert_eq!(sequence(&mut process, &touches), [0, 1, 2, 3, 4]);
         let mut thread = BinHopping::new(&colours, Per::Thread);
         assert_eq!(sequence(&mut thread, &touches), [0, 1, 1, 2, 2]);
-        assert!(thread.depends_on_order());
+        assert_eq!(thread.sequence(&request(3, 7)), Some(7));
+        assert_eq!(
+            process.sequence(&request(3, 7)),
+            process.sequence(&request(4, 8))
+        );
         process.note(Frame(31), &request(1, 1));
         assert_eq!(process.wanted(&request(1, 1)), Wanted::Colour(Colour(0)));
     }

@@ -53,9 +53,10 @@ pub trait Strategy: Send {
     /// The page got this frame, whether the strategy chose it or accepted none.
     fn note(&mut self, frame: Frame, request: &Request);
 
-    /// Whether what a page gets depends on which pages got theirs before. Where it
-    /// does not, pages around a touched one can be given frames at once.
-    fn depends_on_order(&self) -> bool;
+    /// The sequence that the page belongs to: what it gets depends on which pages of
+    /// the same sequence got theirs before. `None` where it depends on no other page,
+    /// so that pages around a touched one can be given frames at once.
+    fn sequence(&self, request: &Request) -> Option<u32>;
 }
 
 impl Request {

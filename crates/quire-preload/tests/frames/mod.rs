@@ -1,6 +1,8 @@
 //! Frames by strategy: the colours that the kernel's page tables show are what the
 //! strategy promises.
 
+mod remap;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsFd as _;

@@ -77,6 +77,11 @@ pub const COLOUR: Setting = Setting {
     env: &[("QUIRE_STRATEGY", "colour"), SIXTEEN_COLOURS],
     ..with("page colouring", "base")
 };
+/// The kernel's choice of frames, of pages that can be moved.
+pub const KERNEL_FRAMES: Setting = Setting {
+    env: &[SIXTEEN_COLOURS],
+    ..with("frames of the kernel's choice", "base")
+};
 /// Page colouring that is not handed down.
 pub const COLOUR_ALONE: Setting = Setting {
     env: &[

@@ -5,9 +5,11 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use quire_core::config::Policy;
-use quire_core::frames::strategy::Request;
+use quire_core::frames::buddy::Run;
+use quire_core::frames::strategy::{Request, Strategy};
 use quire_core::stat::{Counter, Note};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, VirtAddr,
@@ -15,10 +17,11 @@ use quire_core::units::{
 use quire_linux::raw::Errno;
 use quire_linux::uffd::{self, Fault, Scope};
 use quire_linux::{sysinfo, thread};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::folios::Folios;
-use super::streams::Streams;
+use super::jobs::{self, Job};
+use super::streams::{Sequence, Streams};
 use super::{RANGES, Setup, THREAD, UFFD, Which};
 use crate::manager::Manager;
 use crate::outcome::Outcome;
@@ -26,6 +29,8 @@ use crate::outcome::Outcome;
 /// How long the thread stays awake for the next touch where each is reported: waking
 /// it takes longer than the answer.
 const STAY_AWAKE_NS: u64 = 50_000;
+/// After so long without a touch, the program is at rest.
+const REST: Duration = Duration::from_secs(1);
 
 /// Starts the thread, and waits until it is ready.
 pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note> {
@@ -37,6 +42,7 @@ pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note>
         .stack_size(256 << 10)
         .spawn(move || match Server::new(manager, setup) {
             Ok(mut server) => {
+                jobs::accept(&server.event, server.strategies.len());
                 UFFD.store(server.uffd.as_raw_fd(), Ordering::Release);
                 THREAD.store(thread::current_id(), Ordering::Release);
                 OUTCOME.report(Ok(()));
@@ -60,12 +66,18 @@ enum Pace {
     InRuns,
 }
 
-struct Server {
-    manager: &'static Manager,
-    uffd: OwnedFd,
-    setup: Setup,
-    folios: Folios,
+pub(super) struct Server {
+    pub manager: &'static Manager,
+    pub uffd: OwnedFd,
+    pub strategies: Vec<Box<dyn Strategy>>,
+    pub folios: Folios,
     streams: Streams,
+    /// Tells of jobs.
+    event: OwnedFd,
+    /// Tells that tasks of this machine wait for memory, where that can be known.
+    stalls: Option<OwnedFd>,
+    /// What is being done, a few pages at a time.
+    job: Option<Job>,
 }
 
 impl Server {
@@ -80,8 +92,8 @@ impl Server {
             // The stock is made of them.
             sysinfo::process::disable_unadvised_huge_pages();
         }
-        let mut folios =
-            Folios::new(&setup.colours, uffd.as_fd()).map_err(|_| Note::FramesUnserved)?;
+        let mut folios = Folios::new(&setup.colours, uffd.as_fd(), setup.stock)
+            .map_err(|_| Note::FramesUnserved)?;
         folios.refill().map_err(|_| Note::FramesUnserved)?;
         if setup.exact && !folios.shows_frames() {
             return Err(Note::FramesHidden);
@@ -89,19 +101,24 @@ impl Server {
         Ok(Server {
             manager,
             uffd,
-            setup,
+            strategies: setup.strategies,
             folios,
             streams: Streams::default(),
+            event: thread::new_event().map_err(|_| Note::FramesUnserved)?,
+            stalls: sysinfo::memory::stall_trigger().ok(),
+            job: None,
         })
     }
 
     fn run(&mut self) {
         loop {
-            // Interrupted or not, what is there is answered.
-            let _ = poll(&mut [PollFd::new(&self.uffd, PollFlags::IN)], None);
-            let mut until = 0;
+            if self.job.is_none() {
+                self.wait();
+            }
+            let (mut until, mut touched) = (0, false);
             loop {
                 while let Some(fault) = uffd::read_fault(self.uffd.as_fd()) {
+                    touched = true;
                     if self.answer(&fault) == Pace::OneByOne {
                         until = thread::now_ns() + STAY_AWAKE_NS;
                     }
@@ -111,8 +128,60 @@ impl Server {
                 }
                 std::hint::spin_loop();
             }
-            self.prepare();
+            if touched {
+                self.prepare();
+            }
+            self.work();
         }
+    }
+
+    /// Waits for a touch, a job or want of memory. Once the program is at rest, most of
+    /// the stock goes back to the kernel.
+    fn wait(&mut self) {
+        let rest = Timespec {
+            tv_sec: REST.as_secs() as i64,
+            tv_nsec: 0,
+        };
+        let rest = self.folios.is_ample().then_some(&rest);
+        let stalls = self
+            .stalls
+            .as_ref()
+            .map(|fd| PollFd::new(fd, PollFlags::PRI));
+        let mut fds = vec![
+            PollFd::new(&self.uffd, PollFlags::IN),
+            PollFd::new(&self.event, PollFlags::IN),
+        ];
+        fds.extend(stalls);
+        // Interrupted or not, what is there is answered.
+        let ready = poll(&mut fds, rest);
+        let stalled = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        if stalled {
+            self.folios.shrink(PageCount(0));
+        } else if ready == Ok(0) {
+            self.folios.settle();
+        }
+        self.note_stock();
+    }
+
+    /// Goes on with the jobs, for a few pages.
+    fn work(&mut self) {
+        if self.job.is_none() {
+            thread::clear_event(&self.event);
+            self.job = jobs::next();
+        }
+        if let Some(mut job) = self.job.take()
+            && !self.advance(&mut job)
+        {
+            self.job = Some(job);
+        }
+    }
+
+    /// The strategy at a place. Those that came later than the thread are fetched.
+    pub fn strategy(&mut self, which: Which) -> Option<&mut Box<dyn Strategy>> {
+        if which.0 >= self.strategies.len() {
+            jobs::fetch_strategies(&mut self.strategies);
+        }
+        self.strategies.get_mut(which.0)
     }
 
     /// Gives the touched page a frame, and those after it that are wanted with it.
@@ -122,24 +191,22 @@ impl Server {
             page,
             thread: fault.thread,
         };
-        let Some((range, which)) = self.placed(page) else {
+        let placed = self.placed(page);
+        let Some((range, which)) = placed.filter(|(_, which)| self.strategy(*which).is_some())
+        else {
             self.leave(page);
             return Pace::InRuns;
         };
-        let strategy = self.setup.strategies.get(which.0);
-        let pace = match strategy.is_some_and(|strategy| strategy.depends_on_order()) {
+        let sequence = self.strategies[which.0].sequence(&request);
+        let sequence: Option<Sequence> = sequence.map(|number| (which.0, number));
+        let window = self.streams.window(sequence, page);
+        let wanted = window.min(range.len().to_pages().0);
+        let pages = self.give(wanted, which, &request);
+        self.streams.note(sequence, page, pages.max(1));
+        match sequence.is_some() && window == 1 {
             true => Pace::OneByOne,
             false => Pace::InRuns,
-        };
-        let wanted = match pace {
-            Pace::OneByOne => 1,
-            Pace::InRuns => self.streams.window(page).min(range.len().to_pages().0),
-        };
-        // Some of the pages can be those of another mapping by now.
-        if !self.give(wanted, which, &request) && !self.give(1, which, &request) {
-            self.leave(page);
         }
-        pace
     }
 
     /// The rest of the placed range from a page on, and its strategy.
@@ -150,43 +217,64 @@ impl Server {
         Some((range.split_at(page).1, which))
     }
 
-    /// Moves up to `wanted` pages in. Says whether the touched one is there now.
-    fn give(&mut self, wanted: u64, which: Which, request: &Request) -> bool {
-        let Some(strategy) = self.setup.strategies.get_mut(which.0) else {
-            return false;
-        };
+    /// Moves up to `wanted` pages in, from the touched one on, and lets who waits for
+    /// them go on. Returns how many it were; without any, the page is the kernel's.
+    fn give(&mut self, wanted: u64, which: Which, request: &Request) -> u64 {
+        let mut given = 0;
+        while given < wanted {
+            let request = request.further(given);
+            match self.give_run(wanted - given, which, &request) {
+                Ok(0) => break,
+                Ok(pages) => given += pages,
+                // Some of the pages can be those of another mapping by now, and some
+                // can be there.
+                Err(_) if given > 0 => break,
+                Err(Errno(libc::EEXIST)) => break,
+                Err(_) if wanted > 1 => return self.give(1, which, &request),
+                Err(_) => {
+                    self.leave(request.page);
+                    return 0;
+                }
+            }
+        }
+        self.manager.stats().add(Counter::FrameFaults, 1);
+        let range = AddrRange::new(request.page, PageCount(given.max(1)).to_bytes());
+        // Where nothing is mapped any more, nobody waits.
+        let _ = uffd::wake(self.uffd.as_fd(), range);
+        given
+    }
+
+    /// Moves neighbouring frames in, as many as there are of those that are wanted.
+    fn give_run(&mut self, wanted: u64, which: Which, request: &Request) -> Result<u64, Errno> {
+        let none = Errno(libc::ENOMEM);
+        let strategy = self.strategies.get_mut(which.0).ok_or(none)?;
         let run = self.folios.allocate(strategy.as_mut(), request, wanted);
-        let Some((run, from)) = run.and_then(|run| Some((run, self.folios.address_of(run.first)?)))
-        else {
-            return false;
-        };
+        let run = run.ok_or(none)?;
+        let from = self.folios.address_of(run.first).ok_or(none)?;
         let to = AddrRange::new(request.page, PageCount(run.count).to_bytes());
         let moved = uffd::move_pages(self.uffd.as_fd(), to, from);
         let given = moved.done.to_pages().0;
         self.folios.note_left(run.first, given);
         self.folios
             .put_back(Frame(run.first.0 + given), run.count - given);
-        if given > 0 {
-            self.streams.note(request.page, given);
-            self.count(run.accepted, given);
-            return true;
+        self.count(&run, given);
+        match moved.error {
+            Some(error) if given == 0 => Err(error),
+            _ => Ok(given),
         }
-        let is_there = moved.error == Some(Errno(libc::EEXIST));
-        if is_there {
-            // Somebody else's touch brought it in.
-            let _ = uffd::wake(self.uffd.as_fd(), to);
-        }
-        is_there
     }
 
-    fn count(&self, accepted: bool, pages: u64) {
-        let stats = self.manager.stats();
-        stats.add(Counter::FrameFaults, 1);
-        let kind = match accepted {
+    fn count(&self, run: &Run, pages: u64) {
+        let kind = match run.accepted {
             true => Counter::FramesChosen,
             false => Counter::FramesOther,
         };
-        stats.add(kind, pages);
+        self.manager.stats().add(kind, pages);
+        self.note_stock();
+    }
+
+    fn note_stock(&self) {
+        let stats = self.manager.stats();
         stats.set(Counter::FramesStocked, self.folios.pages().0);
     }
 
@@ -204,7 +292,8 @@ impl Server {
 
     /// Keeps a folio in stock, so that the next touch need not wait for one.
     fn prepare(&mut self) {
-        if self.folios.pages().0 < PAGES_PER_SUPERPAGE as u64 / 2 {
+        let few = self.folios.pages().0 < PAGES_PER_SUPERPAGE as u64 / 2;
+        if few && self.folios.has_room() {
             // Where there is none, a touch asks again.
             let _ = self.folios.refill();
         }

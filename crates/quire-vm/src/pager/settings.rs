@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use quire_core::config::Policy;
 use quire_core::control::{Change, DONE};
+use quire_core::frames::remap::Ask;
 use quire_core::registry::Yield;
 use quire_core::stat::{Note, Privilege};
 use quire_core::units::{Bytes, SUPERPAGE, Slot};
@@ -17,6 +18,7 @@ use quire_linux::{sysinfo, uffd};
 
 use super::{Pager, first_run};
 use crate::extent::{Work, run_range};
+use crate::frames;
 use crate::manager::{Manager, State};
 use crate::table::ExtentState;
 
@@ -30,6 +32,10 @@ pub(super) fn needs_pager(policy: Policy) -> bool {
 pub(super) fn listen(manager: &'static Manager, control: ControlSocket) -> Pager {
     loop {
         let request = control.wait();
+        if Ask::is_one(&request.line) {
+            control.answer(&request, &frames::control::answer(&request.line));
+            continue;
+        }
         let change = match read(&request) {
             Ok(change) => change,
             Err(refusal) => {
@@ -102,6 +108,10 @@ impl Pager {
             return;
         };
         while let Some(request) = control.next() {
+            if Ask::is_one(&request.line) {
+                control.answer(&request, &frames::control::answer(&request.line));
+                continue;
+            }
             if let Ok(wanted) = request.line.parse::<Yield>() {
                 let freed = self.yield_up(wanted);
                 control.answer(&request, &freed.0.to_string());

@@ -51,8 +51,8 @@ impl Strategy for Rest {
         self.noted.push((frame, request.page_number()));
     }
 
-    fn depends_on_order(&self) -> bool {
-        false
+    fn sequence(&self, _: &Request) -> Option<u32> {
+        None
     }
 }
 
@@ -141,6 +141,23 @@ fn check_run(
     Ok(())
 }
 
+/// The run that is given only where the first frame is accepted is the same one;
+/// where none is, nothing happens.
+fn check_accepted(
+    mut pool: FramePool,
+    strategy: &mut Rest,
+    pages: u64,
+    run: Option<Run>,
+) -> Result<(), TestCaseError> {
+    let before = pool.free_frames();
+    let accepted = pool.allocate_accepted(strategy, &request(7), pages);
+    prop_assert_eq!(accepted, run.filter(|run| run.accepted));
+    let given = accepted.map_or(0, |run| run.count);
+    prop_assert_eq!(pool.free_frames(), before - given);
+    prop_assert_eq!(strategy.noted.len() as u64, given);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -167,6 +184,7 @@ proptest! {
                     };
                     let mut told = strategy(modulus == 8);
                     let same = pool.clone().allocate_run(&mut told, &request(7), pages);
+                    check_accepted(pool.clone(), &mut strategy(false), pages, same)?;
                     let mut asked = strategy(false);
                     let run = pool.allocate_run(&mut asked, &request(7), pages);
                     prop_assert_eq!(run, same);
@@ -176,6 +194,7 @@ proptest! {
                     }
                 }
                 Step::Take(frame) => {
+                    prop_assert_eq!(pool.has(Frame(frame)), free.contains(&frame));
                     prop_assert_eq!(pool.take(Frame(frame)), free.remove(&frame));
                 }
                 Step::TakeBlock(order) => {
@@ -246,8 +265,8 @@ impl Strategy for Liar {
 
     fn note(&mut self, _: Frame, _: &Request) {}
 
-    fn depends_on_order(&self) -> bool {
-        false
+    fn sequence(&self, _: &Request) -> Option<u32> {
+        None
     }
 }
 
