@@ -279,8 +279,8 @@ pub struct RunArgs {
     /// Which physical frames new pages get: page colouring (`colour`,
     /// `colour:hashed`), bin hopping (`binhop`, `binhop:thread`), colours by turns
     /// (`modulo:0-3`), the colours or the frames of a recorded mapping
-    /// (`modulo:@FILE`, `exact:FILE`, from `quire map --csv`), or the kernel's choice
-    /// (`default`)
+    /// (`modulo:@FILE`, `exact:FILE`, from `quire map --csv`), a plug-in of your own
+    /// (`./mine.so`, `./mine.so:ARGUMENT`), or the kernel's choice (`default`)
     #[arg(long, value_name = "STRATEGY")]
     pub frames: Option<StrategySpec>,
     /// Another strategy for a part of memory: heap=STRATEGY, or a range of addresses,

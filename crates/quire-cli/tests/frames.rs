@@ -2,6 +2,7 @@
 //! That frames are what strategies promise is tested with the library.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// What `quire run` says about these options, and that the program was not started.
@@ -25,7 +26,6 @@ fn strategies_that_do_not_exist_are_refused() {
     assert!(refusal(&["--frames", "best"]).contains("best"));
     let beyond = refusal(&["--frames", "modulo:0-16", "--colour-bits", "12,13,14,15"]);
     assert!(beyond.contains("16"), "{beyond}");
-    assert!(refusal(&["--frames", "./strategy.so"]).contains("plug-in"));
     assert!(refusal(&["--frames", "colour", "--colour-bits", "11"]).contains("11"));
 }
 
@@ -54,4 +54,63 @@ fn recorded_mappings_that_cannot_be_read_are_refused() {
     fs::write(&file, "address,pages\n0x1000,1\n").unwrap();
     let bad = refusal(&["--frames", &format!("exact:{}", file.display())]);
     assert!(bad.contains("frame"), "{bad}");
+}
+
+/// A shared library that the compiler makes of a text.
+fn library(scratch: &Path, name: &str, text: &str) -> String {
+    let source = scratch.join(format!("{name}.c"));
+    fs::write(&source, text).unwrap();
+    let library = scratch.join(format!("{name}.so"));
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quire-preload/include");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-I"])
+        .args([&include, Path::new("-o"), &library, &source])
+        .status()
+        .unwrap();
+    assert!(compiled.success(), "{name}");
+    library.display().to_string()
+}
+
+#[test]
+fn plugins_that_cannot_be_used_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let refused = |plugin: &str, why: &str| {
+        let bits = ["--colour-bits", "12,13,14,15"];
+        let hint = format!("heap={plugin}");
+        for option in [["--frames", plugin], ["--hint", &hint]] {
+            let message = refusal(&[option, bits].concat());
+            assert!(message.contains(why), "{plugin}: {message}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+        }
+    };
+    let made = |name: &str, text: &str| library(scratch.path(), name, text);
+    refused("/nowhere/mine.so", "No such file");
+    let text = scratch.path().join("text.so");
+    fs::write(&text, "no library, however long\n".repeat(9)).unwrap();
+    refused(&text.display().to_string(), "invalid ELF header");
+    refused(&made("other", "int other;"), "quire_strategy.h");
+    let future = "unsigned quire_strategy[16] = {2};";
+    refused(&made("future", future), "version 2 of the interface");
+    let header = "#include \"quire_strategy.h\"\n";
+    let mute = "const struct quire_strategy quire_strategy = {1, 0, \"mute\", 0, 0, 0, 0, 0};";
+    refused(
+        &made("mute", &format!("{header}{mute}")),
+        "no function `choose`",
+    );
+    let choosy = r#"
+        static const char *create(const struct quire_host *host, void **state) {
+          (void)state;
+          return host->colours == 16 && *host->argument == 'x' ? "never x" : "x, please";
+        }
+        static uint64_t choose(const void *state, uint64_t first, uint32_t order,
+                               const struct quire_request *request) {
+          (void)state, (void)order, (void)request;
+          return first;
+        }
+        const struct quire_strategy quire_strategy = {
+            .abi_version = 1, .name = "choosy", .create = create, .choose = choose};
+    "#;
+    let choosy = made("choosy", &format!("{header}{choosy}"));
+    refused(&choosy, "choosy: x, please");
+    refused(&format!("{choosy}:x"), "choosy: never x");
 }

@@ -150,11 +150,13 @@ pub enum Note {
     FramesHidden = 18,
     /// Frames could not be given by strategy for want of memory or a thread.
     FramesUnserved = 19,
+    /// Frames could not be given by strategy: a file of a strategy could not be used.
+    FramesNoFile = 20,
 }
 
 impl Note {
     /// Every note.
-    pub const ALL: [Note; 20] = [
+    pub const ALL: [Note; 21] = [
         Note::NoUserfaultfd,
         Note::UserModeOnly,
         Note::NoHugeFolios,
@@ -175,6 +177,7 @@ impl Note {
         Note::FramesUserMode,
         Note::FramesHidden,
         Note::FramesUnserved,
+        Note::FramesNoFile,
     ];
 
     /// One sentence for people, with the remedy where there is one.
@@ -238,6 +241,9 @@ impl Note {
             }
             Note::FramesUnserved => {
                 "no thread, or no block of 2 MiB to begin with, so frames are the kernel's choice"
+            }
+            Note::FramesNoFile => {
+                "a strategy's plug-in or recorded mapping could not be used, so frames are the kernel's choice (it must stay where it was, readable to every program that is started)"
             }
         }
     }

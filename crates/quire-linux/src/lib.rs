@@ -13,6 +13,7 @@ pub mod futex;
 pub mod huge_file;
 pub mod memory;
 pub mod pagemap;
+pub mod plugin;
 pub mod pmu;
 pub mod ptrace;
 pub mod raw;

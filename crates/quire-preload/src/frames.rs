@@ -16,7 +16,7 @@ use quire_core::units::{AddrRange, VirtAddr};
 use quire_linux::thread;
 use quire_vm::frames::{self, Setup, Which};
 
-use crate::MANAGER;
+use crate::{MANAGER, plugins};
 
 /// What the program was started with; not set where it asked for nothing.
 static WANTED: OnceLock<FrameConfig> = OnceLock::new();
@@ -69,37 +69,42 @@ pub fn start() {
     if !PENDING.swap(false, Ordering::AcqRel) {
         return;
     }
-    let Some(setup) = wanted().and_then(setup) else {
-        return;
-    };
+    let Some(config) = wanted() else { return };
     // For the statistics page.
     MANAGER.begin();
-    if let Err(note) = frames::start(&MANAGER, setup) {
+    if let Err(note) = setup(config).and_then(|setup| frames::start(&MANAGER, setup)) {
         MANAGER.stats().note(note);
     }
 }
 
-/// The strategies; nothing where one cannot be built, which `quire run` finds out
-/// before it starts the program.
-fn setup(config: &FrameConfig) -> Option<Setup> {
+/// The strategies, all or none. `quire run` has found out that they can be built, but
+/// this can be another program, to which their files look different.
+fn setup(config: &FrameConfig) -> Result<Setup, Note> {
+    plugins::load(config);
     let colours = config.colours.clone().unwrap_or_default();
-    let slew = thread::process_id();
-    let built = config
-        .strategies()
-        .map(|spec| build(spec, &colours, read_record(spec), slew));
-    Some(Setup {
-        strategies: built.collect::<Result<Vec<_>, _>>().ok()?,
+    let built = config.strategies().map(|spec| strategy(spec, &colours));
+    Ok(Setup {
+        strategies: built
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| Note::FramesNoFile)?,
         exact: config
             .strategies()
             .any(|spec| matches!(spec, StrategySpec::Exact(_))),
         colours,
         stock: config.stock.unwrap_or(STOCK),
-        build: build_later,
+        build: strategy,
     })
 }
 
-/// Builds a strategy that the user names while the program runs.
-fn build_later(spec: &StrategySpec, colours: &Colours) -> Result<Box<dyn Strategy>, String> {
+/// Builds a strategy, now or when the user names it while the program runs; the text
+/// says why it cannot be.
+fn strategy(spec: &StrategySpec, colours: &Colours) -> Result<Box<dyn Strategy>, String> {
+    if let StrategySpec::Plugin(plugin) = spec {
+        let unknown =
+            "plug-ins are loaded when a program starts: name it in --frames or --hint then";
+        let strategy = plugins::strategy(plugin, colours).ok_or(unknown)?;
+        return Ok(Box::new(strategy));
+    }
     let built = build(spec, colours, read_record(spec), thread::process_id());
     built.map_err(|error| error.to_string())
 }

@@ -10,6 +10,7 @@
 //! | `heap` | `malloc` and its relatives, by jemalloc on managed memory |
 //! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall` |
 //! | `frames` | nothing: it says which memory gets its frames by strategy |
+//! | `plugins` | nothing: it has the plug-ins among the strategies |
 //! | `align` | nothing: it says where mappings begin, for `mappings` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
@@ -28,6 +29,7 @@ mod frames;
 mod heap;
 mod internal;
 mod mappings;
+mod plugins;
 mod processes;
 mod real;
 mod shared;

@@ -2,10 +2,12 @@
 
 use std::path::{Path, absolute};
 
+use quire_core::frames::colour::Colours;
 use quire_core::frames::config::FrameConfig;
 use quire_core::frames::hints::{Hint, Hints, Target};
 use quire_core::frames::record::Record;
-use quire_core::frames::spec::StrategySpec;
+use quire_core::frames::spec::{PluginSpec, StrategySpec};
+use quire_linux::plugin::Plugin;
 
 use crate::args::RunArgs;
 use crate::cache;
@@ -41,6 +43,7 @@ pub fn config(options: &RunArgs) -> Outcome<FrameConfig> {
     config
         .check(&colours)
         .map_err(|error| Failure::bad_usage(error.to_string()))?;
+    accepted(&config, &colours)?;
     Ok(config)
 }
 
@@ -60,10 +63,14 @@ fn known(target: &Target) -> Outcome<Target> {
 /// # Errors
 /// When it is not there, or its file cannot be used.
 pub fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
-    if let StrategySpec::Plugin(file) = spec {
-        return Err(Failure::bad_usage(format!(
-            "{file}: plug-ins cannot be loaded yet: choose a built-in strategy"
-        )));
+    if let StrategySpec::Plugin(plugin) = spec {
+        loaded(plugin)?;
+        let path = absolute(Path::new(&plugin.path))
+            .map_err(|error| Failure::bad_usage(format!("{}: {error}", plugin.path)))?;
+        return Ok(StrategySpec::Plugin(PluginSpec {
+            path: path.display().to_string(),
+            argument: plugin.argument.clone(),
+        }));
     }
     let Some(file) = spec.record_file() else {
         return Ok(spec.clone());
@@ -78,5 +85,20 @@ pub fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
     Ok(match spec {
         StrategySpec::Exact(_) => StrategySpec::Exact(whole),
         _ => StrategySpec::ModuloFile(whole),
+    })
+}
+
+fn loaded(spec: &PluginSpec) -> Outcome<Plugin> {
+    Plugin::load(Path::new(&spec.path)).map_err(|error| Failure::bad_usage(error.to_string()))
+}
+
+/// Whether plug-ins take their arguments, and these colours: each is asked once, here.
+fn accepted(config: &FrameConfig, colours: &Colours) -> Outcome<()> {
+    config.strategies().try_for_each(|spec| match spec {
+        StrategySpec::Plugin(plugin) => loaded(plugin)?
+            .strategy(colours, &plugin.argument, std::process::id())
+            .map(drop)
+            .map_err(|error| Failure::bad_usage(error.to_string())),
+        _ => Ok(()),
     })
 }

@@ -33,9 +33,17 @@ pub enum StrategySpec {
     ModuloFile(String),
     /// The frames of a recorded mapping: `exact:FILE`.
     Exact(String),
-    /// A shared library that brings a strategy: its path, which has a slash and ends in
-    /// `.so`.
-    Plugin(String),
+    /// A shared library that brings a strategy: `./mine.so`, or `./mine.so:ARGUMENT`.
+    Plugin(PluginSpec),
+}
+
+/// The name of a plug-in's strategy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PluginSpec {
+    /// The library: it has a slash and ends in `.so`.
+    pub path: String,
+    /// What the user tells the plug-in; empty for nothing.
+    pub argument: String,
 }
 
 /// Colours in an order, at least one: `0-3`, `0,2,5` or `4,0-3`.
@@ -47,7 +55,7 @@ pub struct ColourList(Vec<Colour>);
 pub enum SpecError {
     /// No such strategy.
     #[error(
-        "unknown strategy `{0}`: choose one of default, colour, colour:hashed, binhop, binhop:thread, modulo:COLOURS, modulo:@FILE, exact:FILE, or a plug-in by its path, with a slash and {PLUGIN_SUFFIX} at the end"
+        "unknown strategy `{0}`: choose one of default, colour, colour:hashed, binhop, binhop:thread, modulo:COLOURS, modulo:@FILE, exact:FILE, or a plug-in by its path, with a slash and {PLUGIN_SUFFIX} at the end, before :ARGUMENT if it takes one"
     )]
     Unknown(String),
     /// No list of colours.
@@ -143,7 +151,7 @@ pub fn build(
         StrategySpec::Modulo(list) => Box::new(Modulo::cycle(colours, list.0.clone())),
         StrategySpec::ModuloFile(file) => Box::new(Modulo::recorded(colours, recorded(file)?)),
         StrategySpec::Exact(file) => Box::new(Exact::new(recorded(file)?)),
-        StrategySpec::Plugin(path) => return Err(BuildError::Plugin(path.clone())),
+        StrategySpec::Plugin(plugin) => return Err(BuildError::Plugin(plugin.path.clone())),
     })
 }
 
@@ -175,10 +183,8 @@ impl FromStr for StrategySpec {
         if let Some(name) = text.strip_prefix("exact:") {
             return Ok(StrategySpec::Exact(file(name)?));
         }
-        if text.contains('/') && text.ends_with(PLUGIN_SUFFIX) {
-            return Ok(StrategySpec::Plugin(text.to_owned()));
-        }
-        Err(SpecError::Unknown(text.to_owned()))
+        let plugin = PluginSpec::read(text).map(StrategySpec::Plugin);
+        plugin.ok_or_else(|| SpecError::Unknown(text.to_owned()))
     }
 }
 
@@ -193,7 +199,30 @@ impl fmt::Display for StrategySpec {
             StrategySpec::Modulo(list) => write!(f, "modulo:{list}"),
             StrategySpec::ModuloFile(file) => write!(f, "modulo:@{file}"),
             StrategySpec::Exact(file) => write!(f, "exact:{file}"),
-            StrategySpec::Plugin(path) => f.write_str(path),
+            StrategySpec::Plugin(plugin) => write!(f, "{plugin}"),
+        }
+    }
+}
+
+impl PluginSpec {
+    /// Reads the path, and what comes after the first colon that follows the suffix.
+    fn read(text: &str) -> Option<PluginSpec> {
+        let suffixes = text.match_indices(PLUGIN_SUFFIX);
+        let mut ends = suffixes.map(|(at, suffix)| at + suffix.len());
+        let end = ends.find(|end| matches!(text.as_bytes().get(*end), None | Some(b':')))?;
+        let (path, argument) = text.split_at(end);
+        path.contains('/').then(|| PluginSpec {
+            path: path.to_owned(),
+            argument: argument.get(1..).unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for PluginSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.argument.as_str() {
+            "" => f.write_str(&self.path),
+            argument => write!(f, "{}:{argument}", self.path),
         }
     }
 }
@@ -267,7 +296,9 @@ pub(super) mod tests {
             list.prop_map(StrategySpec::Modulo),
             file.prop_map(StrategySpec::ModuloFile),
             file.prop_map(StrategySpec::Exact),
-            "[a-d= ]{0,5}/[a-z]{1,5}\\.so".prop_map(StrategySpec::Plugin),
+            ("[a-d=: ]{0,5}/[a-z:]{1,5}\\.so", "[a-d=:/ .]{0,5}")
+                .prop_map(|(path, argument)| PluginSpec { path, argument })
+                .prop_map(StrategySpec::Plugin),
         ]
     }
 
@@ -293,10 +324,15 @@ pub(super) mod tests {
             read("exact:/x/y.so"),
             StrategySpec::Exact("/x/y.so".to_owned())
         );
-        assert_eq!(
-            read("./mine.so"),
-            StrategySpec::Plugin("./mine.so".to_owned())
-        );
+        let plugin = |text: &str| match read(text) {
+            StrategySpec::Plugin(plugin) => (plugin.path, plugin.argument),
+            other => panic!("{other:?}"),
+        };
+        let names = |path: &str, argument: &str| (path.to_owned(), argument.to_owned());
+        assert_eq!(plugin("./mine.so"), names("./mine.so", ""));
+        assert_eq!(plugin("./mine.so:"), names("./mine.so", ""));
+        assert_eq!(plugin("/a.sox/b.so:0-3"), names("/a.sox/b.so", "0-3"));
+        assert_eq!(plugin("./b.so:c.so:d"), names("./b.so", "c.so:d"));
         assert_eq!(read("modulo:@f").record_file(), Some("f"));
         assert_eq!(read("exact:f").record_file(), Some("f"));
         assert_eq!(read("default").record_file(), None);
@@ -308,6 +344,8 @@ pub(super) mod tests {
         for text in [
             "",
             "mine.so",
+            "mine.so:/x",
+            "./mine.so.1",
             "/mine",
             "binhop:process",
             "modulo",

@@ -1,5 +1,6 @@
 //! The pool against a set of free frames.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -285,6 +286,78 @@ fn a_frame_that_was_not_offered_is_not_accepted() {
     };
     assert_eq!(run, Some(only));
     assert_eq!(pool.free_frames(), 7);
+}
+
+/// A strategy that says whatever comes, about what it wants and about what it accepts.
+#[derive(Debug)]
+struct Wild {
+    answers: Vec<Option<u64>>,
+    wanted: Vec<Wanted>,
+    asked: Cell<usize>,
+}
+
+impl Wild {
+    fn next<T: Copy>(&self, list: &[T]) -> T {
+        self.asked.set(self.asked.get() + 1);
+        list[self.asked.get() % list.len()]
+    }
+}
+
+impl Strategy for Wild {
+    fn choose(&self, _: Block, _: &Request) -> Option<Frame> {
+        self.next(&self.answers).map(Frame)
+    }
+
+    fn wanted(&self, _: &Request) -> Wanted {
+        self.next(&self.wanted)
+    }
+
+    fn note(&mut self, _: Frame, _: &Request) {}
+
+    fn sequence(&self, _: &Request) -> Option<u32> {
+        None
+    }
+}
+
+fn wild() -> impl Generator<Value = Wild> {
+    let frame = || prop_oneof![4 => 0..FRAMES, 1 => any::<u64>(), 1 => Just(u64::MAX)];
+    let wanted = prop_oneof![
+        Just(Wanted::Unknown),
+        (0u32..20).prop_map(|colour| Wanted::Colour(Colour(colour))),
+        any::<u32>().prop_map(|colour| Wanted::Colour(Colour(colour))),
+        frame().prop_map(|frame| Wanted::Frame(Frame(frame))),
+    ];
+    let answers = vec(proptest::option::weighted(0.9, frame()), 1..40);
+    (answers, vec(wanted, 1..5)).prop_map(|(answers, wanted)| Wild {
+        answers,
+        wanted,
+        asked: Cell::new(0),
+    })
+}
+
+proptest! {
+    /// Plug-ins are not trusted: the pool keeps its frames together whatever they say.
+    #[test]
+    fn no_strategy_can_break_the_pool(
+        mut strategy in wild(),
+        runs in vec((0u64..1 << 30, 1u64..600), 1..60),
+    ) {
+        let mut pool = FramePool::new(&Colours::plain(8 * BASE_PAGE));
+        let mut free: BTreeSet<u64> = (0..FRAMES).collect();
+        pieces(Frame(0), Frame(FRAMES)).for_each(|block| pool.add(block));
+        for (page, pages) in runs {
+            let _ = pool.has_for(&strategy, &request(page));
+            match pool.allocate_run(&mut strategy, &request(page), pages) {
+                None => prop_assert!(free.is_empty()),
+                Some(run) => {
+                    prop_assert!((1..=pages).contains(&run.count));
+                    let taken = run.first.0..run.first.0 + run.count;
+                    prop_assert!(taken.clone().all(|frame| free.remove(&frame)));
+                }
+            }
+            check(&pool, &free)?;
+        }
+    }
 }
 
 /// The times, for whoever wants to know them: `cargo test --release -- --ignored
