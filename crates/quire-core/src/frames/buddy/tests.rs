@@ -346,7 +346,9 @@ proptest! {
         let mut free: BTreeSet<u64> = (0..FRAMES).collect();
         pieces(Frame(0), Frame(FRAMES)).for_each(|block| pool.add(block));
         for (page, pages) in runs {
-            let _ = pool.has_for(&strategy, &request(page));
+            let before = pool.free_frames();
+            let accepted = pool.clone().allocate_accepted(&mut strategy, &request(page), pages);
+            prop_assert!(accepted.is_none_or(|run| run.count <= before));
             match pool.allocate_run(&mut strategy, &request(page), pages) {
                 None => prop_assert!(free.is_empty()),
                 Some(run) => {
