@@ -4,6 +4,7 @@
 //! functions that can do so are `unsafe`; the manager, which owns the ranges,
 //! argues at each call why nobody is hurt.
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use quire_core::units::{
@@ -209,6 +210,31 @@ pub fn lock_on_fault(range: AddrRange) -> Result<()> {
     unsafe { syscall(libc::SYS_mlock2, [start, len, 1, 0, 0, 0]) }.map(drop)
 }
 
+/// A C string of this process that fits in `room`, read by the kernel: where nothing can be
+/// read there, or what is there is no text, it is `None`.
+pub fn text_at(at: VirtAddr, room: &mut [u8]) -> Option<&str> {
+    // A part that cannot be read fails as a whole.
+    let in_page = (BASE_PAGE - at.0 % BASE_PAGE) as usize;
+    let parts = [
+        0..in_page.min(room.len()),
+        in_page.min(room.len())..room.len(),
+    ];
+    let pieces = parts.map(|part| libc::iovec {
+        iov_base: (at.0 as usize).wrapping_add(part.start) as *mut libc::c_void,
+        iov_len: part.len(),
+    });
+    let to = libc::iovec {
+        iov_base: room.as_mut_ptr().cast(),
+        iov_len: room.len(),
+    };
+    let (to, from) = ((&raw const to) as usize, pieces.as_ptr() as usize);
+    let own = crate::thread::process_id() as usize;
+    // SAFETY: the kernel writes no more than there is room, and reads what can be read.
+    let read = unsafe { syscall(libc::SYS_process_vm_readv, [own, to, 1, from, 2, 0]) }.ok()?;
+    let text = CStr::from_bytes_until_nul(room.get(..read)?).ok()?;
+    text.to_str().ok()
+}
+
 /// How many pages of an extent the object behind it holds. Where the kernel may
 /// not tell, it says all.
 ///
@@ -281,4 +307,34 @@ pub fn reserve_space_modulo(len: Bytes, congruent: u64, modulus: Bytes) -> Resul
         }
     }
     Ok(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_where_there_is_some() {
+        let page = Bytes(BASE_PAGE);
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: new mappings, of which the second page becomes unreadable.
+        let at = unsafe {
+            let at = map_anonymous(VirtAddr(0), Bytes(2 * BASE_PAGE), prot, 0).unwrap();
+            protect(AddrRange::new(at + page, page), libc::PROT_NONE).unwrap();
+            let text: *mut u8 = at.as_ptr().add(BASE_PAGE as usize - 5);
+            text.copy_from_nonoverlapping(b"pool\0".as_ptr(), 5);
+            at
+        };
+        let text = |place: u64| text_at(VirtAddr(at.0 + place), &mut [0; 80]).map(str::to_owned);
+        assert_eq!(text(BASE_PAGE - 5).as_deref(), Some("pool"));
+        assert_eq!(text(BASE_PAGE - 1).as_deref(), Some(""));
+        assert_eq!(text(BASE_PAGE), None);
+        assert_eq!(text_at(VirtAddr(0), &mut [0; 80]), None);
+        // SAFETY: nobody uses the mapping any more.
+        unsafe {
+            at.as_ptr().write_bytes(b'x', BASE_PAGE as usize);
+            assert_eq!(text_at(at, &mut [0; 80]), None);
+            unmap(AddrRange::new(at, Bytes(2 * BASE_PAGE))).unwrap();
+        }
+    }
 }

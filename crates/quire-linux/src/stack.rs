@@ -1,6 +1,7 @@
-//! Runs a piece of work on a stack of its own, for work during which the calling
-//! thread's stack must not be written to: it may lie in the very memory that is
-//! being copied, with writers held back.
+//! Stacks: a piece of work on a stack of its own, for work during which the calling
+//! thread's stack must not be written to (it may lie in the very memory that is being
+//! copied, with writers held back), and touching the stack ahead of need, for work during
+//! which no page of it may be missing.
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 
@@ -9,6 +10,24 @@ use crate::raw::Result;
 
 /// Size of the stack, its guard page included.
 const SIZE: Bytes = Bytes(256 << 10);
+
+/// Touches so many pages of the stack below, so that they are there for what is called
+/// next. Nothing is written: a handler's stack may be smaller, and have something below
+/// it.
+#[inline(always)]
+pub fn touch_below(pages: u64) {
+    for page in 1..=pages {
+        // SAFETY: a read, and nothing comes of it. It reaches no further than the calls
+        // would for which it is made.
+        unsafe {
+            std::arch::asm!(
+                "test byte ptr [rsp + {below}], al",
+                below = in(reg) (page * BASE_PAGE).wrapping_neg(),
+                options(nostack, readonly),
+            );
+        }
+    }
+}
 
 struct Call<F, R> {
     work: Option<F>,
@@ -81,7 +100,10 @@ unsafe fn switch(top: VirtAddr, function: extern "C" fn(*mut u8), argument: *mut
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
+    use crate::{pagemap, thread};
 
     #[test]
     fn work_runs_on_another_stack_and_returns_its_result() {
@@ -101,6 +123,23 @@ mod tests {
     fn stacks_may_be_nested() {
         let sum = run_elsewhere(|| (0..10).map(|n| run_elsewhere(|| n).unwrap()).sum::<i32>());
         assert_eq!(sum, Ok(45));
+    }
+
+    /// A page of a stack that was never used comes into being.
+    #[test]
+    fn the_stack_below_is_touched() {
+        let here = thread::own_memory()[0].page_floor();
+        let below = |n: u64| AddrRange::new(VirtAddr(here.0 - n * BASE_PAGE), Bytes(BASE_PAGE));
+        // SAFETY: what lies below this function's stack is in no use.
+        unsafe { memory::advise(below(4), memory::Advice::DontNeed) }.unwrap();
+        touch_below(4);
+        let pagemap = pagemap::open().unwrap();
+        let mut there = 0;
+        pagemap::scan(pagemap.as_fd(), below(4), pagemap::Filter::PRESENT, |_| {
+            there += 1
+        })
+        .unwrap();
+        assert_eq!(there, 1);
     }
 
     #[test]

@@ -1,5 +1,17 @@
 //! Frames by strategy, as `quire run --frames` asked: which of the program's memory
 //! gets which (paper 002, section 3).
+//!
+//! | module | says of |
+//! |---|---|
+//! | `choice` | a range, by address and kind, which strategy it has |
+//! | `stacks` | the main stack and those of threads, where they are |
+//! | `statics` | static data, where it is |
+//! | `names` | mappings that the program names, that they are named |
+
+mod choice;
+mod names;
+mod stacks;
+mod statics;
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -7,15 +19,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_core::frames::colour::Colours;
 use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT, FrameConfig, STOCK};
-use quire_core::frames::hints::Target;
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::{StrategySpec, build};
 use quire_core::frames::strategy::Strategy;
 use quire_core::stat::Note;
-use quire_core::units::{AddrRange, VirtAddr};
+use quire_core::units::AddrRange;
 use quire_linux::thread;
 use quire_vm::frames::{self, Setup, Which};
 
+pub use self::choice::{Kind, Way};
+pub use self::names::note as note_name;
 use crate::{MANAGER, plugins};
 
 /// What the program was started with; not set where it asked for nothing.
@@ -33,6 +46,7 @@ pub fn configure(config: FrameConfig) {
     if config.colours.is_none() || WANTED.set(config).is_err() {
         return;
     }
+    stacks::know_own_threads();
     PENDING.store(true, Ordering::Release);
     if std::env::var_os(ENV_NO_INHERIT).is_some() {
         INHERITED.store(false, Ordering::Release);
@@ -64,6 +78,12 @@ pub fn stop() {
     }
 }
 
+/// Whether that was asked for and is to begin.
+#[inline]
+pub fn is_pending() -> bool {
+    PENDING.load(Ordering::Relaxed)
+}
+
 /// Starts to give frames, where that was asked for and has not begun.
 pub fn start() {
     if !PENDING.swap(false, Ordering::AcqRel) {
@@ -72,8 +92,20 @@ pub fn start() {
     let Some(config) = wanted() else { return };
     // For the statistics page.
     MANAGER.begin();
-    if let Err(note) = setup(config).and_then(|setup| frames::start(&MANAGER, setup)) {
-        MANAGER.stats().note(note);
+    match setup(config).and_then(|setup| frames::start(&MANAGER, setup)) {
+        Ok(()) => place_unmapped(),
+        Err(note) => MANAGER.stats().note(note),
+    }
+}
+
+/// Gives strategies to what nobody maps by a call: the stack, and static data. In a child
+/// the latter is known.
+fn place_unmapped() {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    let Some(config) = wanted() else { return };
+    stacks::place_main(config);
+    if !ONCE.swap(true, Ordering::Relaxed) {
+        statics::place(config);
     }
 }
 
@@ -116,63 +148,47 @@ fn read_record(spec: &StrategySpec) -> Option<Record> {
 }
 
 /// New private anonymous memory of the program or of its heap.
-pub fn place(range: AddrRange, is_heap: bool) {
-    let Some(config) = wanted() else { return };
-    if let Some(which) = strategy_for(config, range.start, is_heap) {
-        frames::place(range, which);
+pub fn place(range: AddrRange, kind: Kind) {
+    if let Some(config) = wanted() {
+        place_as(config, range, choice::number_of(config, kind));
     }
-}
-
-/// The strategy that a hint names for memory, else the one for all of it.
-fn strategy_for(config: &FrameConfig, at: VirtAddr, is_heap: bool) -> Option<Which> {
-    let names = |target: &Target| match target {
-        Target::Range(range) => range.start <= at && at < range.end,
-        Target::Heap => is_heap,
-        Target::Stack | Target::Map(_) => false,
-    };
-    let hinted = config.hints.iter().position(|hint| names(&hint.target));
-    let which = hinted.map_or(0, |n| n + 1);
-    let spec = config.strategies().nth(which)?;
-    Some(match spec {
-        StrategySpec::Default => Which::KERNEL,
-        _ => Which(which),
-    })
-}
-
-fn is_chosen(which: Which) -> bool {
-    which != Which::KERNEL
 }
 
 /// New private anonymous memory of the program that has no strategy: it is known, so
 /// that its pages can be moved.
 pub fn know(range: AddrRange, flags: c_int) {
-    let kind = flags & libc::MAP_TYPE;
-    let other = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
-    if flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0 {
-        place(range, false);
+    if are_wanted() && choice::is_placeable(flags) {
+        frames::enter(range, Which::KERNEL, frames::Kind::Mapping);
     }
 }
 
-/// Whether a mapping is private anonymous memory that has a strategy and can be placed:
-/// not one of the hugetlb pool, nor one that grows downward. Of a mapping whose address
-/// the kernel chooses, a hint for addresses is not known to be for it.
-pub fn take(at: VirtAddr, flags: c_int) -> bool {
-    let Some(config) = wanted() else {
-        return false;
-    };
-    let kind = flags & libc::MAP_TYPE;
-    let other = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
-    let placeable =
-        flags & libc::MAP_ANONYMOUS != 0 && kind == libc::MAP_PRIVATE && flags & other == 0;
-    placeable && strategy_for(config, at, false).is_some_and(is_chosen)
+/// Places what has a strategy of a range: parts by hints for their addresses, the rest by
+/// the strategy of this number. What has none is known.
+fn place_as(config: &FrameConfig, range: AddrRange, otherwise: usize) {
+    if !range.is_empty() && choice::which(config, otherwise).is_none() {
+        frames::enter(range, Which::KERNEL, frames::Kind::Mapping);
+    }
+    choice::parts(config, range, otherwise).for_each(|(part, which)| frames::place(part, which));
 }
 
-/// Whether a range begins with memory that has a strategy.
+/// How a mapping is to be made, by the range and the flags that the program asks for.
+pub fn way(target: AddrRange, flags: c_int) -> Way {
+    wanted().map_or(Way::Usual, |config| choice::way(config, target, flags))
+}
+
+/// Whether a part of a range of new memory of the program's has a strategy.
+pub fn concern(range: AddrRange, kind: Kind) -> bool {
+    let of = |config| choice::parts(config, range, choice::number_of(config, kind));
+    wanted().is_some_and(|config| of(config).next().is_some())
+}
+
+/// Whether a part of a range has a strategy.
 pub fn are_placed(range: AddrRange) -> bool {
-    are_wanted() && frames::strategy_of(range).is_some_and(is_chosen)
+    are_wanted() && frames::is_placed(range)
 }
 
-/// A range is about to be mapped anew or not at all.
+/// A range is about to be mapped anew or not at all, or was mapped without a strategy
+/// where there can have been another mapping that ended unseen.
 pub fn forget(range: AddrRange) {
     if are_wanted() && !range.is_empty() {
         frames::forget(range);
@@ -200,12 +216,20 @@ pub fn begin_move(old: AddrRange) -> Moving {
 impl Moving {
     /// It is `new` now, or what it was where it could not be moved.
     pub fn end(self, new: Option<AddrRange>, flags: c_int) {
-        let Some(which) = self.which else { return };
+        if let Some(new) = new {
+            forget(new);
+        }
+        let (Some(config), Some(which)) = (wanted(), self.which) else {
+            return;
+        };
         if new.is_none() || flags & libc::MREMAP_DONTUNMAP != 0 {
             frames::place(self.old, which);
         }
-        if let Some(new) = new {
-            frames::place(new, which);
+        match new {
+            // One that came after the program was started belongs to the memory.
+            Some(new) if choice::is_later(config, which) => frames::place(new, which),
+            Some(new) => place_as(config, new, choice::number_when_moved(config, which)),
+            None => {}
         }
     }
 }
@@ -242,6 +266,6 @@ pub fn after_fork_child() {
 /// Whether the heap has a strategy, so that its memory is not to be had from the
 /// manager.
 pub fn has_heap() -> bool {
-    let heap = |config: &FrameConfig| strategy_for(config, VirtAddr(0), true);
-    wanted().and_then(heap).is_some_and(is_chosen)
+    let heap = |config| choice::which(config, choice::number_of(config, Kind::Heap)).is_some();
+    wanted().is_some_and(heap)
 }

@@ -17,6 +17,7 @@ use quire_linux::{memory, thread};
 use quire_vm::manager::WORTHWHILE;
 use tikv_jemalloc_sys as jemalloc;
 
+use crate::frames::Kind;
 use crate::{MANAGER, frames};
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -237,17 +238,18 @@ unsafe extern "C" fn extent_alloc(
         return ptr::null_mut();
     }
     let (size, align) = (Bytes(size as u64), Bytes(align as u64));
-    let by_strategy = frames::has_heap();
-    let managed = match by_strategy {
+    let managed = match frames::has_heap() {
         true => None,
         false => MANAGER.map_heap(size, align),
     };
-    let Some(start) = managed.or_else(|| from_kernel(size, align)) else {
+    let plain = || {
+        let start = from_kernel(size, align)?;
+        frames::place(AddrRange::new(start, size), Kind::Heap);
+        Some(start)
+    };
+    let Some(start) = managed.or_else(plain) else {
         return ptr::null_mut();
     };
-    if by_strategy {
-        frames::place(AddrRange::new(start, size), true);
-    }
     // SAFETY: jemalloc gives two valid pointers; fresh memory is zero.
     unsafe {
         *zero = true;
@@ -294,6 +296,7 @@ unsafe extern "C" fn extent_dalloc(
         return true;
     }
     let range = AddrRange::new(VirtAddr(at as u64), Bytes(size as u64));
+    frames::forget(range);
     // SAFETY: jemalloc gives the extent up.
     unsafe { MANAGER.free(range).is_err() && !free_in_parts(range) }
 }
@@ -328,6 +331,7 @@ unsafe extern "C" fn extent_destroy(
     _arena: c_uint,
 ) {
     let range = AddrRange::new(VirtAddr(at as u64), Bytes(size as u64));
+    frames::forget(range);
     // SAFETY: jemalloc gives the extent up.
     let _ = unsafe { MANAGER.free(range) };
 }

@@ -10,8 +10,9 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
 
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
-use quire_linux::futex::Lock;
+use quire_linux::futex::{Guard, Lock};
 use quire_linux::memory;
+use quire_vm::frames;
 
 /// The smallest block, a power of two.
 const SMALLEST: usize = 32;
@@ -39,6 +40,13 @@ static BLOCKS: Lock<Blocks> = Lock::new(Blocks {
     next: 0,
     end: 0,
 });
+
+/// Takes the lock. The thread that gives frames allocates, too, so nobody may wait for it
+/// meanwhile.
+fn blocks() -> Guard<'static, Blocks> {
+    frames::touch_stack();
+    BLOCKS.lock()
+}
 
 /// Holds the allocator at rest for a fork.
 pub fn hold() {
@@ -138,14 +146,14 @@ fn from_kernel(size: usize) -> Option<*mut u8> {
 unsafe impl GlobalAlloc for InternalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match size_index(layout) {
-            Some(index) => BLOCKS.lock().take(index),
+            Some(index) => blocks().take(index),
             None => from_kernel(layout.size().max(layout.align())).unwrap_or(ptr::null_mut()),
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match size_index(layout) {
-            Some(index) => BLOCKS.lock().give(index, block),
+            Some(index) => blocks().give(index, block),
             None => {
                 let size = layout.size().max(layout.align()) as u64;
                 let range =

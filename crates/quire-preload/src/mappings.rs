@@ -8,9 +8,11 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
+use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Result, check, syscall_raw};
 use quire_vm::{Errno, Handled, files};
 
+use crate::frames::{Kind, Way};
 use crate::{MANAGER, align, frames, set_errno, shared, small};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
@@ -82,6 +84,9 @@ pub unsafe fn map(
     offset: libc::off_t,
 ) -> *mut c_void {
     let target = pages(at, len);
+    if frames::is_pending() && may_start_thread() {
+        frames::start();
+    }
     let aligned = (offset as u64).is_multiple_of(BASE_PAGE);
     let large = len as u64 >= SUPERPAGE && !target.is_empty();
     if flags & libc::MAP_FIXED != 0 {
@@ -96,9 +101,11 @@ pub unsafe fn map(
         fd as usize,
         offset as usize,
     ];
-    if frames::take(target.start, flags) && aligned {
+    if aligned && !target.is_empty() {
         // SAFETY: passed on as it came.
-        return pointer(unsafe { map_in_frames(target, flags, args) });
+        if let Some(mapped) = unsafe { map_in_frames(target, flags, args) } {
+            return pointer(mapped);
+        }
     }
     if large && aligned && !MANAGER.is_started() {
         ask(Bytes(len as u64));
@@ -107,7 +114,8 @@ pub unsafe fn map(
         let hint = align::hint(target.start, len, flags, 0);
         let answer = MANAGER.map(hint, target.len(), prot, flags);
         if let Handled::Yes(result) = answer {
-            return pointer(result.map(|at| at.0 as usize));
+            // SAFETY: passed on as it came, for a mapping that nobody knows yet.
+            return pointer(result.and_then(|at| unsafe { reconsider(at, flags, args) }));
         }
     }
     if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
@@ -122,26 +130,80 @@ pub unsafe fn map(
     };
     if let Ok(at) = mapped {
         let made = AddrRange::new(VirtAddr(at as u64), target.len());
+        frames::forget(made);
         small::advise(made, prot, flags);
         frames::know(made, flags);
     }
     pointer(mapped)
 }
 
-/// Maps private anonymous memory whose frames a strategy chooses.
-unsafe fn map_in_frames(target: AddrRange, flags: c_int, args: [usize; 6]) -> Result<usize> {
+/// Maps private anonymous memory of which a strategy may choose frames; nothing where the
+/// mapping is to be made as without strategies.
+unsafe fn map_in_frames(
+    target: AddrRange,
+    flags: c_int,
+    args: [usize; 6],
+) -> Option<Result<usize>> {
+    let way = frames::way(target, flags);
+    if way == Way::Usual {
+        return None;
+    }
     if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
         MANAGER.make_way(target);
     }
+    let [at, len, prot, _, fd, offset] = args;
+    // What is populated at once would be so before it is placed.
+    let plain = flags & !libc::MAP_POPULATE;
     // SAFETY: passed on as it came.
-    let mapped = unsafe { raw(libc::SYS_mmap, args) };
-    if let Ok(at) = mapped {
-        if may_start_thread() {
-            frames::start();
-        }
-        frames::place(AddrRange::new(VirtAddr(at as u64), target.len()), false);
+    let mapped = unsafe { raw(libc::SYS_mmap, [at, len, prot, plain as usize, fd, offset]) };
+    let Ok(at) = mapped else {
+        return (way == Way::Plain).then_some(mapped);
+    };
+    let made = AddrRange::new(VirtAddr(at as u64), target.len());
+    let kind = Kind::of_mapping(flags);
+    if way == Way::Tried && !frames::concern(made, kind) {
+        // SAFETY: the mapping was just made, and nobody knows it.
+        let _ = unsafe { raw(libc::SYS_munmap, [at, len, 0, 0, 0, 0]) };
+        return None;
     }
-    mapped
+    frames::forget(made);
+    frames::place(made, kind);
+    if flags & libc::MAP_POPULATE != 0 {
+        populate(made, prot as c_int);
+    }
+    Some(mapped)
+}
+
+/// Of a mapping that the manager has just made: there can be a hint for the addresses that
+/// it chose, and then a plain mapping takes its place.
+unsafe fn reconsider(at: VirtAddr, flags: c_int, args: [usize; 6]) -> Result<usize> {
+    let [_, len, prot, _, fd, offset] = args;
+    let at = at.0 as usize;
+    let made = pages(at as *mut c_void, len);
+    frames::forget(made);
+    let tried = frames::way(made, flags) == Way::Tried;
+    if !tried || !frames::concern(made, Kind::of_mapping(flags)) {
+        return Ok(at);
+    }
+    let flags = flags | libc::MAP_FIXED;
+    let args = [at, len, prot, flags as usize, fd, offset];
+    // SAFETY: as the caller says.
+    let mapped = unsafe { map_in_frames(made, flags, args) };
+    if let Some(Err(_)) = mapped {
+        // SAFETY: nobody knows the mapping.
+        let _ = unsafe { raw(libc::SYS_munmap, [at, len, 0, 0, 0, 0]) };
+    }
+    mapped.unwrap_or(Ok(at))
+}
+
+/// Populates a new mapping, as far as that can be done: so it is with `MAP_POPULATE`, too.
+fn populate(made: AddrRange, prot: c_int) {
+    let advice = match prot & libc::PROT_WRITE {
+        0 => Advice::PopulateRead,
+        _ => Advice::PopulateWrite,
+    };
+    // SAFETY: the mapping was just made, and holds nothing but zeros.
+    let _ = unsafe { memory::advise(made, advice) };
 }
 
 /// Counts what the program asks for, and starts managing if it has become worth
@@ -156,7 +218,7 @@ pub fn ask(size: Bytes) {
 
 /// Whether this is no place of which the C library may be in the middle: in a
 /// signal handler, the signal that is handled is blocked, and has a handler.
-fn may_start_thread() -> bool {
+pub fn may_start_thread() -> bool {
     let mut mask = 0u64;
     let how = libc::SIG_BLOCK as usize;
     let args = [how, 0, (&raw mut mask) as usize, 8, 0, 0];
@@ -242,6 +304,9 @@ pub unsafe fn remap(
     }
     let answer = MANAGER.remap(old, Bytes(new_len as u64), flags, VirtAddr(new as u64));
     if let Handled::Yes(result) = answer {
+        if let Ok(at) = result {
+            frames::forget(AddrRange::new(at, Bytes(new_len as u64)));
+        }
         return pointer(result.map(|at| at.0 as usize));
     }
     let args = [
@@ -394,6 +459,30 @@ fn lock_range(range: AddrRange, locked: bool, change: impl Fn() -> Result<()>) -
     })
 }
 
+/// `PR_SET_VMA` and `PR_SET_VMA_ANON_NAME`: to name a private anonymous mapping.
+const SET_MAPPING: (c_int, usize) = (0x53_56_4d_41, 0);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { control(option, [a, b, c, d]) }
+}
+
+pub unsafe fn control(option: c_int, args: [usize; 4]) -> c_int {
+    let [a, b, c, d] = args;
+    // SAFETY: passed on as it came.
+    let answer = unsafe { raw(libc::SYS_prctl, [option as usize, a, b, c, d, 0]) };
+    // A kernel that keeps no names says that there is no such option.
+    let taken = !matches!(answer, Err(Errno(errno)) if errno != libc::EINVAL);
+    if (option, a) == SET_MAPPING && taken {
+        frames::note_name(pages(b as *mut c_void, c), VirtAddr(d as u64));
+    }
+    match answer {
+        Ok(answer) => answer as c_int,
+        Err(errno) => status(Err(errno)),
+    }
+}
+
 // The calls of this library and of the allocator inside it: the kernel's.
 
 #[unsafe(no_mangle)]
@@ -425,7 +514,7 @@ unsafe extern "C" fn __wrap_mmap(
         && frames::are_wanted()
         && fd == -1
     {
-        frames::place(pages(at as *mut c_void, len), true);
+        frames::place(pages(at as *mut c_void, len), Kind::Heap);
     }
     pointer(mapped)
 }

@@ -27,6 +27,8 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         "je 3f",
         "cmp rdi, {madvise}",
         "je 3f",
+        "cmp rdi, {prctl}",
+        "je 3f",
         "cmp rdi, {fork}",
         "je 3f",
         "cmp rdi, {clone}",
@@ -55,6 +57,7 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         munmap = const libc::SYS_munmap,
         mremap = const libc::SYS_mremap,
         madvise = const libc::SYS_madvise,
+        prctl = const libc::SYS_prctl,
         fork = const libc::SYS_fork,
         clone = const libc::SYS_clone,
         clone_vm = const libc::CLONE_VM,
@@ -90,6 +93,7 @@ unsafe extern "C" fn managed(
             libc::SYS_munmap => i64::from(mappings::unmap(at, b)),
             libc::SYS_mremap => mappings::remap(at, b, c, d as c_int, e as *mut c_void) as i64,
             libc::SYS_madvise => i64::from(mappings::advise(at, b, c as c_int)),
+            libc::SYS_prctl => i64::from(mappings::control(a as c_int, [b, c, d, e])),
             _ => copy_process(number, [a, b, c, d, e, f]),
         }
     }

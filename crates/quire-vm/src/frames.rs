@@ -42,7 +42,8 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes};
 use quire_linux::futex::Lock;
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
-use quire_linux::thread::DescriptorTable;
+use quire_linux::stack;
+use quire_linux::thread::{self, DescriptorTable};
 use quire_linux::uffd::{self, Mode};
 
 use crate::manager::Manager;
@@ -61,6 +62,23 @@ impl Which {
 /// How a strategy is built that a user names while the program runs; the text says why
 /// it cannot be.
 pub type Build = fn(&StrategySpec, &Colours) -> std::result::Result<Box<dyn Strategy>, String>;
+/// A range that was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placed {
+    which: Which,
+    kind: Kind,
+}
+
+/// What memory was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A mapping of the program or of its heap, or static data.
+    Mapping,
+    /// The stack of a thread. The C library unmaps it unseen.
+    Stack,
+    /// All that the stack of the process may grow to.
+    Growing,
+}
 
 /// What the thread starts with.
 pub struct Setup {
@@ -79,7 +97,7 @@ pub struct Setup {
 
 static BUILD: OnceLock<Build> = OnceLock::new();
 /// The ranges that were placed, and their strategies.
-static RANGES: Lock<RangeMap<Which>> = Lock::new(RangeMap::new());
+static RANGES: Lock<RangeMap<Placed>> = Lock::new(RangeMap::new());
 /// The thread, or 0.
 static THREAD: AtomicU32 = AtomicU32::new(0);
 /// Its `userfaultfd`, by its number in its own descriptor table.
@@ -93,7 +111,7 @@ static UFFD: AtomicI32 = AtomicI32::new(-1);
 pub fn start(manager: &'static Manager, setup: Setup) -> std::result::Result<(), Note> {
     BUILD.get_or_init(|| setup.build);
     server::start(manager, setup)?;
-    let served = |(range, which)| (which != Which::KERNEL).then_some(range);
+    let served = |(range, placed): (_, Placed)| (placed.which != Which::KERNEL).then_some(range);
     let placed: Vec<AddrRange> = ranges().iter().filter_map(served).collect();
     if let Ok(uffd) = borrow() {
         placed.into_iter().for_each(|range| register(&uffd, range));
@@ -113,11 +131,36 @@ pub fn is_on() -> bool {
 /// cannot be, they are the kernel's.
 pub fn place(range: AddrRange, which: Which) {
     // Entered first: a touch is reported as soon as the range is registered.
-    ranges().insert(range, which);
-    if which != Which::KERNEL
-        && let Ok(uffd) = borrow()
-    {
+    enter(range, which, Kind::Mapping);
+    if which != Which::KERNEL {
+        serve(range);
+    }
+}
+
+/// The part of [`place`] that only takes note, for memory that is mapped in part yet.
+pub fn enter(range: AddrRange, which: Which, kind: Kind) {
+    ranges().insert(range, Placed { which, kind });
+}
+
+/// The other part: touches of a range that was entered are reported from now on.
+pub fn serve(range: AddrRange) {
+    if let Ok(uffd) = borrow() {
         register(&uffd, range);
+    }
+}
+
+/// The stack of the calling thread is to have no strategy: for threads that work when
+/// nobody may wait for `quire-frames`. It can be one that the C library kept of an
+/// earlier thread.
+pub fn leave_own_stack() {
+    let here = AddrRange::new(thread::own_memory()[0], Bytes(1));
+    let own = ranges().overlaps(here).next();
+    if let Some((range, _)) = own.filter(|(_, placed)| placed.kind == Kind::Stack) {
+        ranges().remove(range);
+        if let Ok(uffd) = borrow() {
+            // Where nothing is registered, there is nothing to do.
+            let _ = uffd::unregister(uffd.as_fd(), range);
+        }
     }
 }
 
@@ -149,13 +192,13 @@ pub fn add_strategy(strategy: Box<dyn Strategy>) -> Which {
 /// # Errors
 /// When frames are not given by strategy in this process.
 pub fn remap(range: AddrRange, which: Which) -> std::result::Result<Arc<Shared>, Note> {
-    let placed: Vec<AddrRange> = ranges().overlaps(range).map(|(part, _)| part).collect();
-    for part in placed {
-        let clipped = AddrRange {
-            start: part.start.max(range.start),
-            end: part.end.min(range.end),
-        };
-        place(clipped, which);
+    let placed: Vec<(AddrRange, Placed)> = ranges().overlaps(range).collect();
+    for (part, Placed { kind, .. }) in placed {
+        let part = part.intersect(range);
+        enter(part, which, kind);
+        if kind == Kind::Mapping {
+            serve(part);
+        }
     }
     jobs::ask(range, which)
 }
@@ -167,16 +210,26 @@ pub fn with_pages_at_rest<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// The strategy of a range's first page, if it was placed.
+/// The strategy of a range's first page, if it was placed and is no stack.
 #[must_use]
 pub fn strategy_of(range: AddrRange) -> Option<Which> {
     let first = AddrRange::new(range.start, Bytes(BASE_PAGE));
-    ranges().overlaps(first).next().map(|(_, which)| which)
+    let found = ranges().overlaps(first).next();
+    let mapping = found.filter(|(_, placed)| placed.kind == Kind::Mapping);
+    mapping.map(|(_, placed)| placed.which)
+}
+
+/// Whether a part of a range has a strategy.
+#[must_use]
+pub fn is_placed(range: AddrRange) -> bool {
+    let is_chosen = |(_, placed): (_, Placed)| placed.which != Which::KERNEL;
+    is_on() && ranges().overlaps(range).any(is_chosen)
 }
 
 /// Holds the table for the moment of a fork.
 pub fn hold() {
-    touch_stack();
+    // The C library does its part of the fork meanwhile.
+    stack::touch_below(2 * BELOW);
     RANGES.hold();
     jobs::hold();
     control::hold();
@@ -190,13 +243,26 @@ pub fn release_held() {
 }
 
 /// In a forked child: the kernel hands no registrations down, and there is no thread.
-/// What was placed is known, and served again from the next [`start`] on.
+/// What was placed is known, and served again from the next [`start`] on. Of stacks, only
+/// that of the thread that forked is one still, if it does not grow by itself: the others
+/// are the C library's, for threads of this library, too.
 pub fn after_fork_child() {
     if THREAD.swap(0, Ordering::AcqRel) != 0 {
         arena::after_fork_child();
         jobs::after_fork_child();
     }
     UFFD.store(-1, Ordering::Release);
+    let here = AddrRange::new(thread::own_memory()[0], Bytes(1));
+    let mut ranges = ranges();
+    let ended = |(range, placed): &(AddrRange, Placed)| match placed.kind {
+        Kind::Mapping => false,
+        Kind::Stack => !range.contains(here),
+        Kind::Growing => true,
+    };
+    let ended: Vec<_> = ranges.iter().filter(ended).collect();
+    ended
+        .into_iter()
+        .for_each(|(range, _)| ranges.remove(range));
 }
 
 fn register(uffd: &OwnedFd, range: AddrRange) {
@@ -223,17 +289,20 @@ fn borrow_fd(fd: RawFd) -> Result<OwnedFd> {
 
 /// Takes the lock, on a stack that is there: the thread takes it, too, before it
 /// answers, so nobody may meet a missing page while holding it.
-fn ranges() -> impl DerefMut<Target = RangeMap<Which>> {
-    touch_stack();
+fn ranges() -> impl DerefMut<Target = RangeMap<Placed>> {
+    stack::touch_below(BELOW);
     RANGES.lock()
 }
 
-/// Touches the stack below.
-#[inline(never)]
-fn touch_stack() {
-    let mut below = [0u8; 2 * BASE_PAGE as usize];
-    for page in below.chunks_mut(BASE_PAGE as usize) {
-        std::hint::black_box(&mut page[0]);
+/// Makes sure that the calling thread meets no missing page of its stack for a while: for
+/// who takes a lock that the thread takes, too. These are the lock of the ranges and that
+/// of the allocator of this library.
+#[inline]
+pub fn touch_stack() {
+    if is_on() {
+        stack::touch_below(BELOW);
     }
-    std::hint::black_box(&mut below);
 }
+
+/// Pages of stack that are used at most while a lock is held.
+const BELOW: u64 = if cfg!(debug_assertions) { 2 } else { 1 };

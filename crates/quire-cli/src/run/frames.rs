@@ -4,7 +4,7 @@ use std::path::{Path, absolute};
 
 use quire_core::frames::colour::Colours;
 use quire_core::frames::config::FrameConfig;
-use quire_core::frames::hints::{Hint, Hints, Target};
+use quire_core::frames::hints::{Hint, Hints};
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::{PluginSpec, StrategySpec};
 use quire_linux::plugin::Plugin;
@@ -24,7 +24,7 @@ pub fn config(options: &RunArgs) -> Outcome<FrameConfig> {
     }
     let hints = options.hint.iter().map(|hint| {
         Ok(Hint {
-            target: known(&hint.target)?,
+            target: hint.target.clone(),
             strategy: checked(&hint.strategy)?,
         })
     });
@@ -45,16 +45,6 @@ pub fn config(options: &RunArgs) -> Outcome<FrameConfig> {
         .map_err(|error| Failure::bad_usage(error.to_string()))?;
     accepted(&config, &colours)?;
     Ok(config)
-}
-
-/// The target of a hint, if it can be served.
-fn known(target: &Target) -> Outcome<Target> {
-    match target {
-        Target::Stack | Target::Map(_) => Err(Failure::bad_usage(format!(
-            "no strategy can be given to {target} yet: name heap or a range of addresses"
-        ))),
-        target => Ok(target.clone()),
-    }
 }
 
 /// A strategy that can be built, with the whole name of its file: the program may

@@ -147,6 +147,24 @@ impl Hints {
         hints.map(|(range, n)| (range, &self.hints[n].strategy))
     }
 
+    /// The parts of a range, in falling order: each with the number of the hint for its
+    /// addresses, in the order of [`Hints::iter`], or with none.
+    pub fn parts(&self, range: AddrRange) -> impl Iterator<Item = (AddrRange, Option<usize>)> {
+        let hinted = self.ranges.overlaps(range);
+        let hinted = hinted.map(move |(whole, n)| (whole.intersect(range), Some(n)));
+        let lowest = range.split_at(range.start).0;
+        let mut above = range.end;
+        let with_gaps = hinted.chain([(lowest, None)]).flat_map(move |(part, n)| {
+            let gap = AddrRange {
+                start: part.end,
+                end: above,
+            };
+            above = part.start;
+            [(gap, None), (part, n)]
+        });
+        with_gaps.filter(|(part, _)| !part.is_empty())
+    }
+
     /// The strategy of the hint for just this target.
     #[must_use]
     pub fn of(&self, target: &Target) -> Option<&StrategySpec> {
@@ -338,7 +356,10 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn each_address_has_its_hint(hints in any_hints()) {
+        fn each_address_has_its_hint(
+            hints in any_hints(),
+            window in (0u64..100, 0u64..20),
+        ) {
             let has = |target: &Target, page: u64| match target {
                 Target::Range(range) => range.contains(pages(page, 1)),
                 _ => false,
@@ -357,6 +378,17 @@ pub(super) mod tests {
                 let expected = for_page(page).next();
                 prop_assert_eq!(found.map(|(_, strategy)| strategy), expected.map(|h| &h.strategy));
             }
+            let (first, count) = window;
+            let parts: Vec<_> = valid.parts(pages(first, count)).collect();
+            for page in 0..120 {
+                let here = pages(page, 1);
+                let inside = pages(first, count).contains(here);
+                let own = hints.iter().position(|hint| has(&hint.target, page));
+                let found: Vec<_> = parts.iter().filter(|part| part.0.contains(here)).collect();
+                prop_assert_eq!(found.len(), usize::from(inside));
+                prop_assert!(found.iter().all(|part| part.1 == own));
+            }
+            prop_assert!(parts.windows(2).all(|pair| pair[1].0.end == pair[0].0.start));
             for hint in &hints {
                 prop_assert_eq!(valid.of(&hint.target), Some(&hint.strategy));
             }

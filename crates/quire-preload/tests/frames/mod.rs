@@ -1,6 +1,7 @@
 //! Frames by strategy: the colours that the kernel's page tables show are what the
 //! strategy promises.
 
+mod kinds;
 mod plugins;
 mod remap;
 
@@ -83,18 +84,7 @@ impl Filled {
     /// The pages of a range, with the colours of a cache of 16.
     fn pages(&self, name: &str) -> Vec<Page> {
         let (pid, range) = self.ranges[name];
-        let colours: Colours = "12,13,14,15".parse().expect("the colours of most caches");
-        let pagemap = pagemap::open_of(pid).expect("the process is ours");
-        let mut pages = Vec::new();
-        pagemap::frames_of(pagemap.as_fd(), range, |at, entry| {
-            let frame: Frame = entry.frame().expect("every page is there");
-            pages.push(Page {
-                number: at.0 / 4096,
-                colour: u64::from(colours.of(frame).0),
-            });
-        })
-        .expect("the process is ours");
-        pages
+        pages_of(pid, range)
     }
 
     fn end(mut self) {
@@ -102,6 +92,22 @@ impl Filled {
         let status = self.program.wait().expect("the child is ours");
         assert!(status.success(), "{status}");
     }
+}
+
+/// The pages of a range of a process, with the colours of a cache of 16.
+fn pages_of(pid: u32, range: AddrRange) -> Vec<Page> {
+    let colours: Colours = "12,13,14,15".parse().expect("the colours of most caches");
+    let pagemap = pagemap::open_of(pid).expect("the process is ours");
+    let mut pages = Vec::new();
+    pagemap::frames_of(pagemap.as_fd(), range, |at, entry| {
+        let frame: Frame = entry.frame().expect("every page is there");
+        pages.push(Page {
+            number: at.0 / 4096,
+            colour: u64::from(colours.of(frame).0),
+        });
+    })
+    .expect("the process is ours");
+    pages
 }
 
 /// All pages of some ranges have the colours that they should.

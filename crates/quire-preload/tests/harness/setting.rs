@@ -111,6 +111,16 @@ pub const HEAP_HINT: Setting = Setting {
     env: &[("QUIRE_HINTS", "heap=colour"), SIXTEEN_COLOURS],
     ..with("a hint for the heap", "eager")
 };
+/// Superpages, and what colours there are if a hint asks for some.
+pub const NO_STRATEGY: Setting = Setting {
+    env: &[SIXTEEN_COLOURS],
+    ..with("no strategy without a hint", "eager")
+};
+/// A strategy for stacks, and superpages for what else there is.
+pub const STACK_HINT: Setting = Setting {
+    env: &[("QUIRE_HINTS", "stack=colour"), SIXTEEN_COLOURS],
+    ..with("a hint for stacks", "reserve")
+};
 const SIXTEEN_COLOURS: (&str, &str) = ("QUIRE_COLOURS", "12,13,14,15");
 /// The kernel's pool, with room for most programs.
 pub const STATIC: Setting = Setting {

@@ -27,6 +27,7 @@ use self::grow::Grower;
 use super::view::View;
 use super::{Noted, TABLE, reread, stacks};
 use crate::extent::now_ms;
+use crate::frames;
 use crate::grow::advise;
 use crate::manager::Manager;
 use crate::text::{self, Late};
@@ -195,7 +196,8 @@ impl Worker {
 
     /// Makes superpages of the full extents of a mapping.
     fn collapse_all(&mut self, range: AddrRange, kind: Kind, end: u64) -> u64 {
-        if TABLE.lock().refuses(range) || self.manager.manages(range) {
+        let other = self.manager.manages(range) || frames::is_placed(range);
+        if other || TABLE.lock().refuses(range) {
             return 0;
         }
         let mut made = 0;

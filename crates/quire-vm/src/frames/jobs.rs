@@ -2,6 +2,7 @@
 //! and to take strategies over that came later.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::DerefMut;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use quire_core::units::{AddrRange, Frame, PageCount, VirtAddr};
 use quire_linux::futex::{self, Lock};
 use quire_linux::thread;
 
-use super::{Which, borrow_fd};
+use super::{Which, borrow_fd, touch_stack};
 
 static QUEUE: Lock<Queue> = Lock::new(Queue {
     jobs: Vec::new(),
@@ -67,7 +68,7 @@ impl Shared {
     pub fn progress(&self) -> Progress {
         // Read first: what is counted then is all that there is.
         let ended = self.ended.load(Ordering::Acquire) != 0;
-        let outcome = self.outcome.lock();
+        let outcome = self.outcome();
         Progress {
             done: PageCount(self.done.load(Ordering::Relaxed) as u64),
             of: PageCount(self.of.load(Ordering::Relaxed) as u64),
@@ -83,7 +84,7 @@ impl Shared {
     /// What was left, from a place in the list on.
     #[must_use]
     pub fn left(&self, from: usize, count: usize) -> Vec<Left> {
-        let outcome = self.outcome.lock();
+        let outcome = self.outcome();
         outcome
             .left
             .iter()
@@ -99,11 +100,17 @@ impl Shared {
         while self.ended.load(Ordering::Acquire) == 0 {
             futex::wait(&self.ended, 0);
         }
-        self.outcome.lock().clone()
+        self.outcome().clone()
+    }
+
+    /// As for the queue.
+    fn outcome(&self) -> impl DerefMut<Target = Outcome> {
+        touch_stack();
+        self.outcome.lock()
     }
 
     pub(super) fn add(&self, pages: PageCount, change: impl FnOnce(&mut Outcome)) {
-        change(&mut self.outcome.lock());
+        change(&mut self.outcome());
         self.done.fetch_add(pages.0 as usize, Ordering::Relaxed);
     }
 
@@ -113,15 +120,22 @@ impl Shared {
     }
 }
 
+/// Takes the lock of the queue, which the thread takes, too: nobody may meet a missing
+/// page of its stack while holding it.
+fn queue() -> impl DerefMut<Target = Queue> {
+    touch_stack();
+    QUEUE.lock()
+}
+
 /// From now on jobs are told by this event of the calling thread.
 pub(super) fn accept(event: &OwnedFd, strategies: usize) {
-    QUEUE.lock().count = strategies;
+    queue().count = strategies;
     EVENT.store(event.as_raw_fd(), Ordering::Release);
 }
 
 /// A strategy that comes to those that the thread was started with.
 pub(super) fn add_strategy(strategy: Box<dyn Strategy>) -> Which {
-    let mut queue = QUEUE.lock();
+    let mut queue = queue();
     queue.strategies.push(strategy);
     queue.count += 1;
     Which(queue.count - 1)
@@ -129,7 +143,7 @@ pub(super) fn add_strategy(strategy: Box<dyn Strategy>) -> Which {
 
 /// Moves the strategies that came later to the others.
 pub(super) fn fetch_strategies(strategies: &mut Vec<Box<dyn Strategy>>) {
-    strategies.append(&mut QUEUE.lock().strategies);
+    strategies.append(&mut queue().strategies);
 }
 
 /// Asks the thread to move the pages of a range that exist.
@@ -141,7 +155,7 @@ pub(super) fn ask(range: AddrRange, which: Which) -> Result<Arc<Shared>, Note> {
     let shared = Arc::new(Shared::default());
     let pages = range.len().to_pages().0 as usize;
     shared.of.store(pages, Ordering::Relaxed);
-    QUEUE.lock().jobs.push(Job {
+    queue().jobs.push(Job {
         range,
         which,
         next: range.start,
@@ -154,7 +168,7 @@ pub(super) fn ask(range: AddrRange, which: Which) -> Result<Arc<Shared>, Note> {
 
 /// The job that waits longest.
 pub(super) fn next() -> Option<Job> {
-    let jobs = &mut QUEUE.lock().jobs;
+    let jobs = &mut queue().jobs;
     (!jobs.is_empty()).then(|| jobs.remove(0))
 }
 
@@ -171,7 +185,7 @@ pub(super) fn release_held() {
 /// In a forked child there is no thread, and nobody waits.
 pub(super) fn after_fork_child() {
     EVENT.store(-1, Ordering::Release);
-    let mut queue = QUEUE.lock();
+    let mut queue = queue();
     queue.jobs.clear();
     queue.strategies.clear();
 }

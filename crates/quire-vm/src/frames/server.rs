@@ -213,8 +213,8 @@ impl Server {
     fn placed(&self, page: VirtAddr) -> Option<(AddrRange, Which)> {
         let one = AddrRange::new(page, Bytes(BASE_PAGE));
         let ranges = RANGES.lock();
-        let (range, which) = ranges.overlaps(one).next()?;
-        Some((range.split_at(page).1, which))
+        let (range, placed) = ranges.overlaps(one).next()?;
+        Some((range.split_at(page).1, placed.which))
     }
 
     /// Moves up to `wanted` pages in, from the touched one on, and lets who waits for
