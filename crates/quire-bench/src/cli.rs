@@ -5,7 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use quire_core::frames::cache::Override;
+use quire_core::units::Bytes;
+
+use crate::colours::allocation::Allocation;
+use crate::colours::experiment::Part;
 use crate::figure3::PROGRAMS;
+use crate::kernels::Kernel;
 use crate::spec::Workload;
 use crate::variant::Variant;
 
@@ -31,6 +37,21 @@ The workload `fragmented` takes all of the machine's memory but about 2 GiB for
 as long as it runs (a minute for each repetition of five variants), and refuses to
 where other programs use more than half of the machine. Close what you need.";
 
+const COLOURS_EXAMPLES: &str = "\
+Examples:
+  quire-bench colours
+      what a first touch costs under every strategy for frames, and what FFT, LU, SOR
+      and sparse gain by them; report in target/bench (about ten minutes)
+  quire-bench colours --quick
+      everything on small sizes, to see that it works (about a minute)
+  quire-bench colours --only populate --strategies default,colour,binhop --runs 15
+      first touches alone
+  quire-bench colours --only array,fft --set level=3,colour-bits=12^18,13^19 --level 3
+      a cache whose hash you know
+
+Run it as root: the kernel shows the frames of pages only to root. Without, the misses
+are those of frames that are made up, and the report says so.";
+
 /// Experiments and workloads that measure what Quire gains.
 #[derive(Debug, Parser)]
 #[command(name = "quire-bench", version, after_help = EXAMPLES)]
@@ -45,9 +66,14 @@ pub struct Cli {
 pub enum Command {
     /// Measure superpage policies against the kernel and other allocators
     Superpages(Superpages),
+    /// Measure strategies for frames: what a first touch costs, conflict misses, time
+    Colours(Colours),
     /// Run one workload in this process and print its sample
     #[command(hide = true)]
     Worker(Worker),
+    /// Run one experiment with frames in this process and print its sample
+    #[command(hide = true)]
+    ColoursWorker(ColoursWorker),
     /// Set up this process and execute a program in its place
     #[command(hide = true)]
     Launch(Launch),
@@ -79,6 +105,128 @@ pub struct Superpages {
     /// Directory of the report
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     pub out: PathBuf,
+}
+
+/// Options of the experiments with frames.
+#[derive(Args, Debug)]
+#[command(after_help = COLOURS_EXAMPLES)]
+pub struct Colours {
+    /// Rounds, in each of which every strategy has its turn [default: 5, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+    /// Run only these parts
+    #[arg(long, value_name = "PART,..", value_delimiter = ',')]
+    pub only: Vec<Part>,
+    /// Run only these strategies; default always runs, since others are compared with it
+    #[arg(long, value_name = "STRATEGY,..", value_delimiter = ',')]
+    pub strategies: Vec<Allocation>,
+    /// Memory that `populate` touches [default: 1G, with --quick 32M]
+    #[arg(long, value_name = "SIZE", value_parser = populated)]
+    pub size: Option<Bytes>,
+    #[command(flatten)]
+    pub cache: CacheChoice,
+    /// Small sizes: shows that everything works, measures nothing of worth
+    #[arg(long)]
+    pub quick: bool,
+    /// Directory of the report
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    pub out: PathBuf,
+}
+
+/// Which cache is meant, and what it is like.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CacheChoice {
+    /// Level of the cache whose colours count [default: the one of `quire cache`]
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(1..=7))]
+    pub level: Option<u32>,
+    /// What the machine says wrong of a cache, as for `quire cache`
+    #[arg(long, value_name = "level=..,sets=..,ways=..")]
+    pub set: Vec<SetCache>,
+    /// Size whose half, equal and double the kernels use [default: the cache's, with
+    /// --quick a sixteenth of it]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
+    pub cache_size: Option<Bytes>,
+}
+
+/// What a user says of a cache, with the words that he said it in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetCache {
+    /// His words.
+    pub text: String,
+    /// What they mean.
+    pub meant: Override,
+}
+
+impl std::str::FromStr for SetCache {
+    type Err = <Override as std::str::FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<SetCache, Self::Err> {
+        let meant = text.parse()?;
+        let text = text.to_owned();
+        Ok(SetCache { text, meant })
+    }
+}
+
+impl CacheChoice {
+    /// The arguments that say the same.
+    pub fn to_args(&self) -> Vec<String> {
+        let level = self.level.map(|level| format!("--level={level}"));
+        let set = self.set.iter().map(|set| format!("--set={}", set.text));
+        level.into_iter().chain(set).collect()
+    }
+}
+
+/// A size between bounds, the lower of them a whole number of MiB or less.
+fn bounded(text: &str, least: Bytes, most: Bytes) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if (least..=most).contains(&size) {
+        return Ok(size);
+    }
+    Err(format!("it must be from {least} to {most}"))
+}
+
+fn populated(text: &str) -> Result<Bytes, String> {
+    bounded(text, Bytes::mib(1), Bytes(1 << 40))
+}
+
+fn cache_size(text: &str) -> Result<Bytes, String> {
+    bounded(text, Bytes(16 << 10), Bytes(1 << 30))
+}
+
+/// Options of a worker for frames.
+#[derive(Args, Debug)]
+pub struct ColoursWorker {
+    /// What to run
+    #[command(subcommand)]
+    pub task: Task,
+    /// The strategy that this process has
+    #[arg(long, global = true, default_value = "default")]
+    pub allocation: Allocation,
+    /// Fewer passes
+    #[arg(long, global = true)]
+    pub quick: bool,
+}
+
+/// What a worker for frames does.
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Touches memory for the first time
+    Populate {
+        /// So much of it
+        bytes: u64,
+        /// Page after page at random, in an order that follows from this number
+        #[arg(long)]
+        at_random: Option<u64>,
+    },
+    /// Runs a kernel, and traces it
+    Kernel {
+        /// Which one
+        kernel: Kernel,
+        /// Memory that it may use
+        bytes: u64,
+        #[command(flatten)]
+        cache: CacheChoice,
+    },
 }
 
 /// Options of a worker.
@@ -161,6 +309,22 @@ mod tests {
         for role in Role::value_variants() {
             assert_eq!(Role::from_str(role.name(), false), Ok(*role));
         }
+    }
+
+    #[test]
+    fn a_cache_is_handed_on_as_it_was_given() {
+        let given = ["b", "colours", "--level", "3", "--set", "level=3,ways=8"];
+        let cli = Cli::try_parse_from(given).unwrap();
+        let Command::Colours(options) = cli.command else {
+            panic!("colours");
+        };
+        assert_eq!(
+            options.cache.to_args(),
+            ["--level=3", "--set=level=3,ways=8"]
+        );
+        let args = ["b", "colours-worker", "kernel", "fft", "4096"].map(str::to_owned);
+        let args = args.into_iter().chain(options.cache.to_args());
+        assert!(Cli::try_parse_from(args).is_ok());
     }
 
     #[test]

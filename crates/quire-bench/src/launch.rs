@@ -17,6 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use quire_core::config::ENV_ALL;
+use quire_core::frames::config::ENV_FRAMES;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cgroup::Group;
@@ -25,17 +27,14 @@ use crate::figure3::usage;
 use crate::spec::Workload;
 use crate::variant::Environment;
 
-/// Variables that would put another allocator or policy under a child.
-const CLEARED: [&str; 9] = [
+/// Variables that would put another allocator under a child. Those of Quire come to
+/// these.
+const CLEARED: [&str; 5] = [
     "LD_PRELOAD",
     "GLIBC_TUNABLES",
     "MALLOC_CONF",
     "MIMALLOC_LARGE_OS_PAGES",
     "MIMALLOC_ALLOW_LARGE_OS_PAGES",
-    "QUIRE_POLICY",
-    "QUIRE_AHEAD",
-    "QUIRE_RESERVE_LIMIT",
-    "QUIRE_SESSION",
 ];
 
 /// Sets up this process and executes the program in its place.
@@ -85,7 +84,7 @@ pub fn command_with<A: Into<OsString>>(
 ) -> Result<Command> {
     let mut command = Command::new(own_program()?);
     command.arg("launch").args(options);
-    for name in CLEARED {
+    for name in CLEARED.into_iter().chain(ENV_ALL).chain(ENV_FRAMES) {
         command.env_remove(name);
     }
     if environment.no_thp {

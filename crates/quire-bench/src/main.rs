@@ -9,9 +9,12 @@
 //! | [`schedule`] | which run comes when |
 //! | [`launch`] | how a child process is started, bounded and stopped |
 //! | [`guard`] | a process that puts settings back if this one is killed |
+//! | [`host`] | what the host of a virtual machine does to a measurement |
 //! | [`worker`] | workloads that run in a child process of this program |
 //! | [`service`] | workloads that drive other programs |
 //! | [`figure3`] | ten open programs, as in Figure 3 of paper 000 |
+//! | [`colours`] | what strategies for frames cost and save (paper 002) |
+//! | [`kernels`] | FFT, LU, SOR and others, of whose accesses somebody may be told |
 //! | [`results`] | samples and their summaries |
 //! | [`report`] | JSON, HTML and the table on the terminal |
 //! | [`system`], [`cgroup`], [`procfs`], [`statpage`] | what the machine says |
@@ -19,8 +22,11 @@
 
 mod cgroup;
 mod cli;
+mod colours;
 mod figure3;
 mod guard;
+mod host;
+mod kernels;
 mod launch;
 mod memory;
 mod procfs;
@@ -44,7 +50,9 @@ use crate::cli::{Cli, Command};
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Superpages(options) => schedule::run(&options),
+        Command::Colours(options) => colours::run(&options),
         Command::Worker(options) => worker::run(&options),
+        Command::ColoursWorker(options) => worker::run_colours(&options),
         Command::Launch(options) => launch::exec(&options),
         Command::Guard => guard::serve(std::io::stdin().lock()),
     };

@@ -249,6 +249,16 @@ impl Block {
         self.slice()
     }
 
+    /// The first `doubles` words of the block as floating-point numbers, and the rest as
+    /// numbers. Clears it first if it never was.
+    pub fn doubles_and_words(&mut self, doubles: usize) -> (&mut [f64], &mut [u64]) {
+        let (first, rest) = self.words().split_at_mut(doubles);
+        // SAFETY: a floating-point number has the size and the alignment of a word, every
+        // bit pattern is a value of both, and the borrow is exclusive.
+        let first = unsafe { std::slice::from_raw_parts_mut(first.as_mut_ptr().cast(), doubles) };
+        (first, rest)
+    }
+
     /// The block as numbers that several threads may change. Clears it first
     /// if it never was.
     pub fn cells(&mut self) -> &[AtomicU64] {

@@ -53,6 +53,16 @@ pub fn resident(pid: u32) -> Result<u64> {
 /// What `smaps_rollup` and `meminfo` call memory that superpages map.
 const HUGE_MAPPED: [&str; 3] = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
 
+/// Faults of the calling thread so far that needed no disk.
+pub fn faults_of_this_thread() -> Result<u64> {
+    let path = "/proc/thread-self/stat";
+    let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
+    // The name, in parentheses, may hold anything.
+    let rest = text.rsplit_once(')').map(|(_, rest)| rest);
+    rest.and_then(|rest| rest.split_whitespace().nth(7)?.parse().ok())
+        .with_context(|| format!("{path} is not as expected"))
+}
+
 /// Memory of a process that is mapped by superpages, in bytes. The kernel walks
 /// the page tables for it and keeps the process from mapping memory meanwhile.
 pub fn huge_mapped(pid: u32) -> Option<u64> {
@@ -132,6 +142,14 @@ mod tests {
         let sizes = [3, 2 * 10 + 9 * 256, 2 * 512 + 50 * 1024];
         assert_eq!(by_size(&blocks), sizes.map(pages));
         assert!(free_superpages().is_some());
+    }
+
+    #[test]
+    fn faults_are_counted() {
+        let before = faults_of_this_thread().unwrap();
+        let memory = std::hint::black_box(vec![1u8; 16 << 20]);
+        assert!(faults_of_this_thread().unwrap() > before);
+        drop(memory);
     }
 
     #[test]

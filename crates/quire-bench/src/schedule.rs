@@ -13,8 +13,8 @@ use crate::cgroup::OwnedGroup;
 use crate::cli::Superpages;
 use crate::figure3::Figure3;
 use crate::guard;
+use crate::host;
 use crate::launch::{self, Interrupt, Process};
-use crate::memory;
 use crate::procfs;
 use crate::report::{self, Report, Skipped};
 use crate::results::{Results, Run, Sample, Turn};
@@ -27,10 +27,8 @@ use crate::variant::{Environment, Libraries, Variant};
 
 /// How long a worker may take.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How often a run is made at most when the host took memory during it.
-const ATTEMPTS: u32 = 3;
-/// The part of its footprint that the host may take during a run.
-const TOLERATED: f64 = 1.0 / 32.0;
+/// The part of its footprint that the host may take during a run, as a divisor.
+const TOLERATED: u64 = 32;
 
 /// What is run.
 struct Plan {
@@ -142,14 +140,6 @@ impl Plan {
         self.skipped.push(Skipped { what, reason });
     }
 
-    /// Touches as much memory as the workload needs, and a little more.
-    fn warm_up(&self, workload: Workload) -> Result<()> {
-        let footprint = workload.footprint(self.quick);
-        let wanted = footprint + footprint / 8 + (64 << 20);
-        let available = procfs::meminfo("MemAvailable").unwrap_or(0);
-        memory::warm_up(wanted.min(available / 2) as usize).context("warming the memory up")
-    }
-
     /// Makes all runs. What was measured before the experiment had to stop
     /// comes with the reason.
     fn execute(&self) -> Result<(Vec<Run>, Result<()>)> {
@@ -207,29 +197,21 @@ impl Plan {
     /// run that lost least counts, whatever it measured.
     fn undisturbed(&self, turn: Turn) -> Result<Run> {
         let workload = turn.workload;
-        let tolerated = workload.footprint(self.quick) as f64 * TOLERATED;
-        let mut best: Option<(f64, Run)> = None;
-        for _ in 0..ATTEMPTS {
-            // What takes turns leaves memory warm for each other.
-            let shared = turn.part.is_some() || workload == Workload::Fragmented;
-            if !shared || turn.position == 0 {
-                self.warm_up(workload)?;
-            }
-            let before = procfs::taken_by_host();
-            let mut run = self.one(turn)?;
-            let lost = before.zip(procfs::taken_by_host()).map(|(b, a)| a - b);
-            if let Some(lost) = lost {
-                run.sample.put("host_took_mib", lost as f64 / procfs::MIB);
-            }
-            let lost = lost.unwrap_or(0) as f64;
-            if best.as_ref().is_none_or(|(least, _)| lost < *least) {
-                best = Some((lost, run));
-            }
-            if lost <= tolerated || !workload.times_first_touches() {
-                break;
-            }
+        let footprint = workload.footprint(self.quick);
+        let tolerated = match workload.times_first_touches() {
+            true => footprint / TOLERATED,
+            false => u64::MAX,
+        };
+        // What takes turns leaves memory warm for each other.
+        let shared = turn.part.is_some() || workload == Workload::Fragmented;
+        let warm_up = || match shared && turn.position > 0 {
+            true => Ok(()),
+            false => host::warm_up(footprint),
+        };
+        let (lost, mut run) = host::undisturbed(tolerated, warm_up, || self.one(turn))?;
+        if let Some(lost) = lost {
+            run.sample.put("host_took_mib", lost as f64 / procfs::MIB);
         }
-        let (_, run) = best.context("no run was made")?;
         Ok(run)
     }
 

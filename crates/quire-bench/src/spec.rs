@@ -98,7 +98,8 @@ pub struct Metric {
     pub better: Better,
 }
 
-const fn lower(name: &'static str, label: &'static str, unit: &'static str) -> Metric {
+/// A figure of which less is better.
+pub const fn lower(name: &'static str, label: &'static str, unit: &'static str) -> Metric {
     Metric {
         name,
         label,
@@ -116,7 +117,8 @@ const fn higher(name: &'static str, label: &'static str, unit: &'static str) -> 
     }
 }
 
-const fn info(name: &'static str, label: &'static str, unit: &'static str) -> Metric {
+/// A figure that explains others.
+pub const fn info(name: &'static str, label: &'static str, unit: &'static str) -> Metric {
     Metric {
         name,
         label,

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use quire_core::config::{Config, Policy, SESSION_PREFIX, SESSION_ROOT};
+use quire_core::frames::config::FrameConfig;
 use quire_core::units::{Bytes, SUPERPAGE};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -220,23 +221,48 @@ impl Environment {
         let (Some(library), Some(policy)) = (&libraries.quire, variant.policy()) else {
             bail!("{} is not available", variant.name());
         };
-        let session = tempfile::Builder::new()
-            .prefix(SESSION_PREFIX)
-            .tempdir_in(SESSION_ROOT)
-            .with_context(|| format!("making a session directory in {SESSION_ROOT}"))?;
         let config = Config {
             policy,
             ahead: variant.ahead().unwrap_or_default(),
             reserve_limit: (workload == Workload::Failed).then_some(failed::RESERVE_LIMIT),
-            session: Some(session.path().display().to_string()),
             ..Config::default()
         };
+        self.manage(library, config)
+    }
+
+    /// Puts a child under Quire, with a session of its own.
+    fn manage(&mut self, library: &Path, mut config: Config) -> Result<()> {
+        let session = tempfile::Builder::new()
+            .prefix(SESSION_PREFIX)
+            .tempdir_in(SESSION_ROOT)
+            .with_context(|| format!("making a session directory in {SESSION_ROOT}"))?;
+        config.session = Some(session.path().display().to_string());
         self.preload(library);
         for (name, value) in config.to_env() {
             self.set(name, value);
         }
         self.session = Some(session);
         Ok(())
+    }
+
+    /// Base pages of the kernel.
+    pub fn base_pages() -> Environment {
+        Environment {
+            no_thp: true,
+            ..Environment::default()
+        }
+    }
+
+    /// What `quire run --frames` sets up.
+    pub fn frames(libraries: &Libraries, frames: &FrameConfig) -> Result<Environment> {
+        let library = libraries.quire.as_deref();
+        let library = library.with_context(|| libraries.quire_error.clone())?;
+        let mut environment = Environment::default();
+        environment.manage(library, Config::default())?;
+        for (name, value) in frames.to_env() {
+            environment.set(name, value);
+        }
+        Ok(environment)
     }
 
     fn fill_pool(&mut self, bytes: u64) {
@@ -267,6 +293,12 @@ fn library(name: &str) -> Option<PathBuf> {
 }
 
 impl Libraries {
+    /// Why the library of Quire cannot be had, if it was looked for in vain.
+    pub fn missing(&self) -> Option<&str> {
+        let is_missing = self.quire.is_none() && !self.quire_error.is_empty();
+        is_missing.then_some(&self.quire_error)
+    }
+
     /// Finds the library of Quire, and builds it if `needed` and not there.
     pub fn find(needed: bool) -> Libraries {
         if !needed {

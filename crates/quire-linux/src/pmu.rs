@@ -1,5 +1,5 @@
-//! The processor's own counters of TLB misses (`perf_event_open`), where there
-//! are any: a virtual machine often has none.
+//! The processor's own counters of TLB and cache misses (`perf_event_open`), where
+//! there are any: a virtual machine often has none.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,6 +16,9 @@ pub enum Event {
     DataWriteMisses,
     /// Fetches of instructions whose translation no TLB had.
     CodeMisses,
+    /// What the kernel calls cache misses on this processor: of the second level on
+    /// AMD's since Zen, of the last level on Intel's.
+    CacheMisses,
     /// Page faults, which the kernel counts itself on every machine.
     PageFaults,
 }
@@ -23,6 +26,7 @@ pub enum Event {
 impl Event {
     /// Type and number, as the kernel takes them.
     const fn config(self) -> (u32, u64) {
+        const HARDWARE: u32 = 0;
         const SOFTWARE: u32 = 1;
         const CACHE: u32 = 3;
         const DATA_TLB: u64 = 3;
@@ -33,6 +37,7 @@ impl Event {
             Event::DataReadMisses => (CACHE, DATA_TLB | MISS),
             Event::DataWriteMisses => (CACHE, DATA_TLB | WRITE | MISS),
             Event::CodeMisses => (CACHE, CODE_TLB | MISS),
+            Event::CacheMisses => (HARDWARE, 3),
             Event::PageFaults => (SOFTWARE, 2),
         }
     }
@@ -62,7 +67,7 @@ const ENABLE_ON_EXEC: u64 = 1 << 12;
 const TIMES: u64 = 0b11;
 const CLOSE_ON_EXEC: usize = 1 << 3;
 
-/// A counter for the programs that this thread starts.
+/// A counter for the programs that this thread starts, or for this thread.
 #[derive(Debug)]
 pub struct Counter(File);
 
@@ -75,13 +80,25 @@ impl Counter {
     /// `ENOENT` or `EOPNOTSUPP` where the machine does not count the event,
     /// `EACCES` or `EPERM` where `perf_event_paranoid` or a filter forbids it.
     pub fn of_children(event: Event) -> io::Result<Counter> {
+        Counter::open(event, DISABLED | INHERIT | ENABLE_ON_EXEC)
+    }
+
+    /// Makes a counter of what the calling thread does in user mode from now on.
+    ///
+    /// # Errors
+    /// As [`of_children`](Counter::of_children).
+    pub fn of_this_thread(event: Event) -> io::Result<Counter> {
+        Counter::open(event, 0)
+    }
+
+    fn open(event: Event, flags: u64) -> io::Result<Counter> {
         let (kind, config) = event.config();
         let attributes = Attributes {
             kind,
             size: size_of::<Attributes>() as u32,
             config,
             read_format: TIMES,
-            flags: DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | ENABLE_ON_EXEC,
+            flags: flags | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
             ..Attributes::default()
         };
         let (this_thread, any_cpu, no_group) = (0, usize::MAX, usize::MAX);
@@ -153,6 +170,22 @@ mod tests {
         let once = more_than(10);
         assert!(Command::new("true").status().unwrap().success());
         more_than(once);
+    }
+
+    #[test]
+    fn faults_of_this_thread_are_counted() {
+        let counter = match Counter::of_this_thread(Event::PageFaults) {
+            Ok(counter) => counter,
+            Err(error) => {
+                println!("SKIP: perf_event_open is refused: {error}");
+                return;
+            }
+        };
+        let before = counter.read().unwrap();
+        let memory = std::hint::black_box(vec![1u8; 4 << 20]);
+        // On base pages 1024 of them, on superpages at least one.
+        assert!(counter.read().unwrap() > before);
+        drop(memory);
     }
 
     #[test]

@@ -3,21 +3,14 @@
 
 use std::fmt::Write;
 
-use anyhow::{Result, anyhow};
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use anyhow::Result;
 
 use crate::figure3::normalised::{MEAN, METRICS, Normalised, REFERENCES, of};
+use crate::report::groups::Groups;
 use crate::report::plot::colour;
 use crate::results::Results;
 use crate::spec::Workload;
 use crate::variant::Variant;
-
-const SIZE: (u32, u32) = (980, 420);
-/// The backend takes a size of 16 for a font of 13 pixels.
-const FONT: (&str, u32) = ("sans-serif", 15);
-/// The part of a program's place that its bars fill.
-const FILLED: f64 = 0.84;
 
 /// Programs and variants in their order.
 fn axes(bars: &[Normalised]) -> (Vec<&str>, Vec<Variant>) {
@@ -53,7 +46,7 @@ pub fn html(results: &Results) -> Result<String> {
                 continue;
             }
             let title = format!("{}, {} = 1; less is better", label(metric), over.name());
-            draw(&mut page, &title, &bars).map_err(|e| anyhow!("{e}"))?;
+            page.push_str(&draw(&title, &bars)?);
             table(&mut page, &bars);
         }
     }
@@ -109,89 +102,24 @@ pub fn print(results: &Results) {
     }
 }
 
-/// A group of bars for each program, with the 95 % intervals.
-fn draw(
-    svg: &mut String,
-    title: &str,
-    bars: &[Normalised],
-) -> Result<(), Box<dyn std::error::Error>> {
-    let (programs, variants) = axes(bars);
-    let most = bars.iter().map(|b| b.ci_high).fold(1.0, f64::max) * 1.25;
-    let mut text = String::new();
-    {
-        let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, FONT)
-            .margin(8)
-            .x_label_area_size(32)
-            .y_label_area_size(48)
-            .build_cartesian_2d(0.0..1.0, 0.0..most)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .x_max_light_lines(1)
-            .y_max_light_lines(0)
-            .x_labels(0)
-            .label_style(FONT)
-            .draw()?;
-        let plane = chart.plotting_area();
-        let (columns, rows) = plane.get_pixel_range();
-        let (x0, width) = (
-            f64::from(columns.start),
-            f64::from(columns.end - columns.start),
-        );
-        let (y0, height) = (f64::from(rows.end), f64::from(rows.end - rows.start));
-        let place = width / programs.len() as f64;
-        let broad = place * FILLED / variants.len() as f64;
-        let y = |value: f64| (y0 - value / most * height) as i32;
-        let centre = FONT
-            .into_text_style(&root)
-            .pos(Pos::new(HPos::Center, VPos::Top));
-        for (i, program) in programs.iter().enumerate() {
-            let middle = (x0 + (i as f64 + 0.5) * place) as i32;
-            let name = if *program == MEAN { "mean" } else { program };
-            root.draw(&Text::new(name, (middle, rows.end + 8), centre.clone()))?;
-            for (k, variant) in variants.iter().enumerate() {
-                let Some(bar) = find(bars, program, *variant) else {
-                    continue;
-                };
-                let left = x0 + (i as f64 + (1.0 - FILLED) / 2.0) * place + k as f64 * broad;
-                let (from, to) = (left as i32, (left + broad - 1.0) as i32);
-                let corners = [(from, y(bar.value)), (to, y(0.0))];
-                root.draw(&Rectangle::new(corners, colour(*variant).filled()))?;
-                let middle = (from + to) / 2;
-                let ends = vec![(middle, y(bar.ci_low)), (middle, y(bar.ci_high))];
-                root.draw(&PathElement::new(ends, BLACK.stroke_width(1)))?;
-            }
-        }
-        let line = vec![(columns.start, y(1.0)), (columns.end, y(1.0))];
-        root.draw(&PathElement::new(line, BLACK.mix(0.5)))?;
-        legend(&root, columns.start + 10, rows.start + 8, &variants)?;
-        root.present()?;
-    }
-    svg.push_str(&text);
-    Ok(())
+/// The name of a program below its bars.
+fn short(program: &str) -> &str {
+    if program == MEAN { "mean" } else { program }
 }
 
-/// The names of the variants in a row.
-fn legend<D: DrawingBackend>(
-    root: &DrawingArea<D, plotters::coord::Shift>,
-    x: i32,
-    y: i32,
-    variants: &[Variant],
-) -> Result<(), Box<dyn std::error::Error>>
-where
-    D::ErrorType: 'static,
-{
-    for (k, variant) in variants.iter().enumerate() {
-        let x = x + 145 * k as i32;
-        let corners = [(x, y), (x + 12, y + 12)];
-        root.draw(&Rectangle::new(corners, colour(*variant).filled()))?;
-        let style = FONT.into_text_style(root);
-        root.draw(&Text::new(variant.name(), (x + 18, y), style))?;
-    }
-    Ok(())
+/// A group of bars for each program, with the 95 % intervals.
+fn draw(title: &str, bars: &[Normalised]) -> Result<String> {
+    let (programs, variants) = axes(bars);
+    let chart = Groups {
+        title,
+        groups: programs.iter().map(|program| short(program)).collect(),
+        series: variants.iter().map(|v| (v.name(), colour(*v))).collect(),
+        line: Some(1.0),
+    };
+    chart.draw(|group, series| {
+        let bar = find(bars, programs[group], variants[series])?;
+        Some([bar.value, bar.ci_low, bar.ci_high])
+    })
 }
 
 #[cfg(test)]
@@ -214,8 +142,7 @@ mod tests {
             bar("gcc", Variant::QuireReserve),
             bar("perl", Variant::QuireBase),
         ];
-        let mut svg = String::new();
-        draw(&mut svg, "title", &bars).unwrap();
+        let svg = draw("title", &bars).unwrap();
         assert!(svg.contains("gcc") && svg.contains("perl") && svg.contains("quire-reserve"));
         let mut page = String::new();
         table(&mut page, &bars);

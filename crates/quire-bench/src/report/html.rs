@@ -5,14 +5,16 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use crate::report::figure3;
-use crate::report::plot::{self, Line};
+use crate::report::plot::{self, Bar, Line};
 use crate::report::{Report, gain, median, number};
 use crate::results::Summary;
 use crate::spec::{Better, Metric, Workload};
+use crate::system::Machine;
 use crate::target::{Outcome, Rule, Verdict};
 use crate::variant::Variant;
 
-const STYLE: &str = "\
+/// How pages look.
+pub const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:.8rem 0;font-size:13px}\
 td,th{border:1px solid #ccc;padding:.2rem .6rem;text-align:left}\
@@ -23,7 +25,7 @@ h2{margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}\
 .not-measured{color:#777}.warn{background:#fff3cd;padding:.5rem 1rem}";
 
 /// Text that may stand in HTML.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -60,7 +62,7 @@ fn head(page: &mut String, report: &Report) {
          twice as fast, or half the memory. {:.0} s in all.</p>",
         report.repetitions, report.seconds
     );
-    machine(page, report);
+    machine(page, &report.machine);
     verdicts(page, report.verdicts.iter());
     page.push_str("<h3>Variants</h3><table>");
     let runs = &report.results.runs;
@@ -82,8 +84,8 @@ fn head(page: &mut String, report: &Report) {
     page.push_str("</table>\n");
 }
 
-fn machine(page: &mut String, report: &Report) {
-    let m = &report.machine;
+/// A table of what the machine is.
+pub fn machine(page: &mut String, m: &Machine) {
     let thp: Vec<String> = m
         .thp
         .iter()
@@ -178,7 +180,8 @@ fn figure(page: &mut String, rows: &[&Summary], metric: &Metric) -> Result<()> {
             page.push_str(&plot::lines(&title, "times as fast", &gains)?);
         }
     } else {
-        page.push_str(&plot::bars(metric.label, metric.unit, rows)?);
+        let bars: Vec<Bar> = rows.iter().map(|row| Bar::from(*row)).collect();
+        page.push_str(&plot::bars(metric.label, metric.unit, &bars)?);
     }
     page.push_str("<details><summary>Figures</summary>");
     table(page, rows, metric);

@@ -2,8 +2,9 @@
 //! a table on the terminal.
 
 mod figure3;
-mod html;
-mod plot;
+pub mod groups;
+pub mod html;
+pub mod plot;
 pub mod table;
 
 use std::path::{Path, PathBuf};
@@ -112,7 +113,7 @@ impl Report {
 }
 
 /// A figure with as many digits as it is worth reading.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         x if x >= 1000.0 => format!("{value:.0}"),
@@ -124,7 +125,7 @@ fn number(value: f64) -> String {
 }
 
 /// A gain with its interval.
-fn gain(gain: Option<[f64; 3]>) -> String {
+pub fn gain(gain: Option<[f64; 3]>) -> String {
     gain.map_or_else(
         || "-".to_owned(),
         |[value, low, high]| format!("{value:.3} [{low:.3}, {high:.3}]"),

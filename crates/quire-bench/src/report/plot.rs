@@ -40,8 +40,35 @@ fn upper_end(values: impl Iterator<Item = f64>) -> f64 {
     if most > 0.0 { most * 1.1 } else { 1.0 }
 }
 
-/// A bar for each variant with the 95 % interval of its median.
-pub fn bars(label: &str, unit: &str, rows: &[&Summary]) -> Result<String> {
+/// A bar of a plot.
+#[derive(Clone, Copy, Debug)]
+pub struct Bar<'a> {
+    /// What it is for.
+    pub name: &'a str,
+    /// What it is filled with.
+    pub colour: RGBColor,
+    /// A median.
+    pub value: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end of its 95 % interval.
+    pub high: f64,
+}
+
+impl From<&Summary> for Bar<'static> {
+    fn from(summary: &Summary) -> Bar<'static> {
+        Bar {
+            name: summary.variant.name(),
+            colour: colour(summary.variant),
+            value: summary.median,
+            low: summary.ci_low,
+            high: summary.ci_high,
+        }
+    }
+}
+
+/// Bars with the 95 % intervals of their medians.
+pub fn bars(label: &str, unit: &str, rows: &[Bar]) -> Result<String> {
     let mut svg = String::new();
     draw_bars(&mut svg, label, unit, rows).map_err(|e| anyhow!("{e}"))?;
     Ok(svg)
@@ -51,12 +78,12 @@ fn draw_bars(
     svg: &mut String,
     label: &str,
     unit: &str,
-    rows: &[&Summary],
+    rows: &[Bar],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let height = 80 + 26 * rows.len() as u32;
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
-    let most = upper_end(rows.iter().map(|s| s.ci_high));
+    let most = upper_end(rows.iter().map(|bar| bar.high));
     let mut chart = ChartBuilder::on(&root)
         .caption(format!("{label} ({unit})"), FONT)
         .margin(8)
@@ -76,13 +103,13 @@ fn draw_bars(
         .pos(Pos::new(HPos::Right, VPos::Center));
     for (i, row) in rows.iter().rev().enumerate() {
         let (bottom, middle) = (i as f64, i as f64 + 0.5);
-        let corners = [(0.0, bottom + 0.15), (row.median, bottom + 0.85)];
-        chart.draw_series([Rectangle::new(corners, colour(row.variant).filled())])?;
-        let ends = vec![(row.ci_low, middle), (row.ci_high, middle)];
+        let corners = [(0.0, bottom + 0.15), (row.value, bottom + 0.85)];
+        chart.draw_series([Rectangle::new(corners, row.colour.filled())])?;
+        let ends = vec![(row.low, middle), (row.high, middle)];
         chart.draw_series([PathElement::new(ends.clone(), BLACK.stroke_width(2))])?;
         chart.draw_series(ends.into_iter().map(|p| Circle::new(p, 2, BLACK.filled())))?;
         let (x, y) = chart.backend_coord(&(0.0, middle));
-        root.draw(&Text::new(row.variant.name(), (x - 8, y), right.clone()))?;
+        root.draw(&Text::new(row.name, (x - 8, y), right.clone()))?;
     }
     root.present()?;
     Ok(())
@@ -187,6 +214,7 @@ mod tests {
             for value in [0.0, 1e-9, 5.0, 1e12] {
                 let results = results(variants, value);
                 let rows = results.of_metric(Workload::Random1g, "huge_mib");
+                let rows: Vec<Bar> = rows.into_iter().map(Bar::from).collect();
                 let svg = bars("label", "unit", &rows).unwrap();
                 assert!(svg.contains("<rect") && svg.contains("thp"));
             }

@@ -8,21 +8,26 @@ pub mod failed;
 mod forks;
 pub mod fragmented;
 pub mod holes;
+mod kernel;
 mod matmul;
 pub mod micro;
+mod populate;
 mod promote;
 mod random;
 mod sparse;
 mod system;
 mod touch;
+pub mod traced;
 mod transpose;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use quire_core::units::Bytes;
 
 use crate::cgroup::Group;
-use crate::cli::{self, Role};
+use crate::cli::{self, Role, Task};
+use crate::colours::geometry::Geometry;
 use crate::memory::Block;
 use crate::results::Sample;
 use crate::spec::Workload;
@@ -95,6 +100,45 @@ pub fn run(options: &cli::Worker) -> Result<()> {
     };
     explain(&mut sample);
     println!("{}", serde_json::to_string(&sample)?);
+    Ok(())
+}
+
+/// Runs an experiment with frames and prints its sample.
+pub fn run_colours(options: &cli::ColoursWorker) -> Result<()> {
+    let mut sample = match &options.task {
+        Task::Populate { bytes, at_random } => populate::run(Bytes(*bytes), *at_random)?,
+        Task::Kernel {
+            kernel,
+            bytes,
+            cache,
+        } => {
+            let geometry = Geometry::of(cache).map_err(anyhow::Error::msg)?;
+            kernel::run(*kernel, Bytes(*bytes), &geometry, options)?
+        }
+    };
+    if options.allocation.is_quires() {
+        explain_frames(&mut sample)?;
+    }
+    println!("{}", serde_json::to_string(&sample)?);
+    Ok(())
+}
+
+/// Adds whose choice the frames were. Where Quire chose none, nothing was measured.
+fn explain_frames(sample: &mut Sample) -> Result<()> {
+    let session = statpage::session().context("no session of Quire")?;
+    let stat = statpage::read(&session, std::process::id());
+    let stat = stat.context("Quire kept no statistics page: it managed nothing")?;
+    let totals = stat.totals;
+    let remarks: Vec<String> = stat.remarks().collect();
+    ensure!(
+        totals.frames_chosen > 0,
+        "Quire chose no frames: {}",
+        remarks.join("; ")
+    );
+    let given = totals.frames_chosen + totals.frames_other + totals.frames_left;
+    let chosen = totals.frames_chosen as f64 / given as f64;
+    sample.put("chosen_pct", chosen * 100.0);
+    sample.notes.extend(remarks);
     Ok(())
 }
 

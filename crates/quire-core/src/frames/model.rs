@@ -8,8 +8,12 @@
 //! | module | holds |
 //! |---|---|
 //! | [`full`] | the fully associative cache |
+//! | [`trace`] | a long stream of accesses, in a fraction of the time |
+//! | [`synthetic`] | frames where the kernel hides those of a process |
 
 pub mod full;
+pub mod synthetic;
+pub mod trace;
 
 use super::cache::{Cache, Index};
 use super::colour::Colours;
