@@ -43,7 +43,7 @@ Examples:
       what a first touch costs under every strategy for frames, and what FFT, LU, SOR
       and sparse gain by them; report in target/bench (about ten minutes)
   quire-bench colours --quick
-      everything on small sizes, to see that it works (about a minute)
+      everything on small sizes and in a smaller cache, to see that it works (a minute)
   quire-bench colours --only populate --strategies default,colour,binhop --runs 15
       first touches alone
   quire-bench colours --only array,fft --set level=3,colour-bits=12^18,13^19 --level 3
@@ -142,8 +142,7 @@ pub struct CacheChoice {
     /// What the machine says wrong of a cache, as for `quire cache`
     #[arg(long, value_name = "level=..,sets=..,ways=..")]
     pub set: Vec<SetCache>,
-    /// Size whose half, equal and double the kernels use [default: the cache's, with
-    /// --quick a sixteenth of it]
+    /// Size whose half, equal and double the kernels use [default: the cache's]
     #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     pub cache_size: Option<Bytes>,
 }

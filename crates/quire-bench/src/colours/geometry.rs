@@ -1,6 +1,6 @@
 //! The cache that colours are for: that of `quire cache`, or the one that is asked for.
 
-use quire_core::frames::cache::{self, Cache};
+use quire_core::frames::cache::{self, Cache, Shape};
 use quire_core::frames::colour::Colours;
 use quire_core::units::Bytes;
 use quire_linux::sysinfo::caches;
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::cli::CacheChoice;
 
-/// With `--quick`, kernels use sizes that relate to this part of the cache.
-const QUICK: u64 = 16;
+/// With `--quick`, the cache has this part of its ways, and at least one.
+const QUICK: u32 = 16;
 
 /// A cache with colours.
 #[derive(Clone, Debug, Serialize)]
@@ -27,12 +27,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The cache that is asked for.
+    /// The cache that is asked for; with `quick` one that is like it and smaller.
     ///
     /// # Errors
     /// One line with the remedy, where it has no colours or is not known.
-    pub fn of(choice: &CacheChoice) -> Result<Geometry, String> {
-        Geometry::among(caches::of_this_machine(), choice)
+    pub fn of(choice: &CacheChoice, quick: bool) -> Result<Geometry, String> {
+        let geometry = Geometry::among(caches::of_this_machine(), choice)?;
+        Ok(if quick { geometry.smaller() } else { geometry })
     }
 
     fn among(mut caches: Vec<Cache>, choice: &CacheChoice) -> Result<Geometry, String> {
@@ -68,10 +69,18 @@ impl Geometry {
     }
 
     /// The size whose half, equal and double the kernels use.
-    pub fn reference(&self, choice: &CacheChoice, quick: bool) -> Bytes {
-        let part = if quick { QUICK } else { 1 };
-        let own = Bytes((self.size_bytes.0 / part).max(16 << 10));
-        choice.cache_size.unwrap_or(own)
+    pub fn reference(&self, choice: &CacheChoice) -> Bytes {
+        choice.cache_size.unwrap_or(self.size_bytes)
+    }
+
+    /// A cache with the same colours and fewer ways.
+    fn smaller(mut self) -> Geometry {
+        let shape = self.cache.shape;
+        let ways = (shape.ways() / QUICK).max(1);
+        let shape = Shape::new(shape.sets(), ways, shape.line().0 as u32).unwrap_or(shape);
+        self.cache.shape = shape;
+        self.size_bytes = shape.size();
+        self
     }
 
     /// What it is, in a line.
@@ -115,9 +124,16 @@ mod tests {
         let geometry = found(None, &[L2, "level=1,sets=64,ways=8,line=64"]).unwrap();
         let text = "L2, 1 MiB, 1024 sets of 16 lines of 64 bytes, 16 colours from bits 12,13,14,15";
         assert_eq!(geometry.describe(), text);
-        let reference = |quick| geometry.reference(&choice(None, &[]), quick);
-        assert_eq!(reference(false), Bytes::mib(1));
-        assert_eq!(reference(true), Bytes(64 << 10));
+        let mut choice = choice(None, &[]);
+        assert_eq!(geometry.reference(&choice), Bytes::mib(1));
+        let quick = geometry.clone().smaller();
+        assert_eq!(
+            (quick.reference(&choice), quick.cache.shape.ways()),
+            (Bytes(64 << 10), 1)
+        );
+        assert_eq!(quick.cache.colours().unwrap(), geometry.colours);
+        choice.cache_size = Some(Bytes::mib(3));
+        assert_eq!(geometry.reference(&choice), Bytes::mib(3));
     }
 
     #[test]

@@ -43,7 +43,7 @@ use crate::system::Machine;
 
 /// Runs the experiments and writes the report.
 pub fn run(options: &Colours) -> Result<()> {
-    let geometry = Geometry::of(&options.cache).unwrap_or_else(|why| {
+    let geometry = Geometry::of(&options.cache, options.quick).unwrap_or_else(|why| {
         let usage = Cli::command().error(ErrorKind::ValueValidation, why);
         usage.exit()
     });

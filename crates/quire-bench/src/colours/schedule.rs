@@ -81,7 +81,7 @@ impl Plan {
             quick: options.quick,
             rounds: options.runs.unwrap_or(if options.quick { 2 } else { 5 }),
             populated: options.size.unwrap_or(small),
-            reference: geometry.reference(&options.cache, options.quick),
+            reference: geometry.reference(&options.cache),
             experiments: parts.flat_map(Part::experiments).collect(),
             cache_args: options.cache.to_args(),
             interrupt: Interrupt::listen()?,

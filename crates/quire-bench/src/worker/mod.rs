@@ -112,7 +112,7 @@ pub fn run_colours(options: &cli::ColoursWorker) -> Result<()> {
             bytes,
             cache,
         } => {
-            let geometry = Geometry::of(cache).map_err(anyhow::Error::msg)?;
+            let geometry = Geometry::of(cache, options.quick).map_err(anyhow::Error::msg)?;
             kernel::run(*kernel, Bytes(*bytes), &geometry, options)?
         }
     };

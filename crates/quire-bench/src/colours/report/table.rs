@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::colours::allocation::Allocation;
 use crate::colours::experiment::Experiment;
 use crate::colours::report::{Report, measured, median};
-use crate::report::gain;
+use crate::colours::results::Summary;
+use crate::report::{gain, number};
 
 /// All of it. Writing to a string does not fail.
 pub fn text(report: &Report) -> String {
@@ -27,28 +27,64 @@ pub fn text(report: &Report) -> String {
     text
 }
 
+/// What is printed of first touches, and of kernels: a column for each figure, with its
+/// width. The files have all others.
+const POPULATE: &[(&str, &str, usize)] = &[
+    ("gib_ms", "ms for 1 GiB", 26),
+    ("page_ns", "ns for a page", 26),
+    ("fault_ns", "ns for a fault", 26),
+    ("cpu_gib_ms", "CPU ms for 1 GiB", 26),
+];
+const KERNEL: &[(&str, &str, usize)] = &[
+    ("pass_us", "us for a pass", 26),
+    ("conflict", "conflict misses", 26),
+    ("capacity", "capacity", 10),
+    ("cold", "first uses", 10),
+    ("pmu_misses", "counted", 10),
+];
+
 fn write_experiment(text: &mut String, report: &Report, experiment: Experiment) {
+    let results = &report.results;
+    let shown = match experiment {
+        Experiment::Kernel(..) => KERNEL,
+        _ => POPULATE,
+    };
+    let columns = shown
+        .iter()
+        .filter(|(metric, ..)| !results.of_metric(experiment, metric).is_empty());
+    let columns: Vec<_> = columns.collect();
     let (name, bytes) = (experiment.name(), report.bytes(experiment));
     let _ = writeln!(text, "\n{name}, {bytes}");
-    for metric in experiment.metrics() {
-        let rows = report.results.of_metric(experiment, metric.name);
-        if rows.is_empty() {
-            continue;
+    let mut head = format!("  {:<14} {:<22}", "", "of default");
+    for (_, label, width) in &columns {
+        let _ = write!(head, " {label:<width$}");
+    }
+    let _ = writeln!(text, "{}", head.trim_end());
+    let Some((main, ..)) = columns.first() else {
+        return;
+    };
+    for row in results.of_metric(experiment, main) {
+        let mut line = format!(
+            "  {:<14} {:<22}",
+            row.allocation.name(),
+            gain(row.of_default)
+        );
+        for (metric, _, width) in &columns {
+            let cell = results.summary(experiment, row.allocation, metric);
+            let cell = cell.map_or_else(String::new, |cell| figure(cell, *width));
+            let _ = write!(line, " {cell:<width$}");
         }
-        let unit = match metric.unit {
-            "" => String::new(),
-            unit => format!(" ({unit})"),
-        };
-        let _ = writeln!(text, "  {}{unit}", metric.label);
-        for row in rows {
-            let name = row.allocation.name();
-            let ratio = row
-                .of_default
-                .filter(|_| row.allocation != Allocation::Default);
-            let ratio = ratio.map_or_else(String::new, |r| format!("x default {}", gain(Some(r))));
-            let line = format!("    {name:<14} {:<34} {ratio}", median(row));
-            let _ = writeln!(text, "{}", line.trim_end());
-        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}
+
+/// A median, with its interval where there is room.
+fn figure(summary: &Summary, width: usize) -> String {
+    let whole = median(summary);
+    if whole.len() <= width {
+        whole
+    } else {
+        number(summary.median)
     }
 }
 
