@@ -50,8 +50,8 @@ impl Machine {
                 thread: 1,
             };
             for _ in 0..TRIES {
-                if stock.has_for(strategy, &request) {
-                    break;
+                if let Some(run) = stock.allocate_accepted(strategy, &request, 1) {
+                    return Some(run.first);
                 }
                 stock.add(self.folio()?);
             }
