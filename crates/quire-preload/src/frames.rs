@@ -72,10 +72,24 @@ fn wanted() -> Option<&'static FrameConfig> {
 /// From now on no touch waits for the thread, and frames are the kernel's choice: for
 /// programs that use their memory in a way that cannot wait.
 pub fn stop() {
-    if are_wanted() && !STOPPED.swap(true, Ordering::AcqRel) {
+    if end() {
         MANAGER.stats().note(Note::OwnMemoryFile);
+    }
+}
+
+/// Says whether it had not ended before.
+fn end() -> bool {
+    let ends = are_wanted() && !STOPPED.swap(true, Ordering::AcqRel);
+    if ends {
         frames::stop();
     }
+    ends
+}
+
+/// The same for a debugger to call, which cannot wait for pages either.
+#[unsafe(no_mangle)]
+extern "C" fn quire_frames_stop() {
+    end();
 }
 
 /// Whether that was asked for and is to begin.
@@ -243,6 +257,13 @@ pub fn with_pages_at_rest<R>(change: impl FnOnce() -> R) -> R {
     }
 }
 
+/// The program has missing pages of its memory reported to itself.
+pub fn give_up(range: AddrRange) {
+    if are_wanted() {
+        frames::give_up(range);
+    }
+}
+
 /// Holds what is known for the moment of a fork.
 pub fn hold() {
     frames::hold();
@@ -254,13 +275,13 @@ pub fn release_held() {
 }
 
 /// In a forked child, the thread is started at the next mapping, if the child is to go
-/// on with the strategies.
-pub fn after_fork_child() {
+/// on with the strategies and a thread can be started there.
+pub fn after_fork_child(may_start: bool) {
     frames::after_fork_child();
     if !INHERITED.load(Ordering::Acquire) {
         STOPPED.store(true, Ordering::Release);
     }
-    PENDING.store(are_wanted(), Ordering::Release);
+    PENDING.store(may_start && are_wanted(), Ordering::Release);
 }
 
 /// Whether the heap has a strategy, so that its memory is not to be had from the

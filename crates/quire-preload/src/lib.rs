@@ -11,19 +11,21 @@
 //! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall` |
 //! | `frames` | nothing: it says which memory gets its frames by strategy |
 //! | `plugins` | nothing: it has the plug-ins among the strategies |
+//! | `faults` | `ioctl`, for a `userfaultfd` of the program's own |
 //! | `align` | nothing: it says where mappings begin, for `mappings` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
 //! | `shared` | `shmat`, and the part of `mmap` that is about shared memory and files |
 //! | `text` | `dlclose`, which must not come between while text is moved |
 //! | `real` | nothing: it finds the C library's functions behind these |
-//! | `syscalls` | `syscall`, for programs that make those calls by number |
+//! | `syscalls` | `syscall`, for programs that make those calls by number, and futexes |
 //! | `internal` | the allocator of this library itself |
 //!
 //! A process that never asks for much is left alone: it gets the allocator,
 //! and nothing else is set up (see `quire_vm::manager::WORTHWHILE`).
 
 mod align;
+mod faults;
 mod files;
 mod frames;
 mod heap;

@@ -168,7 +168,7 @@ unsafe fn map_in_frames(
     }
     frames::forget(made);
     frames::place(made, kind);
-    if flags & libc::MAP_POPULATE != 0 {
+    if flags & (libc::MAP_POPULATE | libc::MAP_NONBLOCK) == libc::MAP_POPULATE {
         populate(made, prot as c_int);
     }
     Some(mapped)

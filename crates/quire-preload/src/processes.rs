@@ -66,6 +66,15 @@ unsafe extern "C" fn __wrap_pthread_atfork(
     unsafe { __real_pthread_atfork(Some(on_prepare), Some(on_parent), Some(on_child)) }
 }
 
+/// Whether a fork ran the handlers that are registered with the C library. Where it did
+/// not, a child may find jemalloc's locks held by a thread that it does not have, and
+/// nothing may be done in it that allocates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handlers {
+    Ran,
+    None,
+}
+
 fn run_allocator_handler(which: usize) {
     let address = ALLOCATOR[which].load(Ordering::Acquire);
     // SAFETY: the address is zero or that of a handler that jemalloc gave.
@@ -90,7 +99,7 @@ unsafe extern "C" fn on_parent() {
 }
 
 unsafe extern "C" fn on_child() {
-    renew();
+    renew(Handlers::Ran);
     run_allocator_handler(2);
 }
 
@@ -109,12 +118,12 @@ fn release_held() {
 }
 
 /// In the child, lets go of what [`hold`] took in the parent.
-fn renew() {
+fn renew(handlers: Handlers) {
     internal::release_held();
     MANAGER.after_fork_child();
     files::release_held();
     frames::release_held();
-    frames::after_fork_child();
+    frames::after_fork_child(handlers == Handlers::Ran);
     Unloading::after_fork_child();
 }
 
@@ -137,7 +146,7 @@ pub fn fork_bare<T: Copy + PartialOrd + From<i32>>(fork: impl FnOnce() -> T) -> 
     hold();
     let child = fork();
     if child == T::from(0) {
-        renew();
+        renew(Handlers::None);
     } else {
         release_held();
         MANAGER.after_fork_parent();
@@ -162,7 +171,7 @@ struct Start {
 }
 
 extern "C" fn start_child(start: *mut c_void) -> c_int {
-    renew();
+    renew(Handlers::None);
     let start: *const Start = start.cast();
     // SAFETY: the child has a copy of the stack that `clone` below left the
     // structure on, and reads it before anything else.

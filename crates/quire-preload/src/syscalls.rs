@@ -3,15 +3,22 @@
 //! go straight to the kernel, by the few instructions that the C library has.
 //! `clone` with shared memory must go straight too: its child returns on
 //! another stack.
+//!
+//! There are futex operations for which the kernel does not wait until a missing page
+//! is supplied. They are made again once it is there.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
+use quire_core::units::BASE_PAGE;
 use quire_linux::raw::{check, syscall_raw};
 use quire_vm::Errno;
 
-use crate::mappings::{self, NO_FORK};
+use crate::mappings::{self, NO_FORK, raw};
 use crate::{processes, set_errno};
+
+/// The bits of a futex operation that are not flags.
+const FUTEX_OPERATION: i32 = 0x7f;
 
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -31,6 +38,14 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         "je 3f",
         "cmp rdi, {fork}",
         "je 3f",
+        "cmp rdi, {futex}",
+        "jne 5f",
+        "mov eax, edx",
+        "and eax, {futex_operation}",
+        "cmp eax, {futex_wake_op}",
+        "jae 3f",
+        "jmp 2f",
+        "5:",
         "cmp rdi, {clone}",
         "jne 2f",
         "test rsi, {clone_vm}",
@@ -59,6 +74,10 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         madvise = const libc::SYS_madvise,
         prctl = const libc::SYS_prctl,
         fork = const libc::SYS_fork,
+        futex = const libc::SYS_futex,
+        futex_operation = const FUTEX_OPERATION,
+        // Those before it only wait and wake.
+        futex_wake_op = const libc::FUTEX_WAKE_OP,
         clone = const libc::SYS_clone,
         clone_vm = const libc::CLONE_VM,
         managed = sym managed,
@@ -94,9 +113,41 @@ unsafe extern "C" fn managed(
             libc::SYS_mremap => mappings::remap(at, b, c, d as c_int, e as *mut c_void) as i64,
             libc::SYS_madvise => i64::from(mappings::advise(at, b, c as c_int)),
             libc::SYS_prctl => i64::from(mappings::control(a as c_int, [b, c, d, e])),
+            libc::SYS_futex => futex([a, b, c, d, e, f]),
             _ => copy_process(number, [a, b, c, d, e, f]),
         }
     }
+}
+
+/// A futex operation that may change the word, at the first argument or at the fifth.
+unsafe fn futex(args: [usize; 6]) -> i64 {
+    // SAFETY: passed on as the program gave it.
+    let call = || unsafe { raw(libc::SYS_futex, args) };
+    let answer = match call() {
+        Err(Errno(libc::EFAULT)) => {
+            supply(args[0]);
+            supply(args[4]);
+            call()
+        }
+        answer => answer,
+    };
+    match answer {
+        Ok(value) => value as i64,
+        Err(errno) => failed(-i64::from(errno.0)),
+    }
+}
+
+/// Has the page of an address populated, if there is one.
+fn supply(address: usize) {
+    let page = address / BASE_PAGE as usize * BASE_PAGE as usize;
+    let advice = libc::MADV_POPULATE_WRITE as usize;
+    // SAFETY: the advice changes no contents.
+    let _ = unsafe {
+        raw(
+            libc::SYS_madvise,
+            [page, BASE_PAGE as usize, advice, 0, 0, 0],
+        )
+    };
 }
 
 unsafe fn copy_process(number: i64, args: [usize; 6]) -> i64 {

@@ -169,6 +169,16 @@ pub fn forget(range: AddrRange) {
     ranges().remove(range);
 }
 
+/// Missing pages of a range are not reported any more: somebody else wants to serve
+/// them.
+pub fn give_up(range: AddrRange) {
+    forget(range);
+    if let Ok(uffd) = borrow() {
+        // Where nothing is mapped, nothing is registered.
+        let _ = uffd::unregister(uffd.as_fd(), range);
+    }
+}
+
 /// Nothing that was placed is reported any more: its frames are the kernel's choice.
 pub fn stop() {
     let placed = std::mem::replace(&mut *ranges(), RangeMap::new());

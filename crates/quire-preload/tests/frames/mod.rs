@@ -2,8 +2,12 @@
 //! strategy promises.
 
 mod kinds;
+mod ordinary;
+mod outside;
 mod plugins;
 mod remap;
+mod swap;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};

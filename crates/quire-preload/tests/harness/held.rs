@@ -3,9 +3,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::scratch::Scratch;
 use super::setting::Setting;
@@ -17,7 +19,7 @@ pub struct Held {
     /// The directory of its statistics page and its control socket.
     pub session: PathBuf,
     what: String,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Held {
@@ -50,18 +52,40 @@ impl Held {
             child,
             session,
             what,
-            _scratch: scratch,
+            scratch,
         }
     }
 
-    /// Waits until the program says a line; it must not say more before it is
-    /// answered.
+    /// Waits until the program says a line.
     pub fn hear(&mut self, wanted: &str) {
-        let mut line = String::new();
+        assert_eq!(self.line(), format!("{wanted}\n"), "{}", self.what);
+    }
+
+    /// The next line that the program says.
+    pub fn line(&mut self) -> String {
         let output = self.child.stdout.as_mut().expect("stdout is a pipe");
-        let read = BufReader::new(output).read_line(&mut line);
-        read.expect("the pipe can be read");
-        assert_eq!(line, format!("{wanted}\n"), "{}", self.what);
+        // A byte at a time: what is read ahead here would be lost.
+        let mut line = String::new();
+        let mut byte = [0];
+        while !line.ends_with('\n') && output.read(&mut byte).expect("the pipe can be read") == 1 {
+            line.push(char::from(byte[0]));
+        }
+        line
+    }
+
+    /// Lets the kernel dump the program, up to so many bytes.
+    pub fn allow_core(&self, bytes: u64) {
+        let limit = Rlimit {
+            current: Some(bytes),
+            maximum: Some(bytes),
+        };
+        let pid = Pid::from_child(&self.child);
+        prlimit(Some(pid), Resource::Core, limit).expect("the child is ours");
+    }
+
+    /// Where it runs.
+    pub fn directory(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// Answers it by a line, written at once: programs read what there is.
