@@ -1,8 +1,8 @@
 //! What is counted, for the report and for Prometheus.
 
-use std::fmt::{Display, Write};
 use std::ops::AddAssign;
 
+use quire_core::exposition::{Exposition, Kind};
 use quire_core::units::Bytes;
 use serde::Serialize;
 
@@ -86,154 +86,108 @@ pub struct Snapshot {
 /// The text that Prometheus fetches.
 #[must_use]
 pub fn exposition(snapshot: &Snapshot) -> String {
-    let mut text = Text::default();
+    let mut text = Exposition::new("quire_attach_");
     let total = &snapshot.total;
     text.single(
         "processes",
-        "gauge",
+        Kind::Gauge,
         "Processes that are attached to.",
         snapshot.processes.len(),
     );
     text.single(
         "exits_total",
-        "counter",
+        Kind::Counter,
         "Processes that were attached to and are gone.",
         snapshot.exits,
     );
     text.single(
         "denied",
-        "gauge",
+        Kind::Gauge,
         "Processes that may not be attached to.",
         snapshot.denied,
     );
     text.single(
         "looks_total",
-        "counter",
+        Kind::Counter,
         "Looks at page tables.",
         total.looks,
     );
     text.single(
         "promotions_total",
-        "counter",
+        Kind::Counter,
         "Extents that became superpages.",
         total.promoted,
     );
     text.single(
         "demotions_total",
-        "counter",
+        Kind::Counter,
         "Superpages that were given up.",
         total.demoted,
     );
-    text.family("refusals_total", "counter", "Promotions that were refused.");
+    let help = "Promotions that were refused.";
+    let mut refusals = text.family("refusals_total", Kind::Counter, help);
     for (reason, count) in [
         ("busy", total.refused_busy),
         ("mapping", total.refused_mapping),
         ("shared", total.refused_shared),
         ("no_block", total.no_block),
     ] {
-        text.sample("refusals_total", &[("reason", reason)], count);
+        refusals.sample(&[("reason", reason)], count);
     }
     text.single(
         "cpu_seconds_total",
-        "counter",
+        Kind::Counter,
         "Processor time used.",
         snapshot.cpu_seconds,
     );
     text.single(
         "memory_short",
-        "gauge",
+        Kind::Gauge,
         "1 while memory is short.",
         u8::from(snapshot.memory_short),
     );
-    text.family(
-        "accesses_source",
-        "gauge",
-        "How accesses were measured last.",
-    );
-    text.sample("accesses_source", &[("source", snapshot.accesses)], 1);
-    text.family("reloads_total", "counter", "Configurations read anew.");
-    text.sample("reloads_total", &[("result", "ok")], snapshot.reloads);
-    text.sample(
-        "reloads_total",
-        &[("result", "failed")],
-        snapshot.failed_reloads,
-    );
+    let help = "How accesses were measured last.";
+    text.family("accesses_source", Kind::Gauge, help)
+        .sample(&[("source", snapshot.accesses)], 1);
+    let mut reloads = text.family("reloads_total", Kind::Counter, "Configurations read anew.");
+    reloads.sample(&[("result", "ok")], snapshot.reloads);
+    reloads.sample(&[("result", "failed")], snapshot.failed_reloads);
     type Value = fn(&ProcessSnapshot) -> u64;
-    let by_process: [(&str, &str, &str, Value); 4] = [
+    let by_process: [(&str, Kind, &str, Value); 4] = [
         (
             "superpage_bytes",
-            "gauge",
+            Kind::Gauge,
             "What a process has in superpages.",
             |p| p.superpages.0,
         ),
         (
             "waiting_extents",
-            "gauge",
+            Kind::Gauge,
             "Extents that wait for promotion.",
             |p| p.waiting,
         ),
         (
             "process_promotions_total",
-            "counter",
+            Kind::Counter,
             "Extents of a process that became superpages.",
             |p| p.counts.promoted,
         ),
         (
             "process_demotions_total",
-            "counter",
+            Kind::Counter,
             "Superpages of a process that were given up.",
             |p| p.counts.demoted,
         ),
     ];
     for (name, kind, help, value) in by_process {
-        text.family(name, kind, help);
+        let mut family = text.family(name, kind, help);
         for process in &snapshot.processes {
             let pid = process.pid.to_string();
             let labels = [("pid", pid.as_str()), ("program", process.program.as_str())];
-            text.sample(name, &labels, value(process));
+            family.sample(&labels, value(process));
         }
     }
-    text.0
-}
-
-/// Text in the format of Prometheus, version 0.0.4.
-#[derive(Default)]
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP quire_attach_{name} {help}"));
-        self.line(format_args!("# TYPE quire_attach_{name} {kind}"));
-    }
-
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<String> = labels
-            .iter()
-            .map(|(label, text)| format!("{label}=\"{}\"", escape(text)))
-            .collect();
-        if labels.is_empty() {
-            self.line(format_args!("quire_attach_{name} {value}"));
-        } else {
-            let labels = labels.join(",");
-            self.line(format_args!("quire_attach_{name}{{{labels}}} {value}"));
-        }
-    }
-
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{line}");
-    }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    text.into_text()
 }
 
 #[cfg(test)]

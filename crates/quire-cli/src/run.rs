@@ -4,6 +4,7 @@
 pub(crate) mod child;
 pub mod frames;
 pub(crate) mod library;
+mod placement;
 pub(crate) mod program;
 mod report;
 

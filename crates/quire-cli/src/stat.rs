@@ -1,6 +1,7 @@
 //! `quire stat`: the managed processes, region by region, and the state of the
 //! machine's memory, for people, as JSON, or as metrics.
 
+pub mod frames;
 pub mod machine;
 mod prometheus;
 mod view;

@@ -10,6 +10,7 @@
 //! | [`config`] | what a user chose |
 //! | [`control`] | what can be changed in a running process |
 //! | [`stat`] | the statistics page that a process shares |
+//! | [`exposition`] | the text format that Prometheus fetches |
 //! | [`level`] | the sizes of superpages |
 //! | [`popmap`] | which base pages of an extent are in use |
 //! | [`queue`] | which reservation is preempted first |
@@ -27,6 +28,7 @@
 pub mod attach;
 pub mod config;
 pub mod control;
+pub mod exposition;
 pub mod frames;
 pub mod kin;
 pub mod level;

@@ -5,10 +5,14 @@
 //! are read one by one. The region table is rewritten as a whole by one writer
 //! at a time and is guarded by a sequence number: odd while it is written, so
 //! a reader that saw an odd or a changed number tries again. The cells of the
-//! regions' pictures lie behind the table and are guarded with it.
+//! regions' pictures lie behind the table and are guarded with it. What frame
+//! strategies gave is in tables that are read without a lock (see `strategies`).
 
 mod call;
 pub mod picture;
+mod strategies;
+mod superpages;
+mod text;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -19,11 +23,18 @@ use crate::registry::Holding;
 use crate::units::{AddrRange, Bytes, VirtAddr};
 pub use call::{Call, FailedCall};
 pub use picture::{Cell, CellState, Picture};
+use strategies::StrategyTable;
+pub use strategies::{
+    FrameCounts, FrameTally, Given, MAX_PLACED, MAX_STRATEGIES, PlacedStat, StrategyName,
+    StrategyStat,
+};
+use superpages::SuperpageTable;
+pub use superpages::{MAX_SUPERPAGE_REGIONS, SuperpageRegion};
 
 /// First word of every statistics page.
 pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
 /// Version of the layout below.
-pub const STAT_VERSION: u32 = 5;
+pub const STAT_VERSION: u32 = 6;
 /// Regions that the table can hold; the rest is summed into the last entry.
 pub const MAX_REGIONS: usize = 512;
 /// Cells that the pictures of all regions share: one for each extent of
@@ -262,6 +273,16 @@ pub enum RegionKind {
 }
 
 impl RegionKind {
+    /// How it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            RegionKind::Heap => "heap",
+            RegionKind::Anon => "anon",
+            RegionKind::Rest => "rest",
+        }
+    }
+
     const fn code(self) -> u32 {
         match self {
             RegionKind::Heap => 0,
@@ -408,6 +429,18 @@ pub enum Privilege {
     Full,
 }
 
+impl Privilege {
+    /// How it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Privilege::None => "none",
+            Privilege::User => "user",
+            Privilege::Full => "full",
+        }
+    }
+}
+
 /// The shared page. All fields are atomics because the writer is a running
 /// process and the reader another one.
 #[repr(C)]
@@ -425,6 +458,8 @@ pub struct StatPage {
     notes: AtomicU64,
     failed_call: AtomicU64,
     counters: [AtomicU64; COUNTERS],
+    strategies: StrategyTable,
+    superpages: SuperpageTable,
     sequence: AtomicU32,
     region_count: AtomicU32,
     regions: [[AtomicU64; REGION_WORDS]; MAX_REGIONS],
@@ -455,6 +490,14 @@ pub struct ProcessStat {
     /// Its counters.
     #[serde(flatten)]
     pub totals: Totals,
+    /// What its frame strategies gave, the one for memory without a hint first; empty
+    /// where frames are not given by strategy.
+    #[serde(default)]
+    pub strategies: Vec<StrategyStat>,
+    /// Where there are such strategies: the regions that had the most superpages, these
+    /// first, also those that are gone.
+    #[serde(default)]
+    pub superpage_regions: Vec<SuperpageRegion>,
     /// Its regions.
     pub regions: Vec<RegionStat>,
 }
@@ -628,6 +671,8 @@ impl StatPage {
             notes: AtomicU64::new(0),
             failed_call: AtomicU64::new(0),
             counters: [const { AtomicU64::new(0) }; COUNTERS],
+            strategies: StrategyTable::new(),
+            superpages: SuperpageTable::new(),
             sequence: AtomicU32::new(0),
             region_count: AtomicU32::new(0),
             regions: [const { [const { AtomicU64::new(0) }; REGION_WORDS] }; MAX_REGIONS],
@@ -644,19 +689,14 @@ impl StatPage {
         self.counters
             .iter()
             .for_each(|c| c.store(0, Ordering::Relaxed));
+        self.strategies.reset();
+        self.superpages.reset();
     }
 
     /// Fills in who the page belongs to. The magic number goes in last, so
     /// that a reader never takes a half-made page for a whole one.
     pub fn identify(&self, pid: u32, start_time: u64, comm: &str, policy: Policy) {
-        let mut name = [0u8; 16];
-        let len = comm.len().min(15);
-        name[..len].copy_from_slice(&comm.as_bytes()[..len]);
-        for (word, bytes) in self.comm.iter().zip(name.chunks_exact(8)) {
-            let mut eight = [0; 8];
-            eight.copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
-        }
+        text::store(&self.comm, comm);
         self.pid.store(pid, Ordering::Relaxed);
         self.start_time.store(start_time, Ordering::Relaxed);
         self.policy.store(policy.code(), Ordering::Relaxed);
@@ -737,6 +777,12 @@ impl StatPage {
         self.counters[counter as usize].load(Ordering::Relaxed)
     }
 
+    /// Says that frames are given by strategies, and what these are called, in the
+    /// order of their numbers. What they give counts a [`FrameTally`].
+    pub fn name_strategies(&self, names: &[StrategyName]) {
+        self.strategies.set_names(names);
+    }
+
     /// Adds a note; adding it again changes nothing.
     pub fn note(&self, note: Note) {
         self.notes.fetch_or(1 << note as u32, Ordering::Relaxed);
@@ -751,7 +797,13 @@ impl StatPage {
     /// cell for every extent; where the page has too little room, large ones
     /// are folded. Calls must not overlap.
     pub fn set_regions(&self, regions: impl IntoIterator<Item = RegionStat>) {
-        let regions = fit_table(regions);
+        let has_strategies = self.strategies.are_named();
+        let noted = regions.into_iter().inspect(|region| {
+            if has_strategies {
+                self.superpages.note(region);
+            }
+        });
+        let regions = fit_table(noted);
         let lengths: Vec<usize> = regions.iter().map(|r| r.picture.cells.len()).collect();
         let factors = picture::fold_factors(&lengths, MAX_CELLS);
         let sequence = self.sequence.load(Ordering::Relaxed);
@@ -809,16 +861,10 @@ impl StatPage {
     pub fn read(&self) -> Result<ProcessStat, StatError> {
         self.check()?;
         let notes = self.notes.load(Ordering::Relaxed);
-        let name: Vec<u8> = self
-            .comm
-            .iter()
-            .flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes())
-            .take_while(|b| *b != 0)
-            .collect();
         Ok(ProcessStat {
             pid: self.pid.load(Ordering::Relaxed),
             start_time: self.start_time.load(Ordering::Relaxed),
-            comm: String::from_utf8_lossy(&name).into_owned(),
+            comm: text::load(&self.comm),
             policy: Policy::from_code(self.policy.load(Ordering::Relaxed)).unwrap_or_default(),
             privilege: match self.privilege.load(Ordering::Relaxed) {
                 0 => Privilege::None,
@@ -834,6 +880,8 @@ impl StatPage {
             totals: Totals::from_words(std::array::from_fn(|i| {
                 self.counters[i].load(Ordering::Relaxed)
             })),
+            strategies: self.strategies.read(),
+            superpage_regions: self.superpages.read(),
             regions: self.read_regions().unwrap_or_default(),
         })
     }
@@ -930,7 +978,7 @@ mod tests {
             (stat.pid, stat.start_time, stat.policy),
             (7, 99, Policy::Eager)
         );
-        assert_eq!(stat.comm, "a-name-that-is-");
+        assert_eq!(stat.comm, "a-name-that-is-l");
         assert_eq!(
             (stat.totals.promotions, stat.totals.superpages_peak),
             (3, 5)

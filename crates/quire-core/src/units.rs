@@ -220,6 +220,13 @@ impl AddrRange {
     }
 }
 
+impl fmt::Display for AddrRange {
+    /// Hexadecimal, as in `/proc/PID/maps`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:012x}-{:012x}", self.start.0, self.end.0)
+    }
+}
+
 impl Add<Bytes> for VirtAddr {
     type Output = VirtAddr;
     fn add(self, rhs: Bytes) -> VirtAddr {

@@ -133,6 +133,7 @@ fn setup(config: &FrameConfig) -> Result<Setup, Note> {
         strategies: built
             .collect::<Result<Vec<_>, _>>()
             .map_err(|_| Note::FramesNoFile)?,
+        names: config.names(),
         exact: config
             .strategies()
             .any(|spec| matches!(spec, StrategySpec::Exact(_))),

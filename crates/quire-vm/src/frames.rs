@@ -37,7 +37,7 @@ use quire_core::frames::colour::Colours;
 use quire_core::frames::spec::StrategySpec;
 use quire_core::frames::strategy::Strategy;
 use quire_core::ranges::RangeMap;
-use quire_core::stat::Note;
+use quire_core::stat::{Note, StrategyName};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes};
 use quire_linux::futex::Lock;
 use quire_linux::memory::{self, Advice};
@@ -84,6 +84,8 @@ pub enum Kind {
 pub struct Setup {
     /// The strategies, the first of them for what no hint names.
     pub strategies: Vec<Box<dyn Strategy>>,
+    /// What they are called in reports, in the same order.
+    pub names: Vec<StrategyName>,
     /// How frames are coloured.
     pub colours: Colours,
     /// Whether a strategy asks for particular frames, so that their numbers must be

@@ -98,12 +98,11 @@ pub fn write(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         range, name, tally, ..
     } in &report.mappings
     {
-        let range = format!("{:012x}-{:012x}", range.start.0, range.end.0);
         let name = match *name {
             "" => "-".to_owned(),
             name => printable(name),
         };
-        table.row([vec![range, name], numbers(tally)].concat());
+        table.row([vec![range.to_string(), name], numbers(tally)].concat());
     }
     let total = vec!["total".to_owned(), String::new()];
     table.row([total, numbers(&report.totals)].concat());

@@ -10,6 +10,7 @@ use quire_core::units::Bytes;
 use quire_linux::sysinfo::signals::Ended;
 use serde::Serialize;
 
+use super::placement::{self, Strategy};
 use super::program::Program;
 use crate::args::RunArgs;
 use crate::session::Entry;
@@ -25,6 +26,8 @@ pub struct Report {
     user_s: f64,
     system_s: f64,
     totals: Totals,
+    /// What each frame strategy gave, in all processes.
+    strategies: Vec<Strategy>,
     notes: Vec<String>,
     processes: Vec<ProcessStat>,
 }
@@ -78,16 +81,21 @@ impl Report {
             user_s: ended.user.as_secs_f64(),
             system_s: ended.system.as_secs_f64(),
             totals,
+            strategies: placement::strategies(&processes),
             notes,
             processes,
         }
     }
 
-    /// The summary: one line, and one for each note.
+    /// The summary: one line, one for each note, and where frames are given by strategy
+    /// what has them and what is on superpages.
     pub fn summary(&self) -> String {
         let mut text = format!("quire: {}: {}\n", self.policy, self.gist());
         if let Some(frames) = self.frames() {
             text.push_str(&format!("quire: frames: {frames}\n"));
+        }
+        for line in placement::lines(&self.processes, &self.strategies) {
+            text.push_str(&format!("quire: {line}\n"));
         }
         for note in &self.notes {
             text.push_str(&format!("quire: {note}\n"));
@@ -121,7 +129,7 @@ impl Report {
     fn frames(&self) -> Option<String> {
         let t = &self.totals;
         let (chosen, other, left) = (t.frames_chosen, t.frames_other, t.frames_left);
-        (t.frame_faults > 0).then(|| {
+        (chosen + other + left > 0).then(|| {
             let pages = count(chosen, "page");
             let reports = count(t.frame_faults, "report");
             format!(
@@ -137,6 +145,9 @@ impl Report {
             return format!("nothing private was managed{others}");
         }
         if t.populated_peak_bytes == 0 && t.superpages_peak == 0 && t.reservations == 0 {
+            if self.frames().is_some() {
+                return "nothing on superpages, frames by strategy".to_owned();
+            }
             if self.policy == Policy::Base {
                 return "base pages only, nothing was managed".to_owned();
             }
@@ -187,7 +198,8 @@ fn remarks(processes: &[ProcessStat]) -> impl Iterator<Item = String> {
     })
 }
 
-fn count(n: u64, thing: &str) -> String {
+/// So many things, in words.
+pub fn count(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -2,12 +2,14 @@
 //!
 //! Every process is one series of each metric, with the labels `pid`, `command`
 //! and `policy`. Units are the base ones, bytes and seconds, and the names of
-//! counters end in `_total`, as the format's conventions ask.
+//! counters end in `_total`, as the format's conventions ask. Processes that leave
+//! frames to the kernel have no series about frames.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display};
 
-use quire_core::stat::{Privilege, ProcessStat, Totals};
-use quire_core::units::BASE_PAGE;
+use quire_core::exposition::{Exposition, Family, Kind};
+use quire_core::stat::{ProcessStat, Totals};
+use quire_core::units::{BASE_PAGE, PageCount};
 use quire_linux::sysinfo::{Psi, PsiLine};
 
 use super::machine::Machine;
@@ -20,18 +22,11 @@ struct Metric {
     value: fn(&Totals) -> Value,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-}
-
 /// A number as the format writes it.
 #[derive(Clone, Copy)]
 enum Value {
     Count(u64),
     Nanoseconds(u64),
-    Real(f64),
 }
 
 impl Display for Value {
@@ -39,28 +34,23 @@ impl Display for Value {
         match self {
             Value::Count(n) => write!(f, "{n}"),
             Value::Nanoseconds(n) => write!(f, "{}.{:09}", n / 1_000_000_000, n % 1_000_000_000),
-            Value::Real(x) => write!(f, "{x}"),
         }
     }
 }
 
 const fn gauge(name: &'static str, help: &'static str, value: fn(&Totals) -> Value) -> Metric {
-    let kind = Kind::Gauge;
     Metric {
         name,
-        kind,
+        kind: Kind::Gauge,
         help,
         value,
     }
 }
 
 const fn counter(name: &'static str, help: &'static str, value: fn(&Totals) -> Value) -> Metric {
-    let kind = Kind::Counter;
     Metric {
-        name,
-        kind,
-        help,
-        value,
+        kind: Kind::Counter,
+        ..gauge(name, help, value)
     }
 }
 
@@ -163,20 +153,21 @@ const METRICS: [Metric; 20] = [
 
 /// All metrics.
 pub fn metrics(processes: &[ProcessStat], machine: &Machine) -> String {
-    let mut page = Page::default();
-    page.process_info(processes);
+    let mut page = Exposition::default();
+    process_info(&mut page, processes);
     for metric in &METRICS {
-        page.head(metric.name, metric.kind, metric.help);
+        let mut family = page.family(metric.name, metric.kind, metric.help);
         for stat in processes {
             let value = (metric.value)(&stat.totals);
-            page.sample(metric.name, &process_labels(stat), value);
+            family.sample(&process_labels(stat), value);
         }
     }
-    page.free_blocks(&machine.free_blocks);
+    frames(&mut page, processes);
+    free_blocks(&mut page, &machine.free_blocks);
     if let Some(psi) = &machine.pressure {
-        page.pressure(psi);
+        pressure(&mut page, psi);
     }
-    page.text
+    page.into_text()
 }
 
 type Label = (&'static str, String);
@@ -189,81 +180,87 @@ fn process_labels(stat: &ProcessStat) -> Vec<Label> {
     ]
 }
 
-#[derive(Default)]
-struct Page {
-    text: String,
+fn process_info(page: &mut Exposition, processes: &[ProcessStat]) {
+    let help = "A managed process and its settings.";
+    let mut family = page.family("quire_process_info", Kind::Gauge, help);
+    for stat in processes {
+        let align = if stat.align { "on" } else { "off" };
+        let mut labels = process_labels(stat);
+        labels.push(("faults", stat.privilege.name().to_owned()));
+        labels.push(("align", align.to_owned()));
+        family.sample(&labels, 1);
+    }
 }
 
-impl Page {
-    fn head(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
+/// What strategies gave, for the processes that use any.
+fn frames(page: &mut Exposition, processes: &[ProcessStat]) {
+    let users: Vec<&ProcessStat> = processes
+        .iter()
+        .filter(|stat| !stat.strategies.is_empty())
+        .collect();
+    let help = "Touches of missing pages that a strategy answered with frames.";
+    let mut reports = page.family("quire_frame_reports_total", Kind::Counter, help);
+    for stat in &users {
+        reports.sample(&process_labels(stat), stat.totals.frame_faults);
     }
-
-    fn sample(&mut self, name: &str, labels: &[Label], value: Value) {
-        let labels: Vec<String> = labels
-            .iter()
-            .map(|(name, value)| format!("{name}=\"{}\"", escape(value)))
-            .collect();
-        self.line(format_args!("{name}{{{}}} {value}", labels.join(",")));
+    let help = "Memory in stock, whose frames strategies may choose.";
+    let mut stock = page.family("quire_frame_stock_bytes", Kind::Gauge, help);
+    for stat in &users {
+        let pages = PageCount(stat.totals.frames_stocked);
+        stock.sample(&process_labels(stat), pages.to_bytes().0);
     }
-
-    fn line(&mut self, line: fmt::Arguments<'_>) {
-        // Writing into a string does not fail.
-        let _ = writeln!(self.text, "{line}");
+    let help = "Pages that have a strategy, by whose frame they got: one that it chose, any other in stock, or one left to the kernel.";
+    let mut pages = page.family("quire_frame_pages_total", Kind::Counter, help);
+    for stat in users {
+        strategy_pages(&mut pages, stat);
     }
+}
 
-    fn process_info(&mut self, processes: &[ProcessStat]) {
-        let name = "quire_process_info";
-        self.head(name, Kind::Gauge, "A managed process and its settings.");
-        for stat in processes {
-            let faults = match stat.privilege {
-                Privilege::None => "none",
-                Privilege::User => "user",
-                Privilege::Full => "full",
-            };
-            let align = if stat.align { "on" } else { "off" };
+fn strategy_pages(pages: &mut Family<'_>, stat: &ProcessStat) {
+    for strategy in stat.strategies.iter().filter(|s| !s.is_kernels()) {
+        let counts = strategy.counts;
+        for (frame, count) in [
+            ("chosen", counts.chosen),
+            ("other", counts.other),
+            ("left", counts.left),
+        ] {
             let mut labels = process_labels(stat);
-            labels.push(("faults", faults.to_owned()));
-            labels.push(("align", align.to_owned()));
-            self.sample(name, &labels, Value::Count(1));
+            labels.push(("target", strategy.target.clone()));
+            labels.push(("strategy", strategy.strategy.clone()));
+            labels.push(("frame", frame.to_owned()));
+            pages.sample(&labels, count.0);
         }
     }
+}
 
-    fn free_blocks(&mut self, free_blocks: &[u64]) {
-        let name = "quire_machine_free_blocks";
-        self.head(name, Kind::Gauge, "Free blocks of the machine by size.");
-        for (order, count) in free_blocks.iter().enumerate() {
-            let labels = [
-                ("order", order.to_string()),
-                ("bytes", (BASE_PAGE << order).to_string()),
-            ];
-            self.sample(name, &labels, Value::Count(*count));
+fn free_blocks(page: &mut Exposition, free_blocks: &[u64]) {
+    let help = "Free blocks of the machine by size.";
+    let mut family = page.family("quire_machine_free_blocks", Kind::Gauge, help);
+    for (order, count) in free_blocks.iter().enumerate() {
+        let labels = [
+            ("order", order.to_string()),
+            ("bytes", (BASE_PAGE << order).to_string()),
+        ];
+        family.sample(&labels, count);
+    }
+}
+
+fn pressure(page: &mut Exposition, psi: &Psi) {
+    let tasks = [("some", &psi.some), ("full", &psi.full)];
+    let name = "quire_machine_memory_pressure_ratio";
+    let help = "Part of the time in which some or all tasks waited for memory.";
+    let mut ratio = page.family(name, Kind::Gauge, help);
+    for (who, line) in tasks {
+        for (window, percent) in windows(line) {
+            ratio.sample(&[("tasks", who), ("window", window)], percent / 100.0);
         }
     }
-
-    fn pressure(&mut self, psi: &Psi) {
-        let tasks = [("some", &psi.some), ("full", &psi.full)];
-        let name = "quire_machine_memory_pressure_ratio";
-        let help = "Part of the time in which some or all tasks waited for memory.";
-        self.head(name, Kind::Gauge, help);
-        for (who, line) in tasks {
-            for (window, percent) in windows(line) {
-                let labels = [("tasks", who.to_owned()), ("window", window.to_owned())];
-                self.sample(name, &labels, Value::Real(percent / 100.0));
-            }
-        }
-        let name = "quire_machine_memory_waiting_seconds_total";
-        let help = "Time in which some or all tasks waited for memory.";
-        self.head(name, Kind::Counter, help);
-        for (who, line) in tasks {
-            let waited = Value::Nanoseconds(line.total_us.saturating_mul(1000));
-            self.sample(name, &[("tasks", who.to_owned())], waited);
-        }
+    let name = "quire_machine_memory_waiting_seconds_total";
+    let help = "Time in which some or all tasks waited for memory.";
+    let mut waiting = page.family(name, Kind::Counter, help);
+    for (who, line) in tasks {
+        let waited = Value::Nanoseconds(line.total_us.saturating_mul(1000));
+        waiting.sample(&[("tasks", who)], waited);
     }
 }
 
@@ -275,21 +272,14 @@ fn windows(line: &PsiLine) -> [(&'static str, f64); 3] {
     ]
 }
 
-/// A label value as it stands between quotes.
-fn escape(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
     use quire_core::config::Policy;
-    use quire_core::stat::StatPage;
+    use quire_core::stat::{Counter, FrameTally, Given, StatPage, StrategyName};
+    use quire_core::units::VirtAddr;
 
     use super::*;
 
@@ -375,6 +365,25 @@ mod tests {
         panic!("no closing quote in {text}");
     }
 
+    /// A process whose heap has a strategy.
+    fn with_strategies(pid: u32) -> ProcessStat {
+        let page = Box::new(StatPage::default());
+        page.identify(pid, 5, "solver", Policy::Reserve);
+        let name = |target: &str, strategy: &str| StrategyName {
+            target: target.to_owned(),
+            strategy: strategy.to_owned(),
+        };
+        page.name_strategies(&[name("default", "default"), name("heap", "modulo:0-3")]);
+        page.set(Counter::FramesStocked, 512);
+        page.add(Counter::FrameFaults, 3);
+        let mut tally = FrameTally::default();
+        for (given, pages) in [(Given::Chosen, 40), (Given::Other, 2)] {
+            let at = (1, VirtAddr(0x1000));
+            tally.count(&page, at, (given, PageCount(pages)), || None);
+        }
+        page.read().unwrap()
+    }
+
     fn process(pid: u32, comm: &str) -> ProcessStat {
         let page = Box::new(StatPage::default());
         page.identify(pid, 5, "", Policy::Adaptive);
@@ -433,8 +442,32 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_counted_where_strategies_are_used() {
+        let text = metrics(&[process(1, "a"), with_strategies(2)], &machine());
+        let scraped = scrape(&text);
+        let of_heap = |frame| {
+            let labels = [
+                ("pid", "2"),
+                ("target", "heap"),
+                ("strategy", "modulo:0-3"),
+                ("frame", frame),
+            ];
+            scraped.value("quire_frame_pages_total", &labels)
+        };
+        assert_eq!(["chosen", "other", "left"].map(of_heap), [40.0, 2.0, 0.0]);
+        let of_process = [("pid", "2"), ("command", "solver"), ("policy", "reserve")];
+        let stock = scraped.value("quire_frame_stock_bytes", &of_process);
+        assert_eq!(stock, 2_097_152.0);
+        assert_eq!(scraped.value("quire_frame_reports_total", &of_process), 3.0);
+        let about_frames = |line: &&str| line.starts_with("quire_frame_");
+        let series: Vec<&str> = text.lines().filter(about_frames).collect();
+        assert_eq!(series.len(), 5, "{series:?}");
+        assert!(series.iter().all(|line| line.contains("pid=\"2\"")));
+    }
+
+    #[test]
     fn names_follow_the_conventions() {
-        let scraped = scrape(&metrics(&[process(1, "a")], &machine()));
+        let scraped = scrape(&metrics(&[process(1, "a"), with_strategies(2)], &machine()));
         assert_eq!(scraped.helps.len(), scraped.types.len());
         for (name, kind) in &scraped.types {
             assert!(is_name(name) && name.starts_with("quire_"), "{name}");

@@ -3,11 +3,15 @@
 use std::io::{self, Write};
 
 use quire_core::pool::GIGAPAGE;
-use quire_core::stat::{Privilege, ProcessStat, RegionKind, RegionStat};
-use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE};
+use quire_core::stat::{ProcessStat, RegionStat};
+use quire_core::units::{BASE_PAGE, Bytes, PageCount, SUPERPAGE};
 
+use super::frames;
 use super::machine::Machine;
 use crate::table::Table;
+
+/// Ranges of a strategy that are shown.
+const RANGES: usize = 8;
 
 /// Writes the table of processes, then each one's regions and notes.
 pub fn write_processes(out: &mut impl Write, processes: &[ProcessStat]) -> io::Result<()> {
@@ -49,16 +53,11 @@ pub fn write_processes(out: &mut impl Write, processes: &[ProcessStat]) -> io::R
 
 fn process_row(stat: &ProcessStat) -> Vec<String> {
     let t = &stat.totals;
-    let faults = match stat.privilege {
-        Privilege::None => "none",
-        Privilege::User => "user",
-        Privilege::Full => "full",
-    };
     vec![
         stat.pid.to_string(),
         printable(&stat.comm),
         stat.policy.to_string(),
-        faults.to_owned(),
+        stat.privilege.name().to_owned(),
         Bytes(t.mapped_bytes).to_string(),
         Bytes(t.populated_bytes).to_string(),
         Bytes(t.reserved_bytes).to_string(),
@@ -78,7 +77,7 @@ pub fn printable(name: &str) -> String {
 }
 
 fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
-    if stat.regions.is_empty() && stat.notes.is_empty() {
+    if stat.regions.is_empty() && stat.notes.is_empty() && stat.strategies.is_empty() {
         return Ok(());
     }
     writeln!(out, "Process {} ({}):", stat.pid, printable(&stat.comm))?;
@@ -109,21 +108,56 @@ fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
         let superpages = pages * (GIGAPAGE / SUPERPAGE);
         writeln!(out, "  {superpages} of the superpages are {pages} of 1 GiB")?;
     }
+    if !stat.strategies.is_empty() {
+        write_frames(out, stat)?;
+    }
     for remark in stat.remarks() {
         writeln!(out, "  note: {remark}")?;
     }
     writeln!(out)
 }
 
+/// Writes what strategies gave, by addresses.
+fn write_frames(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
+    let header = [
+        "FRAMES FOR",
+        "STRATEGY",
+        "ADDRESSES",
+        "CHOSEN",
+        "OTHER",
+        "LEFT",
+    ];
+    let mut table = Table::new(3, &header);
+    for strategy in frames::strategies(stat) {
+        let places = frames::places(strategy.counts, frames::ranges(strategy), RANGES);
+        for (n, (place, counts)) in places.into_iter().enumerate() {
+            let first = |text: &str| match n {
+                0 => printable(text),
+                _ => String::new(),
+            };
+            table.row(vec![
+                first(&strategy.target),
+                first(&strategy.strategy),
+                place,
+                counts.chosen.0.to_string(),
+                counts.other.0.to_string(),
+                counts.left.0.to_string(),
+            ]);
+        }
+    }
+    table.write(out, 2)?;
+    let stock = PageCount(stat.totals.frames_stocked).to_bytes();
+    writeln!(
+        out,
+        "  frames: {} reports of touches, {stock} in stock",
+        stat.totals.frame_faults
+    )
+}
+
 fn region_row(region: &RegionStat) -> Vec<String> {
-    let kind = match region.kind {
-        RegionKind::Heap => "heap",
-        RegionKind::Anon => "anon",
-        RegionKind::Rest => "rest",
-    };
     vec![
-        format!("{:012x}-{:012x}", region.range.start.0, region.range.end.0),
-        kind.to_owned(),
+        region.range.to_string(),
+        region.kind.name().to_owned(),
         region.policy.to_string(),
         region.mapped_bytes.to_string(),
         region.populated_bytes.to_string(),

@@ -1,9 +1,10 @@
 //! The screen, drawn from what is known. Pure: it fills a buffer.
 //!
 //! From top to bottom: the machine, the processes, and of the chosen process
-//! the regions and the picture of the chosen one. On a small screen what
+//! its frames, the regions and the picture of the chosen one. On a small screen what
 //! matters least is left out.
 
+mod frames;
 mod machine;
 mod picture;
 mod tables;
@@ -32,7 +33,12 @@ pub fn draw(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
 /// Draws what is known, without what only a user at a keyboard needs.
 pub fn draw_body(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
     let regions = app.chosen().map_or(0, |row| row.stat.regions.len());
-    let plan = Plan::new(area.height, app.visible().len(), regions, &app.mode);
+    let wanted = Wanted {
+        processes: app.visible().len(),
+        regions,
+        frames: frames::is_shown(app),
+    };
+    let plan = Plan::new(area.height, wanted, &app.mode);
     let mut rest = area;
     let mut next = |height: u16| {
         let (part, below) = cut_top(rest, height);
@@ -44,6 +50,7 @@ pub fn draw_body(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
     machine::free_blocks(next(plan.chart), buffer, app, look);
     tables::processes(next(plan.processes), buffer, app, look);
     machine::process(next(plan.process), buffer, app, look);
+    frames::frames(next(plan.frames), buffer, app, look);
     tables::regions(next(plan.regions), buffer, app, look);
     picture::picture(next(plan.picture), buffer, app, look);
 }
@@ -56,15 +63,25 @@ struct Plan {
     chart: u16,
     processes: u16,
     process: u16,
+    frames: u16,
     regions: u16,
     picture: u16,
+}
+
+/// What there is to show.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    processes: usize,
+    regions: usize,
+    /// Whether the chosen process has strategies for frames.
+    frames: bool,
 }
 
 /// Lines of a picture below which it is left out, with title and legend.
 const SMALLEST_PICTURE: u16 = 3;
 
 impl Plan {
-    fn new(height: u16, processes: usize, regions: usize, mode: &Mode) -> Plan {
+    fn new(height: u16, wanted: Wanted, mode: &Mode) -> Plan {
         let mut plan = Plan {
             title: u16::from(height >= 3),
             memory: u16::from(height >= 6),
@@ -80,10 +97,11 @@ impl Plan {
             }
             return plan;
         }
-        plan.processes = lines(processes).min((rest / 3).max(4));
+        plan.processes = lines(wanted.processes).min((rest / 3).max(4));
         plan.process = 1;
-        let rest = rest - plan.processes - plan.process;
-        plan.regions = lines(regions).min((rest / 3).max(2));
+        plan.frames = u16::from(wanted.frames);
+        let rest = rest - plan.processes - plan.process - plan.frames;
+        plan.regions = lines(wanted.regions).min((rest / 3).max(2));
         plan.picture = rest - plan.regions;
         if plan.picture < SMALLEST_PICTURE {
             plan.regions += plan.picture;
@@ -154,7 +172,7 @@ fn cut_bottom(area: Rect, height: u16) -> (Rect, Rect) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{app, process};
+    use super::super::testing::{app, process, with_strategies};
     use super::*;
 
     const PLAIN: Look = Look {
@@ -206,6 +224,18 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_shown_where_strategies_give_them() {
+        let lines = screen(&app([with_strategies(7, "solver")]), 100, 24, PLAIN);
+        assert_eq!(
+            find(&lines, "Frames"),
+            "Frames: - pages/s, 2M in stock; heap=colour:hashed 40 chosen, 2 other, 0 left"
+        );
+        find(&lines, "Picture of");
+        let without = screen(&two(), 100, 24, PLAIN);
+        assert!(without.iter().all(|line| !line.contains("Frames")));
+    }
+
+    #[test]
     fn a_terminal_without_unicode_gets_ascii() {
         let look = Look {
             unicode: false,
@@ -221,7 +251,7 @@ mod tests {
 
     #[test]
     fn no_screen_is_too_small() {
-        let mut app = two();
+        let mut app = app([process(1001, "redis"), with_strategies(7, "solver")]);
         app.complain("something went wrong");
         for mode in [
             Mode::Processes,

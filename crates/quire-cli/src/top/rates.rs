@@ -15,6 +15,8 @@ pub struct Rates {
     pub preemptions: f64,
     /// Failed reservations.
     pub failures: f64,
+    /// Pages that have a strategy for their frames, and got one.
+    pub frames: f64,
 }
 
 impl Rates {
@@ -26,6 +28,7 @@ impl Rates {
         }
         let restarted = after.reservations < before.reservations
             || after.promotions < before.promotions
+            || after.frame_faults < before.frame_faults
             || after.pager_cpu_ns < before.pager_cpu_ns;
         let before = if restarted {
             &Totals::default()
@@ -40,6 +43,7 @@ impl Rates {
             demotions: rate(|t| t.demotions),
             preemptions: rate(|t| t.preemptions),
             failures: rate(|t| t.failed_reservations),
+            frames: rate(|t| t.frames_chosen + t.frames_other + t.frames_left),
         })
     }
 }
@@ -74,6 +78,18 @@ mod tests {
             Rates::between(&totals(1, 1), &totals(2, 2), Duration::ZERO),
             None
         );
+    }
+
+    #[test]
+    fn frames_are_counted_whosever_they_are() {
+        let after = Totals {
+            frames_chosen: 30,
+            frames_other: 5,
+            frames_left: 1,
+            ..Totals::default()
+        };
+        let rates = Rates::between(&Totals::default(), &after, Duration::from_secs(3)).unwrap();
+        assert_eq!(rates.frames, 12.0);
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use quire_core::config::Policy;
-use quire_core::stat::{Cell, CellState, Picture, ProcessStat, RegionKind, RegionStat, StatPage};
+use quire_core::stat::{
+    Cell, CellState, FrameCounts, Picture, ProcessStat, RegionKind, RegionStat, StatPage,
+    StrategyStat, Totals,
+};
 use quire_core::units::{AddrRange, Bytes, PageCount, SUPERPAGE, VirtAddr};
 use quire_linux::sysinfo::{MemInfo, Psi, PsiLine};
 
@@ -42,6 +45,37 @@ pub fn process(pid: u32, comm: &str) -> ProcessStat {
     page.identify(pid, u64::from(pid), comm, Policy::Reserve);
     page.set_regions([region(1 << 30, 6), region(2 << 30, 30)]);
     page.read().expect("the page was identified")
+}
+
+/// The same with a strategy for its heap.
+pub fn with_strategies(pid: u32, comm: &str) -> ProcessStat {
+    ProcessStat {
+        strategies: named_strategies(),
+        totals: Totals {
+            frames_stocked: 512,
+            ..Totals::default()
+        },
+        ..process(pid, comm)
+    }
+}
+
+/// The strategy of a heap, and none for the rest.
+fn named_strategies() -> Vec<StrategyStat> {
+    let strategy = |target: &str, strategy: &str, counts| StrategyStat {
+        target: target.to_owned(),
+        strategy: strategy.to_owned(),
+        counts,
+        placed: Vec::new(),
+    };
+    let counts = FrameCounts {
+        chosen: PageCount(40),
+        other: PageCount(2),
+        left: PageCount(0),
+    };
+    vec![
+        strategy("default", "default", FrameCounts::default()),
+        strategy("heap", "colour:hashed", counts),
+    ]
 }
 
 /// A look `second` seconds after the first one.

@@ -4,6 +4,7 @@
 use super::colour::{Colours, ColoursError};
 use super::hints::{Hints, HintsError};
 use super::spec::{NoSuchColour, SpecError, StrategySpec};
+use crate::stat::StrategyName;
 use crate::units::{Bytes, SizeError};
 
 /// Name of the variable that holds the strategy of memory without a hint.
@@ -98,6 +99,20 @@ impl FrameConfig {
         std::iter::once(&self.default).chain(of_hints)
     }
 
+    /// What they are called in reports, in the same order.
+    #[must_use]
+    pub fn names(&self) -> Vec<StrategyName> {
+        let targets = self.hints.iter().map(|hint| hint.target.to_string());
+        std::iter::once("default".to_owned())
+            .chain(targets)
+            .zip(self.strategies())
+            .map(|(target, strategy)| StrategyName {
+                target,
+                strategy: strategy.to_string(),
+            })
+            .collect()
+    }
+
     /// Whether there are all colours that the strategies ask for by number.
     ///
     /// # Errors
@@ -125,6 +140,25 @@ mod tests {
         let error = config.check(&Colours::plain(8 << 12)).unwrap_err();
         assert_eq!((error.colour, error.count), (8, 8));
         assert_eq!(FrameConfig::default().check(&Colours::default()), Ok(()));
+    }
+
+    #[test]
+    fn strategies_are_named_after_what_they_are_for() {
+        let config = FrameConfig {
+            hints: "heap=modulo:0-3\nmap:libc=binhop".parse().unwrap(),
+            ..FrameConfig::default()
+        };
+        let names: Vec<(String, String)> = config
+            .names()
+            .into_iter()
+            .map(|name| (name.target, name.strategy))
+            .collect();
+        let wanted = [
+            ("default", "default"),
+            ("heap", "modulo:0-3"),
+            ("map:libc", "binhop"),
+        ];
+        assert_eq!(names, wanted.map(|(t, s)| (t.to_owned(), s.to_owned())));
     }
 
     #[test]

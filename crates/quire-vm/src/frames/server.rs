@@ -8,9 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quire_core::config::Policy;
-use quire_core::frames::buddy::Run;
 use quire_core::frames::strategy::{Request, Strategy};
-use quire_core::stat::{Counter, Note};
+use quire_core::stat::{Counter, FrameTally, Given, Note};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, VirtAddr,
 };
@@ -78,6 +77,7 @@ pub(super) struct Server {
     stalls: Option<OwnedFd>,
     /// What is being done, a few pages at a time.
     job: Option<Job>,
+    tally: FrameTally,
 }
 
 impl Server {
@@ -98,6 +98,7 @@ impl Server {
         if setup.exact && !folios.shows_frames() {
             return Err(Note::FramesHidden);
         }
+        manager.stats().name_strategies(&setup.names);
         Ok(Server {
             manager,
             uffd,
@@ -107,6 +108,7 @@ impl Server {
             event: thread::new_event().map_err(|_| Note::FramesUnserved)?,
             stalls: sysinfo::memory::stall_trigger().ok(),
             job: None,
+            tally: FrameTally::default(),
         })
     }
 
@@ -194,11 +196,12 @@ impl Server {
         let placed = self.placed(page);
         let Some((range, which)) = placed.filter(|(_, which)| self.strategy(*which).is_some())
         else {
-            self.leave(page);
+            self.leave(page, None);
             return Pace::InRuns;
         };
         let sequence = self.strategies[which.0].sequence(&request);
         let sequence: Option<Sequence> = sequence.map(|number| (which.0, number));
+        self.manager.stats().add(Counter::FrameFaults, 1);
         let window = self.streams.window(sequence, page);
         let wanted = window.min(range.len().to_pages().0);
         let pages = self.give(wanted, which, &request);
@@ -211,10 +214,8 @@ impl Server {
 
     /// The rest of the placed range from a page on, and its strategy.
     fn placed(&self, page: VirtAddr) -> Option<(AddrRange, Which)> {
-        let one = AddrRange::new(page, Bytes(BASE_PAGE));
-        let ranges = RANGES.lock();
-        let (range, placed) = ranges.overlaps(one).next()?;
-        Some((range.split_at(page).1, placed.which))
+        let (range, which) = placed_around(page)?;
+        Some((range.split_at(page).1, which))
     }
 
     /// Moves up to `wanted` pages in, from the touched one on, and lets who waits for
@@ -232,12 +233,11 @@ impl Server {
                 Err(Errno(libc::EEXIST)) => break,
                 Err(_) if wanted > 1 => return self.give(1, which, &request),
                 Err(_) => {
-                    self.leave(request.page);
+                    self.leave(request.page, Some(which));
                     return 0;
                 }
             }
         }
-        self.manager.stats().add(Counter::FrameFaults, 1);
         let range = AddrRange::new(request.page, PageCount(given.max(1)).to_bytes());
         // Where nothing is mapped any more, nobody waits.
         let _ = uffd::wake(self.uffd.as_fd(), range);
@@ -257,20 +257,17 @@ impl Server {
         self.folios.note_left(run.first, given);
         self.folios
             .put_back(Frame(run.first.0 + given), run.count - given);
-        self.count(&run, given);
+        if given > 0 {
+            let kind = match run.accepted {
+                true => Given::Chosen,
+                false => Given::Other,
+            };
+            self.count(which, request.page, kind, PageCount(given));
+        }
         match moved.error {
             Some(error) if given == 0 => Err(error),
             _ => Ok(given),
         }
-    }
-
-    fn count(&self, run: &Run, pages: u64) {
-        let kind = match run.accepted {
-            true => Counter::FramesChosen,
-            false => Counter::FramesOther,
-        };
-        self.manager.stats().add(kind, pages);
-        self.note_stock();
     }
 
     fn note_stock(&self) {
@@ -278,16 +275,27 @@ impl Server {
         stats.set(Counter::FramesStocked, self.folios.pages().0);
     }
 
+    fn count(&mut self, which: Which, page: VirtAddr, given: Given, pages: PageCount) {
+        self.note_stock();
+        let stats = self.manager.stats();
+        let mapping = || placed_around(page).map(|(range, _)| range);
+        self.tally
+            .count(stats, (which.0, page), (given, pages), mapping);
+    }
+
     /// Leaves a page to the kernel: it gets zeros, and a frame of the kernel's choice
     /// when it is written to.
-    fn leave(&self, page: VirtAddr) {
+    fn leave(&mut self, page: VirtAddr, which: Option<Which>) {
         let one = AddrRange::new(page, Bytes(BASE_PAGE));
         let uffd = self.uffd.as_fd();
         if uffd::supply_zeros(uffd, one).is_err() {
             // The mapping is gone, or has changed: the touch comes again, or ends.
             let _ = uffd::wake(uffd, one);
         }
-        self.manager.stats().add(Counter::FramesLeft, 1);
+        match which {
+            Some(which) => self.count(which, page, Given::Left, PageCount(1)),
+            None => self.manager.stats().add(Counter::FramesLeft, 1),
+        }
     }
 
     /// Keeps a folio in stock, so that the next touch need not wait for one.
@@ -298,4 +306,11 @@ impl Server {
             let _ = self.folios.refill();
         }
     }
+}
+
+/// The placed range around a page, and its strategy.
+fn placed_around(page: VirtAddr) -> Option<(AddrRange, Which)> {
+    let one = AddrRange::new(page, Bytes(BASE_PAGE));
+    let (range, placed) = RANGES.lock().overlaps(one).next()?;
+    Some((range, placed.which))
 }

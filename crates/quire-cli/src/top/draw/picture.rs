@@ -9,7 +9,6 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::put;
-use super::tables::addresses;
 use crate::top::app::App;
 use crate::top::look::{LEGEND, Look};
 
@@ -53,7 +52,7 @@ fn fit(picture: &Picture, room: usize) -> Option<Cow<'_, Picture>> {
 }
 
 fn title(region: &RegionStat, shown: &Picture) -> String {
-    let head = format!("Picture of {}", addresses(region));
+    let head = format!("Picture of {}", region.range);
     if region.kind == RegionKind::Rest {
         return format!("{head}: many regions, which share one line");
     }

@@ -1,6 +1,6 @@
 //! The tables of processes and of regions.
 
-use quire_core::stat::{RegionKind, RegionStat};
+use quire_core::stat::RegionStat;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -88,14 +88,9 @@ pub fn regions(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
 }
 
 fn region_texts(region: &RegionStat) -> Vec<String> {
-    let kind = match region.kind {
-        RegionKind::Heap => "heap",
-        RegionKind::Anon => "anon",
-        RegionKind::Rest => "rest",
-    };
     vec![
-        addresses(region),
-        kind.to_owned(),
+        region.range.to_string(),
+        region.kind.name().to_owned(),
         region.policy.to_string(),
         size(region.mapped_bytes),
         size(region.populated_bytes),
@@ -106,11 +101,6 @@ fn region_texts(region: &RegionStat) -> Vec<String> {
         region.preemptions.to_string(),
         region.failed_reservations.to_string(),
     ]
-}
-
-/// The addresses of a region.
-pub fn addresses(region: &RegionStat) -> String {
-    format!("{:012x}-{:012x}", region.range.start.0, region.range.end.0)
 }
 
 impl Texts {
