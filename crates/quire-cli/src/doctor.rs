@@ -6,7 +6,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 
 use quire_core::config::Policy;
-use quire_linux::sysinfo::{Check, Status, policy_status, run_checks};
+use quire_linux::sysinfo::{Check, Status, frames_status, policy_status, run_checks};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -16,6 +16,8 @@ use crate::failure::Outcome;
 struct Findings {
     checks: Vec<Check>,
     policies: BTreeMap<&'static str, Status>,
+    /// Frames by strategy.
+    frames: Status,
 }
 
 /// Runs and prints every check.
@@ -25,7 +27,11 @@ pub fn doctor(options: &DoctorArgs) -> Outcome<()> {
         .into_iter()
         .map(|policy| (policy.name(), policy_status(policy, &checks)))
         .collect();
-    let findings = Findings { checks, policies };
+    let findings = Findings {
+        frames: frames_status(&checks),
+        checks,
+        policies,
+    };
     let stdout = io::stdout();
     let paint = Paint {
         on: stdout.is_terminal() && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
@@ -37,6 +43,7 @@ pub fn doctor(options: &DoctorArgs) -> Outcome<()> {
     } else {
         write_checks(&mut out, &findings.checks, paint)?;
         writeln!(out, "{}", verdict(&findings))?;
+        writeln!(out, "{}", frames_verdict(findings.frames))?;
     }
     Ok(out.flush()?)
 }
@@ -101,6 +108,15 @@ fn verdict(findings: &Findings) -> String {
     format!("Policies that work {}", parts.join("; "))
 }
 
+/// One line on frames by strategy.
+fn frames_verdict(frames: Status) -> &'static str {
+    match frames {
+        Status::Ok => "Frames by strategy work fully (quire run --frames)",
+        Status::Limited => "Frames by strategy work in part (quire run --frames)",
+        Status::Missing => "Frames by strategy do not work: they stay the kernel's choice",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +132,7 @@ mod tests {
         let findings = Findings {
             checks: Vec::new(),
             policies,
+            frames: Status::Ok,
         };
         assert_eq!(
             verdict(&findings),

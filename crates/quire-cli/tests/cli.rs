@@ -368,10 +368,12 @@ fn doctor_checks_everything() {
     let done = output(&["doctor"]);
     assert!(done.status.success());
     let text = stdout(&done);
-    let last = text.lines().last().unwrap();
+    let verdict = |about: &str| text.lines().find(|line| line.starts_with(about)).unwrap();
+    let policies = verdict("Policies that work ");
     for policy in ["base", "eager", "reserve", "static"] {
-        assert!(last.contains(policy), "{last}");
+        assert!(policies.contains(policy), "{policies}");
     }
+    let frames = verdict("Frames by strategy ");
     assert!(!text.contains('\x1b'));
     let value: Value = serde_json::from_slice(&output(&["doctor", "--json"]).stdout).unwrap();
     for check in value["checks"].as_array().unwrap() {
@@ -379,6 +381,25 @@ fn doctor_checks_everything() {
         assert_eq!(check["remedy"] == "", ok, "{check}");
     }
     assert_eq!(value["policies"]["base"], "ok");
+    let how = match value["frames"].as_str().unwrap() {
+        "ok" => "work fully",
+        "limited" => "work in part",
+        _ => "do not work",
+    };
+    assert!(frames.contains(how), "{frames}");
+    let needs = |check: &&Value| check["frames"] == "needs";
+    let checks = value["checks"].as_array().unwrap();
+    let needed: Vec<&str> = checks
+        .iter()
+        .filter(needs)
+        .map(|check| check["name"].as_str().unwrap())
+        .collect();
+    let wanted = [
+        "userfaultfd that moves pages",
+        "folios for the stock of frames",
+        "caches",
+    ];
+    assert_eq!(needed, wanted);
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod blocks;
 pub mod caches;
 pub mod cgroup;
 pub mod check;
+pub mod frame_checks;
 pub mod manager_checks;
 pub mod maps;
 pub mod memory;
@@ -23,7 +24,7 @@ pub mod thp_checks;
 
 pub use blocks::FreeBlocks;
 pub use cgroup::MemoryGroup;
-pub use check::{Check, Status, policy_status, run_checks};
+pub use check::{Check, Need, Status, frames_status, policy_status, run_checks};
 pub use memory::{MemInfo, Psi, PsiLine, buddyinfo, meminfo, psi_memory};
 pub use process::{Identity, own_identity};
 pub use stat_file::{StatFileError, read_holding, read_stat_file};

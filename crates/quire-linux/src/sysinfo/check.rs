@@ -1,10 +1,10 @@
 //! The form of a check of `quire doctor`, the list of them all, and what they
-//! add up to for each policy.
+//! add up to for each policy and for frames by strategy.
 
 use quire_core::config::Policy;
 use serde::Serialize;
 
-use super::{manager_checks, system_checks, thp_checks};
+use super::{frame_checks, manager_checks, system_checks, thp_checks};
 
 /// How much of a facility there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -47,6 +47,32 @@ pub struct Check {
     pub needed_by: Vec<Policy>,
     /// The policies that work without it, but not fully.
     pub used_by: Vec<Policy>,
+    /// Whether frames by strategy depend on it.
+    pub frames: Need,
+}
+
+/// How something depends on a facility.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Need {
+    /// It does not.
+    #[default]
+    None,
+    /// It works without it, but not fully.
+    Uses,
+    /// It does not work without it.
+    Needs,
+}
+
+impl Need {
+    /// How well something works that depends on a facility in this way.
+    fn status(self, facility: Status) -> Status {
+        match self {
+            Need::None => Status::Ok,
+            Need::Uses => facility.min(Status::Limited),
+            Need::Needs => facility,
+        }
+    }
 }
 
 impl Check {
@@ -61,6 +87,7 @@ impl Check {
             remedy: String::new(),
             needed_by: Vec::new(),
             used_by: Vec::new(),
+            frames: Need::None,
         }
     }
 
@@ -108,15 +135,23 @@ impl Check {
         self
     }
 
+    /// The same check, with what the facility is to frames by strategy.
+    #[must_use]
+    pub fn for_frames(mut self, need: Need) -> Check {
+        self.frames = need;
+        self
+    }
+
     /// How well a policy works as far as this facility goes.
     fn status_of(&self, policy: Policy) -> Status {
-        if self.needed_by.contains(&policy) {
-            self.status
+        let need = if self.needed_by.contains(&policy) {
+            Need::Needs
         } else if self.used_by.contains(&policy) {
-            self.status.min(Status::Limited)
+            Need::Uses
         } else {
-            Status::Ok
-        }
+            Need::None
+        };
+        need.status(self.status)
     }
 }
 
@@ -126,6 +161,7 @@ pub fn run_checks() -> Vec<Check> {
     let mut checks = vec![system_checks::kernel_version()];
     checks.extend(manager_checks::all());
     checks.extend(thp_checks::all());
+    checks.extend(frame_checks::all());
     checks.extend(system_checks::all());
     checks
 }
@@ -139,6 +175,13 @@ pub fn policy_status(policy: Policy, checks: &[Check]) -> Status {
         .map(|check| check.status_of(policy))
         .max()
         .unwrap_or(Status::Ok)
+}
+
+/// How well frames are given by strategy, in the same way.
+#[must_use]
+pub fn frames_status(checks: &[Check]) -> Status {
+    let worst = checks.iter().map(|check| check.frames.status(check.status));
+    worst.max().unwrap_or(Status::Ok)
 }
 
 #[cfg(test)]
@@ -156,6 +199,19 @@ mod tests {
         assert_eq!(policy_status(Policy::Eager, &checks), Status::Ok);
         assert_eq!(policy_status(Policy::Reserve, &checks), Status::Limited);
         assert_eq!(policy_status(Policy::Static, &checks), Status::Limited);
+    }
+
+    #[test]
+    fn frames_are_as_good_as_what_they_need() {
+        let needed = |status: Check| status.for_frames(Need::Needs);
+        let used = Check::missing("c", "", "", "").for_frames(Need::Uses);
+        let other = Check::missing("d", "", "", "");
+        assert_eq!(frames_status(&[]), Status::Ok);
+        let good = needed(Check::ok("a", ""));
+        assert_eq!(frames_status(&[good.clone(), other]), Status::Ok);
+        assert_eq!(frames_status(&[good, used.clone()]), Status::Limited);
+        let bad = needed(Check::missing("b", "", "", ""));
+        assert_eq!(frames_status(&[used, bad]), Status::Missing);
     }
 
     #[test]

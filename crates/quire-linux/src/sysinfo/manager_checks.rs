@@ -6,7 +6,6 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 
 use quire_core::config::Policy;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
@@ -34,7 +33,6 @@ pub fn all() -> Vec<Check> {
         userfaultfd_features(),
         pagemap_scan(),
         huge_tmpfs(),
-        pagemap_frames(),
     ]
 }
 
@@ -167,21 +165,6 @@ pub fn huge_tmpfs() -> Check {
     check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
-/// Whether the page map tells physical addresses.
-#[must_use]
-pub fn pagemap_frames() -> Check {
-    const NAME: &str = "pagemap frame numbers";
-    match own_frame() {
-        Some(frame) if frame != 0 => Check::ok(NAME, "shown"),
-        _ => Check::limited(
-            NAME,
-            "hidden",
-            "measurements cannot tell physical addresses; programs run the same",
-            "run the measurement as root (CAP_SYS_ADMIN)",
-        ),
-    }
-}
-
 fn open_uffd(extra: usize) -> Result<OwnedFd> {
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize | extra;
     // SAFETY: the call makes a descriptor and touches no memory.
@@ -254,14 +237,4 @@ fn namespace_remedy() -> &'static str {
     } else {
         "run as root; in a container, docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined"
     }
-}
-
-/// The frame number of a page of this process, as the page map shows it.
-fn own_frame() -> Option<u64> {
-    let word = black_box(1u64);
-    let page = (&raw const word) as u64 / BASE_PAGE;
-    let mut entry = [0; 8];
-    let map = File::open("/proc/self/pagemap").ok()?;
-    map.read_exact_at(&mut entry, page * 8).ok()?;
-    Some(u64::from_le_bytes(entry) & ((1 << 55) - 1))
 }

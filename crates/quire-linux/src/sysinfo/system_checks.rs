@@ -1,5 +1,4 @@
-//! Checks of the machine at large: kernel, pressure, limits, caches and
-//! counters.
+//! Checks of the machine at large: kernel, pressure, limits and counters.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,7 +6,7 @@ use std::io::Write;
 use quire_core::config::Policy;
 use quire_core::units::{Bytes, SUPERPAGE};
 
-use super::{Check, MemoryGroup, meminfo, psi_memory, read_number, read_trimmed};
+use super::{Check, MemoryGroup, meminfo, psi_memory, read_number};
 
 /// The first kernel with `PAGEMAP_SCAN`.
 const OLDEST_KERNEL: (u32, u32) = (6, 9);
@@ -21,7 +20,6 @@ pub fn all() -> Vec<Check> {
         mapping_count(),
         data_limit(),
         control_group(),
-        cache_geometry(),
         hardware_counters(),
     ]
 }
@@ -161,43 +159,6 @@ pub fn control_group() -> Check {
     } else {
         Check::ok(NAME, found)
     }
-}
-
-/// The caches, which page colouring depends on.
-#[must_use]
-pub fn cache_geometry() -> Check {
-    const NAME: &str = "caches";
-    let mut caches: Vec<String> = (0..8).filter_map(cache).collect();
-    caches.sort();
-    if caches.is_empty() {
-        return Check::limited(
-            NAME,
-            "the kernel does not tell them",
-            "measurements do not know the sizes of caches; programs run the same",
-            "run on the machine itself, or let the hypervisor pass the cache topology (qemu: -cpu host,host-cache-info=on)",
-        );
-    }
-    Check::ok(NAME, caches.join(", "))
-}
-
-fn cache(index: u32) -> Option<String> {
-    let dir = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
-    let read = |file: &str| read_trimmed(format!("{dir}/{file}"));
-    let kind = match read("type")?.as_str() {
-        "Data" => "d",
-        "Instruction" => "i",
-        _ => "",
-    };
-    let kib: u64 = read("size")?.strip_suffix('K')?.parse().ok()?;
-    let ways = read("ways_of_associativity")
-        .filter(|ways| ways != "0")
-        .map(|ways| format!(" {ways}-way"));
-    Some(format!(
-        "L{}{kind} {}{}",
-        read("level")?,
-        Bytes(kib << 10),
-        ways.unwrap_or_default()
-    ))
 }
 
 /// Whether TLB misses can be counted.
