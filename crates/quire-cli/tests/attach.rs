@@ -1,30 +1,26 @@
 //! `quire attach` as a user meets it: its service with its configuration, its
 //! signals and its metrics; and what it says where it cannot work.
 
+#[path = "common/refusal.rs"]
+mod refusal;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use refusal::assert_refused;
+
 fn quire(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
     command.arg("attach").args(args);
     command
-}
-
-fn refused(output: &Output, status: i32, words: &[&str]) {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
-    for word in words {
-        assert!(text.contains(word), "{text} lacks {word}");
-    }
 }
 
 /// Whether attaching works here at all.
@@ -118,21 +114,21 @@ fn superpages_mib(pid: u32) -> u64 {
 #[test]
 fn bad_input_is_refused() {
     let outcome = |args: &[&str]| quire(args).output().unwrap();
-    refused(&outcome(&[]), 2, &["PID", "--cgroup"]);
-    refused(
+    assert_refused(&outcome(&[]), 2, &["PID", "--cgroup"]);
+    assert_refused(
         &outcome(&["1", "--all-above", "1G"]),
         2,
         &["cannot be used"],
     );
-    refused(&outcome(&["1", "--threshold", "0"]), 2, &["threshold"]);
-    refused(&outcome(&["1", "--cpu", "200"]), 2, &["percentage"]);
-    refused(&outcome(&["1", "--interval", "-1"]), 2, &[]);
-    refused(
+    assert_refused(&outcome(&["1", "--threshold", "0"]), 2, &["threshold"]);
+    assert_refused(&outcome(&["1", "--cpu", "200"]), 2, &["percentage"]);
+    assert_refused(&outcome(&["1", "--interval", "-1"]), 2, &[]);
+    assert_refused(
         &outcome(&["--config", "/no/file.toml"]),
         2,
         &["/no/file.toml"],
     );
-    refused(
+    assert_refused(
         &outcome(&["--cgroup", "/no/such/group"]),
         2,
         &["control group"],
@@ -141,9 +137,9 @@ fn bad_input_is_refused() {
     let path = dir.path().join("attach.toml");
     fs::write(&path, "cpu = 1\n\n[[rule]]\nprogramm = 'x'\n").unwrap();
     let path = path.to_str().unwrap();
-    refused(&outcome(&["--config", path]), 2, &[":4: ", "programm"]);
+    assert_refused(&outcome(&["--config", path]), 2, &[":4: ", "programm"]);
     if can_attach() {
-        refused(&outcome(&["4000000000"]), 2, &["no process 4000000000"]);
+        assert_refused(&outcome(&["4000000000"]), 2, &["no process 4000000000"]);
     }
 }
 
@@ -173,7 +169,7 @@ fn without_the_right_to_the_remedy_is_named() {
     }
     let mut command = quire(&["1"]);
     command.uid(65534).gid(65534);
-    refused(&command.output().unwrap(), 1, &["sudo", "CAP_SYS_NICE"]);
+    assert_refused(&command.output().unwrap(), 1, &["sudo", "CAP_SYS_NICE"]);
 }
 
 /// Starts `quire attach` under a filter that answers as an older kernel.
@@ -205,7 +201,7 @@ os.execv(sys.argv[3], sys.argv[3:])
         let Ok(output) = started else {
             return println!("SKIP: there is no python3");
         };
-        refused(&output, 1, &["Linux 6.7", word]);
+        assert_refused(&output, 1, &["Linux 6.7", word]);
     }
 }
 

@@ -1,9 +1,14 @@
 //! `quire cache` as a user meets it.
 
+#[path = "common/refusal.rs"]
+mod refusal;
+
 use std::fs;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use refusal::assert_refused;
 
 /// A cache that every machine can be given, and a level that hardly one has.
 const WHOLE: &str = "level=7,sets=2048,ways=16,line=64";
@@ -117,12 +122,7 @@ fn bad_settings_are_refused() {
         ),
     ] {
         let output = quire(&["cache", "--set", set]);
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{text}");
-        assert_eq!(text.lines().count(), 1, "{text}");
-        for word in words {
-            assert!(text.contains(word), "{set}: {text} lacks {word}");
-        }
+        assert_refused(&output, 2, words);
         assert!(output.stdout.is_empty());
     }
 }

@@ -1,15 +1,25 @@
 //! The command as a user meets it. Programs run with a harmless library
 //! preloaded, so none of this needs `libquire.so`.
 
+#[path = "common/refusal.rs"]
+mod refusal;
+#[path = "common/signals.rs"]
+mod signals;
+#[path = "common/waiting.rs"]
+mod waiting;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use refusal::assert_refused;
+use signals::send;
+use waiting::{state, wait_for};
 
 /// A library that every machine has and that does nothing when preloaded.
 fn harmless_library() -> &'static str {
@@ -41,17 +51,6 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Asserts a failure with one line on standard error.
-fn assert_refused(output: &Output, status: i32, words: &[&str]) {
-    let text = stderr(output);
-    assert_eq!(output.status.code(), Some(status), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.starts_with("quire: "), "{text}");
-    for word in words {
-        assert!(text.contains(word), "{text} lacks {word}");
-    }
-}
-
 fn sh(script: &str) -> Output {
     output(&["run", "--quiet", "--", "sh", "-c", script])
 }
@@ -73,14 +72,6 @@ fn a_signal_that_kills_the_program_kills_quire() {
     }
 }
 
-fn send(signal: &str, pid: u32) {
-    let status = Command::new("kill")
-        .args(["-s", signal, &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
 /// Starts a shell under quire and waits until its script made the file.
 fn start(script: &str, ready: &Path) -> Child {
     // A stop from the keyboard is void where nobody in the session could end it,
@@ -100,14 +91,6 @@ fn start(script: &str, ready: &Path) -> Child {
     child
 }
 
-fn wait_for(condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < end, "nothing happened");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn signals_are_passed_on() {
     for signal in ["TERM", "HUP", "INT", "QUIT", "USR1"] {
@@ -121,12 +104,6 @@ fn signals_are_passed_on() {
         send(signal, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(7), "{signal}");
     }
-}
-
-fn state(pid: u32) -> char {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let rest = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    rest.chars().next().unwrap_or('?')
 }
 
 #[test]

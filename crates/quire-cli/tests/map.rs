@@ -1,15 +1,20 @@
 //! `quire map` as a user meets it, on a program that has pages of every kind at known
 //! places.
 
+#[path = "common/refusal.rs"]
+mod refusal;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Cursor};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
+
+use refusal::assert_refused;
 
 /// Somebody without privileges.
 const NOBODY: u32 = 65534;
@@ -18,15 +23,6 @@ fn quire(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
     command.arg("map").args(args);
     command
-}
-
-fn refused(output: &Output, status: i32, words: &[&str]) {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
-    for word in words {
-        assert!(text.contains(word), "{text} lacks {word}");
-    }
 }
 
 /// The output of `quire map PID ARGS`, which must succeed.
@@ -304,45 +300,45 @@ fn the_picture_can_be_read() {
     assert!(looks.len() > 3, "{}", looks.len());
     let pid = program.pid().to_string();
     let done = quire(&[&pid, "--image", "/no/dir/x.png"]).output().unwrap();
-    refused(&done, 2, &["/no/dir/x.png"]);
+    assert_refused(&done, 2, &["/no/dir/x.png"]);
 }
 
 #[test]
 fn bad_input_is_refused() {
     let outcome = |args: &[&str]| quire(args).output().unwrap();
     let own = std::process::id().to_string();
-    refused(&outcome(&[]), 2, &["PID"]);
-    refused(&outcome(&["x"]), 2, &["x"]);
-    refused(
+    assert_refused(&outcome(&[]), 2, &["PID"]);
+    assert_refused(&outcome(&["x"]), 2, &["x"]);
+    assert_refused(
         &outcome(&["4000000000"]),
         2,
         &["no process 4000000000", "ps -e"],
     );
-    refused(&outcome(&["0"]), 2, &["no process 0"]);
+    assert_refused(&outcome(&["0"]), 2, &["no process 0"]);
     if fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n") {
-        refused(&outcome(&["2"]), 2, &["process 2 has no memory"]);
+        assert_refused(&outcome(&["2"]), 2, &["process 2 has no memory"]);
     }
-    refused(&outcome(&[&own, "heap"]), 2, &["START-END"]);
-    refused(
+    assert_refused(&outcome(&[&own, "heap"]), 2, &["START-END"]);
+    assert_refused(
         &outcome(&[&own, "2000-1000"]),
         2,
         &["larger than its start"],
     );
     let high = "ffffffffff600000-ffffffffff601000";
-    refused(
+    assert_refused(
         &outcome(&[&own, high]),
         2,
         &["outside of the address space"],
     );
-    refused(
+    assert_refused(
         &outcome(&[&own, "0-1000"]),
         2,
         &["nothing mapped in 0-1000", "/maps"],
     );
-    refused(&outcome(&[&own, "[nothing]"]), 2, &["no mapping [nothing]"]);
-    refused(&outcome(&[&own, "--csv", "--json"]), 2, &["cannot be used"]);
-    refused(&outcome(&[&own, "--colour-bits", "11"]), 2, &["bit 11"]);
-    refused(&outcome(&[&own, "--colour-bits", "L2"]), 2, &["L2"]);
+    assert_refused(&outcome(&[&own, "[nothing]"]), 2, &["no mapping [nothing]"]);
+    assert_refused(&outcome(&[&own, "--csv", "--json"]), 2, &["cannot be used"]);
+    assert_refused(&outcome(&[&own, "--colour-bits", "11"]), 2, &["bit 11"]);
+    assert_refused(&outcome(&[&own, "--colour-bits", "L2"]), 2, &["L2"]);
 }
 
 #[test]
@@ -356,14 +352,14 @@ fn without_privileges_frames_are_hidden() {
     };
     let as_nobody = |args: &[&str]| quire(args).uid(NOBODY).gid(NOBODY).output().unwrap();
     let ours = ours.pid().to_string();
-    refused(
+    assert_refused(
         &as_nobody(&[&ours]),
         2,
         &["cannot be looked at", "sudo quire map"],
     );
     let (pid, range) = (theirs.pid().to_string(), theirs.range("base"));
     let done = as_nobody(&[&pid, &range, "--json", "--colour-bits", "12"]);
-    refused(&done, 0, &["hidden", "CAP_SYS_ADMIN", "sudo quire map"]);
+    assert_refused(&done, 0, &["hidden", "CAP_SYS_ADMIN", "sudo quire map"]);
     let json: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert!(json["pages_by_colour"].is_null());
     assert!(json["mappings"][0]["runs"][0]["frame"].is_null());

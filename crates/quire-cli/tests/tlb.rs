@@ -1,15 +1,25 @@
 //! `quire tlb` as a user meets it: programs whose addresses are known, and
 //! programs that notice a tracer which is not careful.
 
+#[path = "common/refusal.rs"]
+mod refusal;
+#[path = "common/signals.rs"]
+mod signals;
+#[path = "common/waiting.rs"]
+mod waiting;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use refusal::assert_refused;
+use signals::send;
+use waiting::{state, wait_for};
 
 /// TLBs as the predictions below have them.
 const TLBS: &str = "l1d=64:full:4K+2M,l1i=64:full:4K+2M,l2=2048:8:4K+2M";
@@ -294,26 +304,6 @@ fn the_end_is_the_programs() {
     }
 }
 
-fn wait_for(condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < end, "nothing happened");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn send(signal: &str, pid: u32) {
-    let pid = pid.to_string();
-    let status = Command::new("kill").args(["-s", signal, &pid]).status();
-    assert!(status.unwrap().success());
-}
-
-fn state(pid: u32) -> char {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let rest = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    rest.chars().next().unwrap_or('?')
-}
-
 #[test]
 fn signals_to_quire_and_stops_reach_the_program() {
     let dir = tempfile::tempdir().unwrap();
@@ -356,16 +346,6 @@ fn signals_to_quire_and_stops_reach_the_program() {
     assert_eq!(child.wait().unwrap().code(), Some(5));
 }
 
-/// Asserts a failure with one line on standard error.
-fn assert_refused(output: &Output, words: &[&str]) {
-    let text = stderr(output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
-    for word in words {
-        assert!(text.contains(word), "{text} lacks {word}");
-    }
-}
-
 #[test]
 fn where_tracing_is_forbidden_the_program_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
@@ -376,7 +356,7 @@ fn where_tracing_is_forbidden_the_program_does_not_start() {
         .arg(&mark)
         .output()
         .unwrap();
-    assert_refused(&output, &["may not be traced", "--cap-add=SYS_PTRACE"]);
+    assert_refused(&output, 2, &["may not be traced", "--cap-add=SYS_PTRACE"]);
     assert!(!mark.exists());
 }
 
@@ -394,7 +374,7 @@ fn counters_are_used_where_there_are_any() {
         assert!(number(&value["pmu_plain"]["data_reads"]) > 0.0, "{value}");
     } else {
         println!("SKIP: this machine has no counters of TLB misses");
-        assert_refused(&output, &["no counts of TLB misses", "--pmu only"]);
+        assert_refused(&output, 2, &["no counts of TLB misses", "--pmu only"]);
     }
     let output = quire().args(["--plain", "true"]).output().unwrap();
     if !is_forbidden(&output) {
@@ -421,6 +401,6 @@ fn bad_options_are_refused() {
         (&["--pmu", "maybe"], &["maybe"]),
     ] {
         let output = quire().args(options).arg("true").output().unwrap();
-        assert_refused(&output, words);
+        assert_refused(&output, 2, words);
     }
 }

@@ -1,11 +1,15 @@
 //! `quire top` as a user at a terminal meets it, and the metrics of `quire
 //! stat`.
 
+mod frames;
 mod managed;
+#[path = "../common/refusal.rs"]
+mod refusal;
+#[path = "../common/signals.rs"]
+mod signals;
 mod tty;
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,6 +19,8 @@ use quire_core::config::Policy;
 use quire_core::stat::Counter;
 
 use managed::{Fake, Real, quire, region, stat};
+use refusal::assert_refused;
+use signals::send;
 use tty::Tty;
 
 const DOWN: &str = "\x1b[B";
@@ -207,7 +213,7 @@ fn a_real_process_looks_like_its_statistics() {
                   b = bytearray(64 << 20)\n\
                   a = libc.mmap(None, ctypes.c_size_t(16 << 20), 3, 0x22, -1, None)\n\
                   for i in range(0, 8 << 20, 16384): ctypes.memset(a + i, 1, 1)";
-    let real = match Real::start("reserve", script) {
+    let real = match Real::start("reserve", &[], script) {
         Ok(real) => real,
         Err(reason) => return println!("SKIP: {reason}"),
     };
@@ -313,14 +319,6 @@ fn a_stop_gives_the_terminal_back_for_its_time() {
     assert!(tty.finish().success());
 }
 
-fn send(signal: &str, pid: u32) {
-    let status = Command::new("kill")
-        .args(["-s", signal, &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
 #[test]
 fn the_screen_follows_the_terminals_size() {
     let fake = Fake::start("size", Policy::Reserve);
@@ -390,11 +388,7 @@ fn one_frame_is_text() {
 #[test]
 fn without_a_terminal_the_remedy_is_told() {
     let refused = |args: &[&str], words: &[&str]| {
-        let done = quire(args).output().unwrap();
-        let text = String::from_utf8(done.stderr).unwrap();
-        assert_eq!(done.status.code(), Some(2), "{text}");
-        assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_refused(&quire(args).output().unwrap(), 2, words);
     };
     refused(&["top"], &["no terminal", "quire top --once"]);
     refused(&["top", "4194305"], &["no process 4194305"]);

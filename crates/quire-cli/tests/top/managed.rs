@@ -156,6 +156,24 @@ fn library() -> &'static Path {
     &LIBRARY
 }
 
+/// What `quire doctor` finds.
+fn findings() -> Value {
+    let doctor = quire(&["doctor", "--json"]).output().unwrap();
+    serde_json::from_slice(&doctor.stdout).unwrap()
+}
+
+/// Whether frames can be given by strategy here, in full.
+pub fn offers_frames() -> bool {
+    findings()["frames"] == "ok"
+}
+
+/// `quire run` with the library, a policy and options.
+pub fn run_with_library(policy: &str, options: &[&str]) -> Command {
+    let mut command = quire(&["run", "--policy", policy]);
+    command.args(options).env("QUIRE_LIB", library());
+    command
+}
+
 /// A program under `quire run`.
 pub struct Real {
     runner: Child,
@@ -164,20 +182,17 @@ pub struct Real {
 }
 
 impl Real {
-    /// Starts a Python script that prints its process number when it is ready,
-    /// and then waits for its input to end; the reason, where this machine
-    /// cannot manage it.
-    pub fn start(policy: &str, script: &str) -> Result<Real, String> {
-        let doctor = quire(&["doctor", "--json"]).output().unwrap();
-        let checks: Value = serde_json::from_slice(&doctor.stdout).unwrap();
-        if checks["policies"][policy] != "ok" {
+    /// Starts, under a policy and with options, a Python script that prints its
+    /// process number when it is ready, and then waits for its input to end; the
+    /// reason, where this machine cannot manage it.
+    pub fn start(policy: &str, options: &[&str], script: &str) -> Result<Real, String> {
+        if findings()["policies"][policy] != "ok" {
             return Err(format!("this machine does not offer {policy} in full"));
         }
         let script =
             format!("import os,sys\n{script}\nprint(os.getpid(), flush=True)\nsys.stdin.read()");
-        let mut runner = quire(&["run", "--quiet", "--policy", policy, "--", "python3", "-c"])
-            .arg(script)
-            .env("QUIRE_LIB", library())
+        let mut runner = run_with_library(policy, options)
+            .args(["--quiet", "--", "python3", "-c", &script])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
