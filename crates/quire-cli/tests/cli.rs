@@ -373,7 +373,7 @@ fn doctor_checks_everything() {
         .collect();
     let wanted = [
         "userfaultfd that moves pages",
-        "folios for the stock of frames",
+        "folios for the stock",
         "caches",
     ];
     assert_eq!(needed, wanted);

@@ -61,7 +61,7 @@ pub fn moved_pages() -> Check {
 /// the stock is made of them.
 #[must_use]
 pub fn whole_folios() -> Check {
-    const NAME: &str = "folios for the stock of frames";
+    const NAME: &str = "folios for the stock";
     const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     let setting = read_trimmed(SETTING).unwrap_or_default();
     let check = match gives_folio() {

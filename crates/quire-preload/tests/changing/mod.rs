@@ -1,7 +1,6 @@
 //! Settings that change while a program runs: the program must not notice, and
 //! what it maps afterwards must follow them.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,13 +66,8 @@ fn storm(setting: &Setting, threads: &str, operations: &str) {
     let scratch = Scratch::new(setting.unprivileged);
     let plain = setting.without_library().command(&stress, None, None);
     let wanted = process::run(&plain, scratch.path());
-    let session = scratch.path().join("session");
-    fs::create_dir(&session).expect("the scratch directory is ours");
-    let mut argv = vec![
-        OsString::from("env"),
-        format!("QUIRE_SESSION={}", session.display()).into(),
-    ];
-    argv.extend(stress);
+    let session = scratch.session();
+    let argv = process::in_session(&session, stress);
     let command = setting.command(&argv, Some(build::library()), None);
     let (got, done) = std::thread::scope(|scope| {
         let run = scope.spawn(|| process::run(&command, scratch.path()));

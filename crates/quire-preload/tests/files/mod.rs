@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::harness::scratch::Scratch;
@@ -35,11 +35,7 @@ impl Held {
             library = scratch.take_copy(&library);
         }
         let command = setting.command(&argv, Some(&library), None);
-        let mut child = process::command(&command, scratch.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("env is a program");
+        let mut child = process::start(&command, scratch.path());
         let stdout = child.stdout.take().expect("stdout is a pipe");
         let mut lines = BufReader::new(stdout);
         let mut line = String::new();
@@ -87,10 +83,8 @@ impl Held {
     }
 
     /// Lets the program go on, which must end well.
-    fn finish(mut self) {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().expect("the child is ours");
-        assert!(status.success(), "the program fails: {status}");
+    fn finish(self) {
+        process::finish(self.child, "the program fails");
         drop(self.scratch);
     }
 }

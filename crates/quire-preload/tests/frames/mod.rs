@@ -12,7 +12,7 @@ mod whole;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsFd as _;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use quire_core::frames::colour::Colours;
 use quire_core::units::{AddrRange, Frame, VirtAddr};
@@ -41,6 +41,20 @@ struct Page {
 }
 
 impl Filled {
+    /// Starts it where its frames can be seen.
+    fn seen(setting: &Setting) -> Option<Filled> {
+        Filled::seen_with(setting, 8)
+    }
+
+    /// The same, with so many MiB filled in order.
+    fn seen_with(setting: &Setting, mib: u32) -> Option<Filled> {
+        if !process::is_root() {
+            skip("only root may see frames");
+            return None;
+        }
+        Some(Filled::start_with(setting, mib))
+    }
+
     fn start(setting: &Setting) -> Filled {
         Filled::start_with(setting, 8)
     }
@@ -50,11 +64,7 @@ impl Filled {
         let scratch = Scratch::new(false);
         let argv = [build::program("frames").into(), mib.to_string().into()];
         let command = setting.command(&argv, Some(build::library()), None);
-        let mut program = process::command(&command, scratch.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program was built");
+        let mut program = process::start(&command, scratch.path());
         let output = program.stdout.take().expect("stdout is a pipe");
         let mut ranges = BTreeMap::new();
         let mut child = 0;
@@ -91,10 +101,8 @@ impl Filled {
         pages_of(pid, range)
     }
 
-    fn end(mut self) {
-        drop(self.program.stdin.take());
-        let status = self.program.wait().expect("the child is ours");
-        assert!(status.success(), "{status}");
+    fn end(self) {
+        process::finish(self.program, "the program");
     }
 }
 
@@ -116,10 +124,9 @@ fn pages_of(pid: u32, range: AddrRange) -> Vec<Page> {
 
 /// All pages of some ranges have the colours that they should.
 fn check(setting: &Setting, names: &[&str], promised: impl Fn(Page) -> bool) {
-    if !process::is_root() {
-        return skip("only root may see frames");
-    }
-    let filled = Filled::start(setting);
+    let Some(filled) = Filled::seen(setting) else {
+        return;
+    };
     for name in names {
         let pages = filled.pages(name);
         let wrong: Vec<&Page> = pages.iter().filter(|page| !promised(**page)).collect();
@@ -146,10 +153,9 @@ fn page_colouring_gives_a_page_the_colour_of_its_address() {
 /// So much that as many pages as a folio has are given at once.
 #[test]
 fn a_large_range_has_its_colours_throughout() {
-    if !process::is_root() {
-        return skip("only root may see frames");
-    }
-    let filled = Filled::start_with(&setting::COLOUR, 160);
+    let Some(filled) = Filled::seen_with(&setting::COLOUR, 160) else {
+        return;
+    };
     let pages = filled.pages("ordered");
     let right = pages.iter().filter(|p| p.colour == p.number % COLOURS);
     assert_eq!(right.count(), pages.len());
@@ -158,10 +164,9 @@ fn a_large_range_has_its_colours_throughout() {
 
 #[test]
 fn hashed_colours_differ_from_process_to_process() {
-    if !process::is_root() {
-        return skip("only root may see frames");
-    }
-    let filled = Filled::start(&setting::COLOUR_HASHED);
+    let Some(filled) = Filled::seen(&setting::COLOUR_HASHED) else {
+        return;
+    };
     let moved = |name: &str| {
         let pages = filled.pages(name);
         let by = |page: &Page| (page.colour + COLOURS - page.number % COLOURS) % COLOURS;
@@ -179,10 +184,9 @@ fn hashed_colours_differ_from_process_to_process() {
 
 #[test]
 fn bin_hopping_goes_from_colour_to_colour() {
-    if !process::is_root() {
-        return skip("only root may see frames");
-    }
-    let filled = Filled::start(&setting::BINHOP);
+    let Some(filled) = Filled::seen(&setting::BINHOP) else {
+        return;
+    };
     // What was touched in order goes through the colours in order, but where a page
     // of something else was touched between.
     let pages = filled.pages("ordered");
@@ -207,10 +211,9 @@ fn modulo_gives_the_listed_colours_by_turns() {
 
 #[test]
 fn what_is_not_handed_down_ends_at_a_fork() {
-    if !process::is_root() {
-        return skip("only root may see frames");
-    }
-    let filled = Filled::start(&setting::COLOUR_ALONE);
+    let Some(filled) = Filled::seen(&setting::COLOUR_ALONE) else {
+        return;
+    };
     let right = |name: &str| {
         let pages = filled.pages(name);
         let right = pages.iter().filter(|p| p.colour == p.number % COLOURS);
@@ -226,10 +229,9 @@ fn what_is_not_handed_down_ends_at_a_fork() {
 /// The heap has a strategy, and what else there is goes onto superpages.
 #[test]
 fn a_strategy_can_be_for_the_heap_alone() {
-    if !process::is_root() {
-        return skip("only root may see frames");
-    }
-    let filled = Filled::start(&setting::HEAP_HINT);
+    let Some(filled) = Filled::seen(&setting::HEAP_HINT) else {
+        return;
+    };
     let heap = filled.pages("heap");
     assert!(heap.iter().all(|page| page.colour == page.number % COLOURS));
     filled.end();

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use quire_core::stat::Totals;
@@ -43,8 +43,7 @@ impl Arena {
         // Where the kernel cannot compact, it says so itself.
         let _ = fs::write("/proc/sys/vm/compact_memory", "1");
         let scratch = Scratch::new(false);
-        let session = scratch.path().join("session");
-        fs::create_dir(&session).expect("the scratch directory is ours");
+        let session = scratch.session();
         Ok(Arena {
             group,
             scratch,
@@ -54,18 +53,10 @@ impl Arena {
 
     /// Starts a program in the group and waits until it has touched its memory.
     fn start(&self, setting: &Setting, program: &str, size: u64) -> Child {
-        let words = [
-            OsString::from("env"),
-            format!("QUIRE_SESSION={}", self.session.display()).into(),
-            build::program(program).into(),
-            size.to_string().into(),
-        ];
+        let words = [build::program(program).into(), size.to_string().into()];
+        let words = process::in_session(&self.session, words);
         let command = setting.command(&words, Some(build::library()), Some(&self.group));
-        let mut child = process::command(&command, self.scratch.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("sh is a program");
+        let mut child = process::start(&command, self.scratch.path());
         let mut line = String::new();
         let stdout = child.stdout.take().expect("stdout is a pipe");
         BufReader::new(stdout)
@@ -84,10 +75,8 @@ impl Arena {
 }
 
 /// Lets a process end, which checks its memory first.
-fn end(mut child: Child) {
-    drop(child.stdin.take());
-    let status = child.wait().expect("the child is ours");
-    assert!(status.success(), "{status}");
+fn end(child: Child) {
+    process::finish(child, "a process of the group");
 }
 
 fn compete(setting: &Setting) {
@@ -161,8 +150,7 @@ fn a_full_registry_harms_nobody() {
         return skip("only root may mount a small file system");
     }
     let scratch = Scratch::new(false);
-    let session = scratch.path().join("session");
-    fs::create_dir(&session).expect("the scratch directory is ours");
+    let session = scratch.session();
     let mount = |words: &[&str]| {
         let done = Command::new(words[0])
             .args(&words[1..])
@@ -172,13 +160,8 @@ fn a_full_registry_harms_nobody() {
     };
     assert!(mount(&["mount", "-t", "tmpfs", "-o", "size=16k", "none"]));
     fs::write(session.join("filler"), [1; 12 << 10]).expect("there is room for this");
-    let argv = [
-        OsString::from("env"),
-        format!("QUIRE_SESSION={}", session.display()).into(),
-        build::program("threads").into(),
-        "16".into(),
-        "2000".into(),
-    ];
+    let argv = [build::program("threads").into(), "16".into(), "2000".into()];
+    let argv = process::in_session(&session, argv);
     let command = setting::RESERVE.command(&argv, Some(build::library()), None);
     let outcome = process::run(&command, scratch.path());
     let left: Vec<OsString> = fs::read_dir(&session)

@@ -1,11 +1,9 @@
 //! A program that fills its memory, says so, and waits until its input ends, so
 //! that a test can look at the process from outside.
 
-use std::ffi::OsString;
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -34,20 +32,11 @@ impl Held {
     pub fn launch(setting: &Setting, program: &str, argument: &str) -> Held {
         let what = format!("{program} {argument} under {}", setting.name);
         let scratch = Scratch::new(setting.unprivileged);
-        let session = scratch.path().join("session");
-        fs::create_dir(&session).expect("the scratch directory is ours");
-        let argv = [
-            OsString::from("env"),
-            format!("QUIRE_SESSION={}", session.display()).into(),
-            build::program(program).into(),
-            argument.into(),
-        ];
+        let session = scratch.session();
+        let argv = [build::program(program).into(), argument.into()];
+        let argv = process::in_session(&session, argv);
         let command = setting.command(&argv, Some(build::library()), None);
-        let child = process::command(&command, scratch.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("env is a program");
+        let child = process::start(&command, scratch.path());
         Held {
             child,
             session,
@@ -101,9 +90,7 @@ impl Held {
     }
 
     /// Lets the program check its memory and end.
-    pub fn end(mut self) {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().expect("the child is ours");
-        assert!(status.success(), "{}: {status}", self.what);
+    pub fn end(self) {
+        process::finish(self.child, &self.what);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -118,6 +118,28 @@ pub fn command(argv: &[OsString], directory: &Path) -> Command {
         }
     }
     command
+}
+
+/// Starts `argv` in `directory`, with a pipe to its input and one from its output.
+pub fn start(argv: &[OsString], directory: &Path) -> Child {
+    let pipes = &mut command(argv, directory);
+    pipes.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let started = pipes.spawn();
+    started.unwrap_or_else(|e| panic!("{}: {e}", argv[0].display()))
+}
+
+/// Ends the input of what was started, on which it must end well.
+pub fn finish(mut child: Child, what: &str) {
+    drop(child.stdin.take());
+    let status = child.wait().expect("the child is ours");
+    assert!(status.success(), "{what}: {status}");
+}
+
+/// `argv` as part of a session, whose directory it is told.
+pub fn in_session(session: &Path, argv: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let variable = format!("QUIRE_SESSION={}", session.display());
+    let told = [OsString::from("env"), variable.into()];
+    told.into_iter().chain(argv).collect()
 }
 
 /// Runs `argv` in `directory`.

@@ -30,6 +30,13 @@ impl Scratch {
         &self.0
     }
 
+    /// Makes the directory of a session in it.
+    pub fn session(&self) -> PathBuf {
+        let session = self.0.join("session");
+        fs::create_dir(&session).expect("the scratch directory is ours");
+        session
+    }
+
     /// Copies a file here, for every user to read and run.
     pub fn take_copy(&self, file: &Path) -> PathBuf {
         let copy = self.0.join(file.file_name().expect("a file has a name"));
