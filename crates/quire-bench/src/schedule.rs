@@ -208,7 +208,7 @@ impl Plan {
             true => Ok(()),
             false => host::warm_up(footprint),
         };
-        let (lost, mut run) = host::undisturbed(tolerated, warm_up, || self.one(turn))?;
+        let (lost, mut run) = host::undisturbed(tolerated, LIMIT, warm_up, || self.one(turn))?;
         if let Some(lost) = lost {
             run.sample.put("host_took_mib", lost as f64 / procfs::MIB);
         }

@@ -33,6 +33,7 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use quire_linux::pmu::{Counter, Event};
+use rustix::io::Errno;
 
 use crate::cli::{Cli, Colours};
 use crate::colours::geometry::Geometry;
@@ -82,8 +83,16 @@ pub fn run(options: &Colours) -> Result<()> {
 
 /// What the processor counts of cache misses, in words.
 fn pmu() -> String {
-    match Counter::of_this_thread(Event::CacheMisses) {
-        Ok(_) => "the processor counts cache misses: the second level's on AMD's, the last level's on Intel's".to_owned(),
-        Err(error) => format!("the processor's own counts are not to be had: {error}"),
+    let Err(error) = Counter::of_this_thread(Event::CacheMisses) else {
+        return "counts cache misses: of the second level on AMD's processors, of the last level on Intel's".to_owned();
+    };
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV) => {
+            "none: this machine has no counter of cache misses, as many virtual machines".to_owned()
+        }
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "not allowed: set kernel.perf_event_paranoid to 2 or less".to_owned()
+        }
+        _ => format!("none: {error}"),
     }
 }

@@ -25,6 +25,9 @@ use crate::variant::{Environment, Libraries};
 const LIMIT: Duration = Duration::from_secs(300);
 /// The part of what is populated that the host may take meanwhile, as a divisor.
 const TOLERATED: u64 = 32;
+/// First touches that take longer are not timed again: the host takes memory every two
+/// seconds.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// Free memory in single pages, as a multiple of what a kernel uses, and at least.
 const SCATTERED: u64 = 8;
 const LEAST_SCATTERED: Bytes = Bytes::mib(32);
@@ -143,7 +146,10 @@ impl Plan {
         };
         let times_first_touches = !matches!(experiment, Experiment::Kernel(..));
         let (lost, outcome) = match times_first_touches {
-            true => host::undisturbed(bytes.0 / TOLERATED, || host::warm_up(bytes.0), measure)?,
+            true => {
+                let warm_up = || host::warm_up(bytes.0);
+                host::undisturbed(bytes.0 / TOLERATED, PATIENCE, warm_up, measure)?
+            }
             false => (None, measure()?),
         };
         let (mut sample, error) = match outcome {
