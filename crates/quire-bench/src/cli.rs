@@ -123,6 +123,7 @@ pub struct Colours {
     /// Memory that `populate` touches [default: 1G, with --quick 32M]
     #[arg(long, value_name = "SIZE", value_parser = populated)]
     pub size: Option<Bytes>,
+    /// The cache whose colours count
     #[command(flatten)]
     pub cache: CacheChoice,
     /// Small sizes: shows that everything works, measures nothing of worth
@@ -147,10 +148,10 @@ pub struct CacheChoice {
     pub cache_size: Option<Bytes>,
 }
 
-/// What a user says of a cache, with the words that he said it in.
+/// What a user says of a cache, and in which words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetCache {
-    /// His words.
+    /// The words.
     pub text: String,
     /// What they mean.
     pub meant: Override,
@@ -175,7 +176,7 @@ impl CacheChoice {
     }
 }
 
-/// A size between bounds, the lower of them a whole number of MiB or less.
+/// A size between bounds, both included.
 fn bounded(text: &str, least: Bytes, most: Bytes) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     if (least..=most).contains(&size) {
@@ -223,6 +224,7 @@ pub enum Task {
         kernel: Kernel,
         /// Memory that it may use
         bytes: u64,
+        /// The cache that is modelled
         #[command(flatten)]
         cache: CacheChoice,
     },

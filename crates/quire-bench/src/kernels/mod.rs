@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`access`] | loads and stores that somebody may be told of |
-//! | [`array`], [`fft`], [`lu`], [`sor`], [`sparse`] | the kernels |
+//! | [`mod@array`], [`fft`], [`lu`], [`sor`], [`sparse`] | the kernels |
 
 pub mod access;
 mod array;
