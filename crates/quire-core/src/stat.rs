@@ -356,6 +356,28 @@ impl Placed {
 }
 
 impl RegionStat {
+    /// A region of which nothing is populated, and with which nothing has happened.
+    #[must_use]
+    pub const fn untouched(range: AddrRange, kind: RegionKind, policy: Policy) -> RegionStat {
+        RegionStat {
+            range,
+            kind,
+            policy,
+            mapped_bytes: range.len(),
+            populated_bytes: Bytes::ZERO,
+            reserved_bytes: Bytes::ZERO,
+            superpages: 0,
+            promotions: 0,
+            demotions: 0,
+            preemptions: 0,
+            failed_reservations: 0,
+            picture: Picture {
+                extents_per_cell: 1,
+                cells: Vec::new(),
+            },
+        }
+    }
+
     fn encode(&self, placed: Placed) -> [u64; REGION_WORDS] {
         let (kind, policy) = (self.kind.code(), self.policy.code());
         [
@@ -931,19 +953,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn region(n: u64) -> RegionStat {
+        let range = AddrRange::new(VirtAddr(n << 21), Bytes(1 << 21));
         RegionStat {
-            range: AddrRange::new(VirtAddr(n << 21), Bytes(1 << 21)),
-            kind: RegionKind::Anon,
-            policy: Policy::Reserve,
-            mapped_bytes: Bytes(1 << 21),
             populated_bytes: Bytes(BASE_PAGE),
             reserved_bytes: Bytes((1 << 21) - BASE_PAGE),
             superpages: 1,
             promotions: n,
-            demotions: 0,
-            preemptions: 0,
-            failed_reservations: 0,
             picture: picture(n, 1),
+            ..RegionStat::untouched(range, RegionKind::Anon, Policy::Reserve)
         }
     }
 

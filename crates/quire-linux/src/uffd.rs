@@ -10,6 +10,7 @@ use crate::raw::{Errno, Result, syscall};
 
 const UFFD_API: u64 = 0xAA;
 const USER_MODE_ONLY: usize = 1;
+const FLAGS: usize = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
 const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
 const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
@@ -145,12 +146,11 @@ pub fn open_for_moves() -> Result<(OwnedFd, Scope)> {
 }
 
 fn open_for(features: u64) -> Result<(OwnedFd, Scope)> {
-    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
-    let (fd, scope) = match open_with(flags) {
+    let (fd, scope) = match open_call(Scope::Full) {
         Ok(fd) => (fd, Scope::Full),
-        Err(_) => match open_device(flags) {
+        Err(_) => match open_device(FLAGS) {
             Ok(fd) => (fd, Scope::Full),
-            Err(_) => (open_with(flags | USER_MODE_ONLY)?, Scope::UserOnly),
+            Err(_) => (open_call(Scope::UserOnly)?, Scope::UserOnly),
         },
     };
     let mut api = ApiArg {
@@ -163,7 +163,16 @@ fn open_for(features: u64) -> Result<(OwnedFd, Scope)> {
     Ok((fd, scope))
 }
 
-fn open_with(flags: usize) -> Result<OwnedFd> {
+/// A non-blocking descriptor of a scope, by the system call; no features were asked for.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn open_call(scope: Scope) -> Result<OwnedFd> {
+    let mode = match scope {
+        Scope::Full => 0,
+        Scope::UserOnly => USER_MODE_ONLY,
+    };
+    let flags = FLAGS | mode;
     // SAFETY: the call makes a descriptor and touches no memory.
     let fd = unsafe { syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])? };
     // SAFETY: the kernel just gave us this descriptor.

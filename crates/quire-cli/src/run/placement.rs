@@ -132,10 +132,8 @@ fn place(processes: &[ProcessStat], pid: u32, range: impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use quire_core::config::Policy;
-    use quire_core::stat::{
-        FrameTally, Given, Picture, RegionKind, RegionStat, StatPage, StrategyName,
-    };
-    use quire_core::units::{AddrRange, Bytes, PageCount, SUPERPAGE, VirtAddr};
+    use quire_core::stat::{FrameTally, Given, RegionKind, RegionStat, StatPage, StrategyName};
+    use quire_core::units::{AddrRange, Bytes, PageCount, VirtAddr};
 
     use super::*;
 
@@ -145,18 +143,8 @@ mod tests {
 
     fn region(range: AddrRange, superpages: u64) -> RegionStat {
         RegionStat {
-            range,
-            kind: RegionKind::Anon,
-            policy: Policy::Reserve,
-            mapped_bytes: range.len(),
-            populated_bytes: Bytes(superpages * SUPERPAGE),
-            reserved_bytes: Bytes::ZERO,
             superpages,
-            promotions: 0,
-            demotions: 0,
-            preemptions: 0,
-            failed_reservations: 0,
-            picture: Picture::default(),
+            ..RegionStat::untouched(range, RegionKind::Anon, Policy::Reserve)
         }
     }
 

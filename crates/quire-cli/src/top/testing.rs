@@ -23,19 +23,14 @@ fn region(start: u64, extents: u64) -> RegionStat {
         1 => Cell::new(CellState::Reserved, PageCount(256)),
         _ => Cell::default(),
     };
+    let range = AddrRange::new(VirtAddr(start), Bytes(extents * SUPERPAGE));
     RegionStat {
-        range: AddrRange::new(VirtAddr(start), Bytes(extents * SUPERPAGE)),
-        kind: RegionKind::Anon,
-        policy: Policy::Reserve,
-        mapped_bytes: Bytes(extents * SUPERPAGE),
         populated_bytes: Bytes(extents * SUPERPAGE / 2),
         reserved_bytes: Bytes(extents * SUPERPAGE / 6),
         superpages: extents / 3,
         promotions: extents / 3,
-        demotions: 0,
-        preemptions: 0,
-        failed_reservations: 0,
         picture: Picture::of_extents((0..extents).map(cell).collect()),
+        ..RegionStat::untouched(range, RegionKind::Anon, Policy::Reserve)
     }
 }
 

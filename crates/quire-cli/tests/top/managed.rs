@@ -119,19 +119,11 @@ pub fn region(start: u64, states: &str) -> RegionStat {
     };
     let cells: Vec<Cell> = states.chars().map(cell).collect();
     let size = Bytes(cells.len() as u64 * SUPERPAGE);
+    let range = AddrRange::new(VirtAddr(start), size);
     RegionStat {
-        range: AddrRange::new(VirtAddr(start), size),
-        kind: RegionKind::Anon,
-        policy: Policy::Reserve,
-        mapped_bytes: size,
-        populated_bytes: Bytes::ZERO,
-        reserved_bytes: Bytes::ZERO,
         superpages: cells.iter().filter(|c| c.is_superpage()).count() as u64,
-        promotions: 0,
-        demotions: 0,
-        preemptions: 0,
-        failed_reservations: 0,
         picture: Picture::of_extents(cells),
+        ..RegionStat::untouched(range, RegionKind::Anon, Policy::Reserve)
     }
 }
 

@@ -131,24 +131,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stat::Picture;
     use crate::units::{Bytes, SUPERPAGE};
 
     fn region(slot: u64, superpages: u64) -> RegionStat {
         let size = Bytes(64 * SUPERPAGE);
+        let range = AddrRange::new(VirtAddr(slot * size.0), size);
         RegionStat {
-            range: AddrRange::new(VirtAddr(slot * size.0), size),
-            kind: RegionKind::Anon,
-            policy: Policy::Eager,
-            mapped_bytes: size,
-            populated_bytes: Bytes(superpages * SUPERPAGE),
-            reserved_bytes: Bytes::ZERO,
             superpages,
-            promotions: 0,
-            demotions: 0,
-            preemptions: 0,
-            failed_reservations: 0,
-            picture: Picture::default(),
+            ..RegionStat::untouched(range, RegionKind::Anon, Policy::Eager)
         }
     }
 

@@ -186,24 +186,20 @@ unsafe fn touch_huge(range: AddrRange) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use quire_core::frames::cache::{Index, Kind, Shape};
+    use quire_core::frames::cache::{Index, apply};
 
     use super::super::Status;
     use super::*;
 
-    fn cache(level: u32, sets: u32, index: Index) -> Cache {
-        Cache {
-            level,
-            kind: Kind::Unified,
-            shape: Shape::new(sets, 16, 64).unwrap(),
-            index,
-            shared_by: None,
-        }
-    }
-
     #[test]
     fn colours_are_told_and_their_absence_has_a_remedy() {
-        let plain = [cache(2, 1024, Index::Plain), cache(3, 32768, Index::Hashed)];
+        let caches = [
+            "level=2,sets=1024,ways=16,line=64",
+            "level=3,sets=32768,ways=16,line=64",
+        ];
+        let mut plain = Vec::new();
+        apply(&mut plain, &caches.map(|cache| cache.parse().unwrap())).unwrap();
+        plain[1].index = Index::Hashed;
         let check = coloured_caches(&plain, false);
         assert_eq!(check.status, Status::Ok);
         let wanted = "L2 1 MiB 16-way, L3 32 MiB 16-way; 16 colours in L2";

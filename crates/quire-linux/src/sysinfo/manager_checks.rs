@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::hint::black_box;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use quire_core::config::Policy;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
@@ -13,9 +13,9 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use super::{Check, bracketed, read_number, read_trimmed};
 use crate::huge_file::Effort;
 use crate::raw::{Errno, Result, syscall};
+use crate::uffd::Scope;
 use crate::{huge_file, pagemap, uffd};
 
-const UFFD_USER_MODE_ONLY: usize = 1;
 const UFFD_FEATURES: [(u64, &str); 3] = [
     (1 << 0, "PAGEFAULT_FLAG_WP"),
     (1 << 12, "WP_HUGETLBFS_SHMEM"),
@@ -41,7 +41,7 @@ pub fn all() -> Vec<Check> {
 pub fn userfaultfd() -> Check {
     const NAME: &str = "userfaultfd";
     const REMEDY: &str = "sudo sysctl vm.unprivileged_userfaultfd=1";
-    let call = open_uffd(0);
+    let call = uffd::open_call(Scope::Full);
     let device = File::options()
         .read(true)
         .write(true)
@@ -55,7 +55,7 @@ pub fn userfaultfd() -> Check {
         Err(_) if device.is_ok() => {
             Check::ok(NAME, "user and kernel mode, through /dev/userfaultfd")
         }
-        Err(_) if open_uffd(UFFD_USER_MODE_ONLY).is_ok() => Check::limited(
+        Err(_) if uffd::open_call(Scope::UserOnly).is_ok() => Check::limited(
             NAME,
             format!("user mode only; {device_text}"),
             "touched reservations cannot be preempted, and superpages do not come back after a fork",
@@ -165,18 +165,10 @@ pub fn huge_tmpfs() -> Check {
     check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
 }
 
-fn open_uffd(extra: usize) -> Result<OwnedFd> {
-    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize | extra;
-    // SAFETY: the call makes a descriptor and touches no memory.
-    let fd = unsafe { syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])? };
-    // SAFETY: the kernel just gave us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
 /// The features that the kernel offers, as bits.
 fn offered_features() -> Result<u64> {
     const IOCTL_API: usize = 0xC018_AA3F;
-    let fd = match open_uffd(0).or_else(|_| open_uffd(UFFD_USER_MODE_ONLY)) {
+    let fd = match uffd::open_call(Scope::Full).or_else(|_| uffd::open_call(Scope::UserOnly)) {
         Ok(fd) => fd,
         // Only the device may be allowed: then what the manager needs is
         // asked for, and granted or refused as a whole.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quire_core::config::Policy;
 use quire_core::pool::PoolPage;
-use quire_core::stat::{Cell, CellState, Counter, Picture, RegionStat};
+use quire_core::stat::{Cell, CellState, Counter, RegionStat};
 use quire_core::units::{Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot};
 
 use super::{Watch, watched_run};
@@ -72,18 +72,12 @@ fn region_stats(table: &Table) -> Vec<RegionStat> {
             continue;
         };
         let entry = stats.entry(interval.region).or_insert(RegionStat {
-            range: interval.range,
-            kind: region.kind,
-            policy: region.policy,
             mapped_bytes: Bytes::ZERO,
-            populated_bytes: Bytes::ZERO,
-            reserved_bytes: Bytes::ZERO,
-            superpages: 0,
             promotions: region.promotions,
             demotions: region.demotions,
             preemptions: region.preemptions,
             failed_reservations: region.failed,
-            picture: Picture::of_extents(Vec::new()),
+            ..RegionStat::untouched(interval.range, region.kind, region.policy)
         });
         entry.range.end = interval.range.end;
         entry.mapped_bytes += interval.range.len();
