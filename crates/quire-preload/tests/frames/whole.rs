@@ -31,7 +31,7 @@ fn private_ranges(pid: u32) -> Vec<AddrRange> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process is ours");
     let private = maps
         .lines()
-        .filter(|line| line.contains("p 00000000 00:00 0"));
+        .filter(|line| line.contains(" rw-p 00000000 00:00 0"));
     let range = |line: &str| {
         let (start, rest) = line.split_once('-')?;
         let (end, _) = rest.split_once(' ')?;

@@ -265,13 +265,20 @@ impl Folios {
         let uffd = self.uffd.as_fd();
         uffd::register(uffd, page, Mode::Missing)?;
         let aside = AddrRange::new(self.aside, Bytes(BASE_PAGE));
-        for (to, from) in [(aside, page.start), (page, aside.start)] {
-            let error = uffd::move_pages(uffd, to, from).error;
-            error.map_or(Ok(()), Err)?;
-        }
+        let there = uffd::move_pages(uffd, aside, page.start).error;
+        let back = match there {
+            Some(error) => Some(error),
+            None => uffd::move_pages(uffd, page, aside.start).error,
+        };
         // One mapping again, from which pages can leave side by side, and of which the
-        // kernel makes no superpage again.
+        // kernel makes no superpage again. Where the folio was not divided, its place is
+        // used for another one.
         uffd::unregister(uffd, page)?;
+        if let Some(error) = back {
+            // SAFETY: a page of the stock, which nobody else uses.
+            unsafe { memory::advise(aside, Advice::DontNeed)? };
+            return Err(error);
+        }
         mark(0);
         folio.divided = true;
         // SAFETY: the advice changes no contents.
