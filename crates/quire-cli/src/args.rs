@@ -283,7 +283,9 @@ pub struct RunArgs {
     /// (`./mine.so`, `./mine.so:ARGUMENT`), or the kernel's choice (`default`)
     #[arg(long, value_name = "STRATEGY")]
     pub frames: Option<StrategySpec>,
-    /// Another strategy for a part of memory: heap=STRATEGY, or a range of addresses,
+    /// Another strategy for a part of memory: `heap=STRATEGY`, `stack=STRATEGY` (those of
+    /// threads, too), `map:NAME=STRATEGY` (the static data of the program or library of
+    /// this file name, or mappings that the program names so), or a range of addresses,
     /// as 7f0000000000-7f0000200000=STRATEGY. May be given again
     #[arg(long, value_name = "PART=STRATEGY")]
     pub hint: Vec<Hint>,

@@ -42,7 +42,10 @@ fn hints_that_do_not_go_together_are_refused() {
     assert!(refusal(&overlapping).contains("7f0000100000"));
     let outside = refusal(&["--hint", "ffff000000000000-ffff000000001000=colour"]);
     assert!(outside.contains("ffff000000000000"), "{outside}");
-    assert!(refusal(&["--hint", "stack=colour"]).contains("stack"));
+    let unnamed = refusal(&["--hint", "map:=colour"]);
+    assert!(unnamed.contains("map:NAME"), "{unnamed}");
+    let twice = ["--hint", "map:x=colour", "--hint", "map:x=binhop"];
+    assert!(refusal(&twice).contains("map:x"));
 }
 
 #[test]

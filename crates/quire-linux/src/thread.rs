@@ -4,7 +4,8 @@
 //! program that closes all of its descriptors does not reach them. A thread
 //! of the program that needs one borrows it for the length of a call.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
@@ -128,10 +129,10 @@ pub fn new_event() -> Result<OwnedFd> {
 }
 
 /// Wakes who polls the event counter.
-pub fn signal_event(event: &OwnedFd) {
+pub fn signal_event(event: &impl AsFd) {
     let one = 1u64;
     let args = [
-        event.as_raw_fd() as usize,
+        event.as_fd().as_raw_fd() as usize,
         (&raw const one) as usize,
         8,
         0,
@@ -242,6 +243,46 @@ pub fn block_program_signals() -> ProgramSignalsBlocked {
 impl Drop for ProgramSignalsBlocked {
     fn drop(&mut self) {
         crate::futex::set_signal_mask(self.0);
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// The calling thread is not cancelled until this is dropped: for calls of the C library
+/// that are cancellation points, such as closing a descriptor, where the program asked
+/// for memory only. The thread would end in the middle, with locks held.
+#[derive(Debug)]
+pub struct Uncancelled {
+    before: c_int,
+    /// It belongs to the thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Uncancelled {
+    /// From now on.
+    #[must_use]
+    pub fn new() -> Uncancelled {
+        const DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: the call writes the state that was.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        let thread = PhantomData;
+        Uncancelled { before, thread }
+    }
+}
+
+impl Default for Uncancelled {
+    fn default() -> Self {
+        Uncancelled::new()
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state is one that the thread had.
+        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
     }
 }
 

@@ -46,7 +46,7 @@ pub fn configure(config: FrameConfig) {
     if config.colours.is_none() || WANTED.set(config).is_err() {
         return;
     }
-    stacks::know_own_threads();
+    wanted().into_iter().for_each(stacks::prepare_for);
     PENDING.store(true, Ordering::Release);
     if std::env::var_os(ENV_NO_INHERIT).is_some() {
         INHERITED.store(false, Ordering::Release);
@@ -103,6 +103,7 @@ pub fn start() {
     if !PENDING.swap(false, Ordering::AcqRel) {
         return;
     }
+    let _uncancelled = thread::Uncancelled::new();
     let Some(config) = wanted() else { return };
     // For the statistics page.
     MANAGER.begin();

@@ -8,8 +8,8 @@
 //! | module | replaces |
 //! |---|---|
 //! | `heap` | `malloc` and its relatives, by jemalloc on managed memory |
-//! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall` |
-//! | `frames` | nothing: it says which memory gets its frames by strategy |
+//! | `mappings` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlock`, `mlockall`, `prctl` |
+//! | `frames` | `pthread_create` and `thrd_create`; it says which memory gets its frames by strategy |
 //! | `plugins` | nothing: it has the plug-ins among the strategies |
 //! | `faults` | `ioctl`, for a `userfaultfd` of the program's own |
 //! | `align` | nothing: it says where mappings begin, for `mappings` |

@@ -71,6 +71,7 @@ macro_rules! programs {
     (@setting reserve_limit) => { crate::harness::setting::RESERVE_LIMIT };
     (@setting reserve_small) => { crate::harness::setting::RESERVE_SMALL };
     (@setting colour) => { crate::harness::setting::COLOUR };
+    (@setting stack_hint) => { crate::harness::setting::STACK_HINT };
     (@setting binhop) => { crate::harness::setting::BINHOP };
     (@setting static_pool) => { crate::harness::setting::STATIC };
     (@setting static_giga) => { crate::harness::setting::STATIC_GIGA };
@@ -135,6 +136,8 @@ programs! {
         under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     kept = "kept" [], limit None,
         under plain base eager reserve adaptive reserve_limit;
+    stacks = "stacks" ["3"], limit None,
+        under plain base reserve adaptive unprivileged colour binhop stack_hint;
     pieces = "pieces" ["SEED"], limit None,
         under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small unprivileged colour binhop;
     given = "given" [], limit Some(256 << 20),

@@ -29,8 +29,8 @@ mod server;
 mod streams;
 
 use std::ops::DerefMut;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use quire_core::frames::colour::Colours;
@@ -43,7 +43,7 @@ use quire_linux::futex::Lock;
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::stack;
-use quire_linux::thread::{self, DescriptorTable};
+use quire_linux::thread::{self, DescriptorTable, Uncancelled};
 use quire_linux::uffd::{self, Mode};
 
 use crate::manager::Manager;
@@ -104,6 +104,21 @@ static RANGES: Lock<RangeMap<Placed>> = Lock::new(RangeMap::new());
 static THREAD: AtomicU32 = AtomicU32::new(0);
 /// Its `userfaultfd`, by its number in its own descriptor table.
 static UFFD: AtomicI32 = AtomicI32::new(-1);
+
+/// Stacks are given frames, now or soon.
+static STACKS: AtomicBool = AtomicBool::new(false);
+
+/// From now on stacks are left alone by who makes superpages of them: even for a moment
+/// the mapping of one must not be divided, because the limit of its size is for the part
+/// that grows.
+pub fn claim_stacks() {
+    STACKS.store(true, Ordering::Relaxed);
+}
+
+/// Whether stacks were claimed.
+pub(crate) fn have_stacks() -> bool {
+    STACKS.load(Ordering::Relaxed)
+}
 
 /// Starts the thread, waits until it is ready, and lets it serve what was placed
 /// before.
@@ -277,7 +292,7 @@ pub fn after_fork_child() {
         .for_each(|(range, _)| ranges.remove(range));
 }
 
-fn register(uffd: &OwnedFd, range: AddrRange) {
+fn register(uffd: &Loan, range: AddrRange) {
     // The kernel would copy what is full into a superpage, in other frames. Where it
     // does not take the advice, it may.
     // SAFETY: the advice changes no contents.
@@ -287,16 +302,33 @@ fn register(uffd: &OwnedFd, range: AddrRange) {
     }
 }
 
-fn borrow() -> Result<OwnedFd> {
-    borrow_fd(UFFD.load(Ordering::Acquire))
+/// A descriptor of the thread's, lent. It is closed before the calling thread can be
+/// cancelled.
+struct Loan {
+    fd: OwnedFd,
+    _uncancelled: Uncancelled,
 }
 
-/// A descriptor of the thread's.
-fn borrow_fd(fd: RawFd) -> Result<OwnedFd> {
-    match THREAD.load(Ordering::Acquire) {
-        0 => Err(Errno(libc::ESRCH)),
-        id => DescriptorTable::of_thread(id)?.borrow(fd),
+impl AsFd for Loan {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
+}
+
+fn borrow() -> Result<Loan> {
+    lend(UFFD.load(Ordering::Acquire))
+}
+
+fn lend(fd: RawFd) -> Result<Loan> {
+    let uncancelled = Uncancelled::new();
+    let fd = match THREAD.load(Ordering::Acquire) {
+        0 => return Err(Errno(libc::ESRCH)),
+        id => DescriptorTable::of_thread(id)?.borrow(fd)?,
+    };
+    Ok(Loan {
+        fd,
+        _uncancelled: uncancelled,
+    })
 }
 
 /// Takes the lock, on a stack that is there: the thread takes it, too, before it

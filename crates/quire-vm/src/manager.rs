@@ -451,6 +451,7 @@ impl Manager {
     /// # Errors
     /// When there is no pager, or as the work.
     pub(crate) fn with_handles<R>(&self, work: impl FnOnce(&Handles) -> Result<R>) -> Result<R> {
+        let _uncancelled = thread::Uncancelled::new();
         match self.borrow() {
             Ok(handles) => work(&handles),
             Err(Errno(libc::ESRCH)) => Err(Errno(libc::ESRCH)),

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_core::units::{AddrRange, VirtAddr};
-use quire_linux::memory;
 use quire_linux::sysinfo::maps::{Kind, Reader};
+use quire_linux::{memory, thread};
 
 use super::{choice, place_as, wanted};
 use crate::MANAGER;
@@ -40,6 +40,7 @@ pub fn note(range: AddrRange, name: VirtAddr) {
     let Some(number) = choice::number_by_name(config, |hinted| hinted == name) else {
         return;
     };
+    let _uncancelled = thread::Uncancelled::new();
     let mut found = Vec::new();
     let listed = Reader::default().own(|mapping, name| {
         let part = mapping.range.intersect(range);

@@ -45,15 +45,25 @@ const C11_ERROR: c_int = 2;
 /// Where this library lies, by which its own threads are known.
 static OWN: OnceLock<AddrRange> = OnceLock::new();
 
-/// Finds out how threads of this library are known.
-pub fn know_own_threads() {
-    let here = VirtAddr(know_own_threads as *const () as u64);
+/// Makes ready for stacks, before any thread is started: finds out how threads of this
+/// library are known.
+pub fn prepare_for(config: &FrameConfig) {
+    if is_wanted(config) {
+        frames::claim_stacks();
+    }
+    let here = VirtAddr(prepare_for as *const () as u64);
     let own = statics::loaded()
         .into_iter()
         .find(|object| object.holds(here));
     if let Some(Object { whole, .. }) = own {
         let _ = OWN.set(whole);
     }
+}
+
+/// Whether a stack can have a strategy.
+fn is_wanted(config: &FrameConfig) -> bool {
+    let number = choice::number_of(config, Kind::Stack);
+    choice::which(config, number).is_some() || choice::names_addresses(config)
 }
 
 fn is_own(routine: usize) -> Option<bool> {
@@ -165,11 +175,10 @@ unsafe extern "C" fn prepare(start: *mut Start) -> Start {
 /// Places the stack of the calling thread.
 fn place_own() {
     let Some(config) = wanted() else { return };
-    let number = choice::number_of(config, Kind::Stack);
-    let any = choice::which(config, number).is_some() || choice::names_addresses(config);
-    if !any || !frames::is_on() {
+    if !is_wanted(config) || !frames::is_on() {
         return;
     }
+    let number = choice::number_of(config, Kind::Stack);
     // SAFETY: the C library gives the address of this thread's own variable.
     let errno = unsafe { *libc::__errno_location() };
     if let Some(stack) = own_stack() {

@@ -175,10 +175,11 @@ impl Worker {
         let candidates = &mut self.candidates;
         candidates.clear();
         let most = self.mappings;
+        let stacks = !frames::have_stacks();
         let read = self.reader.own(|mapping, name| {
             count += 1;
             let shared = mapping.shared && mapping.is_in_memory() && mapping.is_congruent();
-            let stack = stacks::is_stack(before.as_ref(), &mapping, name);
+            let stack = stacks && stacks::is_stack(before.as_ref(), &mapping, name);
             before = Some(mapping);
             let large = !mapping.range.whole_slots().is_empty();
             if large && (shared || stack) && candidates.len() < MAX_CANDIDATES {
@@ -196,8 +197,7 @@ impl Worker {
 
     /// Makes superpages of the full extents of a mapping.
     fn collapse_all(&mut self, range: AddrRange, kind: Kind, end: u64) -> u64 {
-        let other = self.manager.manages(range) || frames::is_placed(range);
-        if other || TABLE.lock().refuses(range) {
+        if TABLE.lock().refuses(range) || self.manager.manages(range) {
             return 0;
         }
         let mut made = 0;

@@ -14,7 +14,7 @@ use quire_core::units::{AddrRange, Frame, PageCount, VirtAddr};
 use quire_linux::futex::{self, Lock};
 use quire_linux::thread;
 
-use super::{Which, borrow_fd, touch_stack};
+use super::{Which, lend, touch_stack};
 
 static QUEUE: Lock<Queue> = Lock::new(Queue {
     jobs: Vec::new(),
@@ -151,7 +151,7 @@ pub(super) fn fetch_strategies(strategies: &mut Vec<Box<dyn Strategy>>) {
 /// # Errors
 /// When there is no thread.
 pub(super) fn ask(range: AddrRange, which: Which) -> Result<Arc<Shared>, Note> {
-    let event = borrow_fd(EVENT.load(Ordering::Acquire)).map_err(|_| Note::FramesUnserved)?;
+    let event = lend(EVENT.load(Ordering::Acquire)).map_err(|_| Note::FramesUnserved)?;
     let shared = Arc::new(Shared::default());
     let pages = range.len().to_pages().0 as usize;
     shared.of.store(pages, Ordering::Relaxed);
