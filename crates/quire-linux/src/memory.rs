@@ -20,6 +20,10 @@ use crate::raw::{Result, syscall};
 pub enum Advice {
     /// Drop the page table entries.
     DontNeed = libc::MADV_DONTNEED,
+    /// Drop them also where the program has locked its memory (Linux 5.18).
+    DontNeedLocked = 24,
+    /// Leave the range out of core dumps.
+    DontDump = libc::MADV_DONTDUMP,
     /// Punch the pages out of the object.
     Remove = libc::MADV_REMOVE,
     /// Leave the range out of forks.

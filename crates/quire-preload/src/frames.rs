@@ -266,6 +266,13 @@ pub fn give_up(range: AddrRange) {
     }
 }
 
+/// The program leaves memory out of forks.
+pub fn expect_holes() {
+    if are_wanted() {
+        frames::expect_holes();
+    }
+}
+
 /// Holds what is known for the moment of a fork.
 pub fn hold() {
     frames::hold();

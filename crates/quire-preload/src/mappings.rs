@@ -340,6 +340,9 @@ pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
         // It has a strategy instead.
         return 0;
     }
+    if advice == libc::MADV_DONTFORK {
+        frames::expect_holes();
+    }
     if let Handled::Yes(result) = MANAGER.advise(target, advice) {
         return status(result);
     }

@@ -28,7 +28,7 @@ mod remap;
 mod server;
 mod streams;
 
-use std::ops::DerefMut;
+use std::ops::{ControlFlow, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,11 +38,12 @@ use quire_core::frames::spec::StrategySpec;
 use quire_core::frames::strategy::Strategy;
 use quire_core::ranges::RangeMap;
 use quire_core::stat::{Note, StrategyName};
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 use quire_linux::futex::Lock;
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::stack;
+use quire_linux::sysinfo::maps::Reader;
 use quire_linux::thread::{self, DescriptorTable, Uncancelled};
 use quire_linux::uffd::{self, Mode};
 
@@ -100,6 +101,8 @@ pub struct Setup {
 static BUILD: OnceLock<Build> = OnceLock::new();
 /// The ranges that were placed, and their strategies.
 static RANGES: Lock<RangeMap<Placed>> = Lock::new(RangeMap::new());
+/// Some of it may not be handed down to children.
+static HOLES: AtomicBool = AtomicBool::new(false);
 /// The thread, or 0.
 static THREAD: AtomicU32 = AtomicU32::new(0);
 /// Its `userfaultfd`, by its number in its own descriptor table.
@@ -196,6 +199,33 @@ pub fn give_up(range: AddrRange) {
     }
 }
 
+/// The program has memory that is not handed down to its children.
+pub fn expect_holes() {
+    HOLES.store(true, Ordering::Release);
+}
+
+/// In a forked child, before anything else can come to lie there: forgets what was not
+/// handed down. A thread of this room may be given that address space, and must not
+/// wait for itself.
+fn forget_holes() {
+    let mut end = VirtAddr(0);
+    // Where the list cannot be read, nothing is known.
+    let read = Reader::default().own(|mapping, _| {
+        ranges().remove(AddrRange {
+            start: end,
+            end: mapping.range.start,
+        });
+        end = mapping.range.end;
+        ControlFlow::Continue(())
+    });
+    if read.is_err() {
+        ranges().remove(AddrRange {
+            start: VirtAddr(0),
+            end: VirtAddr(u64::MAX),
+        });
+    }
+}
+
 /// Nothing that was placed is reported any more: its frames are the kernel's choice.
 pub fn stop() {
     let placed = std::mem::replace(&mut *ranges(), RangeMap::new());
@@ -279,6 +309,9 @@ pub fn after_fork_child() {
         jobs::after_fork_child();
     }
     UFFD.store(-1, Ordering::Release);
+    if HOLES.load(Ordering::Acquire) {
+        forget_holes();
+    }
     let here = AddrRange::new(thread::own_memory()[0], Bytes(1));
     let mut ranges = ranges();
     let ended = |(range, placed): &(AddrRange, Placed)| match placed.kind {

@@ -10,10 +10,10 @@ use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
 use crate::harness::{build, process, skip};
 
-const SWAP: u64 = 320 << 20;
+const SWAP: u64 = 160 << 20;
 /// What the group of a program holds, and what the program fills twice, in MiB.
-const HELD: u64 = 48;
-const FILLED: u64 = 96;
+const HELD: u64 = 24;
+const FILLED: u64 = 48;
 
 /// A swap file; dropping takes it away.
 struct Swap {

@@ -17,7 +17,7 @@ use crate::harness::setting::{self, Setting};
 use crate::harness::{build, process, skip};
 
 /// What each process fills, in MiB.
-const FILLED: u64 = 24;
+const FILLED: u64 = 16;
 
 const STRATEGIES: [&Setting; 4] = [
     &setting::COLOUR,
@@ -29,9 +29,9 @@ const STRATEGIES: [&Setting; 4] = [
 /// The private memory of a process, and what else has no file.
 fn private_ranges(pid: u32) -> Vec<AddrRange> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process is ours");
-    let private = maps
-        .lines()
-        .filter(|line| line.contains(" rw-p 00000000 00:00 0"));
+    // The kernel's own pages have no entries.
+    let is_private = |line: &&str| line.contains("p 00000000 00:00 0") && !line.contains("[v");
+    let private = maps.lines().filter(is_private);
     let range = |line: &str| {
         let (start, rest) = line.split_once('-')?;
         let (end, _) = rest.split_once(' ')?;
@@ -53,7 +53,7 @@ fn frames_in(pid: u32, ranges: &[AddrRange]) -> Vec<(VirtAddr, Frame)> {
             let frame = entry.frame().filter(|_| !entry.is_file());
             frames.extend(frame.map(|frame| (at, frame)));
         });
-        read.expect("the process is ours");
+        read.unwrap_or_else(|e| panic!("process {pid}, {range:?}: {e}"));
     }
     frames
 }
@@ -99,6 +99,31 @@ fn each_frame_is_mapped_once() {
         assert!(count >= FILLED << 8, "{count} pages");
     }
     held.into_iter().for_each(Held::end);
+}
+
+/// Neither a descriptor in any thread's table, nor a mapping that is registered.
+#[test]
+fn what_asks_for_nothing_has_no_userfaultfd() {
+    let served = |setting| {
+        let held = Held::start(setting, "fill", "8");
+        let process = format!("/proc/{}", held.child.id());
+        let smaps = fs::read_to_string(format!("{process}/smaps")).expect("the process is ours");
+        let flags = smaps.lines().filter(|line| line.starts_with("VmFlags:"));
+        let registered = flags.filter(|line| line.contains(" um")).count();
+        let tasks = fs::read_dir(format!("{process}/task")).expect("the process is ours");
+        let tables = tasks
+            .flatten()
+            .flat_map(|task| fs::read_dir(task.path().join("fd")));
+        let open = tables.flatten().flatten().filter(|fd| {
+            let file = fs::read_link(fd.path()).unwrap_or_default();
+            file.to_string_lossy().contains("userfaultfd")
+        });
+        let open = open.count();
+        held.end();
+        (registered > 0, open > 0)
+    };
+    assert_eq!(served(&setting::BASE), (false, false));
+    assert_eq!(served(&setting::COLOUR), (true, true));
 }
 
 fn start_in(setting: &Setting, cgroup: &MemoryCgroup, scratch: &Scratch) -> Child {

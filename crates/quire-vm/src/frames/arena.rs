@@ -70,12 +70,14 @@ impl Arena {
     pub fn take_folio(&mut self) -> Result<AddrRange> {
         let range = self.folios.pop().ok_or(Errno(libc::ENOSPC))?;
         // Not mapped anew: the kernel would count what was reserved here as if it were
-        // data, and let the program's limit be exceeded.
+        // data, and let the program's limit be exceeded. It becomes accessible last: it
+        // is populated then, if the program has locked its memory.
         // SAFETY: address space of the stock, which nobody else uses.
         let made = unsafe {
-            memory::protect(range, READ_WRITE)
-                .and_then(|()| memory::advise(range, Advice::HugePage))
+            memory::advise(range, Advice::HugePage)
                 .and_then(|()| memory::advise(range, Advice::DontFork))
+                .and_then(|()| memory::advise(range, Advice::DontDump))
+                .and_then(|()| memory::protect(range, READ_WRITE))
         };
         if made.is_err() {
             self.put_back_folio(range);
@@ -87,7 +89,7 @@ impl Arena {
     pub fn put_back_folio(&mut self, range: AddrRange) {
         // SAFETY: as above.
         let emptied = unsafe {
-            memory::advise(range, Advice::DontNeed)
+            memory::advise(range, Advice::DontNeedLocked)
                 .and_then(|()| memory::protect(range, libc::PROT_NONE))
         };
         // Where the kernel refuses, the place is not used again.
@@ -98,17 +100,26 @@ impl Arena {
 
     /// A place for a single page, where none is.
     pub fn take_page(&mut self) -> Option<VirtAddr> {
-        self.pages.pop()
+        let at = self.pages.pop()?;
+        // Where the program locks all its memory, the kernel asks for pages here, too.
+        let emptied = self.empty(AddrRange::new(at, Bytes(BASE_PAGE)));
+        emptied.is_ok().then_some(at)
     }
 
     /// Gives a place for a single page back. The page has gone already, or goes.
     pub fn put_back_page(&mut self, at: VirtAddr) {
-        // SAFETY: as above.
-        let emptied =
-            unsafe { memory::advise(AddrRange::new(at, Bytes(BASE_PAGE)), Advice::DontNeed) };
-        if emptied.is_ok() {
+        if self.empty(AddrRange::new(at, Bytes(BASE_PAGE))).is_ok() {
             self.pages.push(at);
         }
+    }
+
+    /// Gives up what lies in places for single pages.
+    ///
+    /// # Errors
+    /// As `madvise`.
+    pub fn empty(&self, pages: AddrRange) -> Result<()> {
+        // SAFETY: address space of the stock, which nobody else uses.
+        unsafe { memory::advise(pages, Advice::DontNeedLocked) }
     }
 }
 

@@ -261,24 +261,19 @@ impl Folios {
         };
         mark(1);
         // While the first page is registered it is not touched here: nobody could
-        // answer.
+        // answer. So it must not stay so.
         let uffd = self.uffd.as_fd();
         uffd::register(uffd, page, Mode::Missing)?;
         let aside = AddrRange::new(self.aside, Bytes(BASE_PAGE));
-        let there = uffd::move_pages(uffd, aside, page.start).error;
-        let back = match there {
-            Some(error) => Some(error),
-            None => uffd::move_pages(uffd, page, aside.start).error,
-        };
+        let mut moved = self.arena.empty(aside);
+        for (to, from) in [(aside, page.start), (page, aside.start)] {
+            moved = moved.and_then(|()| uffd::move_pages(uffd, to, from).error.map_or(Ok(()), Err));
+        }
         // One mapping again, from which pages can leave side by side, and of which the
         // kernel makes no superpage again. Where the folio was not divided, its place is
         // used for another one.
         uffd::unregister(uffd, page)?;
-        if let Some(error) = back {
-            // SAFETY: a page of the stock, which nobody else uses.
-            unsafe { memory::advise(aside, Advice::DontNeed)? };
-            return Err(error);
-        }
+        moved?;
         mark(0);
         folio.divided = true;
         // SAFETY: the advice changes no contents.
@@ -480,8 +475,9 @@ impl Folios {
             && let Some(at) = self.address_of(frame)
         {
             // SAFETY: a page of the stock, which nobody else uses.
-            let _ =
-                unsafe { memory::advise(AddrRange::new(at, Bytes(BASE_PAGE)), Advice::DontNeed) };
+            let _ = unsafe {
+                memory::advise(AddrRange::new(at, Bytes(BASE_PAGE)), Advice::DontNeedLocked)
+            };
         }
         self.note_left(frame, 1);
     }
