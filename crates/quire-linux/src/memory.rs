@@ -326,7 +326,7 @@ mod tests {
             let at = map_anonymous(VirtAddr(0), Bytes(2 * BASE_PAGE), prot, 0).unwrap();
             protect(AddrRange::new(at + page, page), libc::PROT_NONE).unwrap();
             let text: *mut u8 = at.as_ptr().add(BASE_PAGE as usize - 5);
-            text.copy_from_nonoverlapping(b"pool\0".as_ptr(), 5);
+            text.copy_from_nonoverlapping(c"pool".as_ptr().cast(), 5);
             at
         };
         let text = |place: u64| text_at(VirtAddr(at.0 + place), &mut [0; 80]).map(str::to_owned);
