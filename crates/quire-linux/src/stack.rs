@@ -11,18 +11,20 @@ use crate::raw::Result;
 /// Size of the stack, its guard page included.
 const SIZE: Bytes = Bytes(256 << 10);
 
-/// Touches so many pages of the stack below, so that they are there for what is called
-/// next. Nothing is written: a handler's stack may be smaller, and have something below
-/// it.
+/// Touches the stack as far as so many bytes below, so that its pages are there for what is
+/// called next. Nothing is written: a handler's stack may be smaller, and have something
+/// below it.
 #[inline(always)]
-pub fn touch_below(pages: u64) {
-    for page in 1..=pages {
+pub fn touch_below(bytes: Bytes) {
+    let mut below = 0;
+    while below < bytes.0 {
+        below = bytes.0.min(below + BASE_PAGE);
         // SAFETY: a read, and nothing comes of it. It reaches no further than the calls
         // would for which it is made.
         unsafe {
             std::arch::asm!(
                 "test byte ptr [rsp + {below}], al",
-                below = in(reg) (page * BASE_PAGE).wrapping_neg(),
+                below = in(reg) below.wrapping_neg(),
                 options(nostack, readonly),
             );
         }
@@ -132,7 +134,7 @@ mod tests {
         let below = |n: u64| AddrRange::new(VirtAddr(here.0 - n * BASE_PAGE), Bytes(BASE_PAGE));
         // SAFETY: what lies below this function's stack is in no use.
         unsafe { memory::advise(below(4), memory::Advice::DontNeed) }.unwrap();
-        touch_below(4);
+        touch_below(Bytes(4 * BASE_PAGE));
         let pagemap = pagemap::open().unwrap();
         let mut there = 0;
         pagemap::scan(pagemap.as_fd(), below(4), pagemap::Filter::PRESENT, |_| {

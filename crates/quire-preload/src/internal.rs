@@ -44,7 +44,7 @@ static BLOCKS: Lock<Blocks> = Lock::new(Blocks {
 /// Takes the lock. The thread that gives frames allocates, too, so nobody may wait for it
 /// meanwhile.
 fn blocks() -> Guard<'static, Blocks> {
-    frames::touch_stack();
+    frames::touch_stack_to_allocate();
     BLOCKS.lock()
 }
 

@@ -286,7 +286,7 @@ pub fn is_placed(range: AddrRange) -> bool {
 /// Holds the table for the moment of a fork.
 pub fn hold() {
     // The C library does its part of the fork meanwhile.
-    stack::touch_below(2 * BELOW);
+    stack::touch_below(Bytes(2 * BELOW.0));
     RANGES.hold();
     jobs::hold();
     control::hold();
@@ -371,15 +371,20 @@ fn ranges() -> impl DerefMut<Target = RangeMap<Placed>> {
     RANGES.lock()
 }
 
-/// Makes sure that the calling thread meets no missing page of its stack for a while: for
-/// who takes a lock that the thread takes, too. These are the lock of the ranges and that
-/// of the allocator of this library.
+/// Makes sure that the calling thread meets no missing page of its stack while it holds the
+/// lock of the allocator of this library, which the thread takes, too.
 #[inline]
-pub fn touch_stack() {
+pub fn touch_stack_to_allocate() {
     if is_on() {
-        stack::touch_below(BELOW);
+        stack::touch_below(TO_ALLOCATE);
     }
 }
 
-/// Pages of stack that are used at most while a lock is held.
-const BELOW: u64 = if cfg!(debug_assertions) { 2 } else { 1 };
+/// Stack that is used at most while the lock of the ranges is held, and while that of the
+/// allocator is. The second can be taken when the first is held, and then nothing may be
+/// touched that was not before: so the first is larger than all that comes together.
+const BELOW: Bytes = Bytes(4 * TO_ALLOCATE.0);
+const TO_ALLOCATE: Bytes = match cfg!(debug_assertions) {
+    true => Bytes(4 << 10),
+    false => Bytes(1 << 10),
+};
