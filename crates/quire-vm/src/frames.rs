@@ -367,8 +367,15 @@ fn lend(fd: RawFd) -> Result<Loan> {
 /// Takes the lock, on a stack that is there: the thread takes it, too, before it
 /// answers, so nobody may meet a missing page while holding it.
 fn ranges() -> impl DerefMut<Target = RangeMap<Placed>> {
-    stack::touch_below(BELOW);
+    touch_stack();
     RANGES.lock()
+}
+
+/// Makes sure that the calling thread meets no missing page of its stack while it holds a
+/// lock that the thread takes, too.
+#[inline(always)]
+fn touch_stack() {
+    stack::touch_below(BELOW);
 }
 
 /// Makes sure that the calling thread meets no missing page of its stack while it holds the
@@ -380,8 +387,8 @@ pub fn touch_stack_to_allocate() {
     }
 }
 
-/// Stack that is used at most while the lock of the ranges is held, and while that of the
-/// allocator is. The second can be taken when the first is held, and then nothing may be
+/// Stack that is used at most while the lock of the ranges is held, or that of jobs, and
+/// while that of the allocator is. The second can be taken when the first is held, and then nothing may be
 /// touched that was not before: so the first is larger than all that comes together.
 const BELOW: Bytes = Bytes(4 * TO_ALLOCATE.0);
 const TO_ALLOCATE: Bytes = match cfg!(debug_assertions) {
