@@ -43,8 +43,7 @@ pub fn needed_colours() -> Outcome<Colours> {
 /// The colours of the cache of this machine that page colouring is for; nothing where
 /// no cache has any.
 pub fn own_colours() -> Option<Colours> {
-    let caches = caches::of_this_machine();
-    cache::colour_cache(&caches).and_then(|cache| cache.colours().ok())
+    caches::own_colours()
 }
 
 /// Everything that is said.

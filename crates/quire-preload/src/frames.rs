@@ -6,25 +6,27 @@
 //! | `choice` | a range, by address and kind, which strategy it has |
 //! | `stacks` | the main stack and those of threads, where they are |
 //! | `statics` | static data, where it is |
+//! | `overrides` | what the program itself asks for |
 //! | `names` | mappings that the program names, that they are named |
 
 mod choice;
 mod names;
+pub mod overrides;
 mod stacks;
 mod statics;
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use quire_core::frames::colour::Colours;
 use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT, FrameConfig, STOCK};
-use quire_core::frames::record::Record;
-use quire_core::frames::spec::{StrategySpec, build};
+use quire_core::frames::spec::StrategySpec;
 use quire_core::frames::strategy::Strategy;
 use quire_core::stat::Note;
 use quire_core::units::AddrRange;
-use quire_linux::thread;
+use quire_linux::sysinfo::caches;
+use quire_linux::{futex, thread};
 use quire_vm::frames::{self, Setup, Which};
 
 pub use self::choice::{Kind, Way};
@@ -39,6 +41,12 @@ static PENDING: AtomicBool = AtomicBool::new(false);
 static INHERITED: AtomicBool = AtomicBool::new(true);
 /// Nothing is reported any more.
 static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Threads that may be starting it now.
+static STARTING: AtomicU32 = AtomicU32::new(0);
+/// Why that failed, as [`NO_FAILURE`] and the number of the note.
+static FAILURE: AtomicU32 = AtomicU32::new(NO_FAILURE);
+const NO_FAILURE: u32 = u32::MAX;
 
 /// Takes note of what was asked for. Called before the program's own code runs.
 pub fn configure(config: FrameConfig) {
@@ -100,16 +108,27 @@ pub fn is_pending() -> bool {
 
 /// Starts to give frames, where that was asked for and has not begun.
 pub fn start() {
-    if !PENDING.swap(false, Ordering::AcqRel) {
-        return;
+    // Counted first: whoever finds that it is not pending any more waits for the end.
+    STARTING.fetch_add(1, Ordering::AcqRel);
+    if PENDING.swap(false, Ordering::AcqRel)
+        && let Some(config) = wanted()
+    {
+        start_now(config);
     }
+    STARTING.fetch_sub(1, Ordering::AcqRel);
+    futex::wake_all(&STARTING);
+}
+
+fn start_now(config: &FrameConfig) {
     let _uncancelled = thread::Uncancelled::new();
-    let Some(config) = wanted() else { return };
     // For the statistics page.
     MANAGER.begin();
     match setup(config).and_then(|setup| frames::start(&MANAGER, setup)) {
         Ok(()) => place_unmapped(),
-        Err(note) => MANAGER.stats().note(note),
+        Err(note) => {
+            FAILURE.store(note as u32, Ordering::Release);
+            MANAGER.stats().note(note);
+        }
     }
 }
 
@@ -121,6 +140,55 @@ fn place_unmapped() {
     stacks::place_main(config);
     if !ONCE.swap(true, Ordering::Relaxed) {
         statics::place(config);
+    }
+}
+
+/// How frames are coloured in this process, whoever asks for strategies: `given` where
+/// that is not decided yet, else by the cache of this machine.
+pub fn decide_colours(given: Option<Colours>) -> &'static Colours {
+    static NONE: OnceLock<Colours> = OnceLock::new();
+    if WANTED.get().is_none() {
+        let colours = given.or_else(caches::own_colours);
+        // Another thread may come first.
+        let _ = WANTED.set(FrameConfig {
+            colours: Some(colours.unwrap_or_default()),
+            ..FrameConfig::default()
+        });
+    }
+    let colours = WANTED.get().and_then(|config| config.colours.as_ref());
+    colours.unwrap_or_else(|| NONE.get_or_init(Colours::default))
+}
+
+/// Starts to give frames because the program asks for it, if that has not begun.
+///
+/// # Errors
+/// Why they cannot be given.
+pub fn ensure() -> Result<&'static Colours, Note> {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    let colours = decide_colours(None);
+    if frames::is_on() && are_wanted() {
+        return Ok(colours);
+    }
+    if !are_wanted() {
+        return Err(Note::OwnMemoryFile);
+    }
+    STARTING.fetch_add(1, Ordering::AcqRel);
+    if !ASKED.swap(true, Ordering::AcqRel) && FAILURE.load(Ordering::Acquire) == NO_FAILURE {
+        PENDING.store(true, Ordering::Release);
+    }
+    STARTING.fetch_sub(1, Ordering::AcqRel);
+    start();
+    loop {
+        match STARTING.load(Ordering::Acquire) {
+            0 => break,
+            some => futex::wait(&STARTING, some),
+        }
+    }
+    let failure = FAILURE.load(Ordering::Acquire);
+    let failure = Note::ALL.into_iter().find(|note| *note as u32 == failure);
+    match frames::is_on() {
+        true => Ok(colours),
+        false => Err(failure.unwrap_or(Note::FramesUnserved)),
     }
 }
 
@@ -153,14 +221,7 @@ fn strategy(spec: &StrategySpec, colours: &Colours) -> Result<Box<dyn Strategy>,
         let strategy = plugins::strategy(plugin, colours).ok_or(unknown)?;
         return Ok(Box::new(strategy));
     }
-    let built = build(spec, colours, read_record(spec), thread::process_id());
-    built.map_err(|error| error.to_string())
-}
-
-/// What a strategy asks for again, from the file that it names.
-fn read_record(spec: &StrategySpec) -> Option<Record> {
-    let text = std::fs::read_to_string(spec.record_file()?).ok()?;
-    text.parse().ok()
+    frames::build(spec, colours)
 }
 
 /// New private anonymous memory of the program or of its heap.
@@ -185,6 +246,9 @@ fn place_as(config: &FrameConfig, range: AddrRange, otherwise: usize) {
         frames::enter(range, Which::KERNEL, frames::Kind::Mapping);
     }
     choice::parts(config, range, otherwise).for_each(|(part, which)| frames::place(part, which));
+    for (part, which) in overrides::parts(range) {
+        frames::place(part, which);
+    }
 }
 
 /// How a mapping is to be made, by the range and the flags that the program asks for.
@@ -195,7 +259,8 @@ pub fn way(target: AddrRange, flags: c_int) -> Way {
 /// Whether a part of a range of new memory of the program's has a strategy.
 pub fn concern(range: AddrRange, kind: Kind) -> bool {
     let of = |config| choice::parts(config, range, choice::number_of(config, kind));
-    wanted().is_some_and(|config| of(config).next().is_some())
+    wanted()
+        .is_some_and(|config| of(config).next().is_some() || !overrides::parts(range).is_empty())
 }
 
 /// Whether a part of a range has a strategy.
@@ -275,18 +340,21 @@ pub fn expect_holes() {
 
 /// Holds what is known for the moment of a fork.
 pub fn hold() {
+    overrides::hold();
     frames::hold();
 }
 
 /// Lets go of it, in the same thread or in its copy in a child.
 pub fn release_held() {
     frames::release_held();
+    overrides::release_held();
 }
 
 /// In a forked child, the thread is started at the next mapping, if the child is to go
 /// on with the strategies and a thread can be started there.
 pub fn after_fork_child(may_start: bool) {
     frames::after_fork_child();
+    STARTING.store(0, Ordering::Release);
     if !INHERITED.load(Ordering::Acquire) {
         STOPPED.store(true, Ordering::Release);
     }

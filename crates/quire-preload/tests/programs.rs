@@ -8,6 +8,7 @@
 //! tested on a machine is reported in lines that begin with `SKIP:`.
 
 mod adaptive;
+mod capi;
 mod changing;
 mod files;
 mod frames;

@@ -10,6 +10,41 @@
 //! What lies in no range that was placed here is not touched, and a process that asks
 //! for no strategy has neither the thread nor the stock.
 //!
+//! `libquire.so` does this for unmodified programs. A program that links this crate
+//! asks itself:
+//!
+//! ```
+//! use quire_core::units::Bytes;
+//! use quire_linux::sysinfo::caches;
+//! use quire_vm::{Manager, frames};
+//!
+//! static MANAGER: Manager = Manager::new();
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let colours = caches::own_colours().unwrap_or("12,13,14,15".parse()?);
+//! if let Err(note) = frames::start(&MANAGER, frames::Setup::new(colours.clone())) {
+//!     println!("frames are the kernel's choice: {}", note.text());
+//!     return Ok(());
+//! }
+//! let colour = frames::strategy(&"colour".parse()?, &colours)?;
+//! let memory = frames::allocate(Bytes::mib(4), colour)?;
+//! // SAFETY: the range was just mapped, readable and writable.
+//! unsafe { memory.start.as_ptr().write_bytes(1, 4 << 20) };
+//! // Each page has the colour of its address, as far as the kernel tells.
+//! frames::pages(memory, |page| {
+//!     let number = page.address.0 / 4096;
+//!     let is_own = |frame| u64::from(colours.of(frame).0) == number % u64::from(colours.count());
+//!     assert!(page.present && page.frame.is_none_or(is_own));
+//! })?;
+//! let some = frames::strategy(&"modulo:0".parse()?, &colours)?;
+//! let outcome = frames::remap(memory, some).map_err(|note| note.text())?.wait();
+//! assert_eq!(outcome.moved + outcome.kept + outcome.pages_left(), Bytes::mib(4).to_pages());
+//! // SAFETY: nothing uses the range any more.
+//! unsafe { frames::free(memory) }?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | holds |
 //! |---|---|
 //! | `arena` | the stock's address space |
@@ -17,6 +52,9 @@
 //! | `server` | the thread |
 //! | `remap` | how it moves pages that exist |
 //! | `control` | what the user asks of a running process |
+//! | `named` | strategies that are named while the program runs |
+//! | `memory` | memory for which a program asks itself |
+//! | `pages` | which frames pages have |
 //! | `jobs` | what other threads ask of it |
 //! | `streams` | how many pages after a touched one are wanted at once |
 
@@ -24,6 +62,9 @@ mod arena;
 pub(crate) mod control;
 mod folios;
 mod jobs;
+mod memory;
+mod named;
+mod pages;
 mod remap;
 mod server;
 mod streams;
@@ -34,13 +75,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use quire_core::frames::colour::Colours;
+use quire_core::frames::config::STOCK;
 use quire_core::frames::spec::StrategySpec;
 use quire_core::frames::strategy::Strategy;
 use quire_core::ranges::RangeMap;
 use quire_core::stat::{Note, StrategyName};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 use quire_linux::futex::Lock;
-use quire_linux::memory::{self, Advice};
+use quire_linux::memory::{Advice, advise};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::stack;
 use quire_linux::sysinfo::maps::Reader;
@@ -50,6 +92,9 @@ use quire_linux::uffd::{self, Mode};
 use crate::manager::Manager;
 
 pub use self::jobs::Shared;
+pub use self::memory::{allocate, free, know, place_known};
+pub use self::named::{build, strategy};
+pub use self::pages::{Page, RecordError, pages, record};
 
 /// Which strategy a range has: its place in what the thread was started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +143,21 @@ pub struct Setup {
     pub build: Build,
 }
 
+impl Setup {
+    /// To begin without a strategy: they are [named](strategy) later.
+    #[must_use]
+    pub fn new(colours: Colours) -> Setup {
+        Setup {
+            strategies: Vec::new(),
+            names: Vec::new(),
+            colours,
+            exact: false,
+            stock: STOCK,
+            build,
+        }
+    }
+}
+
 static BUILD: OnceLock<Build> = OnceLock::new();
 /// The ranges that were placed, and their strategies.
 static RANGES: Lock<RangeMap<Placed>> = Lock::new(RangeMap::new());
@@ -128,8 +188,12 @@ pub(crate) fn have_stacks() -> bool {
 ///
 /// # Errors
 /// Why frames cannot be given; the program goes on without.
-pub fn start(manager: &'static Manager, setup: Setup) -> std::result::Result<(), Note> {
+pub fn start(manager: &'static Manager, mut setup: Setup) -> std::result::Result<(), Note> {
+    if is_on() {
+        return Ok(());
+    }
     BUILD.get_or_init(|| setup.build);
+    setup.strategies.extend(named::anew());
     server::start(manager, setup)?;
     let served = |(range, placed): (_, Placed)| (placed.which != Which::KERNEL).then_some(range);
     let placed: Vec<AddrRange> = ranges().iter().filter_map(served).collect();
@@ -232,15 +296,9 @@ pub fn stop() {
     if let Ok(uffd) = borrow() {
         for (range, _) in placed.iter() {
             // Where nothing is mapped any more, nothing is registered.
-            let _ = uffd::unregister(uffd.as_fd(), range);
+            let _ = unregister(&uffd, range);
         }
     }
-}
-
-/// A strategy that comes to those that the thread was started with.
-#[must_use]
-pub fn add_strategy(strategy: Box<dyn Strategy>) -> Which {
-    jobs::add_strategy(strategy)
 }
 
 /// Pages that exist get frames by a strategy, one after the other; those that are
@@ -249,14 +307,7 @@ pub fn add_strategy(strategy: Box<dyn Strategy>) -> Which {
 /// # Errors
 /// When frames are not given by strategy in this process.
 pub fn remap(range: AddrRange, which: Which) -> std::result::Result<Arc<Shared>, Note> {
-    let placed: Vec<(AddrRange, Placed)> = ranges().overlaps(range).collect();
-    for (part, Placed { kind, .. }) in placed {
-        let part = part.intersect(range);
-        enter(part, which, kind);
-        if kind == Kind::Mapping {
-            serve(part);
-        }
-    }
+    place_known(range, which);
     jobs::ask(range, which)
 }
 
@@ -287,6 +338,7 @@ pub fn is_placed(range: AddrRange) -> bool {
 pub fn hold() {
     // The C library does its part of the fork meanwhile.
     stack::touch_below(Bytes(2 * BELOW.0));
+    named::hold();
     RANGES.hold();
     jobs::hold();
     control::hold();
@@ -297,6 +349,7 @@ pub fn release_held() {
     control::release_held();
     jobs::release_held();
     RANGES.release_held();
+    named::release_held();
 }
 
 /// In a forked child: the kernel hands no registrations down, and there is no thread.
@@ -329,10 +382,14 @@ fn register(uffd: &Loan, range: AddrRange) {
     // The kernel would copy what is full into a superpage, in other frames. Where it
     // does not take the advice, it may.
     // SAFETY: the advice changes no contents.
-    let _ = unsafe { memory::advise(range, Advice::NoHugePage) };
+    let _ = unsafe { advise(range, Advice::NoHugePage) };
     if uffd::register(uffd.as_fd(), range, Mode::Missing).is_err() {
         ranges().remove(range);
     }
+}
+
+fn unregister(uffd: &Loan, range: AddrRange) -> Result<()> {
+    uffd::unregister(uffd.as_fd(), range)
 }
 
 /// A descriptor of the thread's, lent. It is closed before the calling thread can be

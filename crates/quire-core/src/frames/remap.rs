@@ -2,6 +2,7 @@
 //! 002, section 3), and how it is asked for and told: in lines of text, over the control
 //! socket of the process.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
 
@@ -71,17 +72,26 @@ impl Reason {
     /// What it means, for people.
     #[must_use]
     pub const fn text(self) -> &'static str {
+        match self.c_text().to_str() {
+            Ok(text) => text,
+            Err(_) => self.name(),
+        }
+    }
+
+    /// The same for C.
+    #[must_use]
+    pub const fn c_text(self) -> &'static CStr {
         match self {
             Reason::Foreign => {
-                "no private anonymous memory of the program that frames can be chosen for"
+                c"no private anonymous memory of the program that frames can be chosen for"
             }
-            Reason::Superpages => "on superpages of Quire's: run the program with --policy base",
-            Reason::Shared => "shared with a forked process until one of them writes",
-            Reason::Busy => "in use by the kernel or a device, or merged with other pages",
-            Reason::Protected => "the mapping is locked, read-only or executable",
-            Reason::Swapped => "in swap",
-            Reason::NoFrame => "no free frame is accepted by the strategy",
-            Reason::Changed => "the mapping ended or changed meanwhile",
+            Reason::Superpages => c"on superpages of Quire's: run the program with --policy base",
+            Reason::Shared => c"shared with a forked process until one of them writes",
+            Reason::Busy => c"in use by the kernel or a device, or merged with other pages",
+            Reason::Protected => c"the mapping is locked, read-only or executable",
+            Reason::Swapped => c"in swap",
+            Reason::NoFrame => c"no free frame is accepted by the strategy",
+            Reason::Changed => c"the mapping ended or changed meanwhile",
         }
     }
 }

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use quire_core::frames::cache::cpuid::{Leaf, describe, is_described};
-use quire_core::frames::cache::{Cache, Index, Kind, Shape};
+use quire_core::frames::cache::{Cache, Index, Kind, Shape, colour_cache};
+use quire_core::frames::colour::Colours;
 
 use super::{read_number, read_trimmed};
 use crate::tlb::cpuid;
@@ -24,6 +25,14 @@ pub fn of_this_machine() -> Vec<Cache> {
     let described = described();
     let found = read_all(Path::new(PROCESSORS), &described);
     if found.is_empty() { described } else { found }
+}
+
+/// The colours of the cache of this machine that page colouring is for; nothing where
+/// no cache has any that are known.
+#[must_use]
+pub fn own_colours() -> Option<Colours> {
+    let caches = of_this_machine();
+    colour_cache(&caches).and_then(|cache| cache.colours().ok())
 }
 
 /// Whether this is a virtual machine, as far as the hypervisor admits it. Then frame

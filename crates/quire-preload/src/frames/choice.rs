@@ -12,7 +12,7 @@ use quire_core::frames::spec::StrategySpec;
 use quire_core::units::AddrRange;
 use quire_vm::frames::Which;
 
-use super::names;
+use super::{names, overrides};
 
 /// What memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,14 @@ pub fn is_later(config: &FrameConfig, Which(number): Which) -> bool {
     number >= config.strategies().count()
 }
 
-/// The strategy of a number, if it is not the kernel's choice.
+/// The strategy of a number, if it is not the kernel's choice. What the program itself
+/// asks for all its memory comes before what its user does.
 pub fn which(config: &FrameConfig, number: usize) -> Option<Which> {
+    if number == 0
+        && let Some(which) = overrides::for_all()
+    {
+        return (which != Which::KERNEL).then_some(which);
+    }
     let spec = config.strategies().nth(number)?;
     (*spec != StrategySpec::Default).then_some(Which(number))
 }
@@ -117,9 +123,11 @@ pub fn way(config: &FrameConfig, target: AddrRange, flags: c_int) -> Way {
     let otherwise = number_of(config, Kind::of_mapping(flags));
     let placed = which(config, otherwise).is_some();
     let fixed = flags & libc::MAP_FIXED != 0;
-    if placed || names::may_come() || (fixed && parts(config, target, 0).next().is_some()) {
+    let concerns =
+        || parts(config, target, 0).next().is_some() || !overrides::parts(target).is_empty();
+    if placed || names::may_come() || (fixed && concerns()) {
         Way::Plain
-    } else if !fixed && names_addresses(config) {
+    } else if !fixed && (names_addresses(config) || overrides::name_addresses()) {
         Way::Tried
     } else {
         Way::Usual

@@ -137,6 +137,11 @@ pub(super) fn after_fork_child() {
 
 const FIXED: i32 = libc::MAP_FIXED | libc::MAP_NORESERVE;
 
+/// Where it lies; empty where there is none.
+pub(super) fn whole() -> AddrRange {
+    known().unwrap_or_default()
+}
+
 fn known() -> Option<AddrRange> {
     let start = START.load(Ordering::Acquire);
     let range = AddrRange::new(VirtAddr(start), Bytes(LEN.load(Ordering::Acquire)));

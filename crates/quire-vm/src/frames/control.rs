@@ -8,7 +8,7 @@ use quire_core::frames::remap::{Ask, LEFT_AT_ONCE, Progress, left_line};
 use quire_linux::futex::Lock;
 
 use super::jobs::Shared;
-use super::{BUILD, add_strategy, is_on, remap};
+use super::{is_on, remap, strategy as named};
 
 /// The pages that are being moved, or were last.
 static CURRENT: Lock<Option<Arc<Shared>>> = Lock::new(None);
@@ -51,17 +51,17 @@ fn begin(ask: &Ask) -> Result<(), String> {
     else {
         return Ok(());
     };
-    let Some(build) = BUILD.get().filter(|_| is_on()) else {
+    if !is_on() {
         return Err(
             "it was not started with strategies: use `quire run --frames default -- PROGRAM`"
                 .to_owned(),
         );
-    };
+    }
     let progress = progress();
     if progress.done < progress.of && !progress.ended {
         return Err("pages of it are being moved already: wait for that".to_owned());
     }
-    let which = add_strategy(build(strategy, colours)?);
+    let which = named(strategy, colours)?;
     let shared = remap(*range, which).map_err(|note| note.text().to_owned())?;
     *CURRENT.lock() = Some(shared);
     Ok(())

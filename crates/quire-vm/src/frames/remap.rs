@@ -18,7 +18,8 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Frame, PageCount, VirtAddr}
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Entry};
 use quire_linux::raw::Errno;
-use quire_linux::{thread, uffd};
+use quire_linux::thread;
+use quire_linux::uffd::{self, Mode};
 
 use super::jobs::{Job, Known};
 use super::server::Server;
@@ -267,9 +268,29 @@ impl Server {
     ) -> Result<(), Reason> {
         let uffd = self.uffd.as_fd();
         let ranges = RANGES.lock();
-        if ranges.overlaps(one(page)).next().is_none() {
-            return Err(Reason::Changed);
+        let placed = ranges.overlaps(one(page)).next();
+        let (_, which) = placed.ok_or(Reason::Changed)?;
+        if which.which != Which::KERNEL {
+            return self.exchange_reported(page, from, aside);
         }
+        // Nobody would wait while the page is missing, and the kernel lets none be moved
+        // to where nobody waits.
+        uffd::register(uffd, one(page), Mode::Missing).map_err(|_| Reason::Changed)?;
+        let exchanged = self.exchange_reported(page, from, aside);
+        // Where the mapping has gone, nothing is registered.
+        let _ = uffd::unregister(uffd, one(page));
+        exchanged
+    }
+
+    /// The same, where touches of the page are reported. The caller holds the lock of the
+    /// ranges.
+    fn exchange_reported(
+        &self,
+        page: VirtAddr,
+        from: VirtAddr,
+        aside: VirtAddr,
+    ) -> Result<(), Reason> {
+        let uffd = self.uffd.as_fd();
         let mut moved = uffd::move_pages(uffd, one(aside), page).error;
         if moved == Some(Errno(libc::EBUSY)) {
             // A forked process has the page as well, or had it. As at a write, this one
