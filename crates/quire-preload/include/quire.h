@@ -16,7 +16,7 @@
  *
  * A strategy is given by the text that `quire run --frames` takes: "colour",
  * "colour:hashed", "binhop", "binhop:thread", "modulo:0-3", "modulo:@FILE", "exact:FILE",
- * or "default" for the kernel's choice.  A plug-in ("./mine.so") can be named if the
+ * or "default" for the kernel's choice.  A plug-in can be named by its full path if the
  * program was started with it, by --frames or --hint.  The same text, with the same file
  * as before, stands for the same strategy: bin hopping goes on where it was.
  *

@@ -357,10 +357,10 @@ pub fn release_held() {
 /// that of the thread that forked is one still, if it does not grow by itself: the others
 /// are the C library's, for threads of this library, too.
 pub fn after_fork_child() {
-    if THREAD.swap(0, Ordering::AcqRel) != 0 {
-        arena::after_fork_child();
-        jobs::after_fork_child();
-    }
+    // Also where the thread was just being started: then there is a stock without it.
+    THREAD.store(0, Ordering::Release);
+    arena::after_fork_child();
+    jobs::after_fork_child();
     UFFD.store(-1, Ordering::Release);
     if HOLES.load(Ordering::Acquire) {
         forget_holes();

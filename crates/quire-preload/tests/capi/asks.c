@@ -292,6 +292,44 @@ static void refused(void) {
 
 static volatile int stop;
 
+static void *keep_looking(void *memory) {
+  while (!stop)
+    check_range(memory, MIB(2), 2);
+  return NULL;
+}
+
+/* Demands the frames of pages that have no strategy.  They keep what they hold, also for
+ * who looks at them meanwhile. */
+static void make_way(void) {
+  size_t pages = MIB(2) / PAGE;
+  static struct quire_page had[MIB(2) / PAGE], got[MIB(2) / PAGE];
+  CHECK(quire_set_colour_bits("12,13,14,15") == 0);
+  char *memory = alloc(MIB(2), "colour"), *others = alloc(MIB(2), "default");
+  stamp_range(memory, MIB(2), 1);
+  stamp_range(others, MIB(2), 2);
+  CHECK(quire_read_map(others, MIB(2), had, pages) == (ssize_t)pages);
+  FILE *file = fopen("frames.csv", "w");
+  CHECK(file && fputs("address,pages,frame\n", file) >= 0);
+  for (size_t i = 0; i < pages; i++)
+    fprintf(file, "%lx,1,%lx\n", (unsigned long)(memory + i * PAGE), (unsigned long)had[i].frame);
+  CHECK(fclose(file) == 0);
+  pthread_t looker;
+  CHECK(pthread_create(&looker, NULL, keep_looking, others) == 0);
+  struct quire_remap result;
+  CHECK(quire_remap(memory, MIB(2), "exact:frames.csv", &result, NULL, 0) == 0);
+  CHECK(quire_read_map(memory, MIB(2), got, pages) == (ssize_t)pages);
+  size_t same = 0;
+  for (size_t i = 0; i < pages; i++)
+    same += got[i].frame == had[i].frame;
+  /* The kernel may have moved some by itself. */
+  if (same + 8 < pages || result.made_way + 8 < pages)
+    FAIL("%zu of %zu, %lu made way", same, pages, (unsigned long)result.made_way);
+  stop = 1;
+  CHECK(pthread_join(looker, NULL) == 0);
+  check_range(memory, MIB(2), 1);
+  check_range(others, MIB(2), 2);
+}
+
 /* Asks for everything again and again, with texts and results in untouched memory. */
 static void *keep_asking(void *argument) {
   static const char *const names[] = {"colour", "binhop", "modulo:1-3", "default"};
@@ -357,6 +395,8 @@ int main(int argc, char **argv) {
     errors();
   else if (strcmp(what, "refused") == 0)
     refused();
+  else if (strcmp(what, "make_way") == 0)
+    make_way();
   else if (strcmp(what, "threads") == 0)
     threads();
   else

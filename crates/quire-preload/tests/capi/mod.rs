@@ -23,38 +23,44 @@ fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
 }
 
-/// `asks.c`, linked with the library that is tested.
+/// `asks.c`.
 fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/asks.c");
-        let out =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("asks.{}", std::process::id()));
-        let libraries = build::library().parent().expect("a file has a directory");
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "gcc".into());
-        let status = Command::new(compiler)
-            .args([
-                "-std=gnu11",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-O1",
-                "-g",
-                "-pthread",
-            ])
-            .arg("-I")
-            .arg(include())
-            .arg("-o")
-            .args([&out, &source])
-            .arg("-L")
-            .arg(libraries)
-            .arg("-lquire")
-            .arg(format!("-Wl,-rpath,{}", libraries.display()))
-            .status()
-            .expect("the compiler can be run");
-        assert!(status.success(), "asks.c does not compile");
-        out
+        compile("asks", &source)
     });
     &PROGRAM
+}
+
+/// Links a program with the library that is tested.
+fn compile(name: &str, source: &Path) -> PathBuf {
+    let name = format!("{name}.{}", std::process::id());
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let libraries = build::library().parent().expect("a file has a directory");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "gcc".into());
+    let how = [
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-O1",
+        "-g",
+        "-pthread",
+    ];
+    let status = Command::new(compiler)
+        .args(how)
+        .arg("-I")
+        .arg(include())
+        .arg("-o")
+        .args([&out, source])
+        .arg("-L")
+        .arg(libraries)
+        .arg("-lquire")
+        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        .status()
+        .expect("the compiler can be run");
+    assert!(status.success(), "{} does not compile", source.display());
+    out
 }
 
 /// The program while it waits, and what it said.
@@ -268,12 +274,23 @@ fn a_later_run_gets_the_same_colours() {
 }
 
 /// The frames are free, or another page of the program has them, which makes way. Those
-/// that the kernel has given to others meanwhile are named as such.
+/// that the kernel has given to others meanwhile are named as such; that can be all of
+/// them.
 #[test]
 fn a_later_run_gets_the_same_frames() {
+    const TRIES: usize = 12;
     if !process::is_root() {
         return skip("only root may see frames");
     }
+    let mut shares = (0..TRIES).map(|_| share_of_same_frames());
+    assert!(
+        shares.any(|share| share > 25),
+        "a quarter in none of {TRIES} runs"
+    );
+}
+
+/// Of a hundred pages, how many get the frame that they had. The others were left.
+fn share_of_same_frames() -> usize {
     let scratch = Scratch::new(false);
     let record = record(scratch.path());
     let again = ["again", "exact:", "frames.csv"];
@@ -283,15 +300,23 @@ fn a_later_run_gets_the_same_frames() {
     let mut same = 0;
     for (at, frame) in &frames {
         let is_same = record.frame(*at) == Some(*frame);
-        let left = asking
-            .left
-            .iter()
-            .any(|left| left.start <= *at && *at < left.end);
+        let is_left = |left: &AddrRange| left.start <= *at && *at < left.end;
+        let left = asking.left.iter().any(is_left);
         assert!(is_same || left, "{at:x?} has {frame:x?}");
         same += usize::from(is_same);
     }
-    assert!(same * 4 > frames.len(), "{same} of {}", frames.len());
     asking.end();
+    same * 100 / frames.len()
+}
+
+/// Those that make way have no strategy, so nobody would wait for them.
+#[test]
+fn pages_without_a_strategy_make_way() {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    run(&setting::PLAIN, "make_way");
+    run(&setting::KERNEL_FRAMES, "make_way");
 }
 
 fn run(setting: &Setting, what: &str) {
@@ -375,4 +400,30 @@ fn the_header_compiles_everywhere() {
             "{compiler} -std={standard}"
         );
     }
+}
+
+/// The program that the documentation shows.
+#[test]
+fn the_example_of_the_documentation_runs() {
+    if !process::is_root() {
+        return skip("frames by strategy may take root");
+    }
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/library.md");
+    let docs = fs::read_to_string(docs).expect("the documentation is here");
+    let example = docs
+        .split("```c\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let scratch = Scratch::new(false);
+    let source = scratch.path().join("example.c");
+    fs::write(&source, example.expect("there is one")).expect("the directory is ours");
+    let argv = [
+        "env".into(),
+        "QUIRE_COLOURS=12,13,14,15".into(),
+        compile("example", &source).into(),
+    ];
+    let outcome = process::run(&argv, scratch.path());
+    assert_eq!(outcome.status, "exit status: 0", "{outcome}");
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert_eq!(text, "0 pages moved, 0 left\n");
 }
