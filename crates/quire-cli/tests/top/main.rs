@@ -5,6 +5,7 @@ mod frames;
 mod managed;
 #[path = "../common/refusal.rs"]
 mod refusal;
+mod remap;
 #[path = "../common/signals.rs"]
 mod signals;
 mod tty;

@@ -6,10 +6,12 @@ mod ordinary;
 mod outside;
 mod plugins;
 mod remap;
+mod stock;
 mod swap;
 mod whole;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsFd as _;
 use std::process::Child;
@@ -61,9 +63,20 @@ impl Filled {
 
     /// With so many MiB filled in order.
     fn start_with(setting: &Setting, mib: u32) -> Filled {
-        let scratch = Scratch::new(false);
         let argv = [build::program("frames").into(), mib.to_string().into()];
-        let command = setting.command(&argv, Some(build::library()), None);
+        Filled::start_by(setting, &argv)
+    }
+
+    /// Started by another program, which it takes the place of.
+    fn start_by_shell(setting: &Setting) -> Filled {
+        let program = build::program("frames").into();
+        let shell = ["sh", "-c", "exec \"$0\" 8"].map(OsString::from);
+        Filled::start_by(setting, &[&shell[..], &[program]].concat())
+    }
+
+    fn start_by(setting: &Setting, argv: &[OsString]) -> Filled {
+        let scratch = Scratch::new(false);
+        let command = setting.command(argv, Some(build::library()), None);
         let mut program = process::start(&command, scratch.path());
         let output = program.stdout.take().expect("stdout is a pipe");
         let mut ranges = BTreeMap::new();
@@ -148,6 +161,29 @@ fn page_colouring_gives_a_page_the_colour_of_its_address() {
     check(&setting::COLOUR, &names, |page| {
         page.colour == page.number % COLOURS
     });
+}
+
+#[test]
+fn a_program_that_takes_the_place_of_another_goes_on_with_its_strategy() {
+    if !process::is_root() {
+        return skip("only root may see frames");
+    }
+    let filled = Filled::start_by_shell(&setting::COLOUR);
+    for name in ["ordered", "random", "heap", "child"] {
+        let pages = filled.pages(name);
+        assert!(
+            pages
+                .iter()
+                .all(|page| page.colour == page.number % COLOURS),
+            "{name}"
+        );
+    }
+    filled.end();
+    let filled = Filled::start_by_shell(&setting::COLOUR_ALONE);
+    let pages = filled.pages("ordered");
+    let right = pages.iter().filter(|p| p.colour == p.number % COLOURS);
+    assert!(right.count() < pages.len() / 2);
+    filled.end();
 }
 
 /// So much that as many pages as a folio has are given at once.

@@ -106,6 +106,15 @@ pub const MODULO: Setting = Setting {
     env: &[("QUIRE_STRATEGY", "modulo:4-7"), SIXTEEN_COLOURS],
     ..with("modulo", "base")
 };
+/// The same, with no more of the others in stock than one folio has.
+pub const MODULO_SMALL_STOCK: Setting = Setting {
+    env: &[
+        ("QUIRE_STRATEGY", "modulo:4-7"),
+        SIXTEEN_COLOURS,
+        ("QUIRE_STOCK", "65536"),
+    ],
+    ..with("modulo with a small stock", "base")
+};
 /// A strategy for the heap, and superpages for what else there is.
 pub const HEAP_HINT: Setting = Setting {
     env: &[("QUIRE_HINTS", "heap=colour"), SIXTEEN_COLOURS],
