@@ -16,10 +16,10 @@ mod refusal;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use quire_core::frames::colour::Colours;
+use quire_core::frames::colour::{Colours, ColoursError};
 use quire_core::frames::remap::{Left, Outcome, Reason};
 use quire_core::frames::spec::StrategySpec;
-use quire_core::units::{AddrRange, Bytes, Frame};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Frame};
 use quire_vm::frames::{self, Page, RecordError, Which};
 
 use self::refusal::{Refusal, Result};
@@ -93,11 +93,9 @@ unsafe extern "C" fn quire_set_colour_bits(bits: *const c_char) -> c_int {
 }
 
 fn set_colour_bits(bits: &str) -> Result<()> {
-    let given: Colours =
-        bits.parse()
-            .map_err(|error: quire_core::frames::colour::ColoursError| {
-                Refusal::argument(error.to_string())
-            })?;
+    let given: Colours = bits
+        .parse()
+        .map_err(|error: ColoursError| Refusal::argument(error.to_string()))?;
     match *choice::decide_colours(Some(given.clone())) == given {
         true => Ok(()),
         false => Err(Refusal::new(
@@ -198,7 +196,7 @@ unsafe extern "C" fn quire_alloc(size: usize, strategy: *const c_char) -> *mut c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn quire_free(address: *mut c_void, size: usize) -> c_int {
-    let whole = (size as u64).checked_next_multiple_of(quire_core::units::BASE_PAGE);
+    let whole = (size as u64).checked_next_multiple_of(BASE_PAGE);
     let whole = whole.unwrap_or(u64::MAX) as usize;
     match arguments::range(address, whole) {
         // SAFETY: the caller gives the memory up.

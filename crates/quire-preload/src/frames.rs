@@ -108,15 +108,36 @@ pub fn is_pending() -> bool {
 
 /// Starts to give frames, where that was asked for and has not begun.
 pub fn start() {
-    // Counted first: whoever finds that it is not pending any more waits for the end.
-    STARTING.fetch_add(1, Ordering::AcqRel);
+    if !PENDING.load(Ordering::Acquire) {
+        return;
+    }
+    count_in();
     if PENDING.swap(false, Ordering::AcqRel)
         && let Some(config) = wanted()
     {
         start_now(config);
     }
+    count_out();
+}
+
+/// To be called first by who may start it, so that whoever finds that it is not pending
+/// any more can wait for the end.
+fn count_in() {
+    STARTING.fetch_add(1, Ordering::AcqRel);
+}
+
+fn count_out() {
     STARTING.fetch_sub(1, Ordering::AcqRel);
     futex::wake_all(&STARTING);
+}
+
+fn wait_until_none_starts() {
+    loop {
+        match STARTING.load(Ordering::Acquire) {
+            0 => return,
+            some => futex::wait(&STARTING, some),
+        }
+    }
 }
 
 fn start_now(config: &FrameConfig) {
@@ -172,18 +193,15 @@ pub fn ensure() -> Result<&'static Colours, Note> {
     if !are_wanted() {
         return Err(Note::OwnMemoryFile);
     }
-    STARTING.fetch_add(1, Ordering::AcqRel);
+    count_in();
     if !ASKED.swap(true, Ordering::AcqRel) && FAILURE.load(Ordering::Acquire) == NO_FAILURE {
         PENDING.store(true, Ordering::Release);
     }
-    STARTING.fetch_sub(1, Ordering::AcqRel);
+    count_out();
+    // Another thread can be between the two; from then on it is pending or begun.
+    wait_until_none_starts();
     start();
-    loop {
-        match STARTING.load(Ordering::Acquire) {
-            0 => break,
-            some => futex::wait(&STARTING, some),
-        }
-    }
+    wait_until_none_starts();
     let failure = FAILURE.load(Ordering::Acquire);
     let failure = Note::ALL.into_iter().find(|note| *note as u32 == failure);
     match frames::is_on() {
