@@ -14,7 +14,7 @@ use crate::target::{Outcome, Rule, Verdict};
 use crate::variant::Variant;
 
 /// How pages look.
-pub const STYLE: &str = "\
+const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:.8rem 0;font-size:13px}\
 td,th{border:1px solid #ccc;padding:.2rem .6rem;text-align:left}\
@@ -32,14 +32,27 @@ pub fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// The whole page.
-pub fn page(report: &Report) -> Result<String> {
-    let mut page = format!(
+/// The beginning of a page.
+pub fn begin(title: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>Quire: superpage experiments</title><style>{STYLE}</style></head><body>\n\
-         <h1>Quire: superpage experiments</h1>\n"
-    );
+         <title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
+    )
+}
+
+/// Says that a run was quick, if it was.
+pub fn warn_if(quick: bool, page: &mut String) {
+    if quick {
+        page.push_str(
+            "<p class=\"warn\">Quick run: sizes are small, the figures say nothing.</p>\n",
+        );
+    }
+}
+
+/// The whole page.
+pub fn page(report: &Report) -> Result<String> {
+    let mut page = begin("Quire: superpage experiments");
     head(&mut page, report);
     for workload in report.results.workloads() {
         section(&mut page, report, workload)?;
@@ -49,11 +62,7 @@ pub fn page(report: &Report) -> Result<String> {
 }
 
 fn head(page: &mut String, report: &Report) {
-    if report.quick {
-        page.push_str(
-            "<p class=\"warn\">Quick run: sizes are small, the figures say nothing.</p>\n",
-        );
-    }
+    warn_if(report.quick, page);
     let [holds, missed, unmeasured] = report.tally();
     let _ = writeln!(
         page,

@@ -73,6 +73,19 @@ static inline char *map_anon(size_t length) {
   return memory;
 }
 
+/* A field of /proc/self/status, in bytes. */
+static inline size_t status_bytes(const char *name) {
+  FILE *file = fopen("/proc/self/status", "r");
+  CHECK(file != NULL);
+  char line[256];
+  size_t kib = 0;
+  while (fgets(line, sizeof line, file) != NULL)
+    if (strncmp(line, name, strlen(name)) == 0)
+      kib = strtoull(line + strlen(name), NULL, 10);
+  CHECK(fclose(file) == 0);
+  return kib << 10;
+}
+
 #define STAMPS 8
 
 static inline uint64_t stamp_word(uint64_t value, unsigned place) {

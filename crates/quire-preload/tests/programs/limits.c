@@ -8,19 +8,6 @@
 
 #define RW (PROT_READ | PROT_WRITE)
 
-/* A field of /proc/self/status in bytes. */
-static size_t status_bytes(const char *name) {
-  FILE *file = fopen("/proc/self/status", "r");
-  CHECK(file != NULL);
-  char line[256];
-  size_t kib = 0;
-  while (fgets(line, sizeof line, file) != NULL)
-    if (strncmp(line, name, strlen(name)) == 0)
-      kib = strtoull(line + strlen(name), NULL, 10);
-  CHECK(fclose(file) == 0);
-  return kib << 10;
-}
-
 static void limit(int resource, size_t bytes) {
   struct rlimit now;
   CHECK(getrlimit(resource, &now) == 0);

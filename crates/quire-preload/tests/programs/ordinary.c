@@ -44,19 +44,6 @@ static size_t resident(char *memory, size_t length) {
   return count;
 }
 
-/* A field of /proc/self/status, in bytes. */
-static size_t status_bytes(const char *name) {
-  FILE *file = fopen("/proc/self/status", "r");
-  CHECK(file != NULL);
-  char line[256];
-  size_t kib = 0;
-  while (fgets(line, sizeof line, file) != NULL)
-    if (strncmp(line, name, strlen(name)) == 0)
-      kib = strtoull(line + strlen(name), NULL, 10);
-  CHECK(fclose(file) == 0);
-  return kib << 10;
-}
-
 /* Memory of which the third page of eight has been touched. */
 static char *dotted(uint64_t tag) {
   char *memory = map_anon(SIZE);

@@ -26,7 +26,8 @@ use crate::manager::Manager;
 use crate::outcome::Outcome;
 
 /// How long the thread stays awake for the next touch where each is reported: waking
-/// it takes longer than the answer.
+/// it takes longer than the answer. Where there is one processor only, it would keep the
+/// program from it.
 const STAY_AWAKE_NS: u64 = 50_000;
 /// After so long without a touch, the program is at rest.
 const REST: Duration = Duration::from_secs(1);
@@ -56,10 +57,10 @@ pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note>
     OUTCOME.wait(Note::FramesUnserved)
 }
 
-/// How touches of a strategy's pages are reported.
+/// How touches are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// Each, because their order decides.
+    /// Each: they are in no row.
     OneByOne,
     /// The first of some.
     InRuns,
@@ -77,6 +78,7 @@ pub(super) struct Server {
     stalls: Option<OwnedFd>,
     /// What is being done, a few pages at a time.
     job: Option<Job>,
+    may_stay_awake: bool,
     tally: FrameTally,
 }
 
@@ -108,6 +110,7 @@ impl Server {
             event: thread::new_event().map_err(|_| Note::FramesUnserved)?,
             stalls: sysinfo::memory::stall_trigger().ok(),
             job: None,
+            may_stay_awake: std::thread::available_parallelism().is_ok_and(|n| n.get() > 1),
             tally: FrameTally::default(),
         })
     }
@@ -121,7 +124,7 @@ impl Server {
             loop {
                 while let Some(fault) = uffd::read_fault(self.uffd.as_fd()) {
                     touched = true;
-                    if self.answer(&fault) == Pace::OneByOne {
+                    if self.answer(&fault) == Pace::OneByOne && self.may_stay_awake {
                         until = thread::now_ns() + STAY_AWAKE_NS;
                     }
                 }
@@ -206,9 +209,9 @@ impl Server {
         let wanted = window.min(range.len().to_pages().0);
         let pages = self.give(wanted, which, &request);
         self.streams.note(sequence, page, pages.max(1));
-        match sequence.is_some() && window == 1 {
-            true => Pace::OneByOne,
-            false => Pace::InRuns,
+        match window {
+            1 => Pace::OneByOne,
+            _ => Pace::InRuns,
         }
     }
 

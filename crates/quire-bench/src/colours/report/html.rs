@@ -12,7 +12,7 @@ use crate::colours::results::Summary;
 use crate::kernels::Kernel;
 use crate::report::gain;
 use crate::report::groups::Groups;
-use crate::report::html::{STYLE, escape, machine};
+use crate::report::html::{begin, escape, machine, warn_if};
 use crate::report::plot::{self, Bar};
 use crate::spec::Metric;
 use crate::target::Outcome;
@@ -33,12 +33,7 @@ fn colour(allocation: Allocation) -> RGBColor {
 
 /// The whole page. Writing to a string does not fail.
 pub fn page(report: &Report) -> Result<String> {
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>Quire: frames by strategy</title><style>{STYLE}</style></head><body>\n\
-         <h1>Quire: frames by strategy</h1>\n"
-    );
+    let mut page = begin("Quire: frames by strategy");
     head(&mut page, report);
     let experiments = report.results.experiments();
     for experiment in [Experiment::Populate, Experiment::PopulateRandom] {
@@ -61,11 +56,7 @@ pub fn page(report: &Report) -> Result<String> {
 }
 
 fn head(page: &mut String, report: &Report) {
-    if report.quick {
-        page.push_str(
-            "<p class=\"warn\">Quick run: sizes are small, the figures say nothing.</p>\n",
-        );
-    }
+    warn_if(report.quick, page);
     let [holds, missed, unmeasured] = report.tally();
     let _ = writeln!(
         page,
