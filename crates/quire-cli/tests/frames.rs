@@ -117,3 +117,23 @@ fn plugins_that_cannot_be_used_are_refused() {
     refused(&choosy, "choosy: x, please");
     refused(&format!("{choosy}:x"), "choosy: never x");
 }
+
+#[test]
+fn frames_that_no_program_can_have_are_refused() {
+    if fs::File::open("/proc/kpageflags").is_err() {
+        println!("SKIP: the kernel tells only root about frames");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("frames.csv");
+    let exact = format!("exact:{}", file.display());
+    let refused = |frame: &str| {
+        fs::write(&file, format!("address,pages,frame\n0x1000,1,{frame}\n")).unwrap();
+        refusal(&["--frames", &exact, "--colour-bits", "12,13"])
+    };
+    let absent = refused("0xfffffffff");
+    assert!(absent.contains("does not exist"), "{absent}");
+    // The first pages of a PC are the firmware's and the kernel's.
+    let kernels = refused("0x1");
+    assert!(kernels.contains("the kernel's"), "{kernels}");
+}

@@ -11,6 +11,7 @@ pub mod caches;
 pub mod cgroup;
 pub mod check;
 pub mod frame_checks;
+pub mod frame_kinds;
 pub mod manager_checks;
 pub mod maps;
 pub mod memory;

@@ -7,7 +7,9 @@ use quire_core::frames::config::FrameConfig;
 use quire_core::frames::hints::{Hint, Hints};
 use quire_core::frames::record::Record;
 use quire_core::frames::spec::{PluginSpec, StrategySpec};
+use quire_core::units::PageCount;
 use quire_linux::plugin::Plugin;
+use quire_linux::sysinfo::frame_kinds::{FrameKinds, Unusable};
 
 use crate::args::RunArgs;
 use crate::cache;
@@ -69,13 +71,40 @@ pub fn checked(spec: &StrategySpec) -> Outcome<StrategySpec> {
     let remedy = "write it with `quire map --csv`";
     let text = std::fs::read_to_string(file).map_err(|e| refused(format!("{e}; {remedy}")))?;
     let record: Result<Record, _> = text.parse();
-    record.map_err(|error| refused(error.to_string()))?;
+    let record = record.map_err(|error| refused(error.to_string()))?;
+    if let StrategySpec::Exact(_) = spec {
+        usable(&record).map_err(refused)?;
+    }
     let whole = absolute(Path::new(file)).map_err(|error| refused(error.to_string()))?;
     let whole = whole.display().to_string();
     Ok(match spec {
         StrategySpec::Exact(_) => StrategySpec::Exact(whole),
         _ => StrategySpec::ModuloFile(whole),
     })
+}
+
+/// Whether programs can have all recorded frames, as far as the kernel tells. Without the
+/// privilege to know frames, no frame can be asked for anyway, which the program finds out.
+fn usable(record: &Record) -> Result<(), String> {
+    let Ok(kinds) = FrameKinds::open() else {
+        return Ok(());
+    };
+    for run in record.runs() {
+        let first = kinds.first_unusable(run.frame, run.pages);
+        if let Ok(Some((frame, why))) = first {
+            let page = run.page + PageCount(frame.0 - run.frame.0).to_bytes();
+            let why = match why {
+                Unusable::Absent => "does not exist on this machine",
+                Unusable::Reserved => "is the kernel's",
+                Unusable::Broken => "is broken memory",
+            };
+            return Err(format!(
+                "frame {:x}, for address {:x}, {why}: leave the page out or record the mapping again",
+                frame.0, page.0
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn loaded(spec: &PluginSpec) -> Outcome<Plugin> {

@@ -4,7 +4,8 @@
 //! Its text form is CSV with a header line. The columns `address`, `pages` and `frame`
 //! are read, in any order, and others are passed over. Fields are told apart by commas
 //! alone, so that text in quotes, which may have commas of its own, has to come after
-//! those three.
+//! those three. Where there is a column `kind`, only private memory is read (`anonymous`):
+//! frames of files and of the kernel's own pages cannot be chosen.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +15,9 @@ use crate::units::{AddrRange, BASE_PAGE, Frame, PageCount, VirtAddr};
 
 /// The columns that are read and written.
 const COLUMNS: [&str; 3] = ["address", "pages", "frame"];
+/// The column that may say what a run is, and what it says of private memory.
+const KIND: &str = "kind";
+const PRIVATE: &str = "anonymous";
 /// User addresses lie below this one.
 pub(super) const ADDRESS_END: VirtAddr = VirtAddr(1 << 47);
 /// Frames lie below this one: physical addresses have 52 bits.
@@ -226,8 +230,13 @@ impl FromStr for Record {
         let mut lines = (1..).zip(text.lines());
         let header = lines.next().map_or("", |(_, header)| header);
         let places = places(header)?;
+        let kind = header.split(',').position(|name| name.trim() == KIND);
+        let is_private = |text: &str| {
+            kind.is_none_or(|place| text.split(',').nth(place).map(str::trim) == Some(PRIVATE))
+        };
         let mut record = Record::default();
-        for (line, text) in lines.filter(|(_, text)| !text.trim().is_empty()) {
+        let some = lines.filter(|(_, text)| !text.trim().is_empty() && is_private(text));
+        for (line, text) in some {
             if let Some(run) = (Line { line, text }).run(places)? {
                 let inserted = record.insert(run);
                 inserted.map_err(|error| RecordError::Run { line, error })?;
@@ -311,11 +320,11 @@ mod tests {
     #[test]
     fn needed_columns_are_read_and_others_passed_over() {
         let text = "address,pages,frame,colour,page_size,kind,name\r\n\
-            0x7f0000001000,2,0x1a,10,4096,map,\"a, b\"\r\n\
+            0x7f0000001000,2,0x1a,10,4096,anonymous,\"a, b\"\r\n\
             \r\n\
-            5000,1,,,4096,heap,[heap]\n\
-            6000,1,0,0,4096,heap,[heap]\n\
-            7000,512,200,0,2097152,heap,[heap]\n";
+            5000,1,,,4096,anonymous,[heap]\n\
+            6000,1,0,0,4096,anonymous,[heap]\n\
+            7000,512,200,0,2097152,anonymous,[heap]\n";
         let record: Record = text.parse().unwrap();
         let expected = [run(7, 512, 0x200), run(0x7_f000_0001, 2, 0x1a)];
         assert!(record.runs().eq(expected));
@@ -379,5 +388,16 @@ mod tests {
             prop_assert!(!runs.windows(2).any(|two| two[0].is_continued_by(two[1])));
             prop_assert_eq!(record.to_string().parse(), Ok(record));
         }
+    }
+
+    #[test]
+    fn only_private_memory_is_read() {
+        let text = "address,pages,frame,colour,page_size,kind,name\n\
+            0x1000,1,0x10,0,4096,anonymous,\n\
+            0x2000,1,0x20,0,4096,file,[vdso]\n\
+            0x3000,1,0x30,0,4096,zero,\"a,b\"\n";
+        let record: Record = text.parse().unwrap();
+        assert_eq!(record.frame(VirtAddr(0x1000)), Some(Frame(0x10)));
+        assert_eq!(record.runs().count(), 1);
     }
 }
