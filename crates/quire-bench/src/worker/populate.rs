@@ -48,8 +48,9 @@ mod tests {
         for at_random in [None, Some(3)] {
             let sample = run(Bytes::mib(4), at_random).unwrap();
             let metric = |name: &str| sample.metrics[name];
-            // One fault for each page, or fewer where the kernel gives more at once.
-            assert!((1.0..=1024.0).contains(&metric("pages_per_fault")));
+            // One fault for each page, or fewer where the kernel gives more at once; and
+            // a few by counting.
+            assert!((0.95..=1024.0).contains(&metric("pages_per_fault")));
             let by_page = metric("page_ns") * 1024.0 * 256.0 * 1e-6;
             assert!((by_page / metric("gib_ms") - 1.0).abs() < 1e-6);
         }

@@ -403,5 +403,83 @@ mod tests {
             prop_assert_eq!(colouring.choose(block, &request), modulo.choose(block, &request));
             prop_assert_eq!(colouring.wanted(&request), modulo.wanted(&request));
         }
+
+        /// Against the naive idea of each: which colour the pages of a sequence of
+        /// touches get, where all colours are to be had.
+        #[test]
+        fn each_does_what_its_paper_says(
+            touches in proptest::collection::vec((0u64..1 << 20, 0u32..4), 1..200),
+            slew in 0u32..64,
+            list in proptest::collection::vec(0u32..16, 1..6),
+            recorded in proptest::collection::btree_map(0u64..1 << 20, 512u64..4096, 1..20),
+        ) {
+            let colours = Colours::plain(16 * BASE_PAGE);
+            let mut record = Record::default();
+            for (page, frame) in &recorded {
+                let page = VirtAddr(page * BASE_PAGE);
+                let run = RecordedRun { page, pages: 1, frame: Frame(*frame) };
+                record.insert(run).unwrap();
+            }
+            let got = |strategy: &mut dyn Strategy, request: &Request| {
+                // A folio for each touch: every colour is free.
+                let placed = pool(&colours, 512, 9).allocate(strategy, request).unwrap();
+                colours.of(placed.frame).0
+            };
+            let cycle = list.iter().map(|colour| Colour(*colour)).collect();
+            let mut colouring = PageColouring::new(&colours, slew);
+            let mut process = BinHopping::new(&colours, Per::Process);
+            let mut thread = BinHopping::new(&colours, Per::Thread);
+            let mut modulo = Modulo::cycle(&colours, cycle);
+            let mut again = Modulo::recorded(&colours, record);
+            let mut threads: Vec<(u32, u32)> = Vec::new();
+            for (n, (page, id)) in (0u32..).zip(touches) {
+                let request = request(page, id);
+                let own = (page + u64::from(slew)) % 16;
+                prop_assert_eq!(u64::from(got(&mut colouring, &request)), own);
+                prop_assert_eq!(got(&mut process, &request), n % 16);
+                if threads.iter().all(|(known, _)| *known != id) {
+                    threads.push((id, threads.len() as u32));
+                }
+                let next = threads.iter_mut().find(|(known, _)| *known == id).unwrap();
+                prop_assert_eq!(got(&mut thread, &request), next.1 % 16);
+                next.1 += 1;
+                let listed = list[(page % list.len() as u64) as usize];
+                prop_assert_eq!(got(&mut modulo, &request), listed);
+                let colour = got(&mut again, &request);
+                let wanted = recorded.get(&page).map(|frame| (frame % 16) as u32);
+                prop_assert!(wanted.is_none_or(|wanted| wanted == colour));
+            }
+        }
+
+        /// A page gets its recorded frame if that is free, and another one if not.
+        #[test]
+        fn exact_takes_what_is_free(
+            wanted in proptest::collection::vec(512u64..1536, 1..80),
+            taken in proptest::collection::btree_set(512u64..1024, 0..300),
+        ) {
+            let colours = Colours::plain(16 * BASE_PAGE);
+            let mut record = Record::default();
+            for (page, frame) in (1..).zip(&wanted) {
+                let page = VirtAddr(page * BASE_PAGE);
+                let run = RecordedRun { page, pages: 1, frame: Frame(*frame) };
+                record.insert(run).unwrap();
+            }
+            let mut pool = pool(&colours, 512, 9);
+            let mut free: std::collections::BTreeSet<u64> = (512..1024).collect();
+            for frame in taken {
+                prop_assert!(pool.take(Frame(frame)));
+                free.remove(&frame);
+            }
+            let mut exact = Exact::new(record);
+            for (page, frame) in (1..).zip(&wanted) {
+                let Some(placed) = pool.allocate(&mut exact, &request(page, 1)) else {
+                    prop_assert!(free.is_empty());
+                    break;
+                };
+                prop_assert_eq!(placed.accepted, free.contains(frame));
+                prop_assert_eq!(placed.frame.0 == *frame, free.contains(frame));
+                prop_assert!(free.remove(&placed.frame.0));
+            }
+        }
     }
 }
