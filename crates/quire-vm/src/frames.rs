@@ -55,6 +55,7 @@
 //! | `named` | strategies that are named while the program runs |
 //! | `memory` | memory for which a program asks itself |
 //! | `pages` | which frames pages have |
+//! | `stalls` | whether memory is short |
 //! | `jobs` | what other threads ask of it |
 //! | `streams` | how many pages after a touched one are wanted at once |
 
@@ -67,6 +68,7 @@ mod named;
 mod pages;
 mod remap;
 mod server;
+mod stalls;
 mod streams;
 
 use std::ops::{ControlFlow, DerefMut};

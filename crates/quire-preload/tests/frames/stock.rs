@@ -46,6 +46,9 @@ fn the_stock_is_bounded_and_given_back() {
     sleep(Duration::from_millis(2500));
     let (rest, bound) = (stocked(&held), share(&held));
     assert!(rest.0 <= bound, "{rest:?}, bound {bound}");
+    // At rest for long, nothing is kept, and nothing wakes the thread.
+    sleep(Duration::from_secs(11));
+    assert_eq!(stocked(&held), PageCount(0));
     held.end();
 }
 

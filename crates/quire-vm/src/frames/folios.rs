@@ -407,11 +407,6 @@ impl Folios {
         in_folios + IN_FOLIO <= bound
     }
 
-    /// Whether there is more than a program at rest should leave here.
-    pub fn is_ample(&self) -> bool {
-        self.pages() > self.share.min(self.limit)
-    }
-
     /// Gives back what is more than a program at rest should leave here.
     pub fn settle(&mut self) {
         self.look_at_program();

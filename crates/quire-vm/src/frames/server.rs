@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::folios::Folios;
 use super::jobs::{self, Job};
+use super::stalls::Stalls;
 use super::streams::{Sequence, Streams};
 use super::{RANGES, Setup, THREAD, UFFD, Which};
 use crate::manager::Manager;
@@ -29,8 +30,10 @@ use crate::outcome::Outcome;
 /// it takes longer than the answer. Where there is one processor only, it would keep the
 /// program from it.
 const STAY_AWAKE_NS: u64 = 50_000;
-/// After so long without a touch, the program is at rest.
+/// After so long without a touch, the program is at rest; and after so many such times, for
+/// long.
 const REST: Duration = Duration::from_secs(1);
+const LONG: u32 = 10;
 
 /// Starts the thread, and waits until it is ready.
 pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note> {
@@ -74,8 +77,9 @@ pub(super) struct Server {
     streams: Streams,
     /// Tells of jobs.
     event: OwnedFd,
-    /// Tells that tasks of this machine wait for memory, where that can be known.
-    stalls: Option<OwnedFd>,
+    stalls: Stalls,
+    /// How many times the program was found at rest.
+    rests: u32,
     /// What is being done, a few pages at a time.
     job: Option<Job>,
     may_stay_awake: bool,
@@ -108,7 +112,8 @@ impl Server {
             folios,
             streams: Streams::default(),
             event: thread::new_event().map_err(|_| Note::FramesUnserved)?,
-            stalls: sysinfo::memory::stall_trigger().ok(),
+            stalls: Stalls::new(),
+            rests: 0,
             job: None,
             may_stay_awake: std::thread::available_parallelism().is_ok_and(|n| n.get() > 1),
             tally: FrameTally::default(),
@@ -134,36 +139,43 @@ impl Server {
                 std::hint::spin_loop();
             }
             if touched {
+                self.rests = 0;
                 self.prepare();
+            }
+            if self.stalls.look(thread::now_ns()) {
+                self.folios.shrink(PageCount(0));
             }
             self.work();
         }
     }
 
     /// Waits for a touch, a job or want of memory. Once the program is at rest, most of
-    /// the stock goes back to the kernel.
+    /// the stock goes back to the kernel, and after a while all of it.
     fn wait(&mut self) {
         let rest = Timespec {
             tv_sec: REST.as_secs() as i64,
             tv_nsec: 0,
         };
-        let rest = self.folios.is_ample().then_some(&rest);
-        let stalls = self
-            .stalls
-            .as_ref()
-            .map(|fd| PollFd::new(fd, PollFlags::PRI));
+        let rest = (self.folios.pages() > PageCount(0)).then_some(&rest);
+        let trigger = self.stalls.trigger();
+        let trigger = trigger.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI));
         let mut fds = vec![
             PollFd::new(&self.uffd, PollFlags::IN),
             PollFd::new(&self.event, PollFlags::IN),
         ];
-        fds.extend(stalls);
+        fds.extend(trigger);
         // Interrupted or not, what is there is answered.
         let ready = poll(&mut fds, rest);
         let stalled = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
-        if stalled {
-            self.folios.shrink(PageCount(0));
-        } else if ready == Ok(0) {
-            self.folios.settle();
+        if ready == Ok(0) {
+            self.rests += 1;
+        }
+        match self.rests {
+            _ if stalled => self.folios.shrink(PageCount(0)),
+            0 => {}
+            1 => self.folios.settle(),
+            LONG.. => self.folios.shrink(PageCount(0)),
+            _ => {}
         }
         self.note_stock();
     }
