@@ -157,19 +157,23 @@ mod tests {
                 return;
             }
         };
-        let more_than = |least: u64| {
-            let end = Instant::now() + Duration::from_secs(10);
-            while counter.read().unwrap() <= least {
-                assert!(Instant::now() < end, "no more than {least} faults");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+        // Now and then a kernel loses what a child counted, if another thread of the
+        // process runs meanwhile: then another child has to do.
+        let runs_to_more_than = |least: u64| {
+            let runs = (1..=10).find(|_| {
+                assert!(Command::new("true").status().unwrap().success());
+                let end = Instant::now() + Duration::from_secs(1);
+                while counter.read().unwrap() <= least && Instant::now() < end {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                counter.read().unwrap() > least
+            });
+            assert!(runs.is_some(), "no more than {least} faults");
             counter.read().unwrap()
         };
         assert_eq!(counter.read().unwrap(), 0);
-        assert!(Command::new("true").status().unwrap().success());
-        let once = more_than(10);
-        assert!(Command::new("true").status().unwrap().success());
-        more_than(once);
+        let once = runs_to_more_than(10);
+        runs_to_more_than(once);
     }
 
     #[test]
