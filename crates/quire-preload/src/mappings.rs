@@ -62,6 +62,25 @@ pub fn status(result: Result<()>) -> c_int {
     }
 }
 
+/// As the system call takes them.
+fn mmap_arguments(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> [usize; 6] {
+    [
+        at as usize,
+        len,
+        prot as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ]
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     at: *mut c_void,
@@ -93,14 +112,7 @@ pub unsafe fn map(
         files::forget(target);
         frames::forget(target);
     }
-    let args = [
-        at as usize,
-        len,
-        prot as usize,
-        flags as usize,
-        fd as usize,
-        offset as usize,
-    ];
+    let args = mmap_arguments(at, len, prot, flags, fd, offset);
     if aligned && !target.is_empty() {
         // SAFETY: passed on as it came.
         if let Some(mapped) = unsafe { map_in_frames(target, flags, args) } {
@@ -503,14 +515,7 @@ unsafe extern "C" fn __wrap_mmap(
     if prot != libc::PROT_NONE {
         crate::heap::took_from_kernel(Bytes(len as u64));
     }
-    let args = [
-        at as usize,
-        len,
-        prot as usize,
-        flags as usize,
-        fd as usize,
-        offset as usize,
-    ];
+    let args = mmap_arguments(at, len, prot, flags, fd, offset);
     // SAFETY: passed on as it came.
     let mapped = unsafe { raw(libc::SYS_mmap, args) };
     if let Ok(at) = mapped

@@ -242,11 +242,7 @@ pub fn leave_own_stack() {
     let here = AddrRange::new(thread::own_memory()[0], Bytes(1));
     let own = ranges().overlaps(here).next();
     if let Some((range, _)) = own.filter(|(_, placed)| placed.kind == Kind::Stack) {
-        ranges().remove(range);
-        if let Ok(uffd) = borrow() {
-            // Where nothing is registered, there is nothing to do.
-            let _ = uffd::unregister(uffd.as_fd(), range);
-        }
+        give_up(range);
     }
 }
 
@@ -259,10 +255,7 @@ pub fn forget(range: AddrRange) {
 /// them.
 pub fn give_up(range: AddrRange) {
     forget(range);
-    if let Ok(uffd) = borrow() {
-        // Where nothing is mapped, nothing is registered.
-        let _ = uffd::unregister(uffd.as_fd(), range);
-    }
+    stop_serving(range);
 }
 
 /// The program has memory that is not handed down to its children.
@@ -298,7 +291,7 @@ pub fn stop() {
     if let Ok(uffd) = borrow() {
         for (range, _) in placed.iter() {
             // Where nothing is mapped any more, nothing is registered.
-            let _ = unregister(&uffd, range);
+            let _ = uffd::unregister(uffd.as_fd(), range);
         }
     }
 }
@@ -390,8 +383,12 @@ fn register(uffd: &Loan, range: AddrRange) {
     }
 }
 
-fn unregister(uffd: &Loan, range: AddrRange) -> Result<()> {
-    uffd::unregister(uffd.as_fd(), range)
+/// The opposite of [`serve`].
+fn stop_serving(range: AddrRange) {
+    if let Ok(uffd) = borrow() {
+        // Where nothing is mapped, nothing is registered.
+        let _ = uffd::unregister(uffd.as_fd(), range);
+    }
 }
 
 /// A descriptor of the thread's, lent. It is closed before the calling thread can be
@@ -447,8 +444,9 @@ pub fn touch_stack_to_allocate() {
 }
 
 /// Stack that is used at most while the lock of the ranges is held, or that of jobs, and
-/// while that of the allocator is. The second can be taken when the first is held, and then nothing may be
-/// touched that was not before: so the first is larger than all that comes together.
+/// while that of the allocator is. The second can be taken when the first is held, and
+/// then nothing may be touched that was not before: so the first is larger than all that
+/// comes together.
 const BELOW: Bytes = Bytes(4 * TO_ALLOCATE.0);
 const TO_ALLOCATE: Bytes = match cfg!(debug_assertions) {
     true => Bytes(4 << 10),

@@ -8,9 +8,7 @@ use quire_linux::memory;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::maps::{self, Kind};
 
-use super::{
-    Placed, Which, arena, borrow, enter, forget, place, ranges, serve, strategy_of, unregister,
-};
+use super::{Placed, Which, arena, enter, forget, place, ranges, serve, stop_serving, strategy_of};
 use crate::manager::Manager;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -107,10 +105,7 @@ pub fn place_known(range: AddrRange, which: Which) {
         let part = part.intersect(range);
         enter(part, which, kind);
         if which == Which::KERNEL {
-            if let Ok(uffd) = borrow() {
-                // Where nothing is registered, there is nothing to do.
-                let _ = unregister(&uffd, part);
-            }
+            stop_serving(part);
         } else if kind == super::Kind::Mapping {
             serve(part);
         }

@@ -268,9 +268,9 @@ impl Server {
     ) -> Result<(), Reason> {
         let uffd = self.uffd.as_fd();
         let ranges = RANGES.lock();
-        let placed = ranges.overlaps(one(page)).next();
-        let (_, which) = placed.ok_or(Reason::Changed)?;
-        if which.which != Which::KERNEL {
+        let found = ranges.overlaps(one(page)).next();
+        let (_, placed) = found.ok_or(Reason::Changed)?;
+        if placed.which != Which::KERNEL {
             return self.exchange_reported(page, from, aside);
         }
         // Nobody would wait while the page is missing, and the kernel lets none be moved
