@@ -161,11 +161,18 @@ impl Tty {
         self.check_given_back();
     }
 
+    /// What was written last may arrive in several parts, and late where the
+    /// machine is busy.
     fn check_given_back(&mut self) {
-        self.read(Duration::from_millis(20));
-        let screen = self.parser.screen();
-        assert!(!screen.alternate_screen(), "still on the other screen");
-        assert!(!screen.hide_cursor(), "the cursor is hidden");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.read(Duration::from_millis(20));
+            let screen = self.parser.screen();
+            if !screen.alternate_screen() && !screen.hide_cursor() {
+                break;
+            }
+            assert!(Instant::now() < end, "the screen is not given back");
+        }
         let after = tcgetattr(self.slave.as_fd()).unwrap();
         let modes = |t: &Termios| (t.local_modes, t.input_modes, t.output_modes);
         assert_eq!(modes(&after), modes(&self.before));
