@@ -239,6 +239,25 @@ pub fn text_at(at: VirtAddr, room: &mut [u8]) -> Option<&str> {
     text.to_str().ok()
 }
 
+/// Whether a page of this process holds nothing but zeros; not where it cannot be read.
+#[must_use]
+pub fn is_zero_page(page: VirtAddr) -> bool {
+    let mut words = [1u64; (BASE_PAGE / 8) as usize];
+    let to = libc::iovec {
+        iov_base: words.as_mut_ptr().cast(),
+        iov_len: BASE_PAGE as usize,
+    };
+    let from = libc::iovec {
+        iov_base: page.as_ptr().cast(),
+        iov_len: BASE_PAGE as usize,
+    };
+    let (to, from) = ((&raw const to) as usize, (&raw const from) as usize);
+    let own = crate::thread::process_id() as usize;
+    // SAFETY: the kernel writes no more than there is room, and reads what can be read.
+    let read = unsafe { syscall(libc::SYS_process_vm_readv, [own, to, 1, from, 1, 0]) };
+    read == Ok(BASE_PAGE as usize) && words.iter().all(|word| *word == 0)
+}
+
 /// How many pages of an extent the object behind it holds. Where the kernel may
 /// not tell, it says all.
 ///
@@ -316,6 +335,20 @@ pub fn reserve_space_modulo(len: Bytes, congruent: u64, modulus: Bytes) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_zeros_is_known() {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, whose last byte is written to.
+        let at = unsafe { map_anonymous(VirtAddr(0), Bytes(BASE_PAGE), prot, 0).unwrap() };
+        assert!(is_zero_page(at));
+        // SAFETY: as above.
+        unsafe { at.as_ptr().add(BASE_PAGE as usize - 1).write(1) };
+        assert!(!is_zero_page(at));
+        // SAFETY: nobody uses the mapping any more.
+        unsafe { unmap(AddrRange::new(at, Bytes(BASE_PAGE))).unwrap() };
+        assert!(!is_zero_page(at));
+    }
 
     #[test]
     fn text_is_read_where_there_is_some() {

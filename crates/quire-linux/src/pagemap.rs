@@ -282,10 +282,14 @@ impl Entry {
 
     /// Whether the page is in swap. Marks that the kernel keeps in place of a page,
     /// such as those of guard pages, look the same to those without the privilege to
-    /// know frames, but for the guard pages of Linux 6.15 and later.
+    /// know frames, but for the guard pages of Linux 6.15 and later, and for missing pages
+    /// that are protected: hardly any other is.
     #[must_use]
     pub const fn is_swapped(self) -> bool {
-        let is_mark = self.0 & ENTRY_GUARD != 0 || self.0 & SWAP_TYPE == SWAP_TYPE_MARK;
+        let is_hidden = self.0 & ENTRY_FRAME == 0;
+        let is_mark = self.0 & ENTRY_GUARD != 0
+            || self.0 & SWAP_TYPE == SWAP_TYPE_MARK
+            || (is_hidden && self.is_protected());
         self.0 & ENTRY_SWAPPED != 0 && !is_mark
     }
 
@@ -293,6 +297,12 @@ impl Entry {
     #[must_use]
     pub const fn is_exclusive(self) -> bool {
         self.0 & ENTRY_EXCLUSIVE != 0
+    }
+
+    /// Whether a `userfaultfd` holds back who writes to the page, mapped or not.
+    #[must_use]
+    pub const fn is_protected(self) -> bool {
+        self.0 & ENTRY_PROTECTED != 0
     }
 
     /// Its frame; nothing where no page is mapped, or without the privilege to know
@@ -307,6 +317,7 @@ const ENTRY_PRESENT: u64 = 1 << 63;
 const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_FILE: u64 = 1 << 61;
 const ENTRY_GUARD: u64 = 1 << 58;
+const ENTRY_PROTECTED: u64 = 1 << 57;
 const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 const ENTRY_FRAME: u64 = (1 << 55) - 1;
 /// In the entry of a page that is not mapped, the number of the swap area.

@@ -11,21 +11,22 @@ use crate::raw::Result;
 /// Size of the stack, its guard page included.
 const SIZE: Bytes = Bytes(256 << 10);
 
-/// Touches the stack as far as so many bytes below, so that its pages are there for what is
-/// called next. Nothing is written: a handler's stack may be smaller, and have something
-/// below it.
+/// Touches the stack as far as so many bytes below, so that its pages are there, to be
+/// written to, for what is called next. What is there does not change: a handler's stack
+/// may be smaller, and have something below it.
 #[inline(always)]
 pub fn touch_below(bytes: Bytes) {
     let mut below = 0;
     while below < bytes.0 {
         below = bytes.0.min(below + BASE_PAGE);
-        // SAFETY: a read, and nothing comes of it. It reaches no further than the calls
-        // would for which it is made.
+        // SAFETY: nothing is added, atomically, so that also what another thread writes
+        // there meanwhile is kept. It reaches no further than the calls would for which
+        // it is made.
         unsafe {
             std::arch::asm!(
-                "test byte ptr [rsp + {below}], al",
+                "lock add byte ptr [rsp + {below}], 0",
                 below = in(reg) below.wrapping_neg(),
-                options(nostack, readonly),
+                options(nostack),
             );
         }
     }

@@ -19,6 +19,7 @@ const FEATURE_MOVE: u64 = 1 << 16;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const PAGEFAULT_FLAG_WP: u64 = 1 << 1;
 const MOVE_DONT_WAKE: u64 = 1 << 0;
+const WRITEPROTECT_DONT_WAKE: u64 = 1 << 1;
 
 #[repr(C)]
 struct ApiArg {
@@ -136,13 +137,14 @@ pub fn open() -> Result<(OwnedFd, Scope)> {
     open_for(FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED)
 }
 
-/// Opens a non-blocking descriptor that moves pages and tells which thread waits
-/// (Linux 6.8), with the widest scope that the kernel grants.
+/// Opens a non-blocking descriptor that moves pages, protects those that are missing and
+/// tells which thread waits (Linux 6.8), with the widest scope that the kernel grants.
 ///
 /// # Errors
-/// When the kernel refuses or cannot move pages.
+/// When the kernel refuses or cannot do that.
 pub fn open_for_moves() -> Result<(OwnedFd, Scope)> {
-    open_for(FEATURE_THREAD_ID | FEATURE_MOVE)
+    let protect = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_UNPOPULATED;
+    open_for(FEATURE_THREAD_ID | FEATURE_MOVE | protect)
 }
 
 fn open_for(features: u64) -> Result<(OwnedFd, Scope)> {
@@ -306,10 +308,22 @@ pub fn move_pages(uffd: BorrowedFd<'_>, to: AddrRange, from: VirtAddr) -> Moved 
 /// # Errors
 /// As the ioctl.
 pub fn write_protect(uffd: BorrowedFd<'_>, range: AddrRange, protect: bool) -> Result<()> {
+    set_protection(uffd, range, u64::from(protect))
+}
+
+/// Lifts the protection of a range. Who waits there goes on after [`wake`].
+///
+/// # Errors
+/// As the ioctl.
+pub fn lift_protection(uffd: BorrowedFd<'_>, range: AddrRange) -> Result<()> {
+    set_protection(uffd, range, WRITEPROTECT_DONT_WAKE)
+}
+
+fn set_protection(uffd: BorrowedFd<'_>, range: AddrRange, mode: u64) -> Result<()> {
     loop {
         let mut arg = WriteProtectArg {
             range: range_arg(range),
-            mode: u64::from(protect),
+            mode,
         };
         // SAFETY: the argument is the structure that this ioctl takes.
         match unsafe { ioctl(uffd, IOCTL_WRITEPROTECT, &raw mut arg) } {

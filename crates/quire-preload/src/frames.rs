@@ -245,7 +245,12 @@ fn strategy(spec: &StrategySpec, colours: &Colours) -> Result<Box<dyn Strategy>,
 /// New private anonymous memory of the program or of its heap.
 pub fn place(range: AddrRange, kind: Kind) {
     if let Some(config) = wanted() {
-        place_as(config, range, choice::number_of(config, kind));
+        place_as(
+            config,
+            range,
+            choice::number_of(config, kind),
+            frames::place,
+        );
     }
 }
 
@@ -257,16 +262,22 @@ pub fn know(range: AddrRange, flags: c_int) {
     }
 }
 
-/// Places what has a strategy of a range: parts by hints for their addresses, the rest by
-/// the strategy of this number. What has none is known.
-fn place_as(config: &FrameConfig, range: AddrRange, otherwise: usize) {
+/// Places what has a strategy of a range, by `place`: parts by hints for their addresses,
+/// the rest by the strategy of this number. What has none is known.
+fn place_as(config: &FrameConfig, range: AddrRange, otherwise: usize, place: fn(AddrRange, Which)) {
     if !range.is_empty() && choice::which(config, otherwise).is_none() {
         frames::enter(range, Which::KERNEL, frames::Kind::Mapping);
     }
-    choice::parts(config, range, otherwise).for_each(|(part, which)| frames::place(part, which));
+    choice::parts(config, range, otherwise).for_each(|(part, which)| place(part, which));
     for (part, which) in overrides::parts(range) {
-        frames::place(part, which);
+        place(part, which);
     }
+}
+
+/// Places memory of which some pages may be there.
+fn place_existing(range: AddrRange, which: Which) {
+    frames::enter(range, which, frames::Kind::Mapping);
+    frames::serve(range);
 }
 
 /// How a mapping is to be made, by the range and the flags that the program asks for.
@@ -322,23 +333,26 @@ impl Moving {
             return;
         };
         if new.is_none() || flags & libc::MREMAP_DONTUNMAP != 0 {
-            frames::place(self.old, which);
+            place_existing(self.old, which);
         }
         match new {
             // One that came after the program was started belongs to the memory.
-            Some(new) if choice::is_later(config, which) => frames::place(new, which),
-            Some(new) => place_as(config, new, choice::number_when_moved(config, which)),
+            Some(new) if choice::is_later(config, which) => place_existing(new, which),
+            Some(new) => {
+                let number = choice::number_when_moved(config, which);
+                place_as(config, new, number, place_existing);
+            }
             None => {}
         }
     }
 }
 
-/// Changes what a range of the program's holds, while no page is on its way to another
-/// frame.
-pub fn with_pages_at_rest<R>(change: impl FnOnce() -> R) -> R {
+/// Takes pages of a range of the program's away, by `work`; at once, or later if it is not
+/// written to.
+pub fn empty<R>(range: AddrRange, at_once: bool, work: impl FnOnce() -> R) -> R {
     match are_wanted() {
-        true => frames::with_pages_at_rest(change),
-        false => change(),
+        true => frames::empty(range, at_once, work),
+        false => work(),
     }
 }
 

@@ -13,7 +13,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
-use quire_linux::{memory, thread};
+use quire_linux::memory::{self, Advice};
+use quire_linux::thread;
 use quire_vm::manager::WORTHWHILE;
 use tikv_jemalloc_sys as jemalloc;
 
@@ -346,7 +347,14 @@ unsafe extern "C" fn extent_purge(
 ) -> bool {
     let start = VirtAddr(at as u64 + offset as u64);
     let range = AddrRange::new(start, Bytes(length as u64));
-    MANAGER.discard(range).is_err()
+    let emptied = match frames::are_placed(range) {
+        // SAFETY: jemalloc gives the contents up.
+        true => frames::empty(range, true, || unsafe {
+            memory::advise(range, Advice::DontNeed)
+        }),
+        false => MANAGER.discard(range),
+    };
+    emptied.is_err()
 }
 
 unsafe extern "C" fn extent_split(

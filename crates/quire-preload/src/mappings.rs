@@ -362,22 +362,12 @@ pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_madvise, args) }.map(drop);
-    status(match empties(advice) {
-        true => frames::with_pages_at_rest(change),
-        false => change(),
-    })
-}
-
-/// Whether advice takes pages away.
-fn empties(advice: c_int) -> bool {
     const DONTNEED_LOCKED: c_int = 24;
-    let all = [
-        libc::MADV_DONTNEED,
-        libc::MADV_FREE,
-        libc::MADV_REMOVE,
-        DONTNEED_LOCKED,
-    ];
-    all.contains(&advice)
+    status(match advice {
+        libc::MADV_DONTNEED | DONTNEED_LOCKED => frames::empty(target, true, change),
+        libc::MADV_FREE | libc::MADV_REMOVE => frames::empty(target, false, change),
+        _ => change(),
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -1,7 +1,7 @@
 //! Frames by strategy for the program's private memory (paper 002, section 3).
 //!
 //! The memory stays the kernel's own: ordinary private anonymous mappings, with all
-//! that the kernel does for them. Only a touch of a missing page is reported, to a
+//! that the kernel does for them. Only the first write to a page is reported, to a
 //! thread of this room, `quire-frames`. It has a stock of zeroed pages whose frames it
 //! knows, asks the strategy of the range for one of them, and moves it under the
 //! program's page (`UFFDIO_MOVE`). A page that goes, by `munmap` or `madvise` or at
@@ -50,6 +50,7 @@
 //! | `arena` | the stock's address space |
 //! | `folios` | the stock: where its frames are, and the kernel's supply |
 //! | `server` | the thread |
+//! | `guards` | how it hears of pages that nobody has written to, and who need not wait |
 //! | `remap` | how it moves pages that exist |
 //! | `control` | what the user asks of a running process |
 //! | `named` | strategies that are named while the program runs |
@@ -62,6 +63,7 @@
 mod arena;
 pub(crate) mod control;
 mod folios;
+mod guards;
 mod jobs;
 mod memory;
 mod named;
@@ -93,6 +95,8 @@ use quire_linux::uffd::{self, Mode};
 
 use crate::manager::Manager;
 
+use self::guards::Contents;
+
 pub use self::jobs::Shared;
 pub use self::memory::{allocate, free, know, place_known};
 pub use self::named::{build, strategy};
@@ -115,6 +119,15 @@ pub type Build = fn(&StrategySpec, &Colours) -> std::result::Result<Box<dyn Stra
 struct Placed {
     which: Which,
     kind: Kind,
+    /// What is reported of it.
+    mode: Mode,
+}
+
+impl Placed {
+    fn new(range: AddrRange, which: Which, kind: Kind) -> Placed {
+        let mode = guards::mode(range, kind);
+        Placed { which, kind, mode }
+    }
 }
 
 /// What memory was placed.
@@ -197,11 +210,7 @@ pub fn start(manager: &'static Manager, mut setup: Setup) -> std::result::Result
     BUILD.get_or_init(|| setup.build);
     setup.strategies.extend(named::anew());
     server::start(manager, setup)?;
-    let served = |(range, placed): (_, Placed)| (placed.which != Which::KERNEL).then_some(range);
-    let placed: Vec<AddrRange> = ranges().iter().filter_map(served).collect();
-    if let Ok(uffd) = borrow() {
-        placed.into_iter().for_each(|range| register(&uffd, range));
-    }
+    serve(EVERYTHING);
     Ok(())
 }
 
@@ -213,27 +222,49 @@ pub fn is_on() -> bool {
 }
 
 /// From now on, or from the start of the thread on, pages of a range of private
-/// anonymous memory get their frames by a strategy when they are touched. Where that
-/// cannot be, they are the kernel's.
+/// anonymous memory get their frames by a strategy when they are first written to. Where
+/// that cannot be, they are the kernel's. The range was just mapped.
 pub fn place(range: AddrRange, which: Which) {
     // Entered first: a touch is reported as soon as the range is registered.
     enter(range, which, Kind::Mapping);
-    if which != Which::KERNEL {
-        serve(range);
+    if which != Which::KERNEL
+        && let Ok(uffd) = borrow()
+    {
+        let placed = Placed::new(range, which, Kind::Mapping);
+        register(&uffd, range, placed.mode, Contents::None);
     }
 }
 
 /// The part of [`place`] that only takes note, for memory that is mapped in part yet.
 pub fn enter(range: AddrRange, which: Which, kind: Kind) {
-    ranges().insert(range, Placed { which, kind });
+    ranges().insert(range, Placed::new(range, which, kind));
 }
 
-/// The other part: touches of a range that was entered are reported from now on.
+/// The other part: what was entered of a range is reported from now on, but for pages that
+/// are there.
 pub fn serve(range: AddrRange) {
-    if let Ok(uffd) = borrow() {
-        register(&uffd, range);
+    let Ok(uffd) = borrow() else { return };
+    for (part, placed) in placed_in(range) {
+        if placed.which != Which::KERNEL {
+            register(&uffd, part, placed.mode, Contents::Some);
+        }
     }
 }
+
+/// What was placed of a range.
+fn placed_in(range: AddrRange) -> Vec<(AddrRange, Placed)> {
+    let ranges = ranges();
+    let parts = ranges.overlaps(range);
+    parts
+        .map(|(part, placed)| (part.intersect(range), placed))
+        .collect()
+}
+
+/// All that can be placed.
+const EVERYTHING: AddrRange = AddrRange {
+    start: VirtAddr(0),
+    end: VirtAddr(u64::MAX),
+};
 
 /// The stack of the calling thread is to have no strategy: for threads that work when
 /// nobody may wait for `quire-frames`. It can be one that the C library kept of an
@@ -278,10 +309,7 @@ fn forget_holes() {
         ControlFlow::Continue(())
     });
     if read.is_err() {
-        ranges().remove(AddrRange {
-            start: VirtAddr(0),
-            end: VirtAddr(u64::MAX),
-        });
+        ranges().remove(EVERYTHING);
     }
 }
 
@@ -306,11 +334,23 @@ pub fn remap(range: AddrRange, which: Which) -> std::result::Result<Arc<Shared>,
     jobs::ask(range, which)
 }
 
-/// Works while no page is on its way to another frame: for calls that change what a
-/// range holds. `work` must not touch memory that may be missing.
-pub fn with_pages_at_rest<R>(work: impl FnOnce() -> R) -> R {
-    let _ranges = ranges();
-    work()
+/// Takes pages of a range away, by `work`, while none is on its way to another frame, and
+/// lets the first writes to them be reported again, if they are gone at once. `work` must
+/// not touch memory of the program.
+pub fn empty<R>(range: AddrRange, at_once: bool, work: impl FnOnce() -> R) -> R {
+    let result = {
+        let _ranges = ranges();
+        work()
+    };
+    if at_once && let Ok(uffd) = borrow() {
+        for (part, placed) in placed_in(range) {
+            if placed.which != Which::KERNEL && placed.mode == Mode::Protect {
+                // What another thread has written meanwhile is reported, and kept.
+                let _ = guards::guard(uffd.as_fd(), part, Contents::None);
+            }
+        }
+    }
+    result
 }
 
 /// The strategy of a range's first page, if it was placed and is no stack.
@@ -373,12 +413,18 @@ pub fn after_fork_child() {
         .for_each(|(range, _)| ranges.remove(range));
 }
 
-fn register(uffd: &Loan, range: AddrRange) {
+fn register(uffd: &Loan, range: AddrRange, mode: Mode, contents: Contents) {
     // The kernel would copy what is full into a superpage, in other frames. Where it
     // does not take the advice, it may.
     // SAFETY: the advice changes no contents.
     let _ = unsafe { advise(range, Advice::NoHugePage) };
-    if uffd::register(uffd.as_fd(), range, Mode::Missing).is_err() {
+    let uffd = uffd.as_fd();
+    let mut registered = uffd::register(uffd, range, mode);
+    if mode == Mode::Protect && registered.is_ok() {
+        registered = guards::guard(uffd, range, contents);
+    }
+    if registered.is_err() {
+        let _ = uffd::unregister(uffd, range);
         ranges().remove(range);
     }
 }

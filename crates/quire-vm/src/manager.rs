@@ -328,6 +328,8 @@ impl Manager {
         {
             return self.is_started();
         }
+        // What is found out about the machine is read from files.
+        let _uncancelled = thread::Uncancelled::new();
         self.share_page();
         let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
         self.memory_total.store(memory.total.0, Ordering::Relaxed);

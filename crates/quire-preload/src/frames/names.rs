@@ -8,7 +8,7 @@ use quire_core::units::{AddrRange, VirtAddr};
 use quire_linux::sysinfo::maps::{Kind, Reader};
 use quire_linux::{memory, thread};
 
-use super::{choice, place_as, wanted};
+use super::{choice, place_as, place_existing, wanted};
 use crate::MANAGER;
 
 /// The longest name that the kernel takes, with the byte that ends it.
@@ -58,6 +58,6 @@ pub fn note(range: AddrRange, name: VirtAddr) {
     }
     for part in found.into_iter().filter(|part| !MANAGER.manages(*part)) {
         quire_vm::frames::forget(part);
-        place_as(config, part, number);
+        place_as(config, part, number, place_existing);
     }
 }

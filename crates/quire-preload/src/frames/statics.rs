@@ -17,7 +17,7 @@ use quire_core::frames::hints::Target;
 use quire_core::frames::spec::StrategySpec;
 use quire_core::units::{AddrRange, BASE_PAGE, VirtAddr};
 
-use super::{Kind, choice, names, place_as};
+use super::{Kind, choice, names, place_as, place_existing};
 
 /// The program or a library.
 pub struct Object {
@@ -136,7 +136,7 @@ pub fn place(config: &FrameConfig) {
         }
         let number = number.unwrap_or_else(|| choice::number_of(config, Kind::Mapping));
         for range in object.zeroed {
-            place_as(config, range, number);
+            place_as(config, range, number, place_existing);
         }
     }
     used.sort_unstable();

@@ -1,6 +1,7 @@
 //! Frames by strategy: the colours that the kernel's page tables show are what the
 //! strategy promises.
 
+mod guards;
 mod kinds;
 mod ordinary;
 mod outside;

@@ -7,8 +7,12 @@ use quire_core::units::{AddrRange, Bytes, VirtAddr};
 use quire_linux::memory;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::maps::{self, Kind};
+use quire_linux::thread::Uncancelled;
+use quire_linux::uffd::Mode;
 
-use super::{Placed, Which, arena, enter, forget, place, ranges, serve, stop_serving, strategy_of};
+use super::{
+    Placed, Which, arena, enter, forget, place, placed_in, ranges, serve, stop_serving, strategy_of,
+};
 use crate::manager::Manager;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -16,6 +20,7 @@ const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const KNOWN: Placed = Placed {
     which: Which::KERNEL,
     kind: super::Kind::Mapping,
+    mode: Mode::Missing,
 };
 /// No program has so much address space.
 const TOO_MUCH: Bytes = Bytes(1 << 47);
@@ -64,6 +69,7 @@ pub unsafe fn free(range: AddrRange) -> Result<()> {
 /// memory that the kernel's own rules hold for. Otherwise it may be that not all of it is
 /// the caller's own, and nothing is noted.
 pub fn know(manager: &Manager, range: AddrRange) {
+    let _uncancelled = Uncancelled::new();
     if manager.manages(range) || !is_private_memory(range) {
         return;
     }
@@ -100,9 +106,7 @@ fn is_private_memory(range: AddrRange) -> bool {
 /// Gives a strategy to what is known of a range; the rest of it stays as it is. Pages
 /// that are there keep their frames.
 pub fn place_known(range: AddrRange, which: Which) {
-    let parts: Vec<(AddrRange, Placed)> = ranges().overlaps(range).collect();
-    for (part, Placed { kind, .. }) in parts {
-        let part = part.intersect(range);
+    for (part, Placed { kind, .. }) in placed_in(range) {
         enter(part, which, kind);
         if which == Which::KERNEL {
             stop_serving(part);

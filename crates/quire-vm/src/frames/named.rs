@@ -13,7 +13,7 @@ use quire_core::frames::spec::{self, StrategySpec};
 use quire_core::frames::strategies::FirstFree;
 use quire_core::frames::strategy::Strategy;
 use quire_linux::futex::Lock;
-use quire_linux::thread;
+use quire_linux::thread::{self, Uncancelled};
 
 use super::{BUILD, Which, is_on, jobs, touch_stack};
 
@@ -44,6 +44,7 @@ struct FileState {
 /// Why it cannot be built, in a line for people; also where frames are not given by
 /// strategy in this process.
 pub fn strategy(spec: &StrategySpec, colours: &Colours) -> Result<Which, String> {
+    let _uncancelled = Uncancelled::new();
     let build = BUILD.get().filter(|_| is_on());
     let build = build.ok_or("frames are not given by strategy in this process")?;
     let mut named = Named {

@@ -12,7 +12,7 @@ use quire_core::frames::mapping::{Mapped, csv};
 use quire_core::units::{AddrRange, Frame, PageCount, VirtAddr};
 use quire_linux::frame_map::{self, FrameMapError};
 use quire_linux::pagemap::{self, Filter, PageRun};
-use quire_linux::thread;
+use quire_linux::thread::{self, Uncancelled};
 
 /// What the page table says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,7 @@ pub fn pages(range: AddrRange, mut found: impl FnMut(Page)) -> io::Result<()> {
         any: pagemap::PRESENT | pagemap::SWAPPED,
         report: pagemap::ZERO | pagemap::HUGE,
     };
+    let _uncancelled = Uncancelled::new();
     let error = |errno: quire_linux::Errno| io::Error::from_raw_os_error(errno.0);
     let pagemap = pagemap::open().map_err(error)?;
     let mut runs: Vec<PageRun> = Vec::new();
@@ -92,6 +93,7 @@ pub fn pages(range: AddrRange, mut found: impl FnMut(Page)) -> io::Result<()> {
 /// # Errors
 /// When no frame is known, or the file cannot be written.
 pub fn record(range: AddrRange, colours: &Colours, file: &Path) -> Result<PageCount, RecordError> {
+    let _uncancelled = Uncancelled::new();
     let part = Part::Addresses(range);
     let mapped = frame_map::read(thread::process_id(), Some(&part), || ())?;
     let runs = || mapped.iter().flat_map(Mapped::runs);

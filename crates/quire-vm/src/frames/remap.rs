@@ -16,7 +16,7 @@ use quire_core::frames::remap::Reason;
 use quire_core::frames::strategy::{Block, Request, Wanted};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, Frame, PageCount, VirtAddr};
 use quire_linux::memory::{self, Advice};
-use quire_linux::pagemap::{self, Entry};
+use quire_linux::pagemap::{self, Entry, Filter};
 use quire_linux::raw::Errno;
 use quire_linux::thread;
 use quire_linux::uffd::{self, Mode};
@@ -44,14 +44,19 @@ impl Server {
             start: job.next,
             end,
         };
-        let mut entries = Vec::new();
+        let (mut entries, mut zeros) = (Vec::new(), Vec::new());
         let pagemap = self.folios.pagemap();
+        // Pages that were only read get their frames when they are written to.
+        let _ = pagemap::scan(pagemap, range, Filter::ZEROS, |run| zeros.push(run.range()));
         let read = pagemap::frames_of(pagemap, range, |page, entry| entries.push((page, entry)));
         if read.is_err() {
             entries.clear();
         }
         for (page, entry) in entries {
-            let fate = self.remap(page, entry, job);
+            let fate = match zeros.iter().any(|zeros| zeros.contains(one(page))) {
+                true => Fate::Missing,
+                false => self.remap(page, entry, job),
+            };
             job.shared.add(PageCount(1), |outcome| match fate {
                 Fate::Moved => outcome.moved += PageCount(1),
                 Fate::Kept => outcome.kept += PageCount(1),
@@ -270,7 +275,8 @@ impl Server {
         let ranges = RANGES.lock();
         let found = ranges.overlaps(one(page)).next();
         let (_, placed) = found.ok_or(Reason::Changed)?;
-        if placed.which != Which::KERNEL {
+        let served = placed.which != Which::KERNEL;
+        if served && placed.mode == Mode::Missing {
             return self.exchange_reported(page, from, aside);
         }
         // Nobody would wait while the page is missing, and the kernel lets none be moved
@@ -278,12 +284,15 @@ impl Server {
         uffd::register(uffd, one(page), Mode::Missing).map_err(|_| Reason::Changed)?;
         let exchanged = self.exchange_reported(page, from, aside);
         // Where the mapping has gone, nothing is registered.
-        let _ = uffd::unregister(uffd, one(page));
+        let _ = match served {
+            true => uffd::register(uffd, one(page), placed.mode),
+            false => uffd::unregister(uffd, one(page)),
+        };
         exchanged
     }
 
-    /// The same, where touches of the page are reported. The caller holds the lock of the
-    /// ranges.
+    /// The same, where touches of the page are reported as long as it is missing. The
+    /// caller holds the lock of the ranges.
     fn exchange_reported(
         &self,
         page: VirtAddr,
@@ -324,7 +333,7 @@ impl Server {
     }
 }
 
-fn one(page: VirtAddr) -> AddrRange {
+pub(super) fn one(page: VirtAddr) -> AddrRange {
     AddrRange::new(page, Bytes(BASE_PAGE))
 }
 

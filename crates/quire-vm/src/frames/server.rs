@@ -144,6 +144,7 @@ impl Server {
             }
             if self.stalls.look(thread::now_ns()) {
                 self.folios.shrink(PageCount(0));
+                self.note_stock();
             }
             self.work();
         }
@@ -211,7 +212,7 @@ impl Server {
         let placed = self.placed(page);
         let Some((range, which)) = placed.filter(|(_, which)| self.strategy(*which).is_some())
         else {
-            self.leave(page, None);
+            self.leave(page, fault.protected, None);
             return Pace::InRuns;
         };
         let sequence = self.strategies[which.0].sequence(&request);
@@ -219,7 +220,10 @@ impl Server {
         self.manager.stats().add(Counter::FrameFaults, 1);
         let window = self.streams.window(sequence, page);
         let wanted = window.min(range.len().to_pages().0);
-        let pages = self.give(wanted, which, &request);
+        let pages = match fault.protected {
+            true => self.replace(wanted, which, &request),
+            false => self.give(wanted, which, &request),
+        };
         self.streams.note(sequence, page, pages.max(1));
         match window {
             1 => Pace::OneByOne,
@@ -234,8 +238,9 @@ impl Server {
     }
 
     /// Moves up to `wanted` pages in, from the touched one on, and lets who waits for
-    /// them go on. Returns how many it were; without any, the page is the kernel's.
-    fn give(&mut self, wanted: u64, which: Which, request: &Request) -> u64 {
+    /// them go on. Returns how many were answered: without any frame, the touched one is
+    /// left to the kernel; none where it is there already.
+    pub fn give(&mut self, wanted: u64, which: Which, request: &Request) -> u64 {
         let mut given = 0;
         while given < wanted {
             let request = request.further(given);
@@ -248,8 +253,8 @@ impl Server {
                 Err(Errno(libc::EEXIST)) => break,
                 Err(_) if wanted > 1 => return self.give(1, which, &request),
                 Err(_) => {
-                    self.leave(request.page, Some(which));
-                    return 0;
+                    self.leave(request.page, false, Some(which));
+                    return 1;
                 }
             }
         }
@@ -298,12 +303,16 @@ impl Server {
             .count(stats, (which.0, page), (given, pages), mapping);
     }
 
-    /// Leaves a page to the kernel: it gets zeros, and a frame of the kernel's choice
-    /// when it is written to.
-    fn leave(&mut self, page: VirtAddr, which: Option<Which>) {
+    /// Leaves a page to the kernel: one that is missing gets zeros, and a frame of the
+    /// kernel's choice when it is written to; one that is protected has a frame.
+    pub fn leave(&mut self, page: VirtAddr, protected: bool, which: Option<Which>) {
         let one = AddrRange::new(page, Bytes(BASE_PAGE));
         let uffd = self.uffd.as_fd();
-        if uffd::supply_zeros(uffd, one).is_err() {
+        let left = match protected {
+            true => uffd::write_protect(uffd, one, false),
+            false => uffd::supply_zeros(uffd, one),
+        };
+        if left.is_err() {
             // The mapping is gone, or has changed: the touch comes again, or ends.
             let _ = uffd::wake(uffd, one);
         }
