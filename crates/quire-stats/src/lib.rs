@@ -8,16 +8,22 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`estimate`] | a value with its interval, or why there is none |
+//! | [`sample`] | measurements by execution |
 //! | [`order`] | quantiles and means of one series |
 //! | [`bootstrap`] | summaries, ratios and differences with confidence intervals |
 //! | [`random`] | the generator that draws are made with |
 
 pub mod bootstrap;
+pub mod estimate;
 pub mod order;
 pub mod random;
+pub mod sample;
 
 pub use bootstrap::{
     Comparison, RESAMPLES, Summary, difference_of_medians, mean_ratio_of_medians, ratio_of_medians,
     ratio_of_sums,
 };
+pub use estimate::{Absent, Estimate, Settings};
 pub use order::{geometric_mean, median, quantile};
+pub use sample::Sample;

@@ -1,0 +1,359 @@
+//! The results of an experiment.
+//!
+//! They are kept in a file of JSON objects, one a line: the header first, then each
+//! execution as soon as it has ended. So an interruption loses nothing but the execution
+//! that was going on, and a run can be resumed: what is there need not be done again. A
+//! last line without its end is what an interruption leaves, and is passed over.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The format that is written here.
+pub const FORMAT: u32 = 1;
+/// The metric that a command without any other has: how long the whole run took, in
+/// seconds.
+pub const TIME: &str = "time";
+
+/// Whether less of a metric is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// As of times.
+    #[default]
+    Lower,
+    /// As of rates.
+    Higher,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    /// What values are counted in, such as `s`, `bytes`, `1/s`; empty for plain counts.
+    pub unit: String,
+    /// Whether less is better.
+    #[serde(default)]
+    pub better: Better,
+    /// Reports are about it; the others are there to explain it.
+    #[serde(default)]
+    pub primary: bool,
+}
+
+/// What is known of the whole before it begins.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// What the user calls it.
+    pub title: String,
+    /// When it began, in seconds since 1970.
+    pub started: f64,
+    /// What its order and its intervals depend on.
+    pub seed: u64,
+    /// Its metrics, by name. A program may report others, which are added as they come:
+    /// in seconds, lower is better.
+    pub metrics: BTreeMap<String, Metric>,
+    /// The machine: names and values, to be shown.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// What was not prepared, each with its remedy.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// The experiment as it was asked for, to be resumed; of nobody else's concern.
+    #[serde(default)]
+    pub experiment: serde_json::Value,
+}
+
+/// One execution.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    /// What was executed.
+    pub benchmark: String,
+    /// How.
+    pub variant: String,
+    /// Its place among all executions of the run, from 0 on.
+    pub order: u64,
+    /// When it began, in seconds since 1970.
+    #[serde(default)]
+    pub started: f64,
+    /// The measurements of each metric, in their order. What there is once for an
+    /// execution, such as its peak memory, has one.
+    pub metrics: BTreeMap<String, Vec<f64>>,
+}
+
+/// An execution that gave nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What was executed.
+    pub benchmark: String,
+    /// How.
+    pub variant: String,
+    /// Its place among all executions of the run.
+    pub order: u64,
+    /// Why it gave nothing, in a line.
+    pub reason: String,
+}
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Line {
+    /// The first one. A run that is resumed has another for each time.
+    Header(Header),
+    /// As soon as it has ended.
+    Execution(Execution),
+    /// The same.
+    Failure(Failure),
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Where it is kept; empty where it is not.
+    pub path: PathBuf,
+    /// The header, with the metrics that came later.
+    pub header: Header,
+    /// The executions that gave something, in their order.
+    pub executions: Vec<Execution>,
+    /// The others.
+    pub failures: Vec<Failure>,
+}
+
+/// Why results cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line of it.
+    #[error("{}:{line}: {why}", path.display())]
+    Line {
+        /// Of which file.
+        path: PathBuf,
+        /// Which, from 1 on.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Run {
+    /// Reads a file of results.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a line is none of these: the line is named.
+    pub fn read(path: &Path) -> Result<Run, RunError> {
+        let text = fs::read_to_string(path).map_err(|source| RunError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut run = Run::parse(&text).map_err(|(line, why)| RunError::Line {
+            path: path.to_owned(),
+            line,
+            why,
+        })?;
+        path.clone_into(&mut run.path);
+        Ok(run)
+    }
+
+    /// Reads results from text.
+    ///
+    /// # Errors
+    /// The number of the line that is wrong, and what is wrong with it.
+    pub fn parse(text: &str) -> Result<Run, (usize, String)> {
+        let mut run = Run::default();
+        let mut headers = 0;
+        // What an interruption left of a line has no end.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for (number, line) in (1..).zip(whole.lines()) {
+            let parsed = serde_json::from_str(line).map_err(|e| (number, e.to_string()))?;
+            match parsed {
+                Line::Header(header) => {
+                    headers += 1;
+                    run.begin(header).map_err(|why| (number, why))?;
+                }
+                _ if headers == 0 => return Err((number, "there is no header before it".into())),
+                Line::Execution(execution) => {
+                    run.add(execution).map_err(|why| (number, why))?;
+                }
+                Line::Failure(failure) => run.failures.push(failure),
+            }
+        }
+        match headers {
+            0 => Err((1, "it holds no results: the header is missing".into())),
+            _ => Ok(run),
+        }
+    }
+
+    fn begin(&mut self, header: Header) -> Result<(), String> {
+        if header.format != FORMAT {
+            let known = FORMAT;
+            return Err(format!(
+                "format {}; this is for format {known}",
+                header.format
+            ));
+        }
+        let mut metrics = std::mem::take(&mut self.header.metrics);
+        metrics.extend(header.metrics.clone());
+        self.header = Header { metrics, ..header };
+        Ok(())
+    }
+
+    /// Adds an execution.
+    ///
+    /// # Errors
+    /// What is wrong with it: it has no measurement, or one that is not a number.
+    pub fn add(&mut self, execution: Execution) -> Result<(), String> {
+        for (name, values) in &execution.metrics {
+            if values.is_empty() {
+                return Err(format!("no measurement of {name}"));
+            }
+            if let Some(n) = values.iter().position(|value| !value.is_finite()) {
+                return Err(format!("measurement {} of {name} is no number", n + 1));
+            }
+            let metric = || Metric {
+                unit: "s".into(),
+                ..Metric::default()
+            };
+            self.header
+                .metrics
+                .entry(name.clone())
+                .or_insert_with(metric);
+        }
+        self.executions.push(execution);
+        Ok(())
+    }
+
+    /// The benchmarks, in the order in which they first came.
+    #[must_use]
+    pub fn benchmarks(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for execution in &self.executions {
+            if !names.contains(&&*execution.benchmark) {
+                names.push(&execution.benchmark);
+            }
+        }
+        names
+    }
+
+    /// The variants of a benchmark, in the order in which they first came.
+    #[must_use]
+    pub fn variants(&self, benchmark: &str) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for execution in self.executions.iter().filter(|e| e.benchmark == benchmark) {
+            if !names.contains(&&*execution.variant) {
+                names.push(&execution.variant);
+            }
+        }
+        names
+    }
+
+    /// The measurements of a metric, by execution, in the order of the executions; those
+    /// that have none are left out.
+    #[must_use]
+    pub fn measurements(&self, benchmark: &str, variant: &str, metric: &str) -> Vec<Vec<f64>> {
+        let of = |e: &&Execution| e.benchmark == benchmark && e.variant == variant;
+        let executions = self.executions.iter().filter(of);
+        executions
+            .filter_map(|execution| execution.metrics.get(metric).cloned())
+            .collect()
+    }
+
+    /// The metrics that reports are about: those marked so, else [`TIME`], else all.
+    #[must_use]
+    pub fn primary_metrics(&self) -> Vec<&str> {
+        let all = &self.header.metrics;
+        let primary = all.iter().filter(|(_, metric)| metric.primary);
+        let names: Vec<&str> = primary.map(|(name, _)| name.as_str()).collect();
+        match names.is_empty() {
+            false => names,
+            true if all.contains_key(TIME) => vec![TIME],
+            true => all.keys().map(String::as_str).collect(),
+        }
+    }
+}
+
+impl Line {
+    /// The line as it is written, with its end.
+    ///
+    /// # Errors
+    /// Where a number of it is none.
+    pub fn text(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self).map(|text| text + "\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn execution(variant: &str, values: &[f64]) -> Execution {
+        Execution {
+            benchmark: "fft".into(),
+            variant: variant.into(),
+            metrics: BTreeMap::from([(TIME.into(), values.to_vec())]),
+            ..Execution::default()
+        }
+    }
+
+    fn text(lines: &[Line]) -> String {
+        lines.iter().map(|line| line.text().unwrap()).collect()
+    }
+
+    fn header() -> Line {
+        Line::Header(Header {
+            format: FORMAT,
+            title: "two".into(),
+            ..Header::default()
+        })
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let lines = [
+            header(),
+            Line::Execution(execution("a", &[1.0, 2.0])),
+            Line::Execution(execution("b", &[3.0])),
+            Line::Failure(Failure::default()),
+            header(),
+            Line::Execution(execution("a", &[4.0])),
+        ];
+        let run = Run::parse(&text(&lines)).unwrap();
+        assert_eq!(run.benchmarks(), ["fft"]);
+        assert_eq!(run.variants("fft"), ["a", "b"]);
+        assert_eq!(
+            run.measurements("fft", "a", TIME),
+            [vec![1.0, 2.0], vec![4.0]]
+        );
+        assert_eq!(run.primary_metrics(), [TIME]);
+        assert_eq!(run.failures.len(), 1);
+    }
+
+    #[test]
+    fn half_a_line_at_the_end_is_passed_over() {
+        let whole = text(&[header(), Line::Execution(execution("a", &[1.0]))]);
+        for end in whole.find('\n').unwrap() + 1..whole.len() {
+            let run = Run::parse(&whole[..end]).unwrap();
+            assert_eq!(run.executions.len(), 0, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        let wrong = |lines: String| Run::parse(&lines).unwrap_err().0;
+        assert_eq!(wrong(String::new()), 1);
+        assert_eq!(wrong(text(&[header()]) + "{\"kind\":\"other\"}\n"), 2);
+        assert_eq!(wrong(text(&[Line::Execution(execution("a", &[1.0]))])), 1);
+        assert_eq!(
+            wrong(text(&[header(), Line::Execution(execution("a", &[]))])),
+            2
+        );
+    }
+}
