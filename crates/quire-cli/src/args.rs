@@ -169,7 +169,7 @@ EXAMPLES:
   sudo quire map 4242 --csv > frames.csv; sudo quire remap 4242 7f0000200000-7f0000600000 exact:frames.csv
 
 Pages are moved one by one while the program runs; whoever touches one that is on
-its way waits. Pages that are touched later get their frames by the strategy, too.
+its way waits. Pages that are first written to later get their frames by the strategy, too.
 What has to stay where it is is listed with the reason.
 
 EXIT STATUS:

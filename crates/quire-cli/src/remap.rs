@@ -200,7 +200,7 @@ impl Report {
         let left: u64 = self.left.iter().map(|left| left.pages).sum();
         writeln!(
             out,
-            "{}: of {} pages, {} were moved, {} had a right frame before, {} were never touched, {left} stay where they are",
+            "{}: of {} pages, {} were moved, {} had a right frame before, {} were never written to, {left} stay where they are",
             self.strategy, self.pages, self.moved, self.kept, self.not_touched
         )?;
         if self.made_way > 0 {

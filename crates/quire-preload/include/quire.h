@@ -162,7 +162,7 @@ struct quire_remap {
   uint64_t moved;       /* Got another frame. */
   uint64_t kept;        /* Had one that the strategy accepts. */
   uint64_t made_way;    /* Outside of the range: gave up a frame that was demanded. */
-  uint64_t missing;     /* Not there; they get frames by the strategy when touched. */
+  uint64_t missing;     /* Nobody has written to; they get frames by the strategy then. */
   uint64_t left;        /* Stay as they are. */
   uint64_t left_ranges; /* How many ranges those are. */
 };
@@ -188,7 +188,7 @@ struct quire_left {
 
 /* Moves the pages of a range to frames by a strategy, and waits until that is done.  Other
  * threads may use the memory meanwhile.  Which memory takes part is as for quire_hint.
- * Pages of it that are not there get frames by the strategy when they are touched.
+ * Pages of it that nobody has written to get frames by the strategy when somebody does.
  *
  * What became of the pages is written to `result`, and the first `capacity` ranges that
  * were left, in order of address, to `left`.  Both may be NULL.  It is no error that pages
