@@ -64,6 +64,35 @@ pub enum Absent {
         /// Which of it, from 1 on.
         measurement: usize,
     },
+    /// Within the executions hardly anything varies, where something is divided by how
+    /// it does.
+    #[error("most groups of measurements of one execution do not vary")]
+    MostlyConstant,
+    /// Nothing is repeated at a level, so how it varies is unknown.
+    #[error("at level {level}, from the outermost on, nothing is repeated")]
+    NotRepeated {
+        /// Which, from 1 on.
+        level: usize,
+    },
+    /// Groups that should be alike are nested to different depths.
+    #[error("the groups are not all nested to the same depth")]
+    UnevenDepth,
+    /// There is no best number of repetitions: the more, the better.
+    #[error(
+        "level {level} costs nothing, or the levels above it do not vary: no number of repetitions is best"
+    )]
+    NoBest {
+        /// Which, from 1 on.
+        level: usize,
+    },
+    /// What was asked for makes no sense.
+    #[error("{what} must be {must}")]
+    OutOfRange {
+        /// What was given.
+        what: &'static str,
+        /// What it must be.
+        must: &'static str,
+    },
     /// A result would be too large to represent.
     #[error("the result is too large to represent")]
     TooLarge,
@@ -81,6 +110,30 @@ pub struct Settings {
     pub confidence: f64,
     /// What the draws depend on.
     pub seed: u64,
+}
+
+impl Settings {
+    /// Refuses settings that make no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.resamples == 0 {
+            return Err(Absent::OutOfRange {
+                what: "the number of resamples",
+                must: "at least 1",
+            });
+        }
+        if !(self.confidence > 0.0 && self.confidence < 1.0) {
+            return Err(Absent::OutOfRange {
+                what: "the confidence",
+                must: "between 0 and 1",
+            });
+        }
+        Ok(())
+    }
+
+    /// The quantile that bounds an interval from below.
+    pub(crate) fn lower_tail(&self) -> f64 {
+        (1.0 - self.confidence) / 2.0
+    }
 }
 
 impl Default for Settings {

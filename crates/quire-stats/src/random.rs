@@ -12,6 +12,20 @@ impl SplitMix64 {
         SplitMix64(seed)
     }
 
+    /// The generator numbered `number` of those that `seed` determines: for draws that
+    /// must not depend on each other.
+    pub(crate) fn stream(seed: u64, number: u64) -> SplitMix64 {
+        let mut first = SplitMix64(seed ^ number.wrapping_mul(0xd1b5_4a32_d192_ed03));
+        SplitMix64(first.next())
+    }
+
+    /// A word from which [`per_word`] numbers can be taken.
+    #[inline]
+    pub(crate) fn fraction(&mut self) -> Fraction {
+        Fraction(self.next())
+    }
+
+    #[inline]
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,6 +37,31 @@ impl SplitMix64 {
     /// any series that fits in memory.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    }
+}
+
+/// Bounds up to this allow three numbers from one word.
+const SMALL: usize = 4096;
+
+/// How many numbers below `bound` one word is good for. Three small ones use up 36 bits
+/// at most, so that the last of them is drawn from 40: its bias is below 2⁻²⁸.
+#[inline]
+pub(crate) fn per_word(bound: usize) -> usize {
+    if bound <= SMALL { 3 } else { 1 }
+}
+
+/// A random number in [0, 1) in binary, from which whole numbers are taken like digits:
+/// times the bound, the whole part is the number and the rest is left for the next one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fraction(u64);
+
+impl Fraction {
+    /// A number below `bound`, which is not zero.
+    #[inline]
+    pub(crate) fn take(&mut self, bound: usize) -> usize {
+        let wide = u128::from(self.0) * bound as u128;
+        self.0 = wide as u64;
+        (wide >> 64) as usize
     }
 }
 
@@ -43,5 +82,17 @@ mod tests {
         let mut seen = [0; 7];
         (0..7000).for_each(|_| seen[random.below(7)] += 1);
         assert!(seen.iter().all(|n| (800..1200).contains(n)));
+    }
+
+    #[test]
+    fn numbers_from_one_word_are_even_and_independent() {
+        let mut random = SplitMix64::stream(1, 2);
+        let mut seen = [[0; 5]; 5];
+        for _ in 0..50_000 {
+            let mut fraction = random.fraction();
+            let (a, _, c) = (fraction.take(5), fraction.take(4096), fraction.take(5));
+            seen[a][c] += 1;
+        }
+        assert!(seen.iter().flatten().all(|n| (1800..2200).contains(n)));
     }
 }
