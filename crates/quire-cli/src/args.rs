@@ -190,6 +190,42 @@ EXAMPLES:
   sudo quire doctor         what root would get
   quire doctor --json | jq -r '.checks[] | select(.status != \"ok\") | .remedy'";
 
+const REPORT_EXAMPLES: &str = "\
+EXAMPLES:
+  quire report run.jsonl                         quire-report.html
+  quire report run.jsonl -o run.md               Markdown, by the name of the file
+  quire report --format json run.jsonl | jq '.pairs[].sentence'
+  quire report hyperfine.json                    results of other tools
+  quire report target/criterion -o criterion.html
+  quire report 1.json 2.json 3.json              three executions of one program
+  quire report --format data pyperf.json > measurements.csv
+
+RESULTS:
+  Files of quire bench, hyperfine (--export-json), Criterion (target/criterion, or
+  target/criterion@NAME for a baseline), Google Benchmark (JSON), pyperf (JSON),
+  ReBench (.data), or CSV with a header and any of the columns benchmark, variant,
+  execution, metric, unit, better and value. What a file holds tells which it is. A
+  directory stands for the files in it. The same benchmark and variant in several
+  files are further executions of it. docs/report.md says more.
+
+EXIT STATUS:
+  2: results that cannot be read; the file and the place are named.";
+const COMPARE_EXAMPLES: &str = "\
+EXAMPLES:
+  quire compare old.jsonl new.jsonl --threshold 3%
+  quire compare old/ new/ --junit junit.xml --markdown comment.md
+  quire compare target/criterion@base target/criterion@new
+  quire compare old.json new.json --json | jq '.compared[].outcome'
+
+RESULTS:
+  As of `quire report`. What both have, by benchmark, variant and metric, is compared;
+  what only one has is listed.
+
+EXIT STATUS:
+  0: nothing is worse. 1: something is worse by more than the threshold, and beyond
+  noise: the interval of the ratio of means does not contain 1. 2: bad input, or
+  results that have nothing in common.";
+
 const COMPLETIONS_EXAMPLES: &str = "\
 EXAMPLES:
   quire completions bash > ~/.local/share/bash-completion/completions/quire
@@ -243,6 +279,12 @@ pub enum Command {
     /// Tell perf the names of program text that was copied (--text)
     #[command(after_help = PERF_MAP_EXAMPLES)]
     PerfMap(PerfMapArgs),
+    /// Say what results of benchmarks mean: intervals, non-determinism, plots
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
+    /// Say whether new results of benchmarks are worse than old ones, for CI
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
     /// Check what this machine offers, and say how to provide what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -553,6 +595,77 @@ pub struct PerfMapArgs {
     pub pids: Vec<u32>,
 }
 
+/// What `quire report` takes.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Files or directories of results
+    #[arg(value_name = "RUN", required = true, value_hint = clap::ValueHint::AnyPath)]
+    pub runs: Vec<PathBuf>,
+    /// What to write; without it, the ending of the output's name says it, else it is HTML
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<ReportFormat>,
+    /// Where to; `-` is standard output. Without it, HTML goes to quire-report.html, and
+    /// all else to standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub statistics: StatisticsArgs,
+}
+
+/// What `quire compare` takes.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The results to compare with
+    #[arg(value_name = "OLD", value_hint = clap::ValueHint::AnyPath)]
+    pub old: PathBuf,
+    /// The results to be judged
+    #[arg(value_name = "NEW", value_hint = clap::ValueHint::AnyPath)]
+    pub new: PathBuf,
+    /// How much worse something may become, in the mean
+    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
+    pub threshold: f64,
+    /// Write JUnit XML to this file, too
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Write Markdown for a pull request to this file, too
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub statistics: StatisticsArgs,
+}
+
+/// How intervals are computed.
+#[derive(Debug, Args)]
+pub struct StatisticsArgs {
+    /// What the draws of the bootstrap depend on; that of the results, unless given
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// How often data are drawn anew
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub resamples: u64,
+    /// The share of intervals that should hold the true value
+    #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = confidence)]
+    pub confidence: f64,
+}
+
+/// The forms of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReportFormat {
+    /// A page with plots.
+    Html,
+    /// Tables and sentences.
+    Markdown,
+    /// All figures, for programs.
+    Json,
+    /// All figures, a line each.
+    Csv,
+    /// All measurements as CSV, which can be read again.
+    Data,
+}
+
 /// What `quire doctor` takes.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -577,6 +690,22 @@ fn interval(text: &str) -> Result<Duration, String> {
         .filter(|seconds| (0.1..=3600.0).contains(seconds))
         .map(Duration::from_secs_f64)
         .ok_or_else(|| "give a number of seconds from 0.1 to 3600".to_owned())
+}
+
+/// A percentage as a fraction, from 0 on.
+fn percent(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.strip_suffix('%').and_then(|n| n.trim().parse().ok());
+    let number = number.filter(|number| number.is_finite() && *number >= 0.0);
+    let number = number.ok_or_else(|| "write a percentage from 0 on, such as 3%".to_owned())?;
+    Ok(number / 100.0)
+}
+
+/// A percentage as a fraction, from 50% to 99.9%.
+fn confidence(text: &str) -> Result<f64, String> {
+    percent(text)
+        .ok()
+        .filter(|fraction| (0.5..=0.999).contains(fraction))
+        .ok_or_else(|| "write a percentage from 50% to 99.9%, such as 95%".to_owned())
 }
 
 fn accesses_parser() -> impl TypedValueParser<Value = Accesses> {

@@ -15,6 +15,8 @@
 //! | [`cache`] | `quire cache` |
 //! | [`map`] | `quire map` |
 //! | [`perf_map`] | `quire perf-map` |
+//! | [`report`] | `quire report` |
+//! | [`compare`] | `quire compare` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`table`] | aligned columns |
@@ -22,12 +24,14 @@
 mod args;
 mod attach;
 mod cache;
+mod compare;
 mod doctor;
 mod failure;
 mod map;
 mod pages;
 mod perf_map;
 mod remap;
+mod report;
 mod run;
 mod session;
 mod set;
@@ -65,6 +69,8 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Map(options) => map::map(&options).map(|()| 0),
         Command::Remap(options) => remap::remap(&options),
         Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
+        Command::Report(options) => report::report(&options).map(|()| 0),
+        Command::Compare(options) => compare::compare(&options),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),
@@ -74,7 +80,7 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
 fn finish(outcome: Outcome<u8>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => report(&failure),
+        Err(failure) => tell(&failure),
     }
 }
 
@@ -93,7 +99,7 @@ fn usage(error: &clap::Error) -> ExitCode {
                 0
             })
         }
-        _ => report(&Failure::bad_usage(one_line(&error.to_string()))),
+        _ => tell(&Failure::bad_usage(one_line(&error.to_string()))),
     }
 }
 
@@ -118,7 +124,7 @@ fn one_line(message: &str) -> String {
     line + " (see `quire --help`)"
 }
 
-fn report(failure: &Failure) -> ExitCode {
+fn tell(failure: &Failure) -> ExitCode {
     if failure.is_worth_telling() {
         // Where standard error is closed the exit status has to do.
         let _ = writeln!(io::stderr(), "quire: {failure}");

@@ -24,6 +24,8 @@ const PAGES: &[(&str, &str)] = &[
     ("map", "quire-map"),
     ("remap", "quire-remap"),
     ("perf-map", "quire-perf-map"),
+    ("report", "quire-report"),
+    ("compare", "quire-compare"),
     ("doctor", "quire-doctor"),
     ("completions", "quire-completions"),
     ("man", "quire-man"),

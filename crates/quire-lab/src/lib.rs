@@ -9,5 +9,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`run`] | the results of an experiment, and the file that they are kept in |
+//! | [`import`] | reading results, also those of other tools |
+//! | [`report`] | what results say, as HTML, Markdown, JSON and CSV |
+//! | [`compare`] | old and new results: whether something got worse |
+//! | [`figures`] | the plots of reports |
 
+pub mod compare;
+pub mod figures;
+pub mod import;
+pub mod report;
 pub mod run;

@@ -1,0 +1,101 @@
+//! `quire report`: what results of benchmarks mean.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use quire_lab::import::{self, ImportError};
+use quire_lab::report::{Report, data, html, markdown};
+use quire_lab::run::Run;
+use quire_stats::Settings;
+
+use crate::args::{ReportArgs, ReportFormat, StatisticsArgs};
+use crate::failure::{Failure, Outcome};
+
+/// Where a page goes, unless it is said otherwise.
+const PAGE: &str = "quire-report.html";
+/// What stands for standard output.
+const STANDARD_OUTPUT: &str = "-";
+
+/// Reads the results, computes, and writes.
+pub fn report(options: &ReportArgs) -> Outcome<()> {
+    let format = format(options)?;
+    let run = import::read_all(&options.runs).map_err(|error| refused(&error))?;
+    let settings = settings(&options.statistics, &run);
+    let text = match format {
+        ReportFormat::Data => import::csv::text(&run),
+        ReportFormat::Html => html::page(&Report::of(run, settings)),
+        ReportFormat::Markdown => markdown::text(&Report::of(run, settings)),
+        ReportFormat::Csv => data::csv(&Report::of(run, settings)),
+        ReportFormat::Json => {
+            let report = data::json(&Report::of(run, settings));
+            serde_json::to_string_pretty(&report)? + "\n"
+        }
+    };
+    let page = (format == ReportFormat::Html).then(|| PathBuf::from(PAGE));
+    let output = options.output.clone().or(page);
+    match output.filter(|path| path.as_os_str() != STANDARD_OUTPUT) {
+        None => Ok(io::stdout().write_all(text.as_bytes())?),
+        Some(path) => {
+            write(&path, &text)?;
+            Ok(writeln!(io::stdout(), "{}", path.display())?)
+        }
+    }
+}
+
+/// The format that is asked for, or that the ending of the output's name says.
+fn format(options: &ReportArgs) -> Outcome<ReportFormat> {
+    if let Some(format) = options.format {
+        return Ok(format);
+    }
+    let ending = options.output.as_deref().and_then(Path::extension);
+    match ending.map(|ending| ending.to_string_lossy().to_ascii_lowercase()) {
+        None => Ok(ReportFormat::Html),
+        Some(ending) => match ending.as_str() {
+            "html" | "htm" => Ok(ReportFormat::Html),
+            "md" | "markdown" => Ok(ReportFormat::Markdown),
+            "json" => Ok(ReportFormat::Json),
+            "csv" => Ok(ReportFormat::Csv),
+            other => Err(Failure::bad_usage(format!(
+                "--output: a name that ends in .{other} does not say what to write; add --format"
+            ))),
+        },
+    }
+}
+
+/// Results that cannot be read.
+pub fn refused(error: &ImportError) -> Failure {
+    Failure::bad_usage(error.to_string())
+}
+
+/// How intervals of these results are computed.
+pub fn settings(options: &StatisticsArgs, run: &Run) -> Settings {
+    Settings {
+        resamples: usize::try_from(options.resamples).unwrap_or(usize::MAX),
+        confidence: options.confidence,
+        seed: options.seed.unwrap_or(run.header.seed),
+    }
+}
+
+/// Writes a file beside its place first, so that a full disk does not cost what was there.
+pub fn write(path: &Path, text: &str) -> Outcome<()> {
+    let failed = |error: io::Error| {
+        let path = path.display();
+        Failure::bad_usage(format!(
+            "cannot write {path}: {error}; name a file in a directory that you may write to"
+        ))
+    };
+    if !path.is_file() && path.exists() {
+        // A pipe or a device has nothing to lose.
+        return fs::write(path, text).map_err(failed);
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    written.map_err(|error| {
+        // It may not even be there.
+        let _ = fs::remove_file(&beside);
+        failed(error)
+    })
+}

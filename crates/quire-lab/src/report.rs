@@ -1,0 +1,113 @@
+//! What results say: every experiment with its figures, the variants of each benchmark
+//! against each other, and how variants rank over all benchmarks (paper 002, sections 4
+//! to 6).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`experiment`] | one benchmark, one variant, one metric: mean, variation, impact factor |
+//! | [`pair`] | two variants: the ratio of their means, and what it allows to conclude |
+//! | [`standing`] | ranks over all benchmarks, and the tables by threshold |
+//! | [`number`] | numbers as people read them |
+//! | [`html`], [`markdown`], [`data`] | the forms that a report comes in |
+//! | `judge` | the statistics that are asked for |
+//! | `parallel` | the same work on all cores |
+
+pub mod data;
+pub mod experiment;
+pub mod html;
+mod judge;
+pub mod markdown;
+pub mod number;
+pub mod pair;
+pub(crate) mod parallel;
+pub mod standing;
+
+use quire_stats::Settings;
+
+use crate::run::{Metric, Run};
+pub use experiment::{Experiment, Figure};
+pub use pair::{Effect, Pair, Verdict};
+pub use standing::{Change, Ranking, Standing};
+
+pub(crate) use judge::ecdf;
+
+/// Up to this many variants of a benchmark, each is compared with each; beyond it, each
+/// with the first.
+const ALL_PAIRS: usize = 8;
+
+/// All that a report says.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The results.
+    pub run: Run,
+    /// How intervals are computed.
+    pub settings: Settings,
+    /// The experiments: benchmarks together, in the order in which they first came.
+    pub experiments: Vec<Experiment>,
+    /// The variants of each benchmark against each other, in the primary metrics.
+    pub pairs: Vec<Pair>,
+    /// How variants rank.
+    pub standings: Vec<Standing>,
+}
+
+impl Report {
+    /// Computes everything.
+    #[must_use]
+    pub fn of(run: Run, settings: Settings) -> Report {
+        let primary: Vec<String> = run.primary_metrics().into_iter().map(str::to_owned).collect();
+        let groups = experiment::groups(&run);
+        let experiments = parallel::map(&groups, |group| {
+            Experiment::of(group, primary.contains(&group.metric), &settings)
+        });
+        let kind = |name: &str| run.header.metrics.get(name).cloned().unwrap_or_default();
+        let couples = couples(&experiments);
+        let pairs = parallel::map(&couples, |(new, old)| {
+            Pair::of(new, old, &kind(&new.metric), &settings)
+        });
+        let standings = primary
+            .iter()
+            .flat_map(|metric| standing::standings(metric, &kind(metric), &experiments, &pairs))
+            .collect();
+        Report {
+            experiments,
+            pairs,
+            standings,
+            settings,
+            run,
+        }
+    }
+
+    /// What is known of a metric.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Metric {
+        let metrics = &self.run.header.metrics;
+        metrics.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The experiments of each benchmark.
+    pub fn by_benchmark(&self) -> impl Iterator<Item = &[Experiment]> {
+        self.experiments.chunk_by(|a, b| a.benchmark == b.benchmark)
+    }
+}
+
+/// Which experiments are compared: the newer and the older of each pair, in a primary
+/// metric of one benchmark.
+fn couples(experiments: &[Experiment]) -> Vec<(&Experiment, &Experiment)> {
+    let mut couples = Vec::new();
+    for rows in experiments.chunk_by(|a, b| a.benchmark == b.benchmark) {
+        let mut metrics: Vec<&str> = Vec::new();
+        for one in rows.iter().filter(|e| e.primary) {
+            if !metrics.contains(&one.metric.as_str()) {
+                metrics.push(&one.metric);
+            }
+        }
+        for metric in metrics {
+            let row: Vec<&Experiment> = rows.iter().filter(|e| e.metric == metric).collect();
+            let olds = if row.len() <= ALL_PAIRS { row.len() } else { 1 };
+            for (n, old) in row.iter().copied().enumerate().take(olds) {
+                couples.extend(row[n + 1..].iter().map(|new| (*new, old)));
+            }
+        }
+    }
+    couples
+}

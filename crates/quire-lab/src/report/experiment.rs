@@ -1,0 +1,191 @@
+//! An experiment of a report: one benchmark, one variant, one metric.
+
+use std::collections::HashMap;
+
+use quire_stats::{Estimate, Sample, Settings, estimate};
+
+use crate::report::{judge, number};
+use crate::run::Run;
+
+/// What is computed of an experiment (paper 002, section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// The mean.
+    Mean,
+    /// Non-determinism in measurement: the coefficient of variation within executions.
+    Within,
+    /// The impact factor of non-determinism in execution.
+    Impact,
+    /// Unclassified non-determinism: the coefficient of variation of one measurement per
+    /// execution.
+    Unclassified,
+}
+
+impl Figure {
+    /// All of them, in the order of tables.
+    pub const ALL: [Figure; 4] = [
+        Figure::Mean,
+        Figure::Within,
+        Figure::Impact,
+        Figure::Unclassified,
+    ];
+
+    /// Its name in files.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Figure::Mean => "mean",
+            Figure::Within => "cv_within",
+            Figure::Impact => "impact_factor",
+            Figure::Unclassified => "cv_unclassified",
+        }
+    }
+
+    /// Its name in tables.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Figure::Mean => "mean",
+            Figure::Within => "CV within executions",
+            Figure::Impact => "impact factor",
+            Figure::Unclassified => "unclassified CV",
+        }
+    }
+
+    /// The differences, as fractions, below which variants share a rank in tables (paper
+    /// 002, figures 6 and 8).
+    #[must_use]
+    pub fn thresholds(self) -> &'static [f64] {
+        match self {
+            Figure::Mean => &[0.0, 0.01, 0.03, 0.1],
+            _ => &[0.0, 0.5, 1.0, 5.0, 8.0],
+        }
+    }
+
+    /// An estimate of it as text; `unit` is the metric's.
+    #[must_use]
+    pub fn text(self, estimate: &Estimate, unit: &str) -> String {
+        match self {
+            Figure::Mean => number::estimate(estimate, unit),
+            Figure::Within | Figure::Unclassified => number::percent_estimate(estimate),
+            Figure::Impact => number::estimate(estimate, ""),
+        }
+    }
+}
+
+/// One benchmark, one variant, one metric.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// What was executed.
+    pub benchmark: String,
+    /// How.
+    pub variant: String,
+    /// What was measured.
+    pub metric: String,
+    /// Whether reports are about this metric; of others only the mean is computed.
+    pub primary: bool,
+    /// The measurements.
+    pub sample: Sample,
+    /// The mean of the executions' means, which there is without an interval, too.
+    pub average: f64,
+    /// What was computed, in the order of [`Figure::ALL`].
+    pub figures: Vec<(Figure, estimate::Result<Estimate>)>,
+}
+
+impl Experiment {
+    /// Computes the figures.
+    pub(crate) fn of(group: &Group, primary: bool, settings: &Settings) -> Experiment {
+        let sample = group.sample.clone();
+        let figures = Figure::ALL.into_iter().filter(|f| primary || *f == Figure::Mean);
+        let figures = figures.map(|figure| (figure, compute(figure, &sample, settings)));
+        Experiment {
+            benchmark: group.benchmark.clone(),
+            variant: group.variant.clone(),
+            metric: group.metric.clone(),
+            primary,
+            average: average(&sample),
+            figures: figures.collect(),
+            sample,
+        }
+    }
+
+    /// A figure, where it was asked for and could be computed.
+    #[must_use]
+    pub fn figure(&self, wanted: Figure) -> Option<&Estimate> {
+        let (_, result) = self.figures.iter().find(|(figure, _)| *figure == wanted)?;
+        result.as_ref().ok()
+    }
+
+    /// How many executions there are.
+    #[must_use]
+    pub fn executions(&self) -> usize {
+        self.sample.executions().len()
+    }
+
+    /// How many measurements an execution has, as text.
+    #[must_use]
+    pub fn measurements(&self) -> String {
+        let counts = self.sample.executions().iter().map(Vec::len);
+        let least = counts.clone().min().unwrap_or(0);
+        let most = counts.max().unwrap_or(0);
+        match least == most {
+            true => least.to_string(),
+            false => format!("{least} to {most}"),
+        }
+    }
+}
+
+fn compute(figure: Figure, sample: &Sample, settings: &Settings) -> estimate::Result<Estimate> {
+    match figure {
+        Figure::Mean => judge::mean(sample, settings),
+        Figure::Within => judge::within(sample, settings),
+        Figure::Impact => judge::impact(sample, settings),
+        Figure::Unclassified => judge::unclassified(sample, settings),
+    }
+}
+
+/// The mean of the means of executions.
+fn average(sample: &Sample) -> f64 {
+    let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    let executions = sample.executions();
+    executions.iter().map(mean).sum::<f64>() / executions.len() as f64
+}
+
+/// The measurements of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub benchmark: String,
+    pub variant: String,
+    pub metric: String,
+    pub sample: Sample,
+}
+
+/// The measurements of a run by experiment, benchmarks and variants in the order in which
+/// they first came.
+pub(crate) fn groups(run: &Run) -> Vec<Group> {
+    let mut benchmarks: HashMap<&str, usize> = HashMap::new();
+    let mut places: HashMap<[&str; 3], usize> = HashMap::new();
+    let mut found: Vec<(usize, [&str; 3], Vec<Vec<f64>>)> = Vec::new();
+    for execution in &run.executions {
+        let next = benchmarks.len();
+        let benchmark = *benchmarks.entry(&execution.benchmark).or_insert(next);
+        for (metric, values) in &execution.metrics {
+            let key = [execution.benchmark.as_str(), &execution.variant, metric];
+            let place = *places.entry(key).or_insert(found.len());
+            if place == found.len() {
+                found.push((benchmark, key, Vec::new()));
+            }
+            found[place].2.push(values.clone());
+        }
+    }
+    found.sort_by_key(|(benchmark, ..)| *benchmark);
+    let group = |(_, [benchmark, variant, metric], executions): (_, [&str; 3], _)| {
+        Some(Group {
+            benchmark: benchmark.to_owned(),
+            variant: variant.to_owned(),
+            metric: metric.to_owned(),
+            sample: Sample::new(executions).ok()?,
+        })
+    };
+    found.into_iter().filter_map(group).collect()
+}
