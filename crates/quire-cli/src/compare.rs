@@ -34,13 +34,20 @@ pub fn compare(options: &CompareArgs) -> Outcome<u8> {
     } else {
         print(&mut out, &comparison)?;
     }
-    Ok(if comparison.has_regression() { WORSE } else { 0 })
+    Ok(if comparison.has_regression() {
+        WORSE
+    } else {
+        0
+    })
 }
 
 fn print(out: &mut (impl Write + IsTerminal), comparison: &Comparison) -> io::Result<()> {
     let colours = out.is_terminal() && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let header = output::COLUMNS.map(str::to_uppercase);
-    let mut table = Table::new(output::COLUMNS.len(), &header.each_ref().map(String::as_str));
+    let mut table = Table::new(
+        output::COLUMNS.len(),
+        &header.each_ref().map(String::as_str),
+    );
     for item in &comparison.items {
         let mut cells = output::cells(item).map(|text| shown(&text));
         let colour = match item.outcome {

@@ -148,7 +148,9 @@ pub fn compare(
     check_units(old, new)?;
     let (olds, news) = (primary(old), primary(new));
     let by_key: HashMap<Key, &Group> = olds.iter().map(|group| (key(group), group)).collect();
-    let both = news.iter().filter_map(|new| Some((*by_key.get(&key(new))?, new)));
+    let both = news
+        .iter()
+        .filter_map(|new| Some((*by_key.get(&key(new))?, new)));
     let both: Vec<(&Group, &Group)> = both.collect();
     if both.is_empty() {
         let some = |groups: &[Group]| match groups.first() {
@@ -164,7 +166,13 @@ pub fn compare(
     }
     let items = parallel::map(&both, |(before, after)| {
         let metric = new.header.metrics.get(&after.metric).cloned();
-        Item::of(before, after, metric.unwrap_or_default(), threshold, &settings)
+        Item::of(
+            before,
+            after,
+            metric.unwrap_or_default(),
+            threshold,
+            &settings,
+        )
     });
     let mut lone = lone(&olds, &news, false, &new.failures);
     lone.extend(self::lone(&news, &olds, true, &old.failures));
@@ -204,7 +212,9 @@ fn check_units(old: &Run, new: &Run) -> Result<(), CompareError> {
 fn primary(run: &Run) -> Vec<Group> {
     let primary: HashSet<&str> = run.primary_metrics().into_iter().collect();
     let groups = groups(run).into_iter();
-    groups.filter(|group| primary.contains(group.metric.as_str())).collect()
+    groups
+        .filter(|group| primary.contains(group.metric.as_str()))
+        .collect()
 }
 
 /// What `of` has and `other` lacks.
@@ -217,15 +227,17 @@ fn lone(
     let there: HashSet<Key> = other.iter().map(key).collect();
     let of = of.iter().filter(|group| !there.contains(&key(group)));
     of.map(|group| {
-        let same = |f: &&crate::run::Failure| {
-            f.benchmark == group.benchmark && f.variant == group.variant
-        };
+        let same =
+            |f: &&crate::run::Failure| f.benchmark == group.benchmark && f.variant == group.variant;
         Lone {
             is_new,
             benchmark: group.benchmark.clone(),
             variant: group.variant.clone(),
             metric: group.metric.clone(),
-            failed: failures.iter().find(same).map(|failure| failure.reason.clone()),
+            failed: failures
+                .iter()
+                .find(same)
+                .map(|failure| failure.reason.clone()),
         }
     })
     .collect()
@@ -237,7 +249,9 @@ fn warnings(old: &Run, new: &Run) -> Vec<String> {
     for (name, value) in &new.header.environment {
         let before = old.header.environment.get(name);
         let matters = ["cpu", "kernel", "host", "governor", "thp"];
-        let matters = matters.iter().any(|part| name.to_ascii_lowercase().contains(part));
+        let matters = matters
+            .iter()
+            .any(|part| name.to_ascii_lowercase().contains(part));
         if let Some(before) = before.filter(|before| *before != value && matters) {
             warnings.push(format!(
                 "{name} was {before} and is {value}: a difference may come from that"
@@ -287,7 +301,10 @@ impl Item {
 }
 
 fn outcome(effect: &Effect, better: Better, threshold: f64) -> Outcome {
-    let beyond = effect.ratio.as_ref().is_ok_and(|ratio| (ratio.value - 1.0).abs() > threshold);
+    let beyond = effect
+        .ratio
+        .as_ref()
+        .is_ok_and(|ratio| (ratio.value - 1.0).abs() > threshold);
     match (effect.verdict(better), beyond) {
         (Verdict::Worse, true) => Outcome::Regression,
         (Verdict::Better, true) => Outcome::Improvement,
@@ -301,7 +318,10 @@ impl Comparison {
     /// How many have this outcome.
     #[must_use]
     pub fn count(&self, outcome: Outcome) -> usize {
-        self.items.iter().filter(|item| item.outcome == outcome).count()
+        self.items
+            .iter()
+            .filter(|item| item.outcome == outcome)
+            .count()
     }
 
     /// Whether something got worse.
@@ -320,7 +340,9 @@ impl Comparison {
             (Outcome::Noise, "without a difference beyond noise"),
             (Outcome::Unknown, "unknown"),
         ];
-        let parts = counts.iter().map(|(outcome, name)| (self.count(*outcome), name));
+        let parts = counts
+            .iter()
+            .map(|(outcome, name)| (self.count(*outcome), name));
         let parts: Vec<String> = parts
             .filter(|(count, name)| *count > 0 || **name == "regressions")
             .map(|(count, name)| format!("{count} {name}"))
@@ -342,8 +364,15 @@ mod tests {
     #[test]
     fn an_outcome_needs_both_threshold_and_noise() {
         let of = |value, ci_low, ci_high, better| {
-            let ratio = Ok(Estimate { value, ci_low, ci_high });
-            let effect = Effect { ratio, of_one_execution: false };
+            let ratio = Ok(Estimate {
+                value,
+                ci_low,
+                ci_high,
+            });
+            let effect = Effect {
+                ratio,
+                of_one_execution: false,
+            };
             outcome(&effect, better, 0.03)
         };
         assert_eq!(of(1.10, 1.05, 1.15, Better::Lower), Outcome::Regression);
@@ -351,7 +380,10 @@ mod tests {
         assert_eq!(of(1.02, 1.01, 1.025, Better::Lower), Outcome::Small);
         assert_eq!(of(1.10, 1.05, 1.15, Better::Higher), Outcome::Improvement);
         assert_eq!(of(0.90, 0.85, 0.95, Better::Higher), Outcome::Regression);
-        let absent = Effect { ratio: Err(Absent::MeanNotPositive), of_one_execution: false };
+        let absent = Effect {
+            ratio: Err(Absent::MeanNotPositive),
+            of_one_execution: false,
+        };
         assert_eq!(outcome(&absent, Better::Lower, 0.0), Outcome::Unknown);
     }
 }

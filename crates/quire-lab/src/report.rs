@@ -54,7 +54,11 @@ impl Report {
     /// Computes everything.
     #[must_use]
     pub fn of(run: Run, settings: Settings) -> Report {
-        let primary: Vec<String> = run.primary_metrics().into_iter().map(str::to_owned).collect();
+        let primary: Vec<String> = run
+            .primary_metrics()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         let groups = experiment::groups(&run);
         let experiments = parallel::map(&groups, |group| {
             Experiment::of(group, primary.contains(&group.metric), &settings)

@@ -30,7 +30,8 @@ pub fn xml(comparison: &Comparison) -> String {
     let tests = comparison.items.len() + comparison.lone.len();
     let failures = comparison.count(Outcome::Regression);
     let skipped = comparison.count(Outcome::Unknown) + comparison.lone.len();
-    let counts = format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\"");
+    let counts =
+        format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\"");
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n\
          <testsuite name=\"quire compare\" {counts}>\n"
@@ -56,8 +57,15 @@ fn case(xml: &mut String, [benchmark, variant, metric]: [&str; 3]) {
 
 fn test(xml: &mut String, item: &Item) {
     let [old, new] = item.means();
-    let message = escape(&format!("{}: {old} became {new}, ratio {}", item.outcome.name(), item.ratio()));
-    case(xml, [&item.new.benchmark, &item.new.variant, &item.new.metric]);
+    let message = escape(&format!(
+        "{}: {old} became {new}, ratio {}",
+        item.outcome.name(),
+        item.ratio()
+    ));
+    case(
+        xml,
+        [&item.new.benchmark, &item.new.variant, &item.new.metric],
+    );
     let _ = match item.outcome {
         Outcome::Regression => writeln!(
             xml,
@@ -74,6 +82,9 @@ mod tests {
 
     #[test]
     fn text_is_escaped() {
-        assert_eq!(escape("<a & \"b\">\u{1}\n"), "&lt;a &amp; &quot;b&quot;&gt;  ");
+        assert_eq!(
+            escape("<a & \"b\">\u{1}\n"),
+            "&lt;a &amp; &quot;b&quot;&gt;  "
+        );
     }
 }

@@ -83,7 +83,12 @@ pub fn cells(item: &Item) -> [String; 7] {
 /// What only one has, in a line.
 #[must_use]
 pub fn lone_line(lone: &Lone) -> String {
-    let Lone { benchmark, variant, metric, .. } = lone;
+    let Lone {
+        benchmark,
+        variant,
+        metric,
+        ..
+    } = lone;
     let side = if lone.is_new { "new" } else { "old" };
     let why = match &lone.failed {
         Some(reason) => format!("; it failed in the other: {reason}"),

@@ -24,7 +24,9 @@ pub fn draw(id: &str, title: &str, curves: &[Curve]) -> String {
     let names: Vec<&str> = curves.iter().map(|curve| curve.name).collect();
     let description = format!("Curves that rise from 0 to 1, for {}.", names.join(", "));
     let mut svg = Svg::new(BOTTOM + 40.0, title, &description);
-    let values = curves.iter().flat_map(|curve| curve.points.iter().map(|p| p.0));
+    let values = curves
+        .iter()
+        .flat_map(|curve| curve.points.iter().map(|p| p.0));
     let values = range(values.filter(|value| *value > 0.0));
     let across = Axis::log(values.unwrap_or((1.0, 10.0)), (LEFT, RIGHT));
     let up = Axis::linear((0.0, 1.0), (BOTTOM, TOP));

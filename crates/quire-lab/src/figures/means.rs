@@ -24,7 +24,13 @@ pub fn draw(id: &str, title: &str, unit: &str, rows: &[Row]) -> String {
     let bottom = 10.0 + rows.len() as f64 * ROW;
     let description = "Means as dots, with lines as long as their intervals.";
     let mut svg = Svg::new(bottom + 36.0, title, description);
-    let ends = |row: &Row| [row.estimate.ci_low, row.estimate.ci_high, row.estimate.value];
+    let ends = |row: &Row| {
+        [
+            row.estimate.ci_low,
+            row.estimate.ci_high,
+            row.estimate.value,
+        ]
+    };
     let all = range(rows.iter().flat_map(ends)).unwrap_or((0.0, 1.0));
     let axis = Axis::linear(all, (LEFT, RIGHT));
     let name = axis.draw_below(&mut svg, unit, 6.0, bottom);

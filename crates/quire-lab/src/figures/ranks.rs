@@ -41,7 +41,12 @@ pub fn draw(
             let share = 100.0 * *count as f64 / counted.max(1) as f64;
             let (from, to) = (axis.place(before), axis.place(before + share));
             let tip = format!("{variant}: {} in {share:.0} % ({count})", rank(place));
-            svg.bar((from, top), ((to - from - 1.0).max(0.5), ROW - 10.0), place, &tip);
+            svg.bar(
+                (from, top),
+                ((to - from - 1.0).max(0.5), ROW - 10.0),
+                place,
+                &tip,
+            );
             before += share;
         }
     }

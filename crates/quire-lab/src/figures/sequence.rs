@@ -39,7 +39,11 @@ pub fn draw(id: &str, title: &str, unit: &str, panels: &[Panel], most: usize) ->
         let axis = Axis::linear(all.unwrap_or((0.0, 1.0)), (top + PANEL, top));
         panel.draw(&mut svg, n, &axis, top, unit, most);
     }
-    svg.text(((LEFT + RIGHT) / 2.0, height - 8.0), "middle", "measurements in their order");
+    svg.text(
+        ((LEFT + RIGHT) / 2.0, height - 8.0),
+        "middle",
+        "measurements in their order",
+    );
     svg.finish(id)
 }
 

@@ -105,7 +105,11 @@ impl Svg {
         if points.is_empty() {
             return;
         }
-        let _ = write!(self.body, "<path class=\"dots\" stroke=\"{}\" d=\"", colour(n));
+        let _ = write!(
+            self.body,
+            "<path class=\"dots\" stroke=\"{}\" d=\"",
+            colour(n)
+        );
         for (x, y) in points {
             let _ = write!(self.body, "M{x:.1} {y:.1}h0");
         }
@@ -116,7 +120,11 @@ impl Svg {
     /// colour.
     pub fn path(&mut self, points: &[(f64, f64)], n: usize, dashed: bool) {
         let class = if dashed { "curve dashed" } else { "curve" };
-        let _ = write!(self.body, "<path class=\"{class}\" stroke=\"{}\" d=\"", colour(n));
+        let _ = write!(
+            self.body,
+            "<path class=\"{class}\" stroke=\"{}\" d=\"",
+            colour(n)
+        );
         for (n, (x, y)) in points.iter().enumerate() {
             let command = if n == 0 { 'M' } else { 'L' };
             let _ = write!(self.body, "{command}{x:.1} {y:.1}");
@@ -237,7 +245,9 @@ impl Axis {
         }
         let rough = (self.high - self.low) / 4.0;
         let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|s| s * power >= rough);
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .into_iter()
+            .find(|s| s * power >= rough);
         let step = step.unwrap_or(10.0) * power;
         let first = (self.low / step).ceil() as i64;
         let last = (self.high / step).floor() as i64;
@@ -255,14 +265,17 @@ impl Axis {
             _ => &[1.0],
         };
         let all = (first..=last).flat_map(|power| steps.iter().map(move |s| s * 10f64.powi(power)));
-        all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
+        all.filter(|tick| (self.low..=self.high).contains(tick))
+            .collect()
     }
 
     /// Marks the values of a vertical axis, with lines as far as `right`. They are counted
     /// in the unit that is returned.
     pub fn draw_left(&self, svg: &mut Svg, unit: &str, right: f64, left: f64) -> String {
         let ticks = self.ticks();
-        let largest = ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));
+        let largest = ticks
+            .iter()
+            .fold(0.0, |most: f64, tick| most.max(tick.abs()));
         let (factor, name) = number::scale(largest, unit);
         for tick in ticks {
             let y = self.place(tick);
@@ -275,7 +288,9 @@ impl Axis {
     /// Marks the values of a horizontal axis, with lines from `top` to `bottom`.
     pub fn draw_below(&self, svg: &mut Svg, unit: &str, top: f64, bottom: f64) -> String {
         let ticks = self.ticks();
-        let largest = ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));
+        let largest = ticks
+            .iter()
+            .fold(0.0, |most: f64, tick| most.max(tick.abs()));
         let (factor, name) = number::scale(largest, unit);
         for tick in ticks {
             let x = self.place(tick);
@@ -314,7 +329,10 @@ mod tests {
 
     #[test]
     fn text_cannot_break_out() {
-        assert_eq!(escape("<a b='c'>&\"\n"), "&lt;a b=&#39;c&#39;&gt;&amp;&quot; ");
+        assert_eq!(
+            escape("<a b='c'>&\"\n"),
+            "&lt;a b=&#39;c&#39;&gt;&amp;&quot; "
+        );
         assert_eq!(shortened("abcdefgh", 5), "ab\u{2026}gh");
         assert_eq!(shortened("abc", 5), "abc");
     }

@@ -180,7 +180,9 @@ impl<'a> Node<'a> {
     /// # Errors
     /// When it is none.
     pub fn text(&self) -> Result<&'a str, Wrong> {
-        self.value.as_str().ok_or_else(|| self.wrong("it is no text"))
+        self.value
+            .as_str()
+            .ok_or_else(|| self.wrong("it is no text"))
     }
 
     /// The number.

@@ -42,7 +42,10 @@ fn samples(path: &Path, depth: usize) -> Vec<PathBuf> {
         .filter(|path| path.is_dir())
         .collect();
     below.sort();
-    below.iter().flat_map(|path| samples(path, depth - 1)).collect()
+    below
+        .iter()
+        .flat_map(|path| samples(path, depth - 1))
+        .collect()
 }
 
 /// Reads a baseline of all benchmarks of a directory; the last run, where none is named.

@@ -57,7 +57,10 @@ impl Header {
                 return Err(Wrong::line(*line, why));
             };
             if places[column].replace(at).is_some() {
-                return Err(Wrong::line(*line, format!("column `{name}` is there twice")));
+                return Err(Wrong::line(
+                    *line,
+                    format!("column `{name}` is there twice"),
+                ));
             }
         }
         match places[6] {
@@ -128,7 +131,9 @@ fn add(builder: &mut Builder, header: &Header, line: usize, cells: &[Cell]) -> R
     builder.metric(metric, unit, better);
     let known = builder.known(metric);
     if known.is_some_and(|known| known.unit != unit || known.better != better) {
-        return Err(format!("{metric} has another unit or direction than before"));
+        return Err(format!(
+            "{metric} has another unit or direction than before"
+        ));
     }
     // A line of its own cannot be meant where the column is there.
     let own = format!("line {line}");
@@ -250,7 +255,8 @@ mod tests {
 
     #[test]
     fn an_execution_holds_its_lines() {
-        let text = "execution,metric,value,unit\n1,time,5,ms\n2,time,6,ms\n1,time,7,ms\n1,misses,3,\n";
+        let text =
+            "execution,metric,value,unit\n1,time,5,ms\n2,time,6,ms\n1,time,7,ms\n1,misses,3,\n";
         let run = parse(text).unwrap();
         let times = run.measurements("benchmark", "default", TIME);
         assert_eq!(times, [vec![0.005, 0.007], vec![0.006]]);

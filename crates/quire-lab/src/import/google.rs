@@ -51,7 +51,10 @@ fn add(builder: &mut Builder, entry: &Node) -> Result<(), Wrong> {
         Some(name) => name.text()?,
         None => entry.need("name")?.text()?,
     };
-    if entry.get("error_occurred").is_some_and(|e| *e.value() == Value::Bool(true)) {
+    if entry
+        .get("error_occurred")
+        .is_some_and(|e| *e.value() == Value::Bool(true))
+    {
         let reason = entry.get("error_message");
         let reason = reason.and_then(|reason| reason.value().as_str());
         builder.fail(name, VARIANT, reason.unwrap_or("an error").to_owned());

@@ -27,7 +27,9 @@ struct Row<'a> {
 
 /// Whether the text looks like this format.
 pub fn is(text: &str) -> bool {
-    let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let mut lines = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
     lines.next().is_some_and(|line| {
         let cells: Vec<&str> = line.split('\t').collect();
         let first = cells[0];
@@ -65,10 +67,21 @@ pub fn parse(text: &str) -> Result<Run, Wrong> {
 fn row(line: &str) -> Result<Row<'_>, String> {
     let cells: Vec<&str> = line.split('\t').collect();
     let got = cells.len();
-    let [invocation, iteration, value, unit, criterion, benchmark, executor, suite, more @ ..] =
-        cells.as_slice()
+    let [
+        invocation,
+        iteration,
+        value,
+        unit,
+        criterion,
+        benchmark,
+        executor,
+        suite,
+        more @ ..,
+    ] = cells.as_slice()
     else {
-        return Err(format!("it has {got} cells, and a measurement has {CELLS} or more"));
+        return Err(format!(
+            "it has {got} cells, and a measurement has {CELLS} or more"
+        ));
     };
     for (name, cell) in [("invocation", invocation), ("iteration", iteration)] {
         if cell.parse::<u64>().is_err() {
@@ -78,7 +91,12 @@ fn row(line: &str) -> Result<Row<'_>, String> {
     let number: Option<f64> = value.parse().ok();
     let number = number.filter(|number| number.is_finite());
     // Extra arguments, cores, input size and variable value make it another benchmark.
-    let arguments: Vec<&str> = more.iter().take(4).copied().filter(|a| !a.is_empty()).collect();
+    let arguments: Vec<&str> = more
+        .iter()
+        .take(4)
+        .copied()
+        .filter(|a| !a.is_empty())
+        .collect();
     Ok(Row {
         invocation,
         value: number.ok_or_else(|| format!("value: `{value}` is no number"))?,

@@ -14,9 +14,15 @@ use crate::report::{Change, Experiment, Pair, Ranking, Report, Standing, Verdict
 pub fn json(report: &Report) -> Value {
     let run = &report.run;
     let metrics = run.header.metrics.iter().map(|(name, metric)| {
-        let primary = report.experiments.iter().any(|e| e.primary && e.metric == *name);
+        let primary = report
+            .experiments
+            .iter()
+            .any(|e| e.primary && e.metric == *name);
         let better = metric.better;
-        (name.clone(), json!({"unit": metric.unit, "better": better, "primary": primary}))
+        (
+            name.clone(),
+            json!({"unit": metric.unit, "better": better, "primary": primary}),
+        )
     });
     json!({
         "title": run.header.title,
@@ -39,7 +45,11 @@ pub fn json(report: &Report) -> Value {
 pub fn result(result: &estimate::Result<Estimate>) -> Value {
     match result {
         Ok(estimate) => {
-            let Estimate { value, ci_low, ci_high } = estimate;
+            let Estimate {
+                value,
+                ci_low,
+                ci_high,
+            } = estimate;
             json!({"value": value, "low": ci_low, "high": ci_high})
         }
         Err(why) => json!({"absent": why.to_string()}),
@@ -89,9 +99,10 @@ fn pair(report: &Report, pair: &Pair) -> Value {
 
 fn standing(standing: &Standing) -> Value {
     let ranking = |ranking: &Ranking| {
-        let best = ranking.best.iter().map(|(threshold, best)| {
-            json!({"threshold": threshold, "best": best})
-        });
+        let best = ranking
+            .best
+            .iter()
+            .map(|(threshold, best)| json!({"threshold": threshold, "best": best}));
         json!({
             "figure": ranking.figure.key(),
             "counted": ranking.counted,
@@ -127,7 +138,11 @@ pub fn csv(report: &Report) -> String {
     let mut row = |cells: [&str; 5], result: &estimate::Result<Estimate>| {
         let cells = cells.map(quoted).join(",");
         let _ = match result {
-            Ok(Estimate { value, ci_low, ci_high }) => {
+            Ok(Estimate {
+                value,
+                ci_low,
+                ci_high,
+            }) => {
                 writeln!(text, "{cells},{value},{ci_low},{ci_high},")
             }
             Err(why) => writeln!(text, "{cells},,,,{}", quoted(&why.to_string())),
@@ -136,8 +151,18 @@ pub fn csv(report: &Report) -> String {
     for one in &report.experiments {
         let unit = report.metric(&one.metric).unit;
         for (figure, result) in &one.figures {
-            let unit = if figure.key() == "mean" { unit.as_str() } else { "" };
-            let cells = [&*one.benchmark, &one.variant, &one.metric, unit, figure.key()];
+            let unit = if figure.key() == "mean" {
+                unit.as_str()
+            } else {
+                ""
+            };
+            let cells = [
+                &*one.benchmark,
+                &one.variant,
+                &one.metric,
+                unit,
+                figure.key(),
+            ];
             row(cells, result);
         }
     }

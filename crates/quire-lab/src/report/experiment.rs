@@ -96,7 +96,9 @@ impl Experiment {
     /// Computes the figures.
     pub(crate) fn of(group: &Group, primary: bool, settings: &Settings) -> Experiment {
         let sample = group.sample.clone();
-        let figures = Figure::ALL.into_iter().filter(|f| primary || *f == Figure::Mean);
+        let figures = Figure::ALL
+            .into_iter()
+            .filter(|f| primary || *f == Figure::Mean);
         let figures = figures.map(|figure| (figure, compute(figure, &sample, settings)));
         Experiment {
             benchmark: group.benchmark.clone(),

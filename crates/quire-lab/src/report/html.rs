@@ -6,7 +6,9 @@ use std::fmt::Write;
 use crate::figures::svg::escape;
 use crate::figures::{counters, ecdf, means, ranks, sequence};
 use crate::report::experiment::{Experiment, Figure};
-use crate::report::markdown::{CHANGES, change_cells, experiment_cells, experiment_columns, kind, share};
+use crate::report::markdown::{
+    CHANGES, change_cells, experiment_cells, experiment_columns, kind, share,
+};
 use crate::report::{Ranking, Report, Standing, number};
 
 /// How the page looks.
@@ -56,13 +58,14 @@ impl Page {
         let _ = writeln!(self.text, "<p>{}</p>", escape(text));
     }
 
-    /// A heading that the list of contents can point at.
+    /// A heading.
     fn heading(&mut self, level: u8, text: &str) {
         let _ = writeln!(self.text, "<h{level}>{}</h{level}>", escape(text));
     }
 
     fn table<R: AsRef<[String]>>(&mut self, columns: &[&str], rows: impl IntoIterator<Item = R>) {
-        self.text.push_str("<div class=\"scroll\" tabindex=\"0\"><table><tr>");
+        self.text
+            .push_str("<div class=\"scroll\" tabindex=\"0\"><table><tr>");
         for column in columns {
             let _ = write!(self.text, "<th scope=\"col\">{}</th>", escape(column));
         }
@@ -78,10 +81,20 @@ impl Page {
     }
 
     /// A plot with what is to be seen in it, and the names of its colours.
-    fn figure(&mut self, draw: impl FnOnce(&str) -> String, caption: &str, names: &[String]) {
+    fn figure(
+        &mut self,
+        title: &str,
+        draw: impl FnOnce(&str) -> String,
+        caption: &str,
+        names: &[String],
+    ) {
         self.figures += 1;
         let svg = draw(&format!("f{}", self.figures));
-        let _ = write!(self.text, "<figure>{svg}<figcaption>{}", escape(caption));
+        let (title, caption) = (escape(title), escape(caption));
+        let _ = write!(
+            self.text,
+            "<figure><h3>{title}</h3>{svg}<figcaption>{caption}"
+        );
         for (n, name) in names.iter().enumerate() {
             let colour = crate::figures::svg::colour(n);
             let name = escape(name);
@@ -107,7 +120,11 @@ impl Page {
         self.paragraph(&format!(
             "{benchmarks} {}, {} executions, {} failed. Intervals, in brackets, hold the true \
              value with {} confidence ({} resamples, seed {}).",
-            if benchmarks == 1 { "benchmark" } else { "benchmarks" },
+            if benchmarks == 1 {
+                "benchmark"
+            } else {
+                "benchmarks"
+            },
             report.run.executions.len(),
             report.run.failures.len(),
             number::percent(settings.confidence),
@@ -116,10 +133,14 @@ impl Page {
         ));
         if !report.run.header.warnings.is_empty() {
             self.heading(2, "Warnings");
-            self.list("warnings", report.run.header.warnings.iter().map(String::as_str));
+            self.list(
+                "warnings",
+                report.run.header.warnings.iter().map(String::as_str),
+            );
         }
         if benchmarks > 1 {
-            self.text.push_str("<details><summary>Benchmarks</summary><ul>");
+            self.text
+                .push_str("<details><summary>Benchmarks</summary><ul>");
             for (n, rows) in report.by_benchmark().enumerate() {
                 let name = escape(&rows[0].benchmark);
                 let _ = write!(self.text, "<li><a href=\"#b{n}\">{name}</a></li>");
@@ -134,7 +155,11 @@ impl Page {
             self.ranking(standing, ranking);
         }
         for figure in Figure::ALL {
-            if !standing.rankings.iter().any(|ranking| ranking.figure == figure) {
+            if !standing
+                .rankings
+                .iter()
+                .any(|ranking| ranking.figure == figure)
+            {
                 self.paragraph(&format!(
                     "No ranks by {}: in no benchmark all variants have it; the tables below say \
                      why.",
@@ -143,7 +168,9 @@ impl Page {
             }
         }
         let first = standing.variants.first().map_or("", |name| name.as_str());
-        self.paragraph(&format!("Means over those of {first}, over all benchmarks:"));
+        self.paragraph(&format!(
+            "Means over those of {first}, over all benchmarks:"
+        ));
         self.table(&CHANGES, standing.changes.iter().map(change_cells));
         self.distribution(report, standing);
     }
@@ -157,15 +184,20 @@ impl Page {
             ranking.counted
         );
         let names: Vec<String> = (0..standing.variants.len()).map(ranks::rank).collect();
-        let Ranking { places, counted, .. } = ranking;
+        let Ranking {
+            places, counted, ..
+        } = ranking;
         let draw = |id: &str| ranks::draw(id, &title, &standing.variants, places, *counted);
-        self.figure(draw, &caption, &names);
+        self.figure(&title, draw, &caption, &names);
         self.paragraph(&format!(
             "Share of benchmarks in which a variant is the best by {figure}, where smaller \
              differences than this do not count:"
         ));
-        let thresholds: Vec<String> =
-            ranking.best.iter().map(|(threshold, _)| format!("{:.0} %", threshold * 100.0)).collect();
+        let thresholds: Vec<String> = ranking
+            .best
+            .iter()
+            .map(|(threshold, _)| format!("{:.0} %", threshold * 100.0))
+            .collect();
         let mut columns = vec!["variant"];
         columns.extend(thresholds.iter().map(String::as_str));
         let row = |(n, variant): (usize, &String)| {
@@ -184,7 +216,8 @@ impl Page {
                     && e.metric == standing.metric
                     && standing.benchmarks.contains(&e.benchmark)
             });
-            ours.filter_map(|e| Some(e.figure(Figure::Impact)?.value)).collect()
+            ours.filter_map(|e| Some(e.figure(Figure::Impact)?.value))
+                .collect()
         };
         let curve = |variant: &'a String| ecdf::Curve {
             name: variant,
@@ -196,6 +229,7 @@ impl Page {
         }
         let title = format!("Distribution of impact factors, {}", standing.metric);
         self.figure(
+            &title,
             |id| ecdf::draw(id, &title, &curves),
             "Share of benchmarks whose impact factor of non-determinism in execution is at most \
              so large. Higher is better.",
@@ -205,11 +239,15 @@ impl Page {
 
     fn benchmark(&mut self, report: &Report, rows: &[Experiment], most: usize) {
         let name = &rows[0].benchmark;
-        let n = report.by_benchmark().position(|other| other[0].benchmark == *name);
+        let n = report
+            .by_benchmark()
+            .position(|other| other[0].benchmark == *name);
         let _ = writeln!(self.text, "<section id=\"b{}\">", n.unwrap_or(0));
         self.heading(2, name);
         let cells = |one: &Experiment| experiment_cells(one, &report.metric(&one.metric).unit);
-        self.table(&experiment_columns(), rows.iter().map(cells));
+        let mut sorted: Vec<&Experiment> = rows.iter().collect();
+        sorted.sort_by_key(|one| (!one.primary, &one.metric));
+        self.table(&experiment_columns(), sorted.into_iter().map(cells));
         for pair in report.pairs.iter().filter(|pair| pair.benchmark == *name) {
             let ratio = match &pair.effect.ratio {
                 Ok(ratio) => number::ratio(ratio),
@@ -225,7 +263,11 @@ impl Page {
                 escape(&pair.sentence)
             );
         }
-        let mut metrics: Vec<&str> = rows.iter().filter(|e| e.primary).map(|e| &*e.metric).collect();
+        let mut metrics: Vec<&str> = rows
+            .iter()
+            .filter(|e| e.primary)
+            .map(|e| &*e.metric)
+            .collect();
         metrics.sort_unstable();
         metrics.dedup();
         for metric in metrics {
@@ -248,6 +290,7 @@ impl Page {
         if found.len() > 1 {
             let title = format!("{benchmark}: mean {metric}");
             self.figure(
+                &title,
                 |id| means::draw(id, &title, unit, &found),
                 "Means and their intervals. The axis need not begin at zero.",
                 &[],
@@ -268,7 +311,12 @@ impl Page {
             "All measurements in their order; every second execution is shaded. Levels that \
              change from execution to execution are non-determinism in execution.{rest}"
         );
-        self.figure(|id| sequence::draw(id, &title, unit, &panels, most), &caption, &[]);
+        self.figure(
+            &title,
+            |id| sequence::draw(id, &title, unit, &panels, most),
+            &caption,
+            &[],
+        );
     }
 
     /// Time against cache misses, where both were measured for two variants or more.
@@ -280,12 +328,18 @@ impl Page {
         let Some(time) = rows.iter().find(|e| e.primary) else {
             return;
         };
-        let mut metrics: Vec<&str> = rows.iter().map(|e| &*e.metric).filter(|m| is_misses(m)).collect();
+        let mut metrics: Vec<&str> = rows
+            .iter()
+            .map(|e| &*e.metric)
+            .filter(|m| is_misses(m))
+            .collect();
         metrics.sort_unstable();
         metrics.dedup();
         for misses in metrics {
             let average = |metric: &str, variant: &str| {
-                let one = rows.iter().find(|e| e.metric == metric && e.variant == variant)?;
+                let one = rows
+                    .iter()
+                    .find(|e| e.metric == metric && e.variant == variant)?;
                 Some(one.average)
             };
             let counted = rows.iter().filter(|e| e.metric == misses);
@@ -306,6 +360,7 @@ impl Page {
             let names = [time.metric.clone(), misses.to_owned()];
             let lines = [(names[0].as_str(), &*times), (names[1].as_str(), &*counts)];
             self.figure(
+                &title,
                 |id| counters::draw(id, &title, &variants, lines),
                 "Means as deviations from their mean over the variants. Where the lines lie upon \
                  each other, the misses may explain the times.",
@@ -318,7 +373,12 @@ impl Page {
         if !report.run.failures.is_empty() {
             self.heading(2, "Failures");
             let text = report.run.failures.iter().map(|f| {
-                [f.benchmark.clone(), f.variant.clone(), f.order.to_string(), f.reason.clone()]
+                [
+                    f.benchmark.clone(),
+                    f.variant.clone(),
+                    f.order.to_string(),
+                    f.reason.clone(),
+                ]
             });
             self.table(&["benchmark", "variant", "place in the run", "why"], text);
         }
@@ -328,7 +388,9 @@ impl Page {
             self.paragraph("The results say nothing of the machine.");
             return;
         }
-        let rows = environment.iter().map(|(name, value)| [name.clone(), value.clone()]);
+        let rows = environment
+            .iter()
+            .map(|(name, value)| [name.clone(), value.clone()]);
         self.table(&["what", "value"], rows);
     }
 }

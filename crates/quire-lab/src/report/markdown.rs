@@ -65,19 +65,30 @@ pub fn kind(standing: &Standing) -> String {
         1 => "1 benchmark".to_owned(),
         n => format!("{n} benchmarks"),
     };
-    format!("{}: {benchmarks} with {measurements} per execution", standing.metric)
+    format!(
+        "{}: {benchmarks} with {measurements} per execution",
+        standing.metric
+    )
 }
 
 /// How often a variant is the best, of all benchmarks that are counted.
 #[must_use]
 pub fn share(count: usize, ranking: &Ranking) -> String {
-    format!("{:.0} %", 100.0 * count as f64 / ranking.counted.max(1) as f64)
+    format!(
+        "{:.0} %",
+        100.0 * count as f64 / ranking.counted.max(1) as f64
+    )
 }
 
 fn of_standing(text: &mut String, standing: &Standing) {
     let _ = writeln!(text, "## {}\n", cell(&kind(standing)));
     for ranking in &standing.rankings {
-        let _ = writeln!(text, "Ranks by {} ({} counted):\n", ranking.figure.title(), ranking.counted);
+        let _ = writeln!(
+            text,
+            "Ranks by {} ({} counted):\n",
+            ranking.figure.title(),
+            ranking.counted
+        );
         let mut names = vec!["variant".to_owned()];
         names.extend((0..standing.variants.len()).map(rank));
         header(text, &names);
@@ -86,9 +97,17 @@ fn of_standing(text: &mut String, standing: &Standing) {
             cells.extend(places.iter().map(|count| share(*count, ranking)));
             row(text, &cells);
         }
-        let _ = writeln!(text, "\nBest, where differences below the threshold do not count:\n");
+        let _ = writeln!(
+            text,
+            "\nBest, where differences below the threshold do not count:\n"
+        );
         let mut names = vec!["variant".to_owned()];
-        names.extend(ranking.best.iter().map(|(threshold, _)| format!("{:.0} %", threshold * 100.0)));
+        names.extend(
+            ranking
+                .best
+                .iter()
+                .map(|(threshold, _)| format!("{:.0} %", threshold * 100.0)),
+        );
         header(text, &names);
         for (n, variant) in standing.variants.iter().enumerate() {
             let mut cells = vec![cell(variant)];
@@ -124,12 +143,21 @@ pub const CHANGES: [&str; 6] = [
 #[must_use]
 pub fn change_cells(change: &crate::report::Change) -> [String; 6] {
     let [better, worse, undecided] = change.counts.map(|count| count.to_string());
-    let mean = change.mean.map_or_else(|| "absent".to_owned(), |mean| format!("{mean:.4}"));
+    let mean = change
+        .mean
+        .map_or_else(|| "absent".to_owned(), |mean| format!("{mean:.4}"));
     let extremes = match change.extremes {
         Some((low, high)) => format!("{low:.4} to {high:.4}"),
         None => "none".to_owned(),
     };
-    [change.variant.clone(), mean, better, worse, undecided, extremes]
+    [
+        change.variant.clone(),
+        mean,
+        better,
+        worse,
+        undecided,
+        extremes,
+    ]
 }
 
 /// The columns of [`experiment_cells`].
@@ -155,7 +183,10 @@ pub fn experiment_cells(one: &Experiment, unit: &str) -> Vec<String> {
             None => "-".to_owned(),
             Some(Ok(estimate)) => figure.text(estimate, unit),
             Some(Err(why)) if figure == Figure::Mean => {
-                format!("{} (no interval: {why})", number::with_unit(one.average, unit))
+                format!(
+                    "{} (no interval: {why})",
+                    number::with_unit(one.average, unit)
+                )
             }
             Some(Err(why)) => format!("absent: {why}"),
         });
@@ -167,7 +198,9 @@ fn benchmark(text: &mut String, report: &Report, rows: &[Experiment]) {
     let name = &rows[0].benchmark;
     let _ = writeln!(text, "## {}\n", cell(name));
     header(text, &experiment_columns());
-    for one in rows {
+    let mut sorted: Vec<&Experiment> = rows.iter().collect();
+    sorted.sort_by_key(|one| (!one.primary, &one.metric));
+    for one in sorted {
         let cells = experiment_cells(one, &report.metric(&one.metric).unit);
         let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
         row(text, &cells);
@@ -197,7 +230,10 @@ fn about(text: &mut String, report: &Report) {
     if !report.run.failures.is_empty() {
         text.push_str("## Failures\n\n");
         for failure in &report.run.failures {
-            let what = format!("{}, {}: {}", failure.benchmark, failure.variant, failure.reason);
+            let what = format!(
+                "{}, {}: {}",
+                failure.benchmark, failure.variant, failure.reason
+            );
             let _ = writeln!(text, "- {}", cell(&what));
         }
         text.push('\n');

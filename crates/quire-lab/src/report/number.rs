@@ -62,7 +62,11 @@ pub fn estimate(estimate: &Estimate, unit: &str) -> String {
 
 /// A ratio with its interval.
 pub fn ratio(estimate: &Estimate) -> String {
-    let Estimate { value, ci_low, ci_high } = estimate;
+    let Estimate {
+        value,
+        ci_low,
+        ci_high,
+    } = estimate;
     format!("{value:.4} [{ci_low:.4}, {ci_high:.4}]")
 }
 
@@ -70,8 +74,8 @@ pub fn ratio(estimate: &Estimate) -> String {
 pub fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     match percent.abs() {
-        x if x >= 100.0 => format!("{percent:.0} %"),
-        x if x >= 10.0 => format!("{percent:.1} %"),
+        x if x >= 99.95 => format!("{percent:.0} %"),
+        x if x >= 9.995 => format!("{percent:.1} %"),
         _ => format!("{percent:.2} %"),
     }
 }
@@ -112,7 +116,11 @@ mod tests {
 
     #[test]
     fn an_interval_has_the_unit_of_its_value() {
-        let wide = Estimate { value: 0.002, ci_low: 0.0009, ci_high: 1.5 };
+        let wide = Estimate {
+            value: 0.002,
+            ci_low: 0.0009,
+            ci_high: 1.5,
+        };
         assert_eq!(estimate(&wide, "s"), "2.000 ms [0.9000, 1500]");
         assert_eq!(percent_estimate(&wide), "0.20 % [0.09 %, 150 %]");
     }

@@ -173,7 +173,12 @@ fn caveats(new: &Experiment, old: &Experiment, effect: &Effect) -> Vec<String> {
     }
     let varies = |one: &&Experiment| one.figure(Figure::Impact).is_some_and(|i| i.ci_low > 1.0);
     let all = [new, old];
-    let names: Vec<&str> = all.iter().copied().filter(|e| varies(e)).map(|e| e.variant.as_str()).collect();
+    let names: Vec<&str> = all
+        .iter()
+        .copied()
+        .filter(|e| varies(e))
+        .map(|e| e.variant.as_str())
+        .collect();
     if !names.is_empty() {
         caveats.push(format!(
             "Executions of {} differ more than the measurements within one: more executions, not \
@@ -207,10 +212,15 @@ mod tests {
             conclusion(["new", "old"], "time", metric, &ratio, 0.95)
         };
         let faster = ratio(0.9, 0.88, 0.93);
-        assert!(say(&time, faster).starts_with("new is better than old: its mean time is 10.0 % less"));
+        assert!(
+            say(&time, faster).starts_with("new is better than old: its mean time is 10.0 % less")
+        );
         assert!(say(&rate, faster).starts_with("new is worse than old"));
         let unsure = say(&time, ratio(1.01, 0.99, 1.03));
-        assert!(unsure.contains("cannot be concluded that new and old differ"), "{unsure}");
+        assert!(
+            unsure.contains("cannot be concluded that new and old differ"),
+            "{unsure}"
+        );
         assert!(unsure.contains("1.00 % less to 3.00 % more"), "{unsure}");
     }
 
@@ -220,9 +230,21 @@ mod tests {
             ratio: Ok(ratio),
             of_one_execution: false,
         };
-        assert_eq!(of(ratio(0.9, 0.8, 0.95)).verdict(Better::Lower), Verdict::Better);
-        assert_eq!(of(ratio(0.9, 0.8, 0.95)).verdict(Better::Higher), Verdict::Worse);
-        assert_eq!(of(ratio(1.2, 1.1, 1.3)).verdict(Better::Lower), Verdict::Worse);
-        assert_eq!(of(ratio(1.2, 1.0, 1.3)).verdict(Better::Lower), Verdict::Undecided);
+        assert_eq!(
+            of(ratio(0.9, 0.8, 0.95)).verdict(Better::Lower),
+            Verdict::Better
+        );
+        assert_eq!(
+            of(ratio(0.9, 0.8, 0.95)).verdict(Better::Higher),
+            Verdict::Worse
+        );
+        assert_eq!(
+            of(ratio(1.2, 1.1, 1.3)).verdict(Better::Lower),
+            Verdict::Worse
+        );
+        assert_eq!(
+            of(ratio(1.2, 1.0, 1.3)).verdict(Better::Lower),
+            Verdict::Undecided
+        );
     }
 }

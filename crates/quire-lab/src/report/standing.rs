@@ -6,8 +6,8 @@
 use quire_stats::{Estimate, geometric_mean};
 
 use crate::report::experiment::{Experiment, Figure};
-use crate::report::pair::{Pair, Verdict};
 use crate::report::judge;
+use crate::report::pair::{Pair, Verdict};
 use crate::run::{Better, Metric};
 
 /// Benchmarks that have the same variants.
@@ -153,7 +153,8 @@ fn changes(standing: &Standing, better: Better, pairs: &[Pair]) -> Vec<Change> {
     let change = |variant: &String| {
         // Of two variants there is one pair, in the order of its benchmark.
         let found = pairs.iter().filter_map(|pair| {
-            let same = pair.metric == standing.metric && standing.benchmarks.contains(&pair.benchmark);
+            let same =
+                pair.metric == standing.metric && standing.benchmarks.contains(&pair.benchmark);
             let forward = same && pair.old == *first && pair.new == *variant;
             let backward = same && pair.new == *first && pair.old == *variant;
             let ratio = pair.effect.ratio.as_ref().ok().map(|ratio| ratio.value);
@@ -180,7 +181,9 @@ fn turned(verdict: Verdict) -> Verdict {
 fn summary(variant: &str, found: &[(Option<f64>, Verdict)]) -> Change {
     let count = |wanted: &[Verdict]| found.iter().filter(|(_, v)| wanted.contains(v)).count();
     let ratios: Vec<f64> = found.iter().filter_map(|(ratio, _)| *ratio).collect();
-    let decided = found.iter().filter(|(_, v)| matches!(v, Verdict::Better | Verdict::Worse));
+    let decided = found
+        .iter()
+        .filter(|(_, v)| matches!(v, Verdict::Better | Verdict::Worse));
     let decided: Vec<f64> = decided.filter_map(|(ratio, _)| *ratio).collect();
     let least = decided.iter().copied().reduce(f64::min);
     Change {

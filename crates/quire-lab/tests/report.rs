@@ -1,0 +1,234 @@
+//! The forms of a report: what is in one is in the others, and every plot is drawn.
+
+mod common;
+
+use common::{Shape, run};
+use quire_lab::report::{Figure, Report, data, html, markdown, number};
+use quire_stats::{Estimate, Settings};
+use serde_json::Value;
+
+fn settings() -> Settings {
+    Settings {
+        resamples: 200,
+        ..Settings::default()
+    }
+}
+
+fn report() -> Report {
+    Report::of(run(&Shape::default()), settings())
+}
+
+/// The text of a page without tags, as a reader sees it.
+fn visible(page: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for c in page.chars() {
+        match c {
+            '<' => inside = true,
+            '>' if inside => {
+                inside = false;
+                text.push(' ');
+            }
+            c if !inside => text.push(c),
+            _ => {}
+        }
+    }
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&amp;", "&")
+}
+
+/// An estimate of the JSON form; `None` where it is absent.
+fn estimate(value: &Value) -> Option<Estimate> {
+    Some(Estimate {
+        value: value["value"].as_f64()?,
+        ci_low: value["low"].as_f64()?,
+        ci_high: value["high"].as_f64()?,
+    })
+}
+
+#[test]
+fn every_number_of_the_json_is_in_the_page_and_in_markdown() {
+    let report = report();
+    let json = data::json(&report);
+    let page = visible(&html::page(&report));
+    let text = markdown::text(&report).replace('\\', "");
+    let mut seen = 0;
+    for one in json["experiments"].as_array().unwrap() {
+        let unit = json["metrics"][one["metric"].as_str().unwrap()]["unit"]
+            .as_str()
+            .unwrap();
+        for figure in Figure::ALL {
+            let Some(value) = one.get(figure.key()) else {
+                continue;
+            };
+            let shown = match estimate(value) {
+                Some(estimate) => figure.text(&estimate, unit),
+                None => value["absent"].as_str().unwrap().to_owned(),
+            };
+            assert!(page.contains(&shown), "{figure:?} {shown}");
+            assert!(text.contains(&shown), "{figure:?} {shown}");
+            seen += 1;
+        }
+    }
+    for pair in json["pairs"].as_array().unwrap() {
+        let shown = number::ratio(&estimate(&pair["ratio_of_means"]).unwrap());
+        let sentence = pair["sentence"].as_str().unwrap();
+        assert!(page.contains(&shown) && text.contains(&shown), "{shown}");
+        assert!(
+            page.contains(sentence) && text.contains(sentence),
+            "{sentence}"
+        );
+        seen += 1;
+    }
+    // 2 benchmarks, 3 variants: four figures of the time and one of the misses; 3 pairs.
+    assert_eq!(seen, 2 * (3 * 5 + 3));
+}
+
+#[test]
+fn the_csv_has_a_line_for_each_figure() {
+    let report = report();
+    let csv = data::csv(&report);
+    let cells = csv.lines().next().unwrap().split(',').count();
+    assert!(
+        csv.lines().all(|line| line.split(',').count() == cells),
+        "{csv}"
+    );
+    assert_eq!(csv.lines().count(), 1 + 2 * (3 * 5 + 3));
+}
+
+#[test]
+fn every_plot_is_drawn() {
+    let page = html::page(&report());
+    // Ranks by four figures, the distribution, and for each of two benchmarks the means,
+    // the sequence, and the misses.
+    assert_eq!(page.matches("<svg").count(), 4 + 1 + 2 * 3);
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    assert_eq!(
+        page.matches("role=\"img\"").count(),
+        page.matches("<svg").count()
+    );
+    assert!(
+        !page.contains("NaN") && !page.contains("inf"),
+        "a place is no number"
+    );
+    // Nothing is loaded: neither scripts nor addresses, but for the name space of SVG.
+    let rest = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    for word in [
+        "http:", "https:", "//", "<script", "url(", "@import", "src=",
+    ] {
+        assert!(!rest.contains(word), "{word}");
+    }
+    assert!(page.contains("prefers-color-scheme:dark"));
+}
+
+#[test]
+fn names_cannot_break_the_page() {
+    let shape = Shape {
+        benchmarks: &["<script>alert(1)</script>", "a|b\"'&\n"],
+        ..Shape::default()
+    };
+    let report = Report::of(run(&shape), settings());
+    let page = html::page(&report);
+    assert!(!page.contains("<script"));
+    assert!(page.contains("&lt;script&gt;"));
+    let text = markdown::text(&report);
+    assert!(!text.contains(" <script"), "{text}");
+}
+
+#[test]
+fn one_measurement_an_execution_has_no_impact_factor_and_says_why() {
+    let shape = Shape {
+        measurements: 1,
+        ..Shape::default()
+    };
+    let report = Report::of(run(&shape), settings());
+    let json = data::json(&report);
+    for one in json["experiments"].as_array().unwrap() {
+        if one["metric"] == "time" {
+            assert!(estimate(&one["mean"]).is_some());
+            assert!(estimate(&one["cv_unclassified"]).is_some());
+            for key in ["cv_within", "impact_factor"] {
+                let why = one[key]["absent"].as_str().unwrap();
+                assert!(why.contains("measurements"), "{why}");
+            }
+        }
+    }
+    assert!(report.standings.iter().all(|s| !s.grouped));
+    let page = html::page(&report);
+    assert!(page.contains("No ranks by impact factor"));
+    assert_eq!(page.matches("<svg").count(), 2 + 2 * 3);
+}
+
+#[test]
+fn one_execution_is_compared_only_within_itself() {
+    let shape = Shape {
+        executions: 1,
+        ..Shape::default()
+    };
+    let report = Report::of(run(&shape), settings());
+    for pair in &report.pairs {
+        assert!(pair.effect.of_one_execution);
+        assert!(
+            pair.sentence.contains("these executions only"),
+            "{}",
+            pair.sentence
+        );
+    }
+    assert!(markdown::text(&report).contains("it takes 2 executions"));
+    let single = Shape {
+        executions: 1,
+        measurements: 1,
+        ..Shape::default()
+    };
+    let report = Report::of(run(&single), settings());
+    for pair in &report.pairs {
+        assert!(
+            pair.sentence.starts_with("Nothing can be concluded"),
+            "{}",
+            pair.sentence
+        );
+    }
+}
+
+#[test]
+fn measurements_that_do_not_vary_are_drawn() {
+    let shape = Shape {
+        noise: 0.0,
+        jumps: 0.0,
+        ..Shape::default()
+    };
+    let page = html::page(&Report::of(run(&shape), settings()));
+    assert!(!page.contains("NaN") && !page.contains("inf"));
+    assert!(page.contains("absent: "));
+}
+
+#[test]
+fn the_slow_variant_is_ranked_last_and_said_to_be_worse() {
+    let report = report();
+    let mean = report.standings[0]
+        .rankings
+        .iter()
+        .find(|r| r.figure == Figure::Mean)
+        .unwrap();
+    // `slow` takes twice as long as the others.
+    assert_eq!(mean.places[2][0], 0);
+    let (threshold, best) = mean.best[3].clone();
+    assert_eq!((threshold, best[2]), (0.1, 0));
+    let worse =
+        |pair: &&quire_lab::report::Pair| pair.sentence.contains("slow is worse than plain");
+    assert_eq!(report.pairs.iter().filter(worse).count(), 2);
+    let change = report.standings[0]
+        .changes
+        .iter()
+        .find(|c| c.variant == "slow")
+        .unwrap();
+    assert_eq!(change.counts, [0, 2, 0]);
+    assert!((change.mean.unwrap() - 2.0).abs() < 0.2, "{change:?}");
+}
+
+#[test]
+fn it_is_the_same_under_the_same_seed() {
+    assert_eq!(html::page(&report()), html::page(&report()));
+}
