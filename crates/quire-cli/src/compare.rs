@@ -2,13 +2,15 @@
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
 use quire_lab::compare::{self as lab, Comparison, Outcome as Came, junit, output};
 use quire_lab::import;
 
 use crate::args::CompareArgs;
 use crate::failure::{Failure, Outcome};
-use crate::report::{refused, settings, write};
+use crate::output::Output;
+use crate::report::{refused, settings};
 use crate::table::Table;
 
 /// The exit status where something is worse.
@@ -16,16 +18,18 @@ const WORSE: u8 = 1;
 
 /// Compares, writes what is asked for, and returns the exit status.
 pub fn compare(options: &CompareArgs) -> Outcome<u8> {
+    let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
+    let files = (create(&options.junit)?, create(&options.markdown)?);
     let read = |path| import::read(path).map_err(|error| refused(&error));
     let (old, new) = (read(&options.old)?, read(&options.new)?);
     let settings = settings(&options.statistics, &new);
     let comparison = lab::compare(&old, &new, options.threshold, settings)
         .map_err(|error| Failure::bad_usage(error.to_string()))?;
-    if let Some(path) = &options.junit {
-        write(path, &junit::xml(&comparison))?;
+    if let Some(file) = files.0 {
+        file.write(&junit::xml(&comparison))?;
     }
-    if let Some(path) = &options.markdown {
-        write(path, &output::markdown(&comparison))?;
+    if let Some(file) = files.1 {
+        file.write(&output::markdown(&comparison))?;
     }
     let mut out = io::stdout().lock();
     if options.json {

@@ -19,6 +19,7 @@
 //! | [`compare`] | `quire compare` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
+//! | [`output`] | files that are written at the end |
 //! | [`table`] | aligned columns |
 
 mod args;
@@ -28,6 +29,7 @@ mod compare;
 mod doctor;
 mod failure;
 mod map;
+mod output;
 mod pages;
 mod perf_map;
 mod remap;

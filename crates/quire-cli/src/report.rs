@@ -1,6 +1,5 @@
 //! `quire report`: what results of benchmarks mean.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use quire_stats::Settings;
 
 use crate::args::{ReportArgs, ReportFormat, StatisticsArgs};
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 
 /// Where a page goes, unless it is said otherwise.
 const PAGE: &str = "quire-report.html";
@@ -20,6 +20,10 @@ const STANDARD_OUTPUT: &str = "-";
 /// Reads the results, computes, and writes.
 pub fn report(options: &ReportArgs) -> Outcome<()> {
     let format = format(options)?;
+    let page = (format == ReportFormat::Html).then(|| PathBuf::from(PAGE));
+    let path = options.output.clone().or(page);
+    let path = path.filter(|path| path.as_os_str() != STANDARD_OUTPUT);
+    let output = path.as_deref().map(Output::create).transpose()?;
     let run = import::read_all(&options.runs).map_err(|error| refused(&error))?;
     let settings = settings(&options.statistics, &run);
     let text = match format {
@@ -32,14 +36,12 @@ pub fn report(options: &ReportArgs) -> Outcome<()> {
             serde_json::to_string_pretty(&report)? + "\n"
         }
     };
-    let page = (format == ReportFormat::Html).then(|| PathBuf::from(PAGE));
-    let output = options.output.clone().or(page);
-    match output.filter(|path| path.as_os_str() != STANDARD_OUTPUT) {
-        None => Ok(io::stdout().write_all(text.as_bytes())?),
-        Some(path) => {
-            write(&path, &text)?;
+    match (output, path) {
+        (Some(output), Some(path)) => {
+            output.write(&text)?;
             Ok(writeln!(io::stdout(), "{}", path.display())?)
         }
+        _ => Ok(io::stdout().write_all(text.as_bytes())?),
     }
 }
 
@@ -75,27 +77,4 @@ pub fn settings(options: &StatisticsArgs, run: &Run) -> Settings {
         confidence: options.confidence,
         seed: options.seed.unwrap_or(run.header.seed),
     }
-}
-
-/// Writes a file beside its place first, so that a full disk does not cost what was there.
-pub fn write(path: &Path, text: &str) -> Outcome<()> {
-    let failed = |error: io::Error| {
-        let path = path.display();
-        Failure::bad_usage(format!(
-            "cannot write {path}: {error}; name a file in a directory that you may write to"
-        ))
-    };
-    if !path.is_file() && path.exists() {
-        // A pipe or a device has nothing to lose.
-        return fs::write(path, text).map_err(failed);
-    }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.part", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
-    written.map_err(|error| {
-        // It may not even be there.
-        let _ = fs::remove_file(&beside);
-        failed(error)
-    })
 }

@@ -162,12 +162,15 @@ pub(crate) struct Group {
     pub sample: Sample,
 }
 
+/// The place of a benchmark, the name of an experiment, and its executions.
+type Found<'a> = (usize, [&'a str; 3], Vec<Vec<f64>>);
+
 /// The measurements of a run by experiment, benchmarks and variants in the order in which
 /// they first came.
 pub(crate) fn groups(run: &Run) -> Vec<Group> {
     let mut benchmarks: HashMap<&str, usize> = HashMap::new();
     let mut places: HashMap<[&str; 3], usize> = HashMap::new();
-    let mut found: Vec<(usize, [&str; 3], Vec<Vec<f64>>)> = Vec::new();
+    let mut found: Vec<Found> = Vec::new();
     for execution in &run.executions {
         let next = benchmarks.len();
         let benchmark = *benchmarks.entry(&execution.benchmark).or_insert(next);
@@ -181,7 +184,7 @@ pub(crate) fn groups(run: &Run) -> Vec<Group> {
         }
     }
     found.sort_by_key(|(benchmark, ..)| *benchmark);
-    let group = |(_, [benchmark, variant, metric], executions): (_, [&str; 3], _)| {
+    let group = |(_, [benchmark, variant, metric], executions): Found| {
         Some(Group {
             benchmark: benchmark.to_owned(),
             variant: variant.to_owned(),
