@@ -14,6 +14,8 @@
 //! stand in double quotes, as RFC 4180 says; one that does is never a default.
 
 use std::fmt::Write;
+use std::iter::Peekable;
+use std::str::Chars;
 
 use crate::import::Wrong;
 use crate::import::builder::{Builder, VARIANT, seconds_in};
@@ -86,19 +88,20 @@ impl Header {
 /// # Errors
 /// The line, and what is wrong on it.
 pub(crate) fn parse(text: &str) -> Result<Run, Wrong> {
-    let records = records(text)?;
-    let Some((first, rest)) = records.split_first() else {
+    let mut records = Records::of(text);
+    let Some(first) = records.next().transpose()? else {
         return Err(Wrong::whole("it is empty"));
     };
-    let header = Header::of(first).map_err(|wrong| explain(wrong, first))?;
+    let header = Header::of(&first).map_err(|wrong| explain(wrong, &first))?;
     let mut builder = Builder::default();
-    for (line, cells) in rest {
+    for record in records {
+        let (line, cells) = record?;
         let (wanted, got) = (first.1.len(), cells.len());
         if got != wanted {
             let why = format!("it has {got} cells, and the header has {wanted}");
-            return Err(Wrong::line(*line, why));
+            return Err(Wrong::line(line, why));
         }
-        add(&mut builder, &header, *line, cells).map_err(|why| Wrong::line(*line, why))?;
+        add(&mut builder, &header, line, &cells).map_err(|why| Wrong::line(line, why))?;
     }
     builder.finish("it has a header and no measurements")
 }
@@ -147,59 +150,96 @@ fn add(builder: &mut Builder, header: &Header, line: usize, cells: &[Cell]) -> R
     Ok(())
 }
 
-/// Splits text into records. Empty lines are passed over.
-fn records(text: &str) -> Result<Vec<Record>, Wrong> {
-    let first = text.lines().next().unwrap_or("");
-    let count = |c: char| first.chars().filter(|other| *other == c).count();
-    let separator = [',', ';', '\t'].into_iter().rev().max_by_key(|c| count(*c));
-    let separator = separator.unwrap_or(',');
-    let mut records = Vec::new();
-    let mut chars = text.chars().peekable();
-    let (mut line, mut begin) = (1, 1);
-    let mut cells: Vec<Cell> = Vec::new();
-    let mut cell = Cell::default();
-    let mut inside = false;
-    while let Some(c) = chars.next() {
-        line += usize::from(c == '\n');
-        match c {
-            '"' if inside && chars.peek() == Some(&'"') => {
-                chars.next();
-                cell.text.push('"');
-            }
-            '"' if inside => inside = false,
-            _ if inside => cell.text.push(c),
-            '"' if cell.text.trim().is_empty() && !cell.quoted => {
-                cell = Cell {
-                    text: String::new(),
-                    quoted: true,
-                };
-                inside = true;
-            }
-            '\n' => {
-                end_line(&mut records, begin, &mut cells, &mut cell);
-                begin = line;
-            }
-            '\r' if chars.peek() == Some(&'\n') => {}
-            c if c == separator => cells.push(std::mem::take(&mut cell)),
-            c if cell.quoted && !c.is_whitespace() => {
-                return Err(Wrong::line(line, "there is text after a closing quote"));
-            }
-            _ if cell.quoted => {}
-            c => cell.text.push(c),
-        }
-    }
-    if inside {
-        return Err(Wrong::line(begin, "a quote is not closed"));
-    }
-    end_line(&mut records, begin, &mut cells, &mut cell);
-    Ok(records)
+/// The records of a text, one after the other, so that a large file is not held twice.
+/// Empty lines are passed over.
+struct Records<'a> {
+    chars: Peekable<Chars<'a>>,
+    separator: char,
+    line: usize,
 }
 
-fn end_line(records: &mut Vec<Record>, begin: usize, cells: &mut Vec<Cell>, cell: &mut Cell) {
-    let last = std::mem::take(cell);
-    if !cells.is_empty() || last.quoted || !last.text.trim().is_empty() {
-        cells.push(last);
-        records.push((begin, std::mem::take(cells)));
+impl<'a> Records<'a> {
+    fn of(text: &'a str) -> Records<'a> {
+        let first = text.lines().next().unwrap_or("");
+        let count = |c: char| first.chars().filter(|other| *other == c).count();
+        // Of those that are as frequent the last one wins.
+        let separator = ['\t', ';', ','].into_iter().max_by_key(|c| count(*c));
+        Records {
+            chars: text.chars().peekable(),
+            separator: separator.unwrap_or(','),
+            line: 1,
+        }
+    }
+
+    /// The next cell, and whether it is the last of its line.
+    fn cell(&mut self) -> Result<(Cell, bool), Wrong> {
+        let mut cell = Cell::default();
+        while let Some(c) = self.chars.next() {
+            self.line += usize::from(c == '\n');
+            match c {
+                '\n' => return Ok((cell, true)),
+                '\r' if self.chars.peek() == Some(&'\n') => {}
+                c if c == self.separator => return Ok((cell, false)),
+                '"' if cell.text.trim().is_empty() && !cell.quoted => {
+                    cell = Cell {
+                        text: self.quoted()?,
+                        quoted: true,
+                    };
+                }
+                c if cell.quoted && !c.is_whitespace() => {
+                    let why = "there is text after a closing quote";
+                    return Err(Wrong::line(self.line, why));
+                }
+                _ if cell.quoted => {}
+                c => cell.text.push(c),
+            }
+        }
+        Ok((cell, true))
+    }
+
+    /// The text up to the closing quote.
+    fn quoted(&mut self) -> Result<String, Wrong> {
+        let begin = self.line;
+        let mut text = String::new();
+        while let Some(c) = self.chars.next() {
+            self.line += usize::from(c == '\n');
+            match c {
+                '"' if self.chars.peek() == Some(&'"') => {
+                    self.chars.next();
+                    text.push('"');
+                }
+                '"' => return Ok(text),
+                c => text.push(c),
+            }
+        }
+        Err(Wrong::line(begin, "a quote is not closed"))
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<Record, Wrong>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.chars.peek().is_some() {
+            let begin = self.line;
+            let mut cells = Vec::new();
+            loop {
+                match self.cell() {
+                    Err(wrong) => return Some(Err(wrong)),
+                    Ok((cell, is_last)) => {
+                        cells.push(cell);
+                        if is_last {
+                            break;
+                        }
+                    }
+                }
+            }
+            let is_empty = |cell: &Cell| !cell.quoted && cell.text.trim().is_empty();
+            if cells.len() > 1 || !cells.iter().all(is_empty) {
+                return Some(Ok((begin, cells)));
+            }
+        }
+        None
     }
 }
 
