@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use quire_core::frames::cache::Override;
 use quire_core::units::Bytes;
@@ -12,6 +12,8 @@ use crate::colours::allocation::Allocation;
 use crate::colours::experiment::Part;
 use crate::figure3::PROGRAMS;
 use crate::kernels::Kernel;
+use crate::set;
+use crate::set::ping::Protocol;
 use crate::spec::Workload;
 use crate::variant::Variant;
 
@@ -52,6 +54,23 @@ Examples:
 Run it as root: the kernel shows the frames of pages only to root. Without, the misses
 are those of frames that are made up, and the report says so.";
 
+const NONDETERMINISM_EXAMPLES: &str = "\
+Examples:
+  quire-bench nondeterminism
+      the whole study; results in target/bench/nondeterminism.jsonl, percentages beside
+      those of the paper (an hour or two)
+  quire-bench nondeterminism --quick
+      few executions of everything, to see that it works (less than ten minutes)
+  sudo quire-bench nondeterminism --realtime
+      the same with first-in, first-out scheduling
+  quire-bench nondeterminism --only fft-equal,gzip --executions 10 -o two.jsonl
+      two benchmarks
+  quire report target/bench/nondeterminism.jsonl
+      the figures
+
+The results are written after each execution. After an interruption the same command goes
+on where it stopped. With more --executions it goes on with a study that had ended.";
+
 /// Experiments and workloads that measure what Quire gains.
 #[derive(Debug, Parser)]
 #[command(name = "quire-bench", version, after_help = EXAMPLES)]
@@ -68,6 +87,16 @@ pub enum Command {
     Superpages(Superpages),
     /// Measure strategies for frames: what a first touch costs, conflict misses, time
     Colours(Colours),
+    /// Measure non-determinism under default, colour and binhop (paper 002)
+    Nondeterminism(Nondeterminism),
+    /// Run one benchmark of the set and report each repetition (`quire: time VALUE s`)
+    Workload(WorkloadRun),
+    /// Answer the pings of a benchmark
+    #[command(hide = true)]
+    PingServer {
+        /// How to talk
+        protocol: Protocol,
+    },
     /// Run one workload in this process and print its sample
     #[command(hide = true)]
     Worker(Worker),
@@ -193,6 +222,66 @@ fn cache_size(text: &str) -> Result<Bytes, String> {
     bounded(text, Bytes(16 << 10), Bytes(1 << 30))
 }
 
+/// Options of the study of non-determinism.
+#[derive(Args, Debug)]
+#[command(after_help = NONDETERMINISM_EXAMPLES)]
+pub struct Nondeterminism {
+    /// Executions of every benchmark under every strategy [default: 20, with --quick 3]
+    #[arg(long, value_name = "E", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub executions: Option<u32>,
+    /// Measurements of each execution, where there are several [default: 20, with --quick 5]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    pub measurements: Option<u32>,
+    /// Run only these benchmarks
+    #[arg(long, value_name = "BENCHMARK,..", value_delimiter = ',',
+          value_parser = clap::builder::PossibleValuesParser::new(set::names()))]
+    pub only: Vec<String>,
+    /// Schedule the benchmarks first-in, first-out, with a watchdog
+    #[arg(long)]
+    pub realtime: bool,
+    /// Few executions: shows that everything works, says nothing of worth
+    #[arg(long)]
+    pub quick: bool,
+    /// What the order and the intervals depend on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Size whose half, equal and double the numerical benchmarks use [default: the L2 cache's]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
+    pub cache_size: Option<Bytes>,
+    /// File of the results [default: target/bench/nondeterminism.jsonl; with --realtime
+    /// and --quick, names that say so]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Options of a benchmark of the set.
+#[derive(Args, Debug)]
+pub struct WorkloadRun {
+    /// Which one
+    #[arg(value_name = "BENCHMARK",
+          value_parser = clap::builder::PossibleValuesParser::new(set::names()))]
+    pub name: String,
+    /// How often its operation is measured [default: QUIRE_BENCH_MEASUREMENTS, else 20]
+    #[arg(short, long, value_name = "M",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub repetitions: Option<u32>,
+    /// Size whose half, equal and double numerical benchmarks use [default: the L2 cache's]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
+    pub cache_size: Option<Bytes>,
+    /// Say also, where it can be had (FFT, as root), what a model of the cache makes of it
+    #[arg(long)]
+    pub model: bool,
+    /// Spoil the result before it is checked, to see that the check can fail
+    #[arg(long)]
+    pub spoil: bool,
+}
+
+/// Ends the program for what is wrong with its arguments: one line, and status 2.
+pub fn usage(why: impl std::fmt::Display) -> ! {
+    let error = clap::error::ErrorKind::ValueValidation;
+    Cli::command().error(error, why).exit()
+}
+
 /// Options of a worker for frames.
 #[derive(Args, Debug)]
 pub struct ColoursWorker {
@@ -280,6 +369,9 @@ pub struct Launch {
     /// Disable transparent huge pages for the program and its children
     #[arg(long)]
     pub no_thp: bool,
+    /// Schedule the program first-in, first-out
+    #[arg(long)]
+    pub realtime: bool,
     /// Enter this cgroup first
     #[arg(long)]
     pub cgroup: Option<PathBuf>,
@@ -298,7 +390,6 @@ pub struct Launch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -14,6 +14,8 @@
 //! | [`service`] | workloads that drive other programs |
 //! | [`figure3`] | ten open programs, as in Figure 3 of paper 000 |
 //! | [`colours`] | what strategies for frames cost and save (paper 002) |
+//! | [`set`] | the benchmark set: what paper 002 measured with |
+//! | [`nondeterminism`] | how much that varies under strategies for frames (paper 002) |
 //! | [`kernels`] | FFT, LU, SOR and others, of whose accesses somebody may be told |
 //! | [`results`] | samples and their summaries |
 //! | [`report`] | JSON, HTML and the table on the terminal |
@@ -29,11 +31,13 @@ mod host;
 mod kernels;
 mod launch;
 mod memory;
+mod nondeterminism;
 mod procfs;
 mod report;
 mod results;
 mod schedule;
 mod service;
+mod set;
 mod spec;
 mod statpage;
 mod system;
@@ -51,6 +55,9 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Superpages(options) => schedule::run(&options),
         Command::Colours(options) => colours::run(&options),
+        Command::Nondeterminism(options) => nondeterminism::run(&options),
+        Command::Workload(options) => set::worker::run(&options),
+        Command::PingServer { protocol } => set::ping::serve(protocol),
         Command::Worker(options) => worker::run(&options),
         Command::ColoursWorker(options) => worker::run_colours(&options),
         Command::Launch(options) => launch::exec(&options),

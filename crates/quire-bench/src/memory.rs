@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -501,6 +501,16 @@ pub fn used_by_children() -> Result<(f64, u64)> {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
     let peak = u64::try_from(usage.ru_maxrss).unwrap_or(0) << 10;
     Ok((seconds(usage.ru_utime) + seconds(usage.ru_stime), peak))
+}
+
+/// A copy of the descriptor of a number, which this process was started with.
+pub fn inherited(number: &str) -> Result<File> {
+    let number: RawFd = number.parse().context("it is no number")?;
+    // SAFETY: the call touches no memory.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    ensure!(copy >= 0, "there is no such descriptor");
+    // SAFETY: the copy is open, and nobody else knows of it.
+    Ok(unsafe { File::from_raw_fd(copy) })
 }
 
 /// A file mapped for reading, privately, by the C library's `mmap`.

@@ -255,14 +255,40 @@ impl Environment {
 
     /// What `quire run --frames` sets up.
     pub fn frames(libraries: &Libraries, frames: &FrameConfig) -> Result<Environment> {
+        Environment::frames_with(libraries, frames, Config::default())
+    }
+
+    /// What `quire run --policy base --frames` sets up: all memory is on base pages,
+    /// whoever chooses the frames.
+    pub fn frames_of_base_pages(
+        libraries: &Libraries,
+        frames: &FrameConfig,
+    ) -> Result<Environment> {
+        let config = Config {
+            policy: Policy::Base,
+            ..Config::default()
+        };
+        Environment::frames_with(libraries, frames, config)
+    }
+
+    fn frames_with(
+        libraries: &Libraries,
+        frames: &FrameConfig,
+        config: Config,
+    ) -> Result<Environment> {
         let library = libraries.quire.as_deref();
         let library = library.with_context(|| libraries.quire_error.clone())?;
         let mut environment = Environment::default();
-        environment.manage(library, Config::default())?;
+        environment.manage(library, config)?;
         for (name, value) in frames.to_env() {
             environment.set(name, value);
         }
         Ok(environment)
+    }
+
+    /// The session directory, where Quire manages the child.
+    pub fn session(&self) -> Option<&Path> {
+        self.session.as_ref().map(TempDir::path)
     }
 
     fn fill_pool(&mut self, bytes: u64) {

@@ -17,6 +17,7 @@ pub mod plugin;
 pub mod pmu;
 pub mod ptrace;
 pub mod raw;
+pub mod realtime;
 pub mod registry;
 pub mod remote;
 pub mod stack;

@@ -8,7 +8,7 @@
 //! | [`usage`] | how a program is run so that what it used is known |
 //! | [`normalised`] | the figures in relation to another variant |
 
-mod inputs;
+pub mod inputs;
 pub mod normalised;
 mod programs;
 pub mod usage;

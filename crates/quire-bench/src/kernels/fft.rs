@@ -7,6 +7,9 @@ use std::f64::consts::PI;
 use crate::kernels::Numbers;
 use crate::kernels::access::{Recorder, load, store};
 
+/// What the numbers of [`fill`] follow from.
+pub const SEED: u64 = 1;
+
 /// How many of `room` words the data takes: two for each of the largest power of two
 /// of numbers, four at least.
 pub fn words(room: usize) -> usize {
@@ -16,7 +19,7 @@ pub fn words(room: usize) -> usize {
 
 /// Numbers between 0 and 1, as real and imaginary parts.
 pub fn fill(data: &mut [f64]) {
-    let mut numbers = Numbers::new(1);
+    let mut numbers = Numbers::new(SEED);
     data.fill_with(|| numbers.unit());
 }
 
@@ -33,7 +36,7 @@ pub fn there_and_back<R: Recorder>(data: &mut [f64], recorder: &mut R) {
 }
 
 /// Sums of the data times powers of a root of unity; `sign` is that of its angle.
-fn transform<R: Recorder>(data: &mut [f64], sign: f64, recorder: &mut R) {
+pub fn transform<R: Recorder>(data: &mut [f64], sign: f64, recorder: &mut R) {
     let numbers = data.len() / 2;
     reverse_bits(data, recorder);
     let mut half = 1;

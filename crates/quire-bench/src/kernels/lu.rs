@@ -3,6 +3,9 @@
 use crate::kernels::Numbers;
 use crate::kernels::access::{Recorder, load, store};
 
+/// What the numbers of a matrix follow from.
+const SEED: u64 = 2;
+
 /// A matrix, row after row.
 #[derive(Debug)]
 pub struct Matrix<'a> {
@@ -24,17 +27,50 @@ pub fn words(room: usize) -> usize {
 impl Matrix<'_> {
     /// The largest matrix in `room`.
     pub fn new(room: &mut [f64]) -> Matrix<'_> {
+        let pivots = vec![0; dim(room.len())];
+        Matrix::with_pivots(room, pivots)
+    }
+
+    /// The same with pivots that were kept: one for each row.
+    pub fn with_pivots(room: &mut [f64], pivots: Vec<usize>) -> Matrix<'_> {
         let dim = dim(room.len());
         Matrix {
             values: &mut room[..dim * dim],
             dim,
-            pivots: vec![0; dim],
+            pivots,
         }
+    }
+
+    /// The pivots, to be kept.
+    pub fn into_pivots(self) -> Vec<usize> {
+        self.pivots
+    }
+
+    /// The matrix times a vector, by its factors.
+    pub fn times(&self, vector: &[f64]) -> Vec<f64> {
+        let rows = || self.values.chunks_exact(self.dim).enumerate();
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let upper: Vec<f64> = rows()
+            .map(|(n, row)| dot(&row[n..], &vector[n..]))
+            .collect();
+        let lower = |(n, row): (usize, &[f64])| upper[n] + dot(&row[..n], &upper[..n]);
+        let mut product: Vec<f64> = rows().map(lower).collect();
+        for (row, pivot) in self.pivots.iter().enumerate().rev() {
+            product.swap(row, *pivot);
+        }
+        product
+    }
+
+    /// What [`fill`](Matrix::fill) makes of a matrix of so many rows, times a vector.
+    pub fn filled_times(vector: &[f64]) -> Vec<f64> {
+        let mut numbers = Numbers::new(SEED);
+        let row = |_| vector.iter().map(|x| x * numbers.unit()).sum();
+        (0..vector.len()).map(row).collect()
     }
 
     /// Gives every element the value that it had at the beginning.
     pub fn fill<R: Recorder>(&mut self, recorder: &mut R) {
-        let mut numbers = Numbers::new(2);
+        let mut numbers = Numbers::new(SEED);
         for at in 0..self.values.len() {
             store(self.values, at, numbers.unit(), recorder);
         }
@@ -138,6 +174,19 @@ mod tests {
             for (a, b) in after.iter().zip(&before) {
                 prop_assert!((a - b).abs() < 1e-9, "{after:?}");
             }
+        }
+    }
+
+    #[test]
+    fn the_factors_times_a_vector_are_the_matrix_times_it() {
+        let mut room = vec![0.0; 30 * 30];
+        let mut matrix = Matrix::new(&mut room);
+        matrix.fill(&mut Silent);
+        matrix.factorise(&mut Silent);
+        let vector: Vec<f64> = (0..30).map(|n| f64::from(n) - 11.0).collect();
+        let (found, expected) = (matrix.times(&vector), Matrix::filled_times(&vector));
+        for (a, b) in found.iter().zip(&expected) {
+            assert!((a - b).abs() < 1e-9, "{a} {b}");
         }
     }
 

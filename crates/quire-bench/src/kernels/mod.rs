@@ -11,9 +11,9 @@
 
 pub mod access;
 mod array;
-mod fft;
-mod lu;
-mod sor;
+pub mod fft;
+pub mod lu;
+pub mod sor;
 mod sparse;
 
 use clap::ValueEnum;
@@ -66,7 +66,8 @@ impl Numbers {
         Numbers(seed)
     }
 
-    fn word(&mut self) -> u64 {
+    /// The next number as a whole one: so many times 2⁻⁵³.
+    pub fn word(&mut self) -> u64 {
         let next = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d);
         self.0 = next.wrapping_add(0x1405_7b7e_f767_814f);
         self.0 >> 11

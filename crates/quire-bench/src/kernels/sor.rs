@@ -7,6 +7,9 @@ use crate::kernels::access::{Recorder, load, store};
 /// How far beyond the mean.
 const OMEGA: f64 = 1.25;
 
+/// What the numbers of a grid follow from.
+const SEED: u64 = 3;
+
 /// A grid, row after row.
 #[derive(Debug)]
 pub struct Grid<'a> {
@@ -26,11 +29,33 @@ pub fn words(room: usize) -> usize {
 impl Grid<'_> {
     /// The largest grid in `room`, with numbers between 0 and 1.
     pub fn new(room: &mut [f64]) -> Grid<'_> {
+        let grid = Grid::of(room);
+        let mut numbers = Numbers::new(SEED);
+        grid.values.fill_with(|| numbers.unit());
+        grid
+    }
+
+    /// The largest grid in `room`, with what is there.
+    pub fn of(room: &mut [f64]) -> Grid<'_> {
         let dim = dim(room.len());
-        let mut numbers = Numbers::new(3);
         let values = &mut room[..dim * dim];
-        values.fill_with(|| numbers.unit());
         Grid { values, dim }
+    }
+
+    /// How far a grid of [`new`](Grid::new) after so many sweeps is from this one at
+    /// most, in any point. It is computed with rows of points.
+    pub fn off_by(&self, sweeps: u64) -> f64 {
+        let mut numbers = Numbers::new(SEED);
+        let mut row = |_| (0..self.dim).map(|_| numbers.unit()).collect();
+        let mut rows: Vec<Vec<f64>> = (0..self.dim).map(&mut row).collect();
+        (0..sweeps).for_each(|_| by_rows(&mut rows));
+        let pairs = self.values.iter().zip(rows.iter().flatten());
+        // Not `max`, which passes over what is no number.
+        let larger = |most: f64, far: f64| match most.is_nan() || far <= most {
+            true => most,
+            false => far,
+        };
+        pairs.map(|(a, b)| (a - b).abs()).fold(0.0, larger)
     }
 
     /// One sweep over all points that have four neighbours.
@@ -47,6 +72,16 @@ impl Grid<'_> {
     }
 }
 
+/// A sweep over a grid of rows, to compare with.
+fn by_rows(grid: &mut [Vec<f64>]) {
+    for i in 1..grid.len() - 1 {
+        for j in 1..grid.len() - 1 {
+            let mean = (grid[i - 1][j] + grid[i + 1][j] + grid[i][j - 1] + grid[i][j + 1]) / 4.0;
+            grid[i][j] += OMEGA * (mean - grid[i][j]);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -54,17 +89,6 @@ mod tests {
     use super::*;
     use crate::kernels::access::Silent;
     use crate::kernels::access::tests::All;
-
-    /// The same with a grid of rows.
-    fn naive(grid: &mut [Vec<f64>]) {
-        for i in 1..grid.len() - 1 {
-            for j in 1..grid.len() - 1 {
-                let mean =
-                    (grid[i - 1][j] + grid[i + 1][j] + grid[i][j - 1] + grid[i][j + 1]) / 4.0;
-                grid[i][j] += OMEGA * (mean - grid[i][j]);
-            }
-        }
-    }
 
     proptest! {
         #[test]
@@ -74,12 +98,23 @@ mod tests {
             let mut rows: Vec<Vec<f64>> = grid.values.chunks(dim).map(<[f64]>::to_vec).collect();
             for _ in 0..sweeps {
                 grid.sweep(&mut Silent);
-                naive(&mut rows);
+                by_rows(&mut rows);
             }
             for (a, b) in grid.values.iter().zip(rows.iter().flatten()) {
                 prop_assert!((a - b).abs() < 1e-12);
             }
         }
+    }
+
+    #[test]
+    fn a_wrong_point_is_off() {
+        let mut room = vec![0.0; 64];
+        let mut grid = Grid::new(&mut room);
+        (0..3).for_each(|_| grid.sweep(&mut Silent));
+        assert!(grid.off_by(3) < 1e-12);
+        assert!(grid.off_by(2) > 1e-3);
+        room[20] = f64::NAN;
+        assert!(Grid::of(&mut room).off_by(3).is_nan());
     }
 
     #[test]

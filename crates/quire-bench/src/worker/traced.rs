@@ -72,6 +72,28 @@ pub fn run(
     Ok(())
 }
 
+/// Conflict and capacity misses of a pass over the memory in `range`, all of which is
+/// touched; `None` where the kernel hides its frames.
+pub fn misses(
+    data: &mut Data,
+    passes: u32,
+    range: AddrRange,
+    geometry: &Geometry,
+) -> Result<Option<f64>> {
+    let Some(frames) = real_frames(range)? else {
+        return Ok(None);
+    };
+    let mut model = ToModel {
+        trace: Trace::new(&geometry.cache),
+        first: range.start,
+        frames: &frames,
+    };
+    (0..passes).for_each(|_| data.pass(&mut model));
+    let counts = model.trace.take_counts();
+    let all = (counts.conflict + counts.capacity) as f64;
+    Ok(Some(all / f64::from(passes)))
+}
+
 /// The frames of the pages of a range; `None` where the kernel hides them.
 fn real_frames(range: AddrRange) -> Result<Option<Vec<Frame>>> {
     let pagemap = pagemap::open().context("opening /proc/self/pagemap")?;
