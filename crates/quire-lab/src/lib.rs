@@ -8,14 +8,34 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`experiment`] | what is run, and the file that says so |
+//! | [`schedule`] | in which order |
+//! | [`runner`] | executions: programs started, read, timed, stopped |
+//! | [`protocol`] | how programs report measurements |
+//! | [`usage`] | what the kernel and the processor count besides |
+//! | [`prepare`] | the machine as an experiment wants it, and afterwards as it was |
+//! | [`environment`] | the machine, to be shown with results |
 //! | [`run`] | the results of an experiment, and the file that they are kept in |
 //! | [`import`] | reading results, also those of other tools |
+//! | [`judge`] | what measurements say |
+//! | [`summary`] | the same, in tables and sentences |
+//! | [`plan`] | what to spend, from a pilot run |
 //! | [`report`] | what results say, as HTML, Markdown, JSON and CSV |
 //! | [`compare`] | old and new results: whether something got worse |
 //! | [`figures`] | the plots of reports |
 
 pub mod compare;
+pub mod environment;
+pub mod experiment;
 pub mod figures;
 pub mod import;
+pub mod judge;
+pub mod plan;
+pub mod prepare;
+pub mod protocol;
 pub mod report;
 pub mod run;
+pub mod runner;
+pub mod schedule;
+pub mod summary;
+pub mod usage;

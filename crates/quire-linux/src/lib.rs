@@ -8,6 +8,7 @@
 
 pub mod control;
 pub mod damon;
+pub mod execution;
 pub mod frame_map;
 pub mod futex;
 pub mod huge_file;

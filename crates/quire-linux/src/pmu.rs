@@ -1,4 +1,4 @@
-//! The processor's own counters of TLB and cache misses (`perf_event_open`), where
+//! The processor's own counters: cycles, TLB and cache misses (`perf_event_open`), where
 //! there are any: a virtual machine often has none.
 
 use std::fs::File;
@@ -10,6 +10,10 @@ use crate::raw::syscall;
 /// What can be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Cycles of the processor.
+    Cycles,
+    /// Instructions that were completed.
+    Instructions,
     /// Reads of data whose translation no TLB had.
     DataReadMisses,
     /// Writes of data whose translation no TLB had.
@@ -37,6 +41,8 @@ impl Event {
             Event::DataReadMisses => (CACHE, DATA_TLB | MISS),
             Event::DataWriteMisses => (CACHE, DATA_TLB | WRITE | MISS),
             Event::CodeMisses => (CACHE, CODE_TLB | MISS),
+            Event::Cycles => (HARDWARE, 0),
+            Event::Instructions => (HARDWARE, 1),
             Event::CacheMisses => (HARDWARE, 3),
             Event::PageFaults => (SOFTWARE, 2),
         }

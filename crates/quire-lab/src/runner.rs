@@ -1,0 +1,450 @@
+//! Runs an experiment: executes what is left to execute, and keeps what comes of it.
+
+mod execute;
+mod interrupt;
+mod jobs;
+mod results;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::experiment::{Experiment, Pair};
+use crate::judge;
+use crate::protocol::Reported;
+use crate::run::{Execution, FORMAT, Failure, Header, Metric, Run, TIME};
+use crate::schedule::{self, Step};
+use crate::usage;
+use execute::{Done, Job, Undone, besides, execute};
+pub use interrupt::Interrupt;
+pub use results::{Results, ResultsError};
+
+/// A pair that failed so often, and never succeeded, is given up.
+const HOPELESS: usize = 3;
+/// So many executions of each pair are made before their precision is looked at.
+const FEW: u64 = 5;
+
+/// What is needed besides the experiment.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The `quire` command, for variants that run under it.
+    pub quire: PathBuf,
+    /// The machine, to be shown.
+    pub environment: BTreeMap<String, String>,
+    /// What was not prepared.
+    pub warnings: Vec<String>,
+}
+
+/// Who wants to know how it goes.
+pub trait Watcher {
+    /// An execution begins.
+    fn begins(&mut self, progress: &Progress<'_>);
+    /// An execution failed.
+    fn failed(&mut self, failure: &Failure);
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    /// What is executed now.
+    pub pair: Pair<'a>,
+    /// How many executions were made or given up.
+    pub done: u64,
+    /// How many there will be at most.
+    pub all: u64,
+    /// How long the rest takes, as far as it is known.
+    pub left: Option<Duration>,
+}
+
+/// Why it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// All executions were made.
+    Complete,
+    /// The means are as precise as was wanted.
+    Precise,
+    /// The user wanted to end, by this signal.
+    Interrupted(i32),
+}
+
+/// Why it cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    /// The experiment is at fault.
+    #[error("{0}")]
+    Experiment(String),
+    /// A setup failed.
+    #[error("the setup of {of}: {why}")]
+    Setup {
+        /// Of which benchmark and variant.
+        of: String,
+        /// Why.
+        why: String,
+    },
+    /// Results cannot be kept.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+}
+
+/// Runs what is left of an experiment.
+///
+/// # Errors
+/// When nothing can be executed, or results cannot be kept; those that were kept stay.
+pub fn run(
+    experiment: &Experiment,
+    tools: &Tools,
+    results: &mut Results,
+    interrupt: &Interrupt,
+    watcher: &mut dyn Watcher,
+) -> Result<Over, RunnerError> {
+    experiment.check().map_err(RunnerError::Experiment)?;
+    if !results.is_new() {
+        may_continue(experiment, results.run())?;
+    }
+    let pairs = experiment.pairs();
+    let jobs: Result<Vec<Job>, String> = pairs
+        .iter()
+        .map(|pair| jobs::job(experiment, pair, tools))
+        .collect();
+    let jobs = jobs.map_err(RunnerError::Experiment)?;
+    jobs::check(&jobs, interrupt).map_err(RunnerError::Experiment)?;
+    results.begin(header(experiment, tools, results.run()))?;
+    let kept = results.run();
+    let failed = kept.failures.iter().map(|failure| failure.order);
+    let made = kept.executions.iter().map(|execution| execution.order);
+    let recorded = made.chain(failed).collect();
+    let mut session = Session {
+        experiment,
+        pairs,
+        jobs,
+        results,
+        interrupt,
+        recorded,
+        spent: Duration::ZERO,
+        made: 0,
+    };
+    let over = session.whole(watcher);
+    session.clean_up();
+    over
+}
+
+/// Whether results belong to an experiment.
+fn may_continue(experiment: &Experiment, run: &Run) -> Result<(), RunnerError> {
+    let path = run.path.display();
+    let kept = serde_json::from_value::<Experiment>(run.header.experiment.clone());
+    let why = match kept {
+        Err(_) => "no experiment of `quire bench`",
+        Ok(kept) if !experiment.continues(&kept) => "results of another experiment",
+        Ok(_) => return Ok(()),
+    };
+    Err(RunnerError::Experiment(format!(
+        "{path} holds {why}; name another file, or remove it"
+    )))
+}
+
+fn header(experiment: &Experiment, tools: &Tools, before: &Run) -> Header {
+    let mut metrics = usage::metrics();
+    let time = Metric {
+        unit: "s".into(),
+        ..Metric::default()
+    };
+    metrics.insert(TIME.into(), time);
+    metrics.extend(before.header.metrics.clone());
+    metrics.extend(experiment.metrics.clone());
+    Header {
+        format: FORMAT,
+        title: experiment.title.clone(),
+        started: now(),
+        seed: experiment.seed,
+        metrics,
+        environment: tools.environment.clone(),
+        warnings: tools.warnings.clone(),
+        // What cannot be written as JSON could not have been read.
+        experiment: serde_json::to_value(experiment).unwrap_or_default(),
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
+
+struct Session<'a> {
+    experiment: &'a Experiment,
+    pairs: Vec<Pair<'a>>,
+    jobs: Vec<Job>,
+    results: &'a mut Results,
+    interrupt: &'a Interrupt,
+    /// The places of executions that were made or have failed.
+    recorded: BTreeSet<u64>,
+    /// What executions of this session took, and how many they were.
+    spent: Duration,
+    made: u32,
+}
+
+impl Session<'_> {
+    fn whole(&mut self, watcher: &mut dyn Watcher) -> Result<Over, RunnerError> {
+        let interrupted = |session: &Self| session.interrupt.signal().map(Over::Interrupted);
+        if self.is_over() {
+            return Ok(self.why_over());
+        }
+        self.set_up()?;
+        self.warm_up();
+        for round in 0..self.experiment.executions {
+            for step in schedule::steps(self.pairs.len(), round, self.experiment.seed) {
+                if let Some(over) = interrupted(self) {
+                    return Ok(over);
+                }
+                if !self.is_done(step) {
+                    self.step(step, watcher)?;
+                }
+            }
+            if let Some(over) = interrupted(self) {
+                return Ok(over);
+            }
+            if round + 1 >= FEW && self.is_precise() {
+                return Ok(Over::Precise);
+            }
+        }
+        Ok(Over::Complete)
+    }
+
+    /// Whether nothing is left to be done.
+    fn is_over(&self) -> bool {
+        let rounds = 0..self.experiment.executions;
+        let seed = self.experiment.seed;
+        let all = |round| schedule::steps(self.pairs.len(), round, seed);
+        let done = rounds.clone().flat_map(all).all(|step| self.is_done(step));
+        done || (self.rounds_made() >= FEW && self.is_precise())
+    }
+
+    fn why_over(&self) -> Over {
+        match self.is_precise() {
+            true => Over::Precise,
+            false => Over::Complete,
+        }
+    }
+
+    /// How many rounds are complete.
+    fn rounds_made(&self) -> u64 {
+        let seed = self.experiment.seed;
+        let mut rounds = 0..self.experiment.executions;
+        let is_open = |round: &u64| {
+            let steps = schedule::steps(self.pairs.len(), *round, seed);
+            !steps.into_iter().all(|step| self.is_done(step))
+        };
+        rounds.find(is_open).unwrap_or(self.experiment.executions)
+    }
+
+    /// Whether an execution was made, or its pair was given up.
+    fn is_done(&self, step: Step) -> bool {
+        self.recorded.contains(&step.order) || self.is_hopeless(step.pair)
+    }
+
+    fn is_hopeless(&self, pair: usize) -> bool {
+        let Pair { benchmark, variant } = self.pairs[pair];
+        let run = self.results.run();
+        let is_it = |b: &str, v: &str| b == benchmark.name && v == variant.name;
+        let failures = run
+            .failures
+            .iter()
+            .filter(|f| is_it(&f.benchmark, &f.variant));
+        let mut executions = run.executions.iter();
+        failures.count() >= HOPELESS && !executions.any(|e| is_it(&e.benchmark, &e.variant))
+    }
+
+    /// Whether the means of all pairs are as precise as was wanted.
+    fn is_precise(&self) -> bool {
+        let Some(precision) = self.experiment.precision else {
+            return false;
+        };
+        let run = self.results.run();
+        let metrics = run.primary_metrics();
+        let is_precise = |pair: &Pair, metric: &str| {
+            let values = run.measurements(&pair.benchmark.name, &pair.variant.name, metric);
+            values.is_empty() || judge::is_precise(values, precision)
+        };
+        let hopeful = self.pairs.iter().enumerate();
+        let mut hopeful = hopeful
+            .filter(|(n, _)| !self.is_hopeless(*n))
+            .map(|(_, pair)| pair);
+        hopeful.all(|pair| metrics.iter().all(|metric| is_precise(pair, metric)))
+    }
+
+    fn step(&mut self, step: Step, watcher: &mut dyn Watcher) -> Result<(), RunnerError> {
+        let pair = self.pairs[step.pair];
+        watcher.begins(&self.progress(pair));
+        let (started, clock) = (now(), Instant::now());
+        let made = self.execute(step);
+        self.spent += clock.elapsed();
+        self.made += 1;
+        let (benchmark, variant) = (pair.benchmark.name.clone(), pair.variant.name.clone());
+        let order = step.order;
+        match made.and_then(|done| self.values(done)) {
+            Ok((metrics, kinds)) => {
+                self.announce(kinds)?;
+                self.results.add(Execution {
+                    benchmark,
+                    variant,
+                    order,
+                    started,
+                    metrics,
+                })?;
+                self.recorded.insert(order);
+            }
+            Err(Undone::Interrupted) => {}
+            Err(Undone::Failed(reason)) => {
+                let failure = Failure {
+                    benchmark,
+                    variant,
+                    order,
+                    reason,
+                };
+                watcher.failed(&failure);
+                self.results.fail(failure)?;
+                self.recorded.insert(order);
+            }
+        }
+        Ok(())
+    }
+
+    fn progress<'b>(&self, pair: Pair<'b>) -> Progress<'b> {
+        let run = self.results.run();
+        let all = self.pairs.len() as u64 * self.experiment.executions;
+        let done = (run.executions.len() + run.failures.len()) as u64;
+        let rest = u32::try_from(all.saturating_sub(done)).unwrap_or(u32::MAX);
+        let each = self.spent.checked_div(self.made);
+        Progress {
+            pair,
+            done,
+            all,
+            left: each.map(|each| each.saturating_mul(rest)),
+        }
+    }
+
+    fn execute(&self, step: Step) -> Result<Done, Undone> {
+        let (pair, job) = (self.pairs[step.pair], &self.jobs[step.pair]);
+        let prepare = pair.variant.prepare.as_ref();
+        let own = &pair.benchmark.besides;
+        if let Some(text) = prepare.or(own.prepare.as_ref()) {
+            besides(text, job, self.interrupt)?;
+        }
+        let padded;
+        let job = match self.experiment.machine.random_environment {
+            true => {
+                padded = jobs::padded(job, self.experiment.seed, step.order);
+                &padded
+            }
+            false => job,
+        };
+        let done = execute(job, self.interrupt)?;
+        if let Some(text) = &own.conclude {
+            besides(text, job, self.interrupt)?;
+        }
+        Ok(done)
+    }
+
+    /// The values of an execution, and what the metrics are that its program reported.
+    fn values(
+        &self,
+        done: Done,
+    ) -> Result<(BTreeMap<String, Vec<f64>>, BTreeMap<String, Metric>), Undone> {
+        let mut values = usage::values(&done.ended);
+        values.extend(done.counted);
+        let wall = vec![done.wall.as_secs_f64()];
+        let Reported {
+            values: reported,
+            kinds,
+            ..
+        } = done.reported;
+        if reported.is_empty() {
+            if self.experiment.measurements.is_some() {
+                return Err(Undone::Failed("it reported no measurement".into()));
+            }
+            values.insert(TIME.into(), wall);
+            return Ok((values, BTreeMap::new()));
+        }
+        values.insert(usage::WALL_TIME.into(), wall);
+        for (name, reported) in reported {
+            let kept = self.counted(&name, reported).map_err(Undone::Failed)?;
+            values.insert(name, kept);
+        }
+        Ok((values, kinds))
+    }
+
+    /// The measurements that are kept. A metric has as many as were asked for, or one.
+    fn counted(&self, name: &str, mut values: Vec<f64>) -> Result<Vec<f64>, String> {
+        let (got, discard) = (values.len(), self.experiment.discard as usize);
+        if let Some(wanted) = self.experiment.measurements
+            && got as u64 != wanted
+            && got != 1
+        {
+            return Err(format!(
+                "it reported {got} measurements of {name}, and {wanted} were asked for"
+            ));
+        }
+        if got > 1 && got <= discard {
+            return Err(format!(
+                "it reported {got} measurements of {name}, of which {discard} are discarded"
+            ));
+        }
+        if got > 1 {
+            values.drain(..discard);
+        }
+        Ok(values)
+    }
+
+    /// Writes down what metrics are that were not known.
+    fn announce(&mut self, kinds: BTreeMap<String, Metric>) -> Result<(), ResultsError> {
+        let header = &self.results.run().header;
+        let metrics: BTreeMap<String, Metric> = kinds
+            .into_iter()
+            .filter(|(name, _)| !self.experiment.metrics.contains_key(name))
+            .filter(|(name, kind)| header.metrics.get(name) != Some(kind))
+            .collect();
+        if metrics.is_empty() {
+            return Ok(());
+        }
+        let mut header = header.clone();
+        header.metrics.extend(metrics);
+        self.results.begin(header)
+    }
+
+    fn set_up(&self) -> Result<(), RunnerError> {
+        for (pair, job) in self.pairs.iter().zip(&self.jobs) {
+            if let Some(text) = &pair.benchmark.besides.setup
+                && let Err(Undone::Failed(why)) = besides(text, job, self.interrupt)
+            {
+                let of = format!("{} ({})", pair.benchmark.name, pair.variant.name);
+                return Err(RunnerError::Setup { of, why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes without a record. What fails here fails again where it counts.
+    fn warm_up(&self) {
+        for _ in 0..self.experiment.warmup {
+            for pair in 0..self.pairs.len() {
+                let order = u64::MAX;
+                if self.interrupt.signal().is_none() {
+                    let _ = self.execute(Step { order, pair });
+                }
+            }
+        }
+    }
+
+    /// Runs the commands of the end, also after Ctrl-C.
+    fn clean_up(&self) {
+        let interrupted = self.interrupt.signal();
+        self.interrupt.forget();
+        for (pair, job) in self.pairs.iter().zip(&self.jobs) {
+            if let Some(text) = &pair.benchmark.besides.cleanup {
+                // The results are there whatever comes of it.
+                let _ = besides(text, job, self.interrupt);
+            }
+        }
+        self.interrupt.remember(interrupted);
+    }
+}
