@@ -12,12 +12,18 @@ pub fn differ(a: &Estimate, b: &Estimate, threshold: f64) -> bool {
 }
 
 /// The rank of each of `estimates`, from 1, the best, on: 1 more than the number of those
-/// that are better and [`differ`] from it by more than `threshold`, a fraction of its own
-/// value. So two or three may be best, and two second best, as in the paper's triplets.
+/// that are better and [`differ`] from it by more than `threshold`, a fraction of the value
+/// that is less of the two: a difference of 800 % is one between 1 and more than 9,
+/// whichever is better. So two or three may be best, and two second best, as in the
+/// paper's triplets.
 #[must_use]
 pub fn ranks(estimates: &[Estimate], threshold: f64, higher_is_better: bool) -> Vec<usize> {
     let better = |a: &Estimate, b: &Estimate| {
-        differ(a, b, threshold) && (a.value > b.value) == higher_is_better
+        let (less, more) = match a.value.abs() < b.value.abs() {
+            true => (a, b),
+            false => (b, a),
+        };
+        differ(more, less, threshold) && (a.value > b.value) == higher_is_better
     };
     let rank = |own: &Estimate| 1 + estimates.iter().filter(|other| better(other, own)).count();
     estimates.iter().map(rank).collect()
@@ -61,5 +67,16 @@ mod tests {
         // The middle one overlaps both: only the worst is known to be worse than the best.
         assert_eq!(rank([(1.0, 0.4), (1.5, 0.4), (2.0, 0.4)], false), [1, 1, 2]);
         assert_eq!(ranks(&[], 0.0, false), []);
+    }
+
+    #[test]
+    fn a_difference_is_a_part_of_what_is_less() {
+        let both = [estimate(1.0, 0.1), estimate(8.5, 0.1)];
+        for higher in [false, true] {
+            let rank = |threshold| ranks(&both, threshold, higher);
+            let apart = if higher { [2, 1] } else { [1, 2] };
+            assert_eq!(rank(7.0), apart);
+            assert_eq!(rank(8.0), [1, 1]);
+        }
     }
 }
