@@ -21,6 +21,7 @@ use quire_core::level::Level;
 use quire_core::pool::PoolPage;
 use quire_core::tlb::Geometry;
 use quire_core::units::Bytes;
+use quire_linux::execution::{Cpus, Scheduling};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -28,7 +29,8 @@ EXAMPLES:
   quire run --policy eager redis-server
   quire stat                          show every managed process, now
   quire top                           watch them, and change their policy
-  quire doctor                        check what this machine offers";
+  quire doctor                        check what this machine offers
+  quire bench './old' './new'         say whether one is faster than the other";
 
 const RUN_EXAMPLES: &str = "\
 EXAMPLES:
@@ -175,6 +177,42 @@ What has to stay where it is is listed with the reason.
 EXIT STATUS:
   0: all pages are where the strategy wants them. 1: some stay where they are. 2: no
   such process, or one that was not started with --frames; a bad range or strategy.";
+const BENCH_EXAMPLES: &str = "\
+EXAMPLES:
+  quire bench 'sort -u big.txt' 'sort big.txt | uniq'
+  quire bench --runs 30 --warmup 3 'gzip -k -f data' 'zstd -f data'
+  quire bench --precision 1% -n old -n new './old' './new'
+  quire bench --regex 'took ([0-9.]+) ms' --unit ms './server-test'
+  quire bench -f experiment.toml          results go to experiment.jsonl
+  quire bench --resume experiment.jsonl   go on after an interruption
+  sudo quire bench --prepare-machine --cpus 1 -f experiment.toml
+  sudo quire bench --restore              after a run that was killed
+
+MEASUREMENTS:
+  The whole run is one measurement, unless the program reports its own: lines such
+  as `iteration 12.5 ms` on the descriptor that QUIRE_BENCH_FD names, or, with
+  --from stdout, `quire: iteration 12.5 ms` on standard output. docs/bench.md says
+  more, and describes the file of an experiment.
+
+ORDER:
+  A round executes every command once, in random order; --runs is the number of
+  rounds. Results are on the disk before the next execution begins.
+
+EXIT STATUS:
+  0: all executions gave something. 1: one failed, or the results could not be
+  written. 2: bad usage. Ctrl-C and TERM put the machine back as it was first.";
+const PLAN_EXAMPLES: &str = "\
+EXAMPLES:
+  quire bench -f experiment.toml --runs 10 --output pilot.jsonl
+  quire plan pilot.jsonl --precision 1%
+  quire plan pilot.jsonl --cost-execution 20      an execution has to be built first
+  quire plan pilot.jsonl --json | jq '.plans[].spend'
+
+METHOD:
+  The pilot says how much executions differ, and how much measurements within one.
+  The cheapest mixture of both follows from what each costs (docs/bench.md).
+
+2: the file holds no results.";
 const PERF_MAP_EXAMPLES: &str = "\
 EXAMPLES:
   perf record -p 4242 sleep 10 && quire perf-map 4242 && perf report
@@ -276,6 +314,12 @@ pub enum Command {
     /// Move pages that a running program has to frames by another strategy
     #[command(after_help = REMAP_EXAMPLES)]
     Remap(RemapArgs),
+    /// Compare commands, or run a whole experiment, and tell noise from truth
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(Box<BenchArgs>),
+    /// Say how many executions and measurements a wanted precision takes
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanArgs),
     /// Tell perf the names of program text that was copied (--text)
     #[command(after_help = PERF_MAP_EXAMPLES)]
     PerfMap(PerfMapArgs),
@@ -587,6 +631,169 @@ pub struct RemapArgs {
     pub json: bool,
 }
 
+/// What `quire bench` takes.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The commands to compare, each as one argument
+    #[arg(value_name = "COMMAND", value_hint = clap::ValueHint::CommandString)]
+    pub commands: Vec<String>,
+    /// Run the experiment of this file: benchmarks and variants
+    #[arg(long, short, value_name = "FILE.toml")]
+    pub file: Option<PathBuf>,
+    /// Keep results in this file, and go on with those that it holds already [default:
+    /// none for commands, NAME.jsonl for NAME.toml]
+    #[arg(long, short, value_name = "FILE.jsonl", conflicts_with = "resume")]
+    pub output: Option<PathBuf>,
+    /// Go on with the run whose results these are
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub resume: Option<PathBuf>,
+    /// Execute each command so often at most [default: 10; 1000 with --precision]
+    #[arg(long, short, value_name = "N")]
+    pub runs: Option<u64>,
+    /// Execute each command so often before, without a record
+    #[arg(long, short, value_name = "N")]
+    pub warmup: Option<u64>,
+    /// Stop when half the interval of each mean is this part of it, such as 1%
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub precision: Option<f64>,
+    /// How many measurements a program shall make in an execution; it is told so by
+    /// QUIRE_BENCH_MEASUREMENTS
+    #[arg(long, short, value_name = "M")]
+    pub measurements: Option<u64>,
+    /// Leave out so many of the first measurements of each execution
+    #[arg(long, value_name = "N")]
+    pub discard: Option<u64>,
+    /// What the order depends on [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Stop an execution after this time, with all its processes
+    #[arg(long, value_name = "SECONDS", value_parser = bench_time)]
+    pub timeout: Option<f64>,
+    /// Names for the commands, in their order
+    #[arg(long, short = 'n', value_name = "NAME")]
+    pub command_name: Vec<String>,
+    /// Run this before each execution; give it once, or once for each command
+    #[arg(long, short, value_name = "COMMAND")]
+    pub prepare: Vec<String>,
+    /// Run this after each execution
+    #[arg(long, value_name = "COMMAND")]
+    pub conclude: Option<String>,
+    /// Run this for each command before all executions
+    #[arg(long, short, value_name = "COMMAND")]
+    pub setup: Option<String>,
+    /// Run this for each command after all executions
+    #[arg(long, short, value_name = "COMMAND")]
+    pub cleanup: Option<String>,
+    /// What reads the commands: a shell, `none`, or `auto`: none for a program with
+    /// plain words, else sh
+    #[arg(long, short = 'S', value_name = "SHELL", default_value = "auto")]
+    pub shell: String,
+    /// Use no shell
+    #[arg(short = 'N', conflicts_with = "shell")]
+    pub no_shell: bool,
+    /// Take any exit status for success
+    #[arg(long, short)]
+    pub ignore_failure: bool,
+    /// What commands read from standard input [default: nothing]
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// Where programs report measurements of their own
+    #[arg(long, default_value = "fd")]
+    pub from: From,
+    /// Take measurements from standard output: a regular expression for a line, with
+    /// one group around the number
+    #[arg(long, value_name = "REGEX")]
+    pub regex: Option<String>,
+    /// What --regex measures [default: time]
+    #[arg(long, value_name = "NAME", requires = "regex")]
+    pub metric: Option<String>,
+    /// The unit of what --regex finds [default: s]
+    #[arg(long, value_name = "UNIT", requires = "regex")]
+    pub unit: Option<String>,
+    /// Keep the machine from changing meanwhile: governor performance, no turbo, no
+    /// merging of pages, no NUMA balancing. It is put back afterwards
+    #[arg(long)]
+    pub prepare_machine: bool,
+    /// Put back what a run that was killed has left, and end
+    #[arg(long, conflicts_with_all = ["commands", "file", "resume"])]
+    pub restore: bool,
+    /// Run programs on these processors only, such as 1 or 2-3
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<Cpus>,
+    /// The scheduling class of programs: other, batch, idle, fifo:PRIORITY or
+    /// rr:PRIORITY. Real-time programs are stopped after 60 s unless --timeout says else
+    #[arg(long, value_name = "CLASS")]
+    pub scheduling: Option<Scheduling>,
+    /// Whether programs have their memory at random addresses [default: as the kernel
+    /// is set]
+    #[arg(long, value_name = "WHEN")]
+    pub aslr: Option<Switch>,
+    /// Give each execution an environment of another size
+    #[arg(long)]
+    pub random_environment: bool,
+    /// Write what came of it to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub export_json: Option<PathBuf>,
+    /// Write tables to this file, as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub export_markdown: Option<PathBuf>,
+    /// Write all measurements to this file, as CSV
+    #[arg(long, value_name = "FILE")]
+    pub export_csv: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Where the file is that says what --prepare-machine has changed [default:
+    /// /run/quire-bench.json]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub state: Option<PathBuf>,
+    /// What stands before /proc and /sys where the machine is prepared
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub machine_root: Option<PathBuf>,
+}
+
+/// Where programs report measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum From {
+    /// On the descriptor that `QUIRE_BENCH_FD` names.
+    Fd,
+    /// On standard output, in lines that begin with `quire:`.
+    Stdout,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// What `quire plan` takes.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The results of a pilot run
+    #[arg(value_name = "RESULTS.jsonl")]
+    pub results: PathBuf,
+    /// Half the interval of the mean that is wanted, as a part of the mean
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share)]
+    pub precision: f64,
+    /// What an execution costs besides its measurements, in seconds [default: as in the
+    /// pilot]
+    #[arg(long, value_name = "SECONDS", value_parser = bench_time)]
+    pub cost_execution: Option<f64>,
+    /// What a measurement costs, in seconds [default: as in the pilot]
+    #[arg(long, value_name = "SECONDS", value_parser = bench_time)]
+    pub cost_measurement: Option<f64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// What `quire perf-map` takes.
 #[derive(Debug, Args)]
 pub struct PerfMapArgs {
@@ -716,6 +923,15 @@ fn accesses_parser() -> impl TypedValueParser<Value = Accesses> {
 fn seconds(text: &str) -> Result<Duration, &'static str> {
     let number = text.parse().ok().and_then(interval_of);
     number.ok_or("write a number of seconds, from 0.01 to 3600")
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    quire_lab::experiment::file::share(text)
+}
+
+fn bench_time(text: &str) -> Result<f64, &'static str> {
+    let seconds = text.parse().ok().filter(|s: &f64| (1e-9..=1e7).contains(s));
+    seconds.ok_or("write a number of seconds above 0")
 }
 
 fn shell_parser() -> impl TypedValueParser<Value = Shell> {

@@ -14,6 +14,8 @@
 //! | [`tlb`] | `quire tlb` |
 //! | [`cache`] | `quire cache` |
 //! | [`map`] | `quire map` |
+//! | [`bench`] | `quire bench` |
+//! | [`plan`] | `quire plan` |
 //! | [`perf_map`] | `quire perf-map` |
 //! | [`report`] | `quire report` |
 //! | [`compare`] | `quire compare` |
@@ -24,6 +26,7 @@
 
 mod args;
 mod attach;
+mod bench;
 mod cache;
 mod compare;
 mod doctor;
@@ -32,6 +35,7 @@ mod map;
 mod output;
 mod pages;
 mod perf_map;
+mod plan;
 mod remap;
 mod report;
 mod run;
@@ -70,6 +74,8 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Cache(options) => cache::cache(&options).map(|()| 0),
         Command::Map(options) => map::map(&options).map(|()| 0),
         Command::Remap(options) => remap::remap(&options),
+        Command::Bench(options) => bench::bench(&options),
+        Command::Plan(options) => plan::plan(&options).map(|()| 0),
         Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Report(options) => report::report(&options).map(|()| 0),
         Command::Compare(options) => compare::compare(&options),

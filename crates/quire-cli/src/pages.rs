@@ -23,6 +23,8 @@ const PAGES: &[(&str, &str)] = &[
     ("cache", "quire-cache"),
     ("map", "quire-map"),
     ("remap", "quire-remap"),
+    ("bench", "quire-bench"),
+    ("plan", "quire-plan"),
     ("perf-map", "quire-perf-map"),
     ("report", "quire-report"),
     ("compare", "quire-compare"),

@@ -1,7 +1,8 @@
 //! What measurements say: the only place here that asks `quire-stats`.
 
+pub use quire_stats::Estimate;
 use quire_stats::components::{self, Level, Nested};
-use quire_stats::{Absent, Estimate, Sample, Settings, mean, rank, ratio, variation};
+use quire_stats::{Absent, Sample, Settings, mean, rank, ratio, variation};
 
 /// Measurements by execution.
 pub type Values = Vec<Vec<f64>>;

@@ -1,0 +1,183 @@
+//! Makes the experiment of a command line.
+
+use std::path::{Path, PathBuf};
+
+use quire_lab::experiment::{
+    Benchmark, Besides, Command, Experiment, Machine, Measure, Shell, Variant, file,
+};
+use quire_lab::run::{Run, TIME};
+
+use crate::args::{BenchArgs, From};
+use crate::failure::{Failure, Outcome};
+
+/// What is asked for.
+pub struct Asked {
+    /// What to run.
+    pub experiment: Experiment,
+    /// Where to keep what comes of it.
+    pub file: Option<PathBuf>,
+}
+
+/// Executions of a command where nothing says how many: enough for an interval. With a
+/// wanted precision there may be more.
+const EXECUTIONS: u64 = 10;
+const MOST_EXECUTIONS: u64 = 1000;
+
+/// The experiment that the arguments ask for.
+pub fn asked(options: &BenchArgs) -> Outcome<Asked> {
+    let (mut experiment, file) = match (&options.file, &options.resume) {
+        (Some(path), _) => of_file(path, options)?,
+        (None, Some(path)) if options.commands.is_empty() => {
+            (of_results(path)?, Some(path.clone()))
+        }
+        _ => (of_commands(options)?, options.output.clone()),
+    };
+    let file = options.resume.clone().or(file);
+    if let Some(path) = &options.resume
+        && !path.exists()
+    {
+        let path = path.display();
+        return Err(Failure::bad_usage(format!(
+            "cannot resume {path}: there is no such file; use --output to begin one"
+        )));
+    }
+    override_by(&mut experiment, options);
+    experiment.check().map_err(Failure::bad_usage)?;
+    Ok(Asked { experiment, file })
+}
+
+fn of_file(path: &Path, options: &BenchArgs) -> Outcome<(Experiment, Option<PathBuf>)> {
+    if !options.commands.is_empty() {
+        return Err(Failure::bad_usage(
+            "give commands or --file, not both; a file has commands of its own",
+        ));
+    }
+    let experiment = file::read(path).map_err(|error| Failure::bad_usage(error.to_string()))?;
+    let stem = path.file_stem().unwrap_or_default();
+    let beside = PathBuf::from(stem).with_extension("jsonl");
+    Ok((experiment, Some(options.output.clone().unwrap_or(beside))))
+}
+
+fn of_results(path: &Path) -> Outcome<Experiment> {
+    let run = Run::read(path).map_err(|error| Failure::bad_usage(error.to_string()))?;
+    serde_json::from_value(run.header.experiment).map_err(|_| {
+        let path = path.display();
+        Failure::bad_usage(format!(
+            "cannot resume {path}: it holds no experiment of `quire bench`"
+        ))
+    })
+}
+
+/// The commands are the variants of one benchmark.
+fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
+    if options.commands.is_empty() {
+        return Err(Failure::bad_usage(
+            "nothing to run; give commands, such as quire bench 'sleep 0.1' 'sleep 0.2', or --file",
+        ));
+    }
+    fits("--command-name", options.command_name.len(), options)?;
+    if options.prepare.len() > 1 {
+        fits("--prepare", options.prepare.len(), options)?;
+        if options.prepare.len() != options.commands.len() {
+            return Err(Failure::bad_usage(
+                "give --prepare once, or once for each command",
+            ));
+        }
+    }
+    let variant = |(n, command): (usize, &String)| Variant {
+        name: options.command_name.get(n).unwrap_or(command).clone(),
+        command: Some(Command::Text(command.clone())),
+        prepare: options
+            .prepare
+            .get(n)
+            .filter(|_| options.prepare.len() > 1)
+            .cloned(),
+        ..Variant::default()
+    };
+    let shell = match options.no_shell {
+        true => Shell::None,
+        false => Shell::from(options.shell.clone()),
+    };
+    let single = options
+        .prepare
+        .first()
+        .filter(|_| options.prepare.len() == 1);
+    Ok(Experiment {
+        title: "commands".into(),
+        benchmarks: vec![Benchmark {
+            name: "commands".into(),
+            shell,
+            input: options.input.clone(),
+            measure: measure(options),
+            besides: Besides {
+                setup: options.setup.clone(),
+                prepare: single.cloned(),
+                conclude: options.conclude.clone(),
+                cleanup: options.cleanup.clone(),
+            },
+            ..Benchmark::default()
+        }],
+        executions: match options.precision {
+            Some(_) => MOST_EXECUTIONS,
+            None => EXECUTIONS,
+        },
+        variants: options.commands.iter().enumerate().map(variant).collect(),
+        ..Experiment::default()
+    })
+}
+
+fn fits(option: &str, given: usize, options: &BenchArgs) -> Outcome<()> {
+    let commands = options.commands.len();
+    if given > commands {
+        return Err(Failure::bad_usage(format!(
+            "{option} is given {given} times for {commands} commands; give it once for each"
+        )));
+    }
+    Ok(())
+}
+
+fn measure(options: &BenchArgs) -> Measure {
+    match (&options.regex, options.from) {
+        (Some(regex), _) => Measure::Pattern {
+            regex: regex.clone(),
+            metric: options.metric.clone().unwrap_or_else(|| TIME.into()),
+            unit: options.unit.clone().unwrap_or_else(|| "s".into()),
+            better: Default::default(),
+        },
+        (None, From::Stdout) => Measure::Output,
+        (None, From::Fd) => Measure::Descriptor,
+    }
+}
+
+/// What is given on the command line counts before what a file says.
+fn override_by(experiment: &mut Experiment, options: &BenchArgs) {
+    let BenchArgs {
+        runs,
+        warmup,
+        measurements,
+        discard,
+        seed,
+        ..
+    } = options;
+    experiment.executions = runs.unwrap_or(experiment.executions);
+    experiment.warmup = warmup.unwrap_or(experiment.warmup);
+    experiment.measurements = measurements.or(experiment.measurements);
+    experiment.discard = discard.unwrap_or(experiment.discard);
+    experiment.seed = seed.unwrap_or(experiment.seed);
+    experiment.precision = options.precision.or(experiment.precision);
+    experiment.timeout = options.timeout.or(experiment.timeout);
+    experiment.ignore_failure |= options.ignore_failure;
+    let own = Machine {
+        cpus: options.cpus.clone(),
+        scheduling: options.scheduling,
+        random_environment: options.random_environment,
+        ..Machine::default()
+    };
+    let machine = own.or(std::mem::take(&mut experiment.machine));
+    experiment.machine = super::quiet_machine(options.prepare_machine, machine);
+    if let Some(aslr) = options.aslr {
+        for variant in &mut experiment.variants {
+            variant.aslr = variant.aslr.or(Some(aslr == crate::args::Switch::On));
+        }
+    }
+}
