@@ -82,11 +82,11 @@ fn pyperf_processes_are_executions() {
 #[test]
 fn rebench_invocations_are_executions_of_executors() {
     let run = read(&data("rebench.data")).unwrap();
-    assert_eq!(run.benchmarks(), ["bounce 1"]);
-    assert_eq!(run.variants("bounce 1"), ["vm-a", "vm-b"]);
-    let first = times(&run, "bounce 1", "vm-a");
+    assert_eq!(run.benchmarks(), ["bounce", "bounce -x 2"]);
+    assert_eq!(run.variants("bounce"), ["vm-a", "vm-b"]);
+    let first = times(&run, "bounce", "vm-a");
     assert!(close(&first, &[&[0.0125, 0.0135], &[0.0145]]), "{first:?}");
-    let memory = run.measurements("bounce 1", "vm-a", "MaxRSS");
+    let memory = run.measurements("bounce", "vm-a", "MaxRSS");
     assert_eq!(memory, [[2.0 * 1048576.0]]);
 }
 

@@ -90,13 +90,11 @@ fn row(line: &str) -> Result<Row<'_>, String> {
     }
     let number: Option<f64> = value.parse().ok();
     let number = number.filter(|number| number.is_finite());
-    // Extra arguments, cores, input size and variable value make it another benchmark.
-    let arguments: Vec<&str> = more
-        .iter()
-        .take(4)
-        .copied()
-        .filter(|a| !a.is_empty())
-        .collect();
+    // Extra arguments, cores, input size and variable value make it another benchmark; one
+    // core is what there is where nobody said otherwise.
+    let said = |(n, cell): &(usize, &&str)| !cell.is_empty() && (*n != 1 || **cell != "1");
+    let arguments = more.iter().take(4).enumerate().filter(said);
+    let arguments: Vec<&str> = arguments.map(|(_, cell)| *cell).collect();
     Ok(Row {
         invocation,
         value: number.ok_or_else(|| format!("value: `{value}` is no number"))?,
@@ -124,7 +122,7 @@ fn unit(name: &str) -> (String, f64) {
         Some(scale) => ("s".to_owned(), scale),
         None => match name {
             "byte" | "B" => ("bytes".to_owned(), 1.0),
-            "kbyte" | "KB" | "KiB" => ("bytes".to_owned(), 1024.0),
+            "kb" | "kbyte" | "KB" | "KiB" => ("bytes".to_owned(), 1024.0),
             "MB" | "MiB" | "mbyte" => ("bytes".to_owned(), 1024.0 * 1024.0),
             other => (other.to_owned(), 1.0),
         },

@@ -11,6 +11,8 @@ const BYTES: &[(f64, &str)] = &[
     (1024.0, "KiB"),
     (1.0, "bytes"),
 ];
+/// Units that nothing is known of.
+const PLAIN: &[(f64, &str)] = &[(1.0, "")];
 const COUNTS: &[(f64, &str)] = &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")];
 
 /// The factor by which values of about this size are divided, and the unit they get.
@@ -19,7 +21,9 @@ pub fn scale(value: f64, unit: &str) -> (f64, String) {
         "s" => (SECONDS, ""),
         "bytes" => (BYTES, ""),
         "bytes/s" => (BYTES, "/s"),
-        other => (COUNTS, other),
+        "" => (COUNTS, ""),
+        "1/s" => (COUNTS, "/s"),
+        other => (PLAIN, other),
     };
     let fits = steps.iter().find(|(factor, _)| value.abs() >= *factor);
     let zero = value == 0.0;
@@ -107,7 +111,8 @@ mod tests {
             (3.0 * 1024.0, "bytes", "3.000 KiB"),
             (123_456_789.0, "", "123.5 M"),
             (0.5, "", "0.5000"),
-            (12.0, "1/s", "12.00 1/s"),
+            (12_000.0, "1/s", "12.00 k/s"),
+            (12_000.0, "pages", "12000 pages"),
             (-0.002, "s", "-2.000 ms"),
         ] {
             assert_eq!(with_unit(value, unit), text);
