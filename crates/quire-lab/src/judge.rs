@@ -17,6 +17,14 @@ fn settings(seed: u64) -> Settings {
     }
 }
 
+/// A sample of measurements; without any, a line that says so.
+fn sample(values: &Values) -> Result<Sample, String> {
+    match values.is_empty() {
+        true => Err("no execution gave anything".into()),
+        false => said(Sample::new(values.clone())),
+    }
+}
+
 fn said<T>(result: Result<T, Absent>) -> Result<T, String> {
     result.map_err(|absent| absent.to_string())
 }
@@ -26,7 +34,7 @@ fn said<T>(result: Result<T, Absent>) -> Result<T, String> {
 /// # Errors
 /// Why there is none, in a line.
 pub fn mean(values: &Values, seed: u64) -> Judged {
-    said(Sample::new(values.clone()).and_then(|sample| mean::of(&sample, &settings(seed))))
+    said(mean::of(&sample(values)?, &settings(seed)))
 }
 
 /// The coefficient of variation: within executions where they have several
@@ -40,7 +48,7 @@ pub fn variation(values: &Values, seed: u64) -> Judged {
         true => variation::within,
         false => variation::unclassified,
     };
-    said(Sample::new(values.clone()).and_then(|sample| of(&sample, &settings(seed))))
+    said(of(&sample(values)?, &settings(seed)))
 }
 
 /// How many times the mean of `old` the mean of `new` is.
@@ -48,8 +56,11 @@ pub fn variation(values: &Values, seed: u64) -> Judged {
 /// # Errors
 /// Why there is none, in a line.
 pub fn ratio(new: &Values, old: &Values, seed: u64) -> Judged {
-    let samples = Sample::new(new.clone()).and_then(|new| Ok((new, Sample::new(old.clone())?)));
-    said(samples.and_then(|(new, old)| ratio::of_means(&new, &old, &settings(seed))))
+    said(ratio::of_means(
+        &sample(new)?,
+        &sample(old)?,
+        &settings(seed),
+    ))
 }
 
 /// Whether two means differ beyond what their intervals leave open.
@@ -69,7 +80,7 @@ pub fn is_precise(values: Values, precision: f64) -> bool {
 /// # Errors
 /// Why it is not known, in a line.
 pub fn levels(values: &Values) -> Result<Vec<Level>, String> {
-    let sample = said(Sample::new(values.clone()))?;
+    let sample = sample(values)?;
     let several = values.iter().any(|execution| execution.len() > 1);
     said(components::of(&match several {
         true => Nested::from(&sample),

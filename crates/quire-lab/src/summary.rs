@@ -129,7 +129,7 @@ fn table(run: &Run, benchmark: &str, metric: &str) -> Option<Table> {
 
 /// What can be concluded of a variant beside the first one.
 fn sentence(first: &Row, row: &Row, kind: &Metric) -> String {
-    let (a, b) = (&row.variant, &first.variant);
+    let (a, b) = (format!("`{}`", row.variant), format!("`{}`", first.variant));
     let judged = (&row.mean, &first.mean, &row.ratio);
     let (own, other, ratio) = match judged {
         (Ok(own), Ok(other), Some(Ok(ratio))) => (own, other, ratio),
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(tables.len(), 1);
         let sentences = &tables[0].sentences;
         assert!(
-            sentences[0].starts_with("b is better than a: 0.500"),
+            sentences[0].starts_with("`b` is better than `a`: 0.500"),
             "{sentences:?}"
         );
         assert!(
@@ -203,7 +203,7 @@ mod tests {
     fn more_is_better_where_it_is_a_rate() {
         let mut run = run(&[("a", 1.0, 0.1), ("b", 2.0, 0.1)]);
         run.header.metrics.get_mut(TIME).unwrap().better = Better::Higher;
-        assert!(tables(&run)[0].sentences[0].starts_with("b is better"));
+        assert!(tables(&run)[0].sentences[0].starts_with("`b` is better"));
     }
 
     #[test]
@@ -217,6 +217,6 @@ mod tests {
         let table = &tables(&run)[0];
         assert_eq!((table.rows[1].executions, table.rows[1].failures), (0, 1));
         assert!(table.rows[1].mean.is_err());
-        assert!(table.sentences[0].starts_with("Nothing can be said of broken"));
+        assert!(table.sentences[0].starts_with("Nothing can be said of `broken`"));
     }
 }

@@ -25,6 +25,12 @@ const MOST_EXECUTIONS: u64 = 1000;
 
 /// The experiment that the arguments ask for.
 pub fn asked(options: &BenchArgs) -> Outcome<Asked> {
+    if let Some(path) = options.resume.as_ref().filter(|path| !path.exists()) {
+        let path = path.display();
+        return Err(Failure::bad_usage(format!(
+            "cannot resume {path}: there is no such file; use --output to begin one"
+        )));
+    }
     let (mut experiment, file) = match (&options.file, &options.resume) {
         (Some(path), _) => of_file(path, options)?,
         (None, Some(path)) if options.commands.is_empty() => {
@@ -33,14 +39,6 @@ pub fn asked(options: &BenchArgs) -> Outcome<Asked> {
         _ => (of_commands(options)?, options.output.clone()),
     };
     let file = options.resume.clone().or(file);
-    if let Some(path) = &options.resume
-        && !path.exists()
-    {
-        let path = path.display();
-        return Err(Failure::bad_usage(format!(
-            "cannot resume {path}: there is no such file; use --output to begin one"
-        )));
-    }
     override_by(&mut experiment, options);
     experiment.check().map_err(Failure::bad_usage)?;
     Ok(Asked { experiment, file })
@@ -85,7 +83,7 @@ fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
         }
     }
     let variant = |(n, command): (usize, &String)| Variant {
-        name: options.command_name.get(n).unwrap_or(command).clone(),
+        name: name(n, options),
         command: Some(Command::Text(command.clone())),
         prepare: options
             .prepare
@@ -124,6 +122,17 @@ fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
         variants: options.commands.iter().enumerate().map(variant).collect(),
         ..Experiment::default()
     })
+}
+
+/// The name of a command. One that is given again, to see how much noise there is, has
+/// its number.
+fn name(n: usize, options: &BenchArgs) -> String {
+    let of = |n: usize| options.command_name.get(n).unwrap_or(&options.commands[n]);
+    let before = (0..n).filter(|other| of(*other) == of(n)).count();
+    match before {
+        0 => of(n).clone(),
+        before => format!("{} ({})", of(n), before + 1),
+    }
 }
 
 fn fits(option: &str, given: usize, options: &BenchArgs) -> Outcome<()> {

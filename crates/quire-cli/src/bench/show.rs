@@ -54,12 +54,8 @@ pub fn tables(out: &mut impl Write, run: &Run, tables: &[Table], look: &Look) ->
         for sentence in &of.sentences {
             writeln!(out, "{}", look.sentence(sentence))?;
         }
-        for (row, why) in of
-            .rows
-            .iter()
-            .filter_map(|row| Some((row, row.mean.as_ref().err()?)))
-        {
-            writeln!(out, "No mean of {}: {why}.", row.variant)?;
+        if let Some((first, Err(why))) = of.rows.first().map(|row| (row, &row.mean)) {
+            writeln!(out, "No mean of {}: {why}.", first.variant)?;
         }
     }
     let failed = run.failures.len();
@@ -138,9 +134,9 @@ fn scale(of: &Table) -> (f64, Option<&'static str>) {
     let means = of.rows.iter().filter_map(|row| row.mean.as_ref().ok());
     let largest = means.map(|mean| mean.value.abs()).fold(0.0, f64::max);
     match of.kind.unit.as_str() {
-        "s" if largest < 1e-6 => (1e9, Some("ns")),
-        "s" if largest < 1e-3 => (1e6, Some("µs")),
-        "s" if largest < 1.0 => (1e3, Some("ms")),
+        "s" if largest > 0.0 && largest < 1e-6 => (1e9, Some("ns")),
+        "s" if largest > 0.0 && largest < 1e-3 => (1e6, Some("µs")),
+        "s" if largest > 0.0 && largest < 1.0 => (1e3, Some("ms")),
         "bytes" if largest >= 1e9 => (1.0 / 1_073_741_824.0, Some("GiB")),
         "bytes" if largest >= 1e6 => (1.0 / 1_048_576.0, Some("MiB")),
         _ => (1.0, None),

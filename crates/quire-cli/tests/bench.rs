@@ -1,0 +1,763 @@
+//! `quire bench` and `quire plan` as a user meets them: real programs, the real kernel.
+
+#[path = "common/refusal.rs"]
+mod refusal;
+#[path = "common/signals.rs"]
+mod signals;
+#[path = "common/waiting.rs"]
+mod waiting;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use quire_lab::run::{Run, TIME};
+use serde_json::Value;
+
+use refusal::assert_refused;
+use signals::send;
+use waiting::wait_for;
+
+fn quire(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+    command.args(args);
+    command
+}
+
+fn bench(args: &[&str]) -> Output {
+    quire(&["bench"]).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What `quire bench --json` prints.
+fn json(args: &[&str]) -> Value {
+    let done = bench(&[&["--json"], args].concat());
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&done.stderr)))
+}
+
+struct Dir(tempfile::TempDir);
+
+impl Dir {
+    fn new() -> Dir {
+        Dir(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.path(name), text).unwrap();
+        self.name(name)
+    }
+}
+
+fn is_root() -> bool {
+    fs::read_to_string("/proc/self/status")
+        .unwrap()
+        .contains("Uid:\t0\t")
+}
+
+#[test]
+fn commands_are_compared() {
+    let done = bench(&["-r", "6", "sleep 0.02", "sleep 0.06"]);
+    let said = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert!(
+        said.contains("`sleep 0.06` is worse than `sleep 0.02`"),
+        "{said}"
+    );
+    assert!(!said.contains('\x1b'), "colours in a file: {said}");
+}
+
+#[test]
+fn what_the_kernel_counts_is_kept() {
+    let dir = Dir::new();
+    let file = dir.name("r.jsonl");
+    let work = "head -c 20000000 /dev/zero | tail -n 1 | wc -c";
+    bench(&["-r", "3", "-o", &file, "--quiet", work]);
+    let run = Run::read(Path::new(&file)).unwrap();
+    assert_eq!(run.executions.len(), 3);
+    for execution in &run.executions {
+        let value = |name: &str| execution.metrics[name][0];
+        assert!(value("peak_memory") > 15e6, "{execution:?}");
+        assert!(value("minor_faults") > 100.0);
+        assert!(value("voluntary_switches") > 0.0);
+        assert!(value("user_time") + value("system_time") > 0.0);
+        assert!(value(TIME) > 0.0);
+    }
+    assert!(run.header.environment["kernel"].starts_with("Linux"));
+    assert_eq!(run.primary_metrics(), [TIME]);
+}
+
+#[test]
+fn a_program_that_fails_hangs_or_talks_nonsense_is_told() {
+    let dir = Dir::new();
+    let mark = dir.name("mark");
+    let nonsense = "echo hello >&$QUIRE_BENCH_FD";
+    // The program that hangs has a child that hangs, and ignores being asked to end.
+    let hangs = format!("trap '' TERM; sleep 98765 & echo $! > {mark}; wait; sleep 98765");
+    let done = bench(&[
+        "-r",
+        "1",
+        "--timeout",
+        "0.5",
+        "exit 3",
+        nonsense,
+        &hangs,
+        "kill -SEGV $$",
+        "true",
+    ]);
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    for words in [
+        "exit status was 3",
+        "`hello`",
+        "did not end within 0.5 s",
+        "signal 11",
+    ] {
+        assert!(said.contains(words), "{said} lacks {words}");
+    }
+    let child = fs::read_to_string(&mark).unwrap();
+    let left = Path::new("/proc").join(child.trim());
+    wait_for(|| !left.exists());
+    assert!(text(&done.stdout).contains("4 of 5 executions failed"));
+    assert_eq!(bench(&["-r", "2", "-i", "exit 3"]).status.code(), Some(0));
+}
+
+#[test]
+fn bad_input_starts_nothing() {
+    let dir = Dir::new();
+    let mark = dir.name("mark");
+    let touch = format!("touch {mark}");
+    let notes = dir.write("notes", "my notes\n");
+    let toml = dir.write(
+        "e.toml",
+        "executions = 3\n[[benchmark]]\nname = \"a\"\ncomand = \"true\"\n",
+    );
+    let cases: [(&[&str], &[&str]); 13] = [
+        (&[], &["nothing to run", "--file"]),
+        (&["-r", "0", &touch], &["executions"]),
+        (&["--precision", "0%", &touch], &["0%", "1%"]),
+        (&["--timeout", "-1", &touch], &["-1"]),
+        (&["--regex", "(", &touch], &["regex", "unclosed"]),
+        (&["--cpus", "x", &touch], &["`x`", "0-1"]),
+        (&["--cpus", "1000", &touch], &["1000", "taskset"]),
+        (&["--scheduling", "fast", &touch], &["fast", "fifo"]),
+        (&["-o", &notes, &touch], &["notes:1", "another file"]),
+        (&["-o", "/no/dir/r", &touch], &["/no/dir/r"]),
+        (&["--export-json", "/no/dir/r", &touch], &["/no/dir/r"]),
+        (&["-N", &format!("{touch}; true")], &["shell"]),
+        (&["-f", &toml], &["e.toml:4", "`comand`"]),
+    ];
+    for (args, words) in cases {
+        let mut args = args.to_vec();
+        args.push("--quiet");
+        assert_refused(&bench(&args), 2, words);
+        assert!(!Path::new(&mark).exists(), "{args:?}");
+    }
+    assert_eq!(fs::read_to_string(&notes).unwrap(), "my notes\n");
+    assert_refused(
+        &bench(&["--resume", "/no/file"]),
+        2,
+        &["/no/file", "--output"],
+    );
+    assert_refused(
+        &quire(&["plan", "/no/file"]).output().unwrap(),
+        2,
+        &["/no/file"],
+    );
+}
+
+const THREE: &str = r#"
+executions = 8
+[[benchmark]]
+name = "nap"
+command = "sleep 0.02"
+[[variant]]
+name = "a"
+[[variant]]
+name = "b"
+env = { X = "1" }
+[[variant]]
+name = "c"
+nice = 1
+"#;
+
+/// How often each variant was executed, and the places.
+fn count(run: &Run) -> (BTreeMap<&str, usize>, Vec<u64>) {
+    let mut counts = BTreeMap::new();
+    for execution in &run.executions {
+        *counts.entry(&*execution.variant).or_default() += 1;
+    }
+    let mut orders: Vec<u64> = run.executions.iter().map(|e| e.order).collect();
+    orders.sort_unstable();
+    (counts, orders)
+}
+
+#[test]
+fn a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing() {
+    let dir = Dir::new();
+    let toml = dir.write("three.toml", THREE);
+    let file = dir.name("r.jsonl");
+    let mut before = Vec::new();
+    let mut killed = 0;
+    for n in 1.. {
+        let mut child = quire(&["bench", "--quiet", "-f", &toml, "-o", &file])
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + Duration::from_millis(130 + 17 * (n % 5));
+        while child.try_wait().unwrap().is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_over = child.try_wait().unwrap().is_some();
+        if !is_over {
+            child.kill().unwrap();
+            killed += 1;
+        }
+        child.wait().unwrap();
+        let made = Run::read(Path::new(&file))
+            .map(|run| run.executions)
+            .unwrap_or_default();
+        // What was there is there, in its place.
+        assert_eq!(made[..before.len()], before[..]);
+        before = made;
+        if is_over {
+            break;
+        }
+        assert!(n < 60, "it never ends");
+    }
+    assert!(killed >= 2, "it was too fast to be killed");
+    let run = Run::read(Path::new(&file)).unwrap();
+    let (counts, orders) = count(&run);
+    assert_eq!(orders, (0..24).collect::<Vec<u64>>());
+    assert_eq!(counts, BTreeMap::from([("a", 8), ("b", 8), ("c", 8)]));
+    // The same as without interruption.
+    let whole = dir.name("whole.jsonl");
+    bench(&["--quiet", "-f", &toml, "-o", &whole]);
+    let place = |run: &Run| {
+        let mut places: Vec<(u64, String)> = run
+            .executions
+            .iter()
+            .map(|e| (e.order, e.variant.clone()))
+            .collect();
+        places.sort();
+        places
+    };
+    assert_eq!(place(&run), place(&Run::read(Path::new(&whole)).unwrap()));
+}
+
+#[test]
+fn more_can_be_asked_for_and_other_things_cannot() {
+    let dir = Dir::new();
+    let toml = dir.write("three.toml", THREE);
+    let file = dir.name("r.jsonl");
+    let run = |args: &[&str]| bench(&[&["--quiet"], args].concat());
+    assert!(run(&["-f", &toml, "-o", &file, "-r", "2"]).status.success());
+    assert!(run(&["--resume", &file, "-r", "3"]).status.success());
+    let (_, orders) = count(&Run::read(Path::new(&file)).unwrap()).clone();
+    assert_eq!(orders, (0..9).collect::<Vec<u64>>());
+    let other = dir.write("other.toml", &THREE.replace("sleep 0.02", "sleep 0.03"));
+    assert_refused(
+        &run(&["-f", &other, "-o", &file]),
+        2,
+        &["another experiment", "r.jsonl"],
+    );
+    assert_refused(
+        &run(&["-f", &toml, "-o", &file, "--seed", "2"]),
+        2,
+        &["another experiment"],
+    );
+}
+
+#[test]
+fn it_stops_early_when_it_knows_enough() {
+    let dir = Dir::new();
+    let toml = dir.write("three.toml", &format!("precision = \"60%\"\n{THREE}"));
+    let file = dir.name("r.jsonl");
+    let done = bench(&["-f", &toml, "-o", &file, "-r", "400"]);
+    assert!(
+        text(&done.stderr).contains("were enough"),
+        "{}",
+        text(&done.stderr)
+    );
+    let run = Run::read(Path::new(&file)).unwrap();
+    let (counts, _) = count(&run);
+    let each = counts["a"];
+    assert!((5..400).contains(&each), "{counts:?}");
+    assert!(counts.values().all(|n| *n == each), "{counts:?}");
+    // Nothing is left to be done then.
+    bench(&["--resume", &file, "--quiet"]);
+    assert_eq!(
+        Run::read(Path::new(&file)).unwrap().executions.len(),
+        run.executions.len()
+    );
+}
+
+#[test]
+fn variants_reach_the_program() {
+    let dir = Dir::new();
+    let script = "echo $V $(nice) $(cat /proc/self/personality) $(grep Cpus_allowed_list /proc/self/status | cut -f 2) $(chrt -p $$ | head -n 1 | sed 's/.*: //') $QUIRE_POLICY >> \"$OUT\"";
+    let script = dir.write("script", script);
+    let out = dir.name("out");
+    let toml = format!(
+        r#"
+executions = 1
+[[benchmark]]
+name = "b"
+command = ["sh", "{script}"]
+env = {{ V = "plain", OUT = "{out}" }}
+[[variant]]
+name = "env"
+env = {{ V = "changed" }}
+[[variant]]
+name = "set"
+nice = 3
+aslr = false
+cpus = "0"
+scheduling = "batch"
+[[variant]]
+name = "managed"
+policy = "eager"
+"#
+    );
+    let toml = dir.write("e.toml", &toml);
+    let library = [
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/usr/lib64/libm.so.6",
+        "/usr/lib/libm.so.6",
+    ]
+    .into_iter()
+    .find(|path| Path::new(path).exists())
+    .unwrap();
+    let done = quire(&["bench", "--quiet", "-f", &toml, "-o", &dir.name("r")])
+        .env("QUIRE_LIB", library)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let out = fs::read_to_string(&out).unwrap();
+    let has = |line: &str| assert!(out.lines().any(|l| l.contains(line)), "{out} lacks {line}");
+    has("changed 0 00000000");
+    has("plain 3 00040000 0 SCHED_BATCH");
+    has("eager");
+}
+
+#[test]
+fn a_real_time_program_that_never_sleeps_is_stopped() {
+    let start = Instant::now();
+    let args = [
+        "-r",
+        "1",
+        "--timeout",
+        "0.5",
+        "--scheduling",
+        "fifo:20",
+        "while :; do :; done",
+    ];
+    let done = bench(&args);
+    let said = text(&done.stderr);
+    if said.contains("scheduling class fifo:20 is refused") {
+        assert!(!is_root(), "{said}");
+        println!("SKIP: no real-time class: {said}");
+        return;
+    }
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn environments_differ_in_size() {
+    let dir = Dir::new();
+    let out = dir.name("out");
+    let script = format!("env | wc -c >> {out}");
+    bench(&["--random-environment", "-r", "5", "--quiet", &script]);
+    let mut sizes: Vec<String> = fs::read_to_string(&out)
+        .unwrap()
+        .lines()
+        .map(String::from)
+        .collect();
+    assert_eq!(sizes.len(), 5);
+    sizes.sort();
+    sizes.dedup();
+    assert!(sizes.len() > 2, "{sizes:?}");
+}
+
+#[test]
+fn commands_run_besides() {
+    let dir = Dir::new();
+    let log = dir.name("log");
+    let note = |word: &str| format!("echo {word} >> {log}");
+    let (setup, prepare, conclude, cleanup) = (
+        note("setup"),
+        note("prepare"),
+        note("conclude"),
+        note("cleanup"),
+    );
+    let args = [
+        "-r",
+        "2",
+        "-w",
+        "1",
+        "--quiet",
+        "--setup",
+        &setup,
+        "--prepare",
+        &prepare,
+        "--conclude",
+        &conclude,
+        "--cleanup",
+        &cleanup,
+        &note("run"),
+    ];
+    assert!(bench(&args).status.success());
+    let text = fs::read_to_string(&log).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let one = ["prepare", "run", "conclude"];
+    let wanted = [&["setup"][..], &one, &one, &one, &["cleanup"]].concat();
+    assert_eq!(words, wanted);
+}
+
+/// Programs that report the same by the helpers.
+fn helpers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../quire-lab/helpers")
+}
+
+fn assert_reports(command: &str) {
+    let value = json(&["-r", "2", "-m", "3", command]);
+    let result = &value["results"][0];
+    assert_eq!(result["metric"], "lap", "{value}");
+    assert_eq!(result["unit"], "s");
+    let measurements = result["variants"][0]["measurements"].to_string();
+    assert_eq!(
+        measurements, "[[0.125,0.25,0.375],[0.125,0.25,0.375]]",
+        "{command}"
+    );
+}
+
+#[test]
+fn the_c_helper_reports() {
+    let dir = Dir::new();
+    let source = "#include \"quire_bench.h\"\nint main(void) { for (long n = 0; n < quire_bench_measurements(9); n++) if (quire_bench_report(\"lap\", 125.0 * (double)(n + 1), \"ms\")) return 1; return quire_bench_now() <= 0; }";
+    let source = dir.write("a.c", source);
+    let program = dir.name("a");
+    let include = format!("-I{}", helpers().display());
+    let flags = ["-Wall", "-Wextra", "-Werror", "-std=gnu99"];
+    let made = Command::new("cc")
+        .args(flags)
+        .args([&include, &source, "-o", &program])
+        .status();
+    assert!(made.unwrap().success());
+    assert_reports(&program);
+    // Without quire it says that nobody wants to know.
+    assert_eq!(Command::new(&program).status().unwrap().code(), Some(1));
+}
+
+#[test]
+fn the_rust_helper_reports() {
+    let dir = Dir::new();
+    let path = helpers().join("quire_bench.rs").canonicalize().unwrap();
+    let source = format!(
+        "#![allow(dead_code)] #[path = {path:?}] mod quire_bench; fn main() {{ for n in 0..quire_bench::measurements(9) {{ quire_bench::report(\"lap\", 125.0 * (n as f64 + 1.0), \"ms\"); }} }}"
+    );
+    let source = dir.write("a.rs", &source);
+    let program = dir.name("a");
+    let made = Command::new("rustc")
+        .args(["--edition", "2021", "-o", &program, &source])
+        .status();
+    assert!(made.unwrap().success());
+    assert_reports(&program);
+    assert!(Command::new(&program).status().unwrap().success());
+}
+
+#[test]
+fn the_python_helper_reports() {
+    let dir = Dir::new();
+    let source = format!(
+        "import sys; sys.path.insert(0, {:?}); sys.dont_write_bytecode = True\nimport quire_bench\nfor n in range(quire_bench.measurements(9)):\n    quire_bench.report('lap', 125 * (n + 1), 'ms')\nif False:\n    quire_bench.measured('x')\n",
+        helpers()
+    );
+    let source = dir.write("a.py", &source);
+    assert_reports(&format!("python3 {source}"));
+    assert!(
+        Command::new("python3")
+            .arg(&source)
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+#[test]
+fn the_shell_helper_reports() {
+    let dir = Dir::new();
+    let helper = helpers().join("quire_bench.sh");
+    let source = format!(
+        ". {}\nfor n in $(seq $(quire_bench_measurements 9)); do quire_bench_report lap $((n * 125)) ms; done\n",
+        helper.display()
+    );
+    let source = dir.write("a.sh", &source);
+    assert_reports(&format!("sh {source}"));
+    assert!(Command::new("sh").arg(&source).status().unwrap().success());
+}
+
+#[test]
+fn standard_output_is_read_where_that_is_wanted() {
+    let value = json(&[
+        "-r",
+        "2",
+        "--from",
+        "stdout",
+        "echo hello; echo quire: rate 5 1/s",
+    ]);
+    let result = &value["results"][0];
+    assert_eq!(
+        (&result["metric"], &result["better"]),
+        (&"rate".into(), &"higher".into())
+    );
+    let value = json(&[
+        "-r",
+        "2",
+        "--discard",
+        "1",
+        "--regex",
+        r"took (\d+) ms",
+        "--unit",
+        "ms",
+        "for n in 9 2 4; do echo it took $n ms; done",
+    ]);
+    let measurements = &value["results"][0]["variants"][0]["measurements"];
+    assert_eq!(measurements.to_string(), "[[0.002,0.004],[0.002,0.004]]");
+}
+
+#[test]
+fn a_program_that_reports_too_few_failed() {
+    let done = bench(&[
+        "-r",
+        "1",
+        "-m",
+        "3",
+        "--quiet",
+        "echo t 1 s >&$QUIRE_BENCH_FD; echo t 2 s >&$QUIRE_BENCH_FD",
+    ]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(
+        text(&done.stderr).contains("2 measurements of t, and 3"),
+        "{}",
+        text(&done.stderr)
+    );
+}
+
+#[test]
+fn much_output_neither_blocks_nor_fills_memory() {
+    let work = "head -c 300000000 /dev/zero; head -c 50000000 /dev/zero >&2";
+    let start = Instant::now();
+    let value = json(&["-r", "1", "--from", "stdout", "--timeout", "60", work]);
+    assert_eq!(
+        value["results"][0]["variants"][0]["executions"], 1,
+        "{value}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn what_came_of_it_is_exported() {
+    let dir = Dir::new();
+    let (json, markdown, csv) = (dir.name("r.json"), dir.name("r.md"), dir.name("r.csv"));
+    let args = [
+        "-r", "3", "-n", "one", "-n", "a|b", "true", "true", "--quiet",
+    ];
+    let exports = [
+        "--export-json",
+        &json,
+        "--export-markdown",
+        &markdown,
+        "--export-csv",
+        &csv,
+    ];
+    assert!(bench(&[&args[..], &exports].concat()).status.success());
+    let value: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(value["results"][0]["variants"][1]["variant"], "a|b");
+    let markdown = fs::read_to_string(markdown).unwrap();
+    assert!(markdown.contains("| `a\\|b` | 0.00"), "{markdown}");
+    assert_eq!(fs::read_to_string(csv).unwrap().lines().count(), 7);
+}
+
+const KSM: &str = "/sys/kernel/mm/ksm/run";
+
+fn ksm() -> String {
+    fs::read_to_string(KSM)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// Starts a run that switches the merging of pages the other way, and waits until it is.
+fn start_prepared(dir: &Dir, before: &str) -> Child {
+    let toml = format!(
+        "executions = 1\n[machine]\nksm = {}\n[[benchmark]]\nname = \"a\"\ncommand = \"sleep 60\"\n",
+        before == "0"
+    );
+    let toml = dir.write("e.toml", &toml);
+    let state = dir.name("state.json");
+    let child = quire(&[
+        "bench",
+        "-f",
+        &toml,
+        "-o",
+        &dir.name("r"),
+        "--state",
+        &state,
+    ])
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    wait_for(|| ksm() != before);
+    child
+}
+
+#[test]
+fn the_machine_is_put_back_however_a_run_ends() {
+    if !is_root() || ksm().is_empty() {
+        assert!(!is_root(), "no {KSM}");
+        println!("SKIP: settings of the kernel are root's");
+        return;
+    }
+    let dir = Dir::new();
+    let before = ksm();
+    for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        let mut child = start_prepared(&dir, &before);
+        send(signal, child.id());
+        assert_eq!(child.wait().unwrap().signal(), Some(number));
+        assert_eq!(ksm(), before, "{signal}");
+        assert!(!dir.path("state.json").exists());
+    }
+    let mut child = start_prepared(&dir, &before);
+    let state = dir.name("state.json");
+    assert_refused(
+        &bench(&["--restore", "--state", &state]),
+        2,
+        &["still runs"],
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(ksm(), before, "nobody could put it back");
+    let done = bench(&["--restore", "--state", &state]);
+    assert!(
+        text(&done.stdout).contains("1 settings were put back"),
+        "{}",
+        text(&done.stderr)
+    );
+    assert_eq!(ksm(), before);
+    assert!(text(&bench(&["--restore", "--state", &state]).stdout).contains("nothing"));
+}
+
+#[test]
+fn an_interrupted_run_says_how_to_go_on() {
+    let dir = Dir::new();
+    let file = dir.name("r.jsonl");
+    let mark = dir.name("mark");
+    let clean = format!("touch {mark}");
+    let child = quire(&[
+        "bench",
+        "-r",
+        "1000",
+        "-o",
+        &file,
+        "--cleanup",
+        &clean,
+        "sleep 0.02",
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let made = || Run::read(Path::new(&file)).map_or(0, |run| run.executions.len());
+    wait_for(|| made() >= 3);
+    send("INT", child.id());
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.signal(), Some(2));
+    let said = text(&done.stderr);
+    assert!(said.contains(&format!("--resume {file}")), "{said}");
+    assert!(made() < 1000 && Path::new(&mark).exists());
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_was_written_stays() {
+    let dir = Dir::new();
+    let disk = dir.name("disk");
+    fs::create_dir(&disk).unwrap();
+    let quire = env!("CARGO_BIN_EXE_quire");
+    let script = format!(
+        "mount -t tmpfs -o size=16k none {disk} || exit 77; {quire} bench --quiet -r 200 -o {disk}/r true; code=$?; cp {disk}/r {disk}.copy; exit $code"
+    );
+    let done = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    let said = text(&done.stderr);
+    if !is_root() {
+        println!("SKIP: mounting is root's");
+        return;
+    }
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("No space left") && said.contains("--resume"),
+        "{said}"
+    );
+    let copy = fs::read(format!("{disk}.copy")).unwrap();
+    assert!(copy.ends_with(b"\n"), "half a line is left");
+    let run = Run::read(Path::new(&format!("{disk}.copy"))).unwrap();
+    let kept = run.executions.len();
+    assert!(kept > 3 && kept < 200);
+    assert!(
+        said.contains(&format!("its {kept} executions are kept")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_pilot_says_what_to_spend() {
+    let dir = Dir::new();
+    let file = dir.name("r.jsonl");
+    bench(&["-r", "6", "-o", &file, "--quiet", "sleep 0.02"]);
+    let plan = |precision: &str| {
+        let done = quire(&["plan", &file, "--json", "--precision", precision])
+            .output()
+            .unwrap();
+        let value: Value = serde_json::from_slice(&done.stdout).unwrap();
+        value["plans"][0]["spend"]["Ok"]["executions"]
+            .as_u64()
+            .unwrap()
+    };
+    let (some, more) = (plan("2%"), plan("0.02%"));
+    assert!(more > some && some >= 2, "{some} {more}");
+    let done = quire(&["plan", &file]).output().unwrap();
+    assert!(
+        text(&done.stdout).contains("quire bench --runs"),
+        "{}",
+        text(&done.stdout)
+    );
+}
+
+#[test]
+fn output_is_locked() {
+    let dir = Dir::new();
+    let file = dir.name("r.jsonl");
+    let mut child = quire(&["bench", "--quiet", "-o", &file, "-r", "1", "sleep 60"])
+        .spawn()
+        .unwrap();
+    wait_for(|| Run::read(Path::new(&file)).is_ok());
+    assert_refused(&bench(&["-o", &file, "true"]), 2, &["another run"]);
+    send("TERM", child.id());
+    child.wait().unwrap();
+}
