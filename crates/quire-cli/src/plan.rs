@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use quire_lab::plan::{Advice, Wish, advise};
 use quire_lab::run::Run;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::PlanArgs;
 use crate::failure::{Failure, Outcome};
@@ -27,12 +27,24 @@ pub fn plan(options: &PlanArgs) -> Outcome<()> {
     }
     let mut stdout = io::stdout().lock();
     if options.json {
-        let all = json!({ "version": 1, "precision": wish.precision, "plans": advice });
+        let plans: Vec<Value> = advice.iter().map(plan_json).collect();
+        let all = json!({ "version": 1, "precision": wish.precision, "plans": plans });
         serde_json::to_writer_pretty(&mut stdout, &all)?;
         writeln!(stdout)?;
         return Ok(());
     }
     print(&mut stdout, &advice, wish.precision)
+}
+
+/// A plan; `absent` says why there is none.
+fn plan_json(of: &Advice) -> Value {
+    json!({
+        "benchmark": of.benchmark,
+        "variant": of.variant,
+        "metric": of.metric,
+        "spend": of.spend.as_ref().ok(),
+        "absent": of.spend.as_ref().err(),
+    })
 }
 
 fn print(out: &mut impl Write, advice: &[Advice], precision: f64) -> Outcome<()> {

@@ -25,7 +25,7 @@ pub struct Wish {
 }
 
 /// What a pair of benchmark and variant takes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
     /// What.
     pub benchmark: String,

@@ -40,8 +40,8 @@ pub enum PrepareError {
         /// The run.
         pid: u32,
     },
-    /// What was cannot be kept, so nothing is changed.
-    #[error("cannot note the settings in {}: {error}; run as root", path.display())]
+    /// All was put back, but the note that it is to be put back cannot be removed.
+    #[error("cannot remove {}: {error}; all settings were put back, so remove it", path.display())]
     State {
         /// The file.
         path: PathBuf,
@@ -96,8 +96,8 @@ impl Drop for Prepared {
 /// killed left is put back first.
 ///
 /// # Errors
-/// When nothing was changed, because another run has the machine or because what was
-/// cannot be noted.
+/// When nothing was changed, because another run has the machine, or because what an
+/// earlier run left cannot be put back.
 pub fn prepare(
     machine: &Machine,
     places: &Places,
@@ -123,9 +123,13 @@ pub fn prepare(
     }
     let notes: Vec<Change> = changes.iter().map(|(_, change)| change.clone()).collect();
     if let Err(error) = State::of_this_process(notes).write(&places.state) {
+        // What cannot be put back for certain is not changed.
         prepared.is_changed = false;
-        let path = places.state.clone();
-        return Err(PrepareError::State { path, error });
+        let why = format!("{} cannot be written: {error}", places.state.display());
+        warnings.extend(changes.iter().map(|(knob, _)| knob.refused(&why)));
+        warnings.sort();
+        warnings.dedup();
+        return Ok((prepared, warnings));
     }
     for (knob, change) in &changes {
         if let Err(error) = std::fs::write(&change.path, &change.during) {
@@ -352,8 +356,12 @@ mod tests {
             state: dir.path().join("none/state.json"),
             ..machine(dir.path())
         };
-        let refused = prepare(&all(), &places).map(drop);
-        assert!(matches!(refused, Err(PrepareError::State { .. })));
+        let (_prepared, warnings) = prepare(&all(), &places).unwrap();
+        assert_eq!(warnings.len(), 6, "{warnings:?}");
+        assert!(
+            warnings.iter().all(|w| w.contains("as root")),
+            "{warnings:?}"
+        );
         assert_eq!(read(dir.path(), "sys/kernel/mm/ksm/run"), "1");
     }
 }

@@ -55,6 +55,21 @@ fn base(unit: &str) -> (&str, f64) {
     }
 }
 
+/// Whether less of what has this unit is better: rates are better higher.
+#[must_use]
+pub fn better_of(unit: &str) -> Better {
+    match unit.ends_with("/s") {
+        true => Better::Higher,
+        false => Better::Lower,
+    }
+}
+
+/// The unit that values of this unit are kept in.
+#[must_use]
+pub fn kept_in(unit: &str) -> &str {
+    base(unit).0
+}
+
 /// Whether a text can name a metric.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
@@ -76,16 +91,12 @@ fn measurement(
     let (unit, scale) = base(unit);
     let value = value.parse().ok().map(|value: f64| value * scale);
     let value = value.filter(|value| value.is_finite());
-    let rate = match unit.ends_with("/s") {
-        true => Better::Higher,
-        false => Better::Lower,
-    };
     Ok(Measurement {
         metric: metric.into(),
         value: value.ok_or_else(|| format!("the value of {metric} is no number"))?,
         kind: Metric {
             unit: unit.into(),
-            better: better.unwrap_or(rate),
+            better: better.unwrap_or(better_of(unit)),
             primary: true,
         },
     })

@@ -170,6 +170,12 @@ fn now() -> f64 {
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
+/// Whether it is worth looking at the precision after so many rounds: in steps of a
+/// twentieth, because looking takes time, too.
+fn is_looked_at(rounds: u64) -> bool {
+    rounds >= FEW && rounds.is_multiple_of((rounds / 20).max(1))
+}
+
 struct Session<'a> {
     experiment: &'a Experiment,
     pairs: Vec<Pair<'a>>,
@@ -203,7 +209,7 @@ impl Session<'_> {
             if let Some(over) = interrupted(self) {
                 return Ok(over);
             }
-            if round + 1 >= FEW && self.is_precise() {
+            if is_looked_at(round + 1) && self.is_precise() {
                 return Ok(Over::Precise);
             }
         }
@@ -367,10 +373,23 @@ impl Session<'_> {
         }
         values.insert(usage::WALL_TIME.into(), wall);
         for (name, reported) in reported {
+            self.check_unit(&name, &kinds).map_err(Undone::Failed)?;
             let kept = self.counted(&name, reported).map_err(Undone::Failed)?;
             values.insert(name, kept);
         }
         Ok((values, kinds))
+    }
+
+    /// A metric has the unit that the experiment says, if it says one.
+    fn check_unit(&self, name: &str, kinds: &BTreeMap<String, Metric>) -> Result<(), String> {
+        let wanted = self.experiment.metrics.get(name).map(|metric| &metric.unit);
+        let got = kinds.get(name).map(|metric| &metric.unit);
+        match (wanted, got) {
+            (Some(wanted), Some(got)) if wanted != got => Err(format!(
+                "it reported {name} in `{got}`, and the experiment has it in `{wanted}`"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The measurements that are kept. A metric has as many as were asked for, or one.

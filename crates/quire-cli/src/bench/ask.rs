@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use quire_lab::experiment::{
     Benchmark, Besides, Command, Experiment, Machine, Measure, Shell, Variant, file,
 };
+use quire_lab::protocol::better_of;
 use quire_lab::run::{Run, TIME};
 
 use crate::args::{BenchArgs, From};
@@ -151,7 +152,7 @@ fn measure(options: &BenchArgs) -> Measure {
             regex: regex.clone(),
             metric: options.metric.clone().unwrap_or_else(|| TIME.into()),
             unit: options.unit.clone().unwrap_or_else(|| "s".into()),
-            better: Default::default(),
+            better: better_of(options.unit.as_deref().unwrap_or("s")),
         },
         (None, From::Stdout) => Measure::Output,
         (None, From::Fd) => Measure::Descriptor,

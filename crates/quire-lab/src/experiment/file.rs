@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Benchmark, Besides, Command, Experiment, Machine, Measure, Shell, Variant};
-use crate::protocol::Pattern;
+use crate::protocol::{self, Pattern};
 use crate::run::{Better, Metric, TIME};
 
 /// A file that could not be used.
@@ -72,12 +72,9 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileMetric {
-    #[serde(default)]
-    unit: String,
-    #[serde(default)]
-    better: Better,
-    #[serde(default)]
-    primary: bool,
+    unit: Option<Spanned<String>>,
+    better: Option<Better>,
+    primary: Option<bool>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -217,17 +214,8 @@ fn parse(text: &str) -> Result<Experiment, Wrong> {
     let shared = file.measure;
     // It is at fault also where no benchmark follows it.
     shared.clone().map(measure).transpose()?;
-    let mut metrics = BTreeMap::new();
-    for (name, metric) in file.metrics {
-        metrics.insert(
-            name,
-            Metric {
-                unit: metric.unit,
-                better: metric.better,
-                primary: metric.primary,
-            },
-        );
-    }
+    let metrics = file.metrics.into_iter();
+    let metrics = metrics.map(|(name, of)| Ok((name, metric(of)?)));
     let benchmarks = file.benchmark.into_iter();
     let benchmarks = benchmarks.map(|of| benchmark(of, &shell, shared.as_ref()));
     let variants = file.variant.into_iter().map(variant);
@@ -249,10 +237,24 @@ fn parse(text: &str) -> Result<Experiment, Wrong> {
         precision: file.precision.map(precision).transpose()?,
         timeout: file.timeout.map(timeout).transpose()?,
         ignore_failure: file.ignore_failure.unwrap_or_default(),
-        metrics,
+        metrics: metrics.collect::<Result<_, Wrong>>()?,
         machine: file.machine.map(machine).transpose()?.unwrap_or_default(),
         benchmarks: benchmarks.collect::<Result<_, _>>()?,
         variants,
+    })
+}
+
+fn metric(file: FileMetric) -> Result<Metric, Wrong> {
+    let unit = file.unit.as_ref().map_or("", |unit| unit.get_ref());
+    let kept_in = protocol::kept_in(unit);
+    if let Some(written) = file.unit.as_ref().filter(|_| kept_in != unit) {
+        let message = format!("write {kept_in}: what is reported in {unit} is kept in {kept_in}");
+        return Err(Wrong::new(written.span(), message));
+    }
+    Ok(Metric {
+        unit: unit.into(),
+        better: file.better.unwrap_or_else(|| protocol::better_of(unit)),
+        primary: file.primary.unwrap_or(true),
     })
 }
 
@@ -346,7 +348,7 @@ fn measure(file: FileMeasure) -> Result<Measure, Wrong> {
         TIME => "s".into(),
         _ => String::new(),
     });
-    let better = file.better.unwrap_or_default();
+    let better = file.better.unwrap_or_else(|| protocol::better_of(&unit));
     let checked = Pattern::new(regex.get_ref(), &metric, &unit, better);
     checked.map_err(|why| Wrong::new(regex.span(), why))?;
     Ok(Measure::Pattern {
@@ -496,6 +498,7 @@ env = { MALLOC_ARENA_MAX = "1" }
             ("[machine]\nthp = \"yes\"\n", 2, "thp"),
             ("[machine]\nturbo = 1\n", 2, "turbo"),
             ("[[benchmark]]\nname = \"a\"\n", 0, "command"),
+            ("[metrics.t]\nunit = \"ms\"\n", 2, "write s"),
             ("title = \"a\"\n", 0, "[[benchmark]]"),
             ("title = \n", 1, "title"),
         ];

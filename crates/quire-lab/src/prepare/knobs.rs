@@ -115,6 +115,10 @@ impl Target<'_> {
     pub fn before(&self, value: &str) -> Result<Vec<Change>, String> {
         let mut changes = Vec::new();
         let files = self.knob.files(self.root);
+        if files.is_empty() && matches!(self.knob, Knob::Ksm | Knob::Numa) && value == "0" {
+            // A kernel without it does not do it.
+            return Ok(changes);
+        }
         if files.is_empty() {
             return Err(self.knob.refused("this machine does not show it"));
         }
