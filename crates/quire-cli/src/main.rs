@@ -14,7 +14,7 @@
 //! | [`tlb`] | `quire tlb` |
 //! | [`cache`] | `quire cache` |
 //! | [`map`] | `quire map` |
-//! | [`bench`] | `quire bench` |
+//! | [`mod@bench`] | `quire bench` |
 //! | [`plan`] | `quire plan` |
 //! | [`perf_map`] | `quire perf-map` |
 //! | [`report`] | `quire report` |

@@ -607,6 +607,17 @@ fn ksm() -> String {
         .to_owned()
 }
 
+/// Puts the setting back where the test fails.
+struct PutBack(String);
+
+impl Drop for PutBack {
+    fn drop(&mut self) {
+        if ksm() != self.0 {
+            fs::write(KSM, &self.0).unwrap();
+        }
+    }
+}
+
 /// Starts a run that switches the merging of pages the other way, and waits until it is.
 fn start_prepared(dir: &Dir, before: &str) -> Child {
     let toml = format!(
@@ -640,6 +651,7 @@ fn the_machine_is_put_back_however_a_run_ends() {
     }
     let dir = Dir::new();
     let before = ksm();
+    let _put_back = PutBack(before.clone());
     for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
         let mut child = start_prepared(&dir, &before);
         send(signal, child.id());

@@ -1,6 +1,6 @@
 //! What is run: benchmarks, variants, and how often.
 //!
-//! It is read from a file ([`file`]) or made of a command line, and kept in the header of
+//! It is read from a file ([`mod@file`]) or made of a command line, and kept in the header of
 //! the results, so that a run that was interrupted can go on.
 
 pub mod file;
@@ -335,12 +335,16 @@ impl Experiment {
     /// long and how precise is the same.
     #[must_use]
     pub fn continues(&self, other: &Experiment) -> bool {
-        let bare = |experiment: &Experiment| Experiment {
-            title: String::new(),
-            executions: 0,
-            precision: None,
-            timeout: None,
-            ..experiment.clone()
+        let bare = |experiment: &Experiment| {
+            let mut bare = Experiment {
+                title: String::new(),
+                executions: 0,
+                precision: None,
+                timeout: None,
+                ..experiment.clone()
+            };
+            bare.benchmarks.iter_mut().for_each(|b| b.timeout = None);
+            bare
         };
         bare(self) == bare(other)
     }

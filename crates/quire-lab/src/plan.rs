@@ -150,7 +150,7 @@ mod tests {
         let mut run = Run::default();
         for n in 0..10 {
             let offset = between * if n % 2 == 0 { 1.0 } else { -1.0 };
-            let value = |m: usize| 1.0 + offset + within * if m % 2 == 0 { 1.0 } else { -1.0 };
+            let value = |m: usize| 1.0 + offset + within * [1.0, -1.0][m % 2];
             let values: Vec<f64> = (0..measurements).map(value).collect();
             let wall = vec![2.0 + values.iter().sum::<f64>()];
             run.add(Execution {

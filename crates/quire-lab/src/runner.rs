@@ -176,6 +176,13 @@ fn is_looked_at(rounds: u64) -> bool {
     rounds >= FEW && rounds.is_multiple_of((rounds / 20).max(1))
 }
 
+/// What is kept of an execution.
+struct Kept {
+    values: BTreeMap<String, Vec<f64>>,
+    /// What the metrics are that its program reported.
+    kinds: BTreeMap<String, Metric>,
+}
+
 struct Session<'a> {
     experiment: &'a Experiment,
     pairs: Vec<Pair<'a>>,
@@ -288,7 +295,10 @@ impl Session<'_> {
         let (benchmark, variant) = (pair.benchmark.name.clone(), pair.variant.name.clone());
         let order = step.order;
         match made.and_then(|done| self.values(done)) {
-            Ok((metrics, kinds)) => {
+            Ok(Kept {
+                values: metrics,
+                kinds,
+            }) => {
                 self.announce(kinds)?;
                 self.results.add(Execution {
                     benchmark,
@@ -351,11 +361,8 @@ impl Session<'_> {
         Ok(done)
     }
 
-    /// The values of an execution, and what the metrics are that its program reported.
-    fn values(
-        &self,
-        done: Done,
-    ) -> Result<(BTreeMap<String, Vec<f64>>, BTreeMap<String, Metric>), Undone> {
+    /// What is kept of an execution.
+    fn values(&self, done: Done) -> Result<Kept, Undone> {
         let mut values = usage::values(&done.ended);
         values.extend(done.counted);
         let wall = vec![done.wall.as_secs_f64()];
@@ -369,7 +376,8 @@ impl Session<'_> {
                 return Err(Undone::Failed("it reported no measurement".into()));
             }
             values.insert(TIME.into(), wall);
-            return Ok((values, BTreeMap::new()));
+            let kinds = BTreeMap::new();
+            return Ok(Kept { values, kinds });
         }
         values.insert(usage::WALL_TIME.into(), wall);
         for (name, reported) in reported {
@@ -377,7 +385,7 @@ impl Session<'_> {
             let kept = self.counted(&name, reported).map_err(Undone::Failed)?;
             values.insert(name, kept);
         }
-        Ok((values, kinds))
+        Ok(Kept { values, kinds })
     }
 
     /// A metric has the unit that the experiment says, if it says one.
@@ -465,5 +473,19 @@ impl Session<'_> {
             }
         }
         self.interrupt.remember(interrupted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precision_is_looked_at_often_first_and_rarely_later() {
+        let looks: Vec<u64> = (0..48).filter(|n| is_looked_at(*n)).collect();
+        assert_eq!(looks[..3], [5, 6, 7]);
+        assert_eq!(looks[looks.len() - 4..], [40, 42, 44, 46]);
+        let all = (0..1000).filter(|n| is_looked_at(*n)).count();
+        assert!(all < 120, "{all}");
     }
 }

@@ -136,8 +136,9 @@ mod tests {
     #[test]
     fn every_value_has_a_metric() {
         let counters = Counters::open();
-        let child = Command::new("true").spawn().unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
         let ended = quire_linux::execution::wait(child.id()).unwrap();
+        assert!(child.wait().is_err(), "it was waited for");
         let known = metrics();
         let all = values(&ended).into_iter().chain(counters.read());
         for (name, values) in all {

@@ -237,7 +237,11 @@ fn check(rc: i32) -> io::Result<()> {
 /// The calling thread goes before every program of a real-time priority while this
 /// lives, so that it can stop one that never sleeps.
 #[derive(Debug)]
-pub struct Watchdog(());
+#[must_use]
+pub struct Watchdog {
+    policy: i32,
+    parameter: libc::sched_param,
+}
 
 impl Watchdog {
     /// Goes before `priority`. Programs that the thread starts do not inherit it.
@@ -245,15 +249,24 @@ impl Watchdog {
     /// # Errors
     /// `EPERM` without the privilege for real-time classes.
     pub fn above(priority: u8) -> io::Result<Watchdog> {
+        // SAFETY: all-zero is a valid `sched_param`; the call overwrites it.
+        let mut parameter: libc::sched_param = unsafe { mem::zeroed() };
+        // SAFETY: the call takes a number and only asks.
+        let policy = unsafe { libc::sched_getscheduler(0) };
+        check(policy)?;
+        // SAFETY: the parameter lives for the call.
+        check(unsafe { libc::sched_getparam(0, &mut parameter) })?;
         Scheduling::Fifo(priority + 1).set(libc::SCHED_RESET_ON_FORK)?;
-        Ok(Watchdog(()))
+        Ok(Watchdog { policy, parameter })
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // Going back to what all have needs no privilege.
-        let _ = Scheduling::Other.set(0);
+        // SAFETY: the parameter lives for the call, which only reads it.
+        let rc = unsafe { libc::sched_setscheduler(0, self.policy, &self.parameter) };
+        // Who was allowed to go before all is allowed to go back.
+        let _ = check(rc);
     }
 }
 
@@ -412,6 +425,6 @@ mod tests {
         assert_eq!(ended.code, Some(3));
         assert!(ended.peak >= Bytes(30_000_000), "{ended:?}");
         assert!(ended.minor_faults > 100 && ended.voluntary_switches > 0);
-        assert!(wait(child.id()).is_err());
+        assert!(child.wait().is_err(), "it was waited for");
     }
 }

@@ -39,10 +39,11 @@ impl Watcher for Bar {
             .left
             .map_or_else(String::new, |left| format!("{} left, ", duration(left)));
         let (benchmark, variant) = (&progress.pair.benchmark.name, &progress.pair.variant.name);
-        bar.set_length(progress.all);
-        bar.set_position(progress.done);
+        bar.update(|state| {
+            state.set_len(progress.all);
+            state.set_pos(progress.done);
+        });
         bar.set_message(format!("{left}now {benchmark}: {variant}"));
-        bar.tick();
     }
 
     fn failed(&mut self, failure: &Failure) {
