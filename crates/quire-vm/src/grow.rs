@@ -67,14 +67,24 @@ impl Manager {
         extents.next().map(|(slot, _)| slot)
     }
 
-    /// Notes whether plain memory is mapped by a superpage: the kernel takes one
-    /// apart after a fork, or where a part is given up.
+    /// Notes whether a superpage maps an extent. Of plain memory the kernel takes one
+    /// apart after a fork, or where a part is given up. Of the object it can have made
+    /// one after it had said that it could not.
     pub(crate) fn note_grown(&self, slot: Slot, grown: bool) {
         let mut state = self.state.lock();
-        if source(&state, slot) == Some(Source::Plain)
-            && let Some(extent) = state.table.extents.get_mut(slot)
-        {
-            extent.grown = grown;
+        match source(&state, slot) {
+            Some(Source::Plain) => {
+                if let Some(extent) = state.table.extents.get_mut(slot) {
+                    extent.grown = grown;
+                }
+            }
+            Some(Source::Small | Source::Object) if grown => {
+                drop(state);
+                if let Some(growth) = self.begin_growth(slot) {
+                    self.end_growth(&growth, true, Duration::ZERO);
+                }
+            }
+            _ => {}
         }
     }
 
