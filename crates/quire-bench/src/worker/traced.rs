@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, ensure};
 use quire_core::frames::colour::Colours;
+use quire_core::frames::model::Counts;
 use quire_core::frames::model::synthetic::Machine;
 use quire_core::frames::model::trace::Trace;
 use quire_core::units::{AddrRange, BASE_PAGE, Frame, PageCount, VirtAddr};
@@ -51,13 +52,7 @@ pub fn run(
         Some(frames) => frames.clone(),
         None => made_up(range, allocation, &geometry.colours)?,
     };
-    let mut model = ToModel {
-        trace: Trace::new(&geometry.cache),
-        first: range.start,
-        frames: &frames,
-    };
-    (0..passes).for_each(|_| data.pass(&mut model));
-    let counts = model.trace.take_counts();
+    let counts = modelled(data, passes, range.start, &frames, geometry);
     let of_a_pass = |count: u64| count as f64 / f64::from(passes);
     sample.put("conflict", of_a_pass(counts.conflict));
     sample.put("capacity", of_a_pass(counts.capacity));
@@ -83,15 +78,27 @@ pub fn misses(
     let Some(frames) = real_frames(range)? else {
         return Ok(None);
     };
-    let mut model = ToModel {
-        trace: Trace::new(&geometry.cache),
-        first: range.start,
-        frames: &frames,
-    };
-    (0..passes).for_each(|_| data.pass(&mut model));
-    let counts = model.trace.take_counts();
+    let counts = modelled(data, passes, range.start, &frames, geometry);
     let all = (counts.conflict + counts.capacity) as f64;
     Ok(Some(all / f64::from(passes)))
+}
+
+/// What the model counts in so many passes over memory from `first` on.
+fn modelled(
+    data: &mut Data,
+    passes: u32,
+    first: VirtAddr,
+    frames: &[Frame],
+    geometry: &Geometry,
+) -> Counts {
+    let trace = Trace::new(&geometry.cache);
+    let mut model = ToModel {
+        trace,
+        first,
+        frames,
+    };
+    (0..passes).for_each(|_| data.pass(&mut model));
+    model.trace.take_counts()
 }
 
 /// The frames of the pages of a range; `None` where the kernel hides them.

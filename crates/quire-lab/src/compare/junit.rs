@@ -6,23 +6,7 @@ use std::fmt::Write;
 
 use crate::compare::output::lone_line;
 use crate::compare::{Comparison, Item, Outcome};
-
-/// Text that may stand in XML. Characters that XML 1.0 does not allow become spaces.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\t' | '\n' | '\r' => escaped.push(' '),
-            '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push(' '),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
+use crate::figures::svg::escape;
 
 /// The document.
 #[must_use]

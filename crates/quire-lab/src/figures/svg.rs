@@ -9,7 +9,7 @@ pub const WIDTH: f64 = 440.0;
 /// How many colours the page has.
 pub const COLOURS: usize = 8;
 
-/// Text that may stand in HTML and in SVG, also in an attribute.
+/// Text that may stand in HTML, SVG and other XML, also in an attribute.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -20,7 +20,8 @@ pub fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() => escaped.push(' '),
+            // XML does not allow them.
+            c if c.is_control() || c == '\u{fffe}' || c == '\u{ffff}' => escaped.push(' '),
             c => escaped.push(c),
         }
     }
