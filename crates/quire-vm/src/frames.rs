@@ -230,8 +230,8 @@ pub fn place(range: AddrRange, which: Which) {
     if which != Which::KERNEL
         && let Ok(uffd) = borrow()
     {
-        let placed = Placed::new(range, which, Kind::Mapping);
-        register(&uffd, range, placed.mode, Contents::None);
+        let mode = guards::mode(range, Kind::Mapping);
+        register(&uffd, range, mode, Contents::None);
     }
 }
 

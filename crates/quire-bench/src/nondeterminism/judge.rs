@@ -3,7 +3,7 @@
 
 use quire_lab::run::Run;
 use quire_stats::estimate::{Estimate, Result, Settings};
-use quire_stats::{Sample, impact, mean, rank, ratio, variation};
+use quire_stats::{Sample, impact, mean, rank, variation};
 
 use crate::nondeterminism::plan::VARIANTS;
 use crate::set::worker::{MISSES, MODELLED, TIME};
@@ -55,8 +55,8 @@ impl Triplet {
     /// The rank of each: 1 more than the number of those that are better by more than a
     /// share.
     pub fn ranks(&self, above: f64) -> [usize; 3] {
-        let outdoes = |who, than| usize::from(self.is_better(who, than, above));
-        std::array::from_fn(|than| 1 + (0..3).map(|who| outdoes(who, than)).sum::<usize>())
+        let ranks = rank::ranks(&self.estimates, above, false);
+        std::array::from_fn(|one| ranks[one])
     }
 
     /// Whether one is known to be better than another one, by more than a share of the
@@ -75,17 +75,6 @@ impl Triplet {
     pub fn of_default(&self, one: usize) -> f64 {
         self.estimates[one].value / self.estimates[0].value
     }
-}
-
-/// The geometric mean of numbers above zero.
-pub fn geometric_mean(values: &[f64]) -> Option<f64> {
-    let estimate = |value: &f64| Estimate {
-        value: *value,
-        ci_low: *value,
-        ci_high: *value,
-    };
-    let estimates: Vec<Estimate> = values.iter().map(estimate).collect();
-    ratio::geometric_mean(&estimates).ok()
 }
 
 /// The triplets of a class of benchmarks.

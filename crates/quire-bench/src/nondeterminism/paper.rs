@@ -1,6 +1,8 @@
 //! What the paper's text says in figures (sections 5 and 6), and what ours are.
 
-use crate::nondeterminism::judge::{Quantity, Study, Triplet, geometric_mean};
+use quire_stats::geometric_mean;
+
+use crate::nondeterminism::judge::{Quantity, Study, Triplet};
 use crate::nondeterminism::plan::VARIANTS;
 
 /// Strategies by their place in triplets.

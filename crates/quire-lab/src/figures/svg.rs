@@ -270,14 +270,18 @@ impl Axis {
             .collect()
     }
 
+    /// The ticks, and the factor and the name of the unit that suits the largest.
+    fn scaled(&self, unit: &str) -> (Vec<f64>, f64, String) {
+        let ticks = self.ticks();
+        let most = |most: f64, tick: &f64| most.max(tick.abs());
+        let (factor, name) = number::scale(ticks.iter().fold(0.0, most), unit);
+        (ticks, factor, name)
+    }
+
     /// Marks the values of a vertical axis, with lines as far as `right`. They are counted
     /// in the unit that is returned.
     pub fn draw_left(&self, svg: &mut Svg, unit: &str, right: f64, left: f64) -> String {
-        let ticks = self.ticks();
-        let largest = ticks
-            .iter()
-            .fold(0.0, |most: f64, tick| most.max(tick.abs()));
-        let (factor, name) = number::scale(largest, unit);
+        let (ticks, factor, name) = self.scaled(unit);
         for tick in ticks {
             let y = self.place(tick);
             svg.line((left, y), (right, y), "grid");
@@ -288,11 +292,7 @@ impl Axis {
 
     /// Marks the values of a horizontal axis, with lines from `top` to `bottom`.
     pub fn draw_below(&self, svg: &mut Svg, unit: &str, top: f64, bottom: f64) -> String {
-        let ticks = self.ticks();
-        let largest = ticks
-            .iter()
-            .fold(0.0, |most: f64, tick| most.max(tick.abs()));
-        let (factor, name) = number::scale(largest, unit);
+        let (ticks, factor, name) = self.scaled(unit);
         for tick in ticks {
             let x = self.place(tick);
             svg.line((x, top), (x, bottom), "grid");
