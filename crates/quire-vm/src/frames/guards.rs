@@ -127,12 +127,29 @@ impl Server {
         };
         let all = AddrRange::new(page, PageCount(guarded).to_bytes());
         let after = all.split_at(page + Bytes(BASE_PAGE)).1;
-        if !after.is_empty() {
+        self.open(after);
+        self.give_all(all, which, request)
+    }
+
+    /// Gives guarded pages frames by a strategy. Returns how many were answered.
+    pub fn fill(&mut self, guarded: AddrRange, which: Which, request: &Request) -> u64 {
+        self.open(guarded);
+        self.give_all(guarded, which, request)
+    }
+
+    /// Ends the protection of guarded pages, so that others can be moved there.
+    fn open(&self, guarded: AddrRange) {
+        if !guarded.is_empty() {
             // Where that fails, nothing can be moved there.
-            let _ = uffd::lift_protection(self.uffd.as_fd(), after);
+            let _ = uffd::lift_protection(self.uffd.as_fd(), guarded);
         }
-        let given = self.give(guarded, which, request);
-        let rest = all.split_at(page + PageCount(given).to_bytes()).1;
+    }
+
+    /// Gives pages whose protection was ended frames by a strategy; what is left is guarded
+    /// again. Returns how many were answered.
+    fn give_all(&mut self, all: AddrRange, which: Which, request: &Request) -> u64 {
+        let given = self.give(all.len().to_pages().0, which, request);
+        let rest = all.split_at(all.start + PageCount(given).to_bytes()).1;
         if !rest.is_empty() {
             // First guarded, so that what was written before is found.
             self.guard_again(rest);
@@ -156,6 +173,20 @@ impl Server {
             Ok(()) => found,
             Err(_) => Found::Locked,
         }
+    }
+
+    /// How many pages before one are guarded, of so many.
+    pub fn guarded_before(&self, page: VirtAddr, most: u64) -> u64 {
+        let first = VirtAddr(page.0 - most * BASE_PAGE);
+        let mut guarded = 0;
+        let range = AddrRange::new(first, PageCount(most).to_bytes());
+        let read = pagemap::frames_of(self.folios.pagemap(), range, |_, entry| {
+            guarded = match entry.is_protected() && !entry.is_present() {
+                true => guarded + 1,
+                false => 0,
+            };
+        });
+        read.map_or(0, |()| guarded)
     }
 
     /// Looks at a page that was written to, and at how many after it are guarded.

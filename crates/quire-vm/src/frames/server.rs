@@ -21,8 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::folios::Folios;
 use super::jobs::{self, Job};
 use super::stalls::Stalls;
-use super::streams::{Sequence, Streams};
-use super::{RANGES, Setup, THREAD, UFFD, Which};
+use super::streams::{Sequence, Streams, Window};
+use super::{Kind, Placed, RANGES, Setup, THREAD, UFFD, Which};
 use crate::manager::Manager;
 use crate::outcome::Outcome;
 
@@ -209,8 +209,9 @@ impl Server {
             page,
             thread: fault.thread,
         };
-        let placed = self.placed(page);
-        let Some((range, which)) = placed.filter(|(_, which)| self.strategy(*which).is_some())
+        let placed = placed_around(page);
+        let Some((range, Placed { which, kind, .. })) =
+            placed.filter(|(_, placed)| self.strategy(placed.which).is_some())
         else {
             self.leave(page, fault.protected, None);
             return Pace::InRuns;
@@ -219,22 +220,62 @@ impl Server {
         let sequence: Option<Sequence> = sequence.map(|number| (which.0, number));
         self.manager.stats().add(Counter::FrameFaults, 1);
         let window = self.streams.window(sequence, page);
-        let wanted = window.min(range.len().to_pages().0);
+        let (before, after) = range.split_at(page);
+        let wanted = window.pages.min(after.len().to_pages().0);
+        // Before the touched one, as long as the program waits. Not on stacks: a program that
+        // forks does not use their next pages, and its child would get copies of them.
+        let before = match window.before.min(before.len().to_pages().0) {
+            some @ 1.. if kind == Kind::Mapping => {
+                self.give_before(some, which, &request, fault.protected)
+            }
+            _ => 0,
+        };
         let pages = match fault.protected {
             true => self.replace(wanted, which, &request),
             false => self.give(wanted, which, &request),
         };
-        self.streams.note(sequence, page, pages.max(1));
-        match window {
+        let pages = pages.max(1);
+        self.streams.note(sequence, page, Window { pages, before });
+        match window.all() {
             1 => Pace::OneByOne,
             _ => Pace::InRuns,
         }
     }
 
-    /// The rest of the placed range from a page on, and its strategy.
-    fn placed(&self, page: VirtAddr) -> Option<(AddrRange, Which)> {
-        let (range, which) = placed_around(page)?;
-        Some((range.split_at(page).1, which))
+    /// Moves up to `wanted` pages in before the touched one. Returns how many there are
+    /// now in a row.
+    fn give_before(
+        &mut self,
+        wanted: u64,
+        which: Which,
+        request: &Request,
+        protected: bool,
+    ) -> u64 {
+        let wanted = match protected {
+            true => self.guarded_before(request.page, wanted),
+            false => wanted,
+        };
+        if wanted == 0 {
+            return 0;
+        }
+        let first = VirtAddr(request.page.0 - wanted * BASE_PAGE);
+        let request = Request {
+            page: first,
+            ..*request
+        };
+        let given = match protected {
+            true => self.fill(
+                AddrRange::new(first, PageCount(wanted).to_bytes()),
+                which,
+                &request,
+            ),
+            false => self.give(wanted, which, &request),
+        };
+        // Where some are left out, the row ends before them.
+        match given == wanted {
+            true => wanted,
+            false => 0,
+        }
     }
 
     /// Moves up to `wanted` pages in, from the touched one on, and lets who waits for
@@ -332,9 +373,8 @@ impl Server {
     }
 }
 
-/// The placed range around a page, and its strategy.
-fn placed_around(page: VirtAddr) -> Option<(AddrRange, Which)> {
+/// The placed range around a page.
+fn placed_around(page: VirtAddr) -> Option<(AddrRange, Placed)> {
     let one = AddrRange::new(page, Bytes(BASE_PAGE));
-    let (range, placed) = RANGES.lock().overlaps(one).next()?;
-    Some((range, placed.which))
+    RANGES.lock().overlaps(one).next()
 }
