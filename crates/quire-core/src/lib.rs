@@ -10,6 +10,7 @@
 //! | [`config`] | what a user chose |
 //! | [`control`] | what can be changed in a running process |
 //! | [`stat`] | the statistics page that a process shares |
+//! | [`located`] | what is wrong in a file that a user wrote, and where |
 //! | [`exposition`] | the text format that Prometheus fetches |
 //! | [`level`] | the sizes of superpages |
 //! | [`popmap`] | which base pages of an extent are in use |
@@ -22,16 +23,19 @@
 //! | [`frames`] | which physical frames pages get |
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
+//! | [`dsm`] | who has which page of memory that machines share |
 //! | [`attach`] | what becomes of a process that is looked at from outside |
 //! | [`tlb`] | what a machine's TLBs make of a stream of addresses |
 
 pub mod attach;
 pub mod config;
 pub mod control;
+pub mod dsm;
 pub mod exposition;
 pub mod frames;
 pub mod kin;
 pub mod level;
+pub mod located;
 pub mod policy;
 pub mod pool;
 pub mod popmap;

@@ -1,0 +1,100 @@
+//! What becomes of a heap that died: its segments go back to their lists, and pages that
+//! it was just about to take or give are free again.
+//!
+//! No crash leaves anything that would be dangerous to use, whatever lock was held: each
+//! step takes effect by one store. What is left behind is only space that nobody finds,
+//! and it is found here.
+
+use std::collections::BTreeSet;
+
+use super::class::Class;
+use super::directory::{Directory, Entry};
+use super::map::{Run, Use};
+use super::segment::{Segment, State};
+use super::{AllocError, Heap, List, Owner, Shared};
+
+impl<S: Shared> Heap<'_, S> {
+    /// Takes over what a dead heap owned. Its blocks stay in use, because others may use
+    /// them. It may be called again, or for a heap that owned nothing.
+    ///
+    /// # Errors
+    /// When a lock cannot be had, or the object is damaged. Then the rest can be done by
+    /// another call.
+    pub fn recover(&self, dead: Owner) -> Result<(), AllocError> {
+        for class in self.classes_of_runs()? {
+            let _held = self.shared.lock(List::Class(class))?;
+            let directory = self.existing_directory(class)?;
+            if let Some(directory) = &directory {
+                for entry in directory.entries() {
+                    self.relist_after(directory, entry, dead)?;
+                }
+            }
+            self.free_orphans(class, directory.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// The classes that have pages, whether these are in use or were to be.
+    fn classes_of_runs(&self) -> Result<BTreeSet<Class>, AllocError> {
+        let _held = self.shared.lock(List::Supply)?;
+        let mut classes = BTreeSet::new();
+        self.map().each(|run| {
+            if let Use::Directory(class) | Use::Segment(class) = run.usage {
+                classes.insert(class);
+            }
+        })?;
+        Ok(classes)
+    }
+
+    /// Makes the mark of a segment true, and takes it from a dead owner. The caller holds
+    /// the lock of the class, so nobody alive is giving the segment back.
+    fn relist_after(
+        &self,
+        directory: &Directory<S>,
+        entry: Entry,
+        dead: Owner,
+    ) -> Result<(), AllocError> {
+        let segment = self.segment_at(entry.page)?;
+        let state = segment.state(self.shared);
+        let ownerless = match state {
+            State::Owned(owner) => owner == dead,
+            State::Listed | State::Full | State::Leaving => true,
+        };
+        if ownerless && segment.change(self.shared, state, State::Full) {
+            directory.list(entry.slot, false);
+            self.list_if(directory, segment, 1);
+        }
+        Ok(())
+    }
+
+    /// Frees the runs of a class that are not in its directory.
+    fn free_orphans(
+        &self,
+        class: Class,
+        directory: Option<&Directory<S>>,
+    ) -> Result<(), AllocError> {
+        let known: BTreeSet<u64> = directory.map_or_else(BTreeSet::new, |directory| {
+            let entries = directory.entries().map(|entry| entry.page);
+            entries.chain([directory.page]).collect()
+        });
+        let _held = self.shared.lock(List::Supply)?;
+        let mut orphans: Vec<Run> = Vec::new();
+        self.map().each(|run| {
+            let ours = [Use::Directory(class), Use::Segment(class)].contains(&run.usage);
+            if ours && !known.contains(&run.first) {
+                orphans.push(run);
+            }
+        })?;
+        orphans.into_iter().for_each(|run| self.map().free(run));
+        Ok(())
+    }
+
+    /// The segment whose control page this is.
+    pub(super) fn segment_at(&self, page: u64) -> Result<Segment, AllocError> {
+        let run = (page < self.geometry.pages)
+            .then(|| self.map().run_at(page))
+            .flatten();
+        let segment = run.and_then(|run| Segment::of(self.geometry, run));
+        segment.ok_or(AllocError::Damaged { page })
+    }
+}

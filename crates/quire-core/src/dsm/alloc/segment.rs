@@ -1,0 +1,194 @@
+//! A segment: pages with blocks of one class, and a control page before them.
+//!
+//! The control page has a bit for each block, set while the block is in use. So the
+//! allocator never touches a block, and a page of blocks goes only to machines that use
+//! them. One change of one bit allocates or frees a block; there is no state in between.
+//!
+//! Only who owns the segment sets bits. Everybody may clear them, without a lock.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::class::Class;
+use super::map::{Geometry, Run, Use, WORD};
+use super::{Owner, Shared};
+use crate::units::ObjectOffset;
+
+/// The word of a control page that says who owns the segment.
+const STATE: u64 = 0;
+/// The word that says where in its class's directory the segment is.
+const SLOT: u64 = 1;
+/// The first word with bits.
+const BITS: u64 = 8;
+/// The blocks of a word.
+const BLOCKS: u64 = u64::BITS as u64;
+
+/// Who owns a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nobody. It has free blocks.
+    Listed,
+    /// Nobody. When it was last looked at, all blocks were in use.
+    Full,
+    /// It is being given back.
+    Leaving,
+    /// A heap.
+    Owned(Owner),
+}
+
+impl State {
+    const fn encode(self) -> u64 {
+        match self {
+            State::Listed => 0,
+            State::Owned(owner) => owner.number(),
+            State::Leaving => u64::MAX - 1,
+            State::Full => u64::MAX,
+        }
+    }
+
+    const fn decode(word: u64) -> State {
+        match word {
+            u64::MAX => State::Full,
+            0xffff_ffff_ffff_fffe => State::Leaving,
+            number => match Owner::new(number) {
+                Some(owner) => State::Owned(owner),
+                None => State::Listed,
+            },
+        }
+    }
+}
+
+/// A segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub run: Run,
+    pub class: Class,
+    /// How many blocks it has.
+    pub blocks: u64,
+    geometry: Geometry,
+}
+
+/// How many blocks a control page can count.
+pub(super) const fn capacity(geometry: Geometry) -> u64 {
+    (geometry.page / WORD - BITS) * BLOCKS
+}
+
+impl Segment {
+    /// The segment in a run, if there is one.
+    pub fn of(geometry: Geometry, run: Run) -> Option<Segment> {
+        let Use::Segment(class) = run.usage else {
+            return None;
+        };
+        let blocks = (run.pages - 1) * geometry.page / class.size().0;
+        Some(Segment {
+            run,
+            class,
+            blocks: blocks.min(capacity(geometry)),
+            geometry,
+        })
+    }
+
+    /// Where a block is.
+    pub const fn block(self, index: u64) -> ObjectOffset {
+        ObjectOffset((self.run.first + 1) * self.geometry.page + index * self.class.size().0)
+    }
+
+    /// The number of the block that begins at an offset.
+    pub fn index_of(self, at: ObjectOffset) -> Option<u64> {
+        let distance = at.0.checked_sub(self.block(0).0)?;
+        let index = distance / self.class.size().0;
+        (index < self.blocks && self.block(index) == at).then_some(index)
+    }
+
+    fn word<S: Shared>(self, shared: &S, index: u64) -> &AtomicU64 {
+        shared.word(self.geometry.word(self.run.first, index))
+    }
+
+    /// Writes the control page: all blocks are free.
+    pub fn begin<S: Shared>(self, shared: &S, owner: Owner, slot: u64) {
+        for index in 0..self.words() {
+            self.word(shared, BITS + index).store(0, SeqCst);
+        }
+        self.word(shared, SLOT).store(slot, SeqCst);
+        let state = State::Owned(owner).encode();
+        self.word(shared, STATE).store(state, SeqCst);
+    }
+
+    /// Where in its class's directory it is.
+    pub fn slot<S: Shared>(self, shared: &S) -> u64 {
+        self.word(shared, SLOT).load(SeqCst)
+    }
+
+    /// Who owns it.
+    pub fn state<S: Shared>(self, shared: &S) -> State {
+        State::decode(self.word(shared, STATE).load(SeqCst))
+    }
+
+    /// Changes who owns it, if it is as expected. Returns whether it was.
+    pub fn change<S: Shared>(self, shared: &S, from: State, to: State) -> bool {
+        let (from, to) = (from.encode(), to.encode());
+        let state = self.word(shared, STATE);
+        state.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+    }
+
+    /// How many words of bits there are.
+    pub const fn words(self) -> u64 {
+        self.blocks.div_ceil(BLOCKS)
+    }
+
+    /// The bits of a word that stand for blocks.
+    const fn mask(self, index: u64) -> u64 {
+        let blocks = self.blocks - index * BLOCKS;
+        if blocks >= BLOCKS {
+            u64::MAX
+        } else {
+            (1 << blocks) - 1
+        }
+    }
+
+    /// The free blocks of a word, as bits.
+    fn free_in<S: Shared>(self, shared: &S, index: u64) -> u64 {
+        !self.word(shared, BITS + index).load(SeqCst) & self.mask(index)
+    }
+
+    /// Allocates a block in the words from `cursor` on, then in those before; the cursor
+    /// is left at the word where it was found. The caller owns the segment.
+    pub fn take<S: Shared>(self, shared: &S, cursor: &mut u64) -> Option<ObjectOffset> {
+        let words = (*cursor..self.words()).chain(0..*cursor);
+        let found = words
+            .map(|index| (index, self.free_in(shared, index)))
+            .find(|(_, free)| *free != 0);
+        let (index, free) = found?;
+        let bit = free.trailing_zeros();
+        self.word(shared, BITS + index).fetch_or(1 << bit, SeqCst);
+        *cursor = index;
+        Some(self.block(index * BLOCKS + u64::from(bit)))
+    }
+
+    /// Frees a block. Returns whether it was in use.
+    pub fn free<S: Shared>(self, shared: &S, block: u64) -> bool {
+        let bit = 1 << (block % BLOCKS);
+        let word = self.word(shared, BITS + block / BLOCKS);
+        word.fetch_and(!bit, SeqCst) & bit != 0
+    }
+
+    /// Whether a block is in use.
+    pub fn is_used<S: Shared>(self, shared: &S, block: u64) -> bool {
+        let word = self.word(shared, BITS + block / BLOCKS).load(SeqCst);
+        word & 1 << (block % BLOCKS) != 0
+    }
+
+    /// Whether so many blocks are free.
+    pub fn has_free<S: Shared>(self, shared: &S, least: u64) -> bool {
+        let mut free = 0;
+        (0..self.words()).any(|index| {
+            free += u64::from(self.free_in(shared, index).count_ones());
+            free >= least
+        })
+    }
+
+    /// Whether all blocks are free.
+    pub fn is_empty<S: Shared>(self, shared: &S) -> bool {
+        (0..self.words()).all(|index| self.free_in(shared, index) == self.mask(index))
+    }
+}

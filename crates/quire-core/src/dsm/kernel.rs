@@ -1,0 +1,867 @@
+//! The cache of an object on one machine: what the paper's Mach kernel does between the
+//! programs that touch an object and the server that orders their faults. It is told of
+//! faults, messages and the time, and says what shall be done to memory and what is sent.
+//!
+//! A page is absent, asked for, readable, readable and asked for to be written, writable,
+//! or failed. All programs of the machine share its copy; each of their mappings (a
+//! [`Space`]) is shown the page when it touches it. Only pages that are not absent are
+//! known, so that an object may be huge.
+//!
+//! What the paper leaves open, or real networks force:
+//!
+//! - A page that was given is kept for [`Settings::hold`] before a flush is obeyed, so that
+//!   the thread that faulted gets to use it (the paper's server waits instead:
+//!   `deschedule_myself`).
+//! - A flush is answered also where the page is not there. One that meets a page that was
+//!   asked for is answered at once, and the request stays. One that meets a page that was
+//!   to be upgraded drops it, and the upgrade then brings contents.
+//! - No fault waits forever. When its patience ends, the page is failed for good in this
+//!   cache; what the server sends for it later goes straight back.
+//! - When the link breaks or the lease ends, everything is dropped at once, before anybody
+//!   else may own it. Faults wait for a new link for [`Settings::reconnect`], and are then
+//!   asked for anew; if there is none in time, all mappings fail for good.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
+use std::time::Duration;
+
+#[cfg(test)]
+use super::message;
+use super::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
+use ahead::Streams;
+use page::{Page, State};
+use queue::Queue;
+use runs::runs;
+
+mod ahead;
+mod page;
+mod queue;
+mod runs;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod toy;
+
+/// The most pages that one message may call lost.
+const MOST_LOST: u32 = 1 << 20;
+
+/// An instant on a clock that never goes back, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Add<Duration> for Time {
+    type Output = Time;
+    fn add(self, rhs: Duration) -> Time {
+        let nanoseconds = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
+        Time(self.0.saturating_add(nanoseconds))
+    }
+}
+
+/// One mapping of the object in one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Space(pub u32);
+
+/// How a cache behaves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// Pages that the object has.
+    pub pages: u64,
+    /// Pages that one page of this machine has, which are asked for together; at least one.
+    pub together: u32,
+    /// The most pages that are asked for ahead of a sequential reader; none: 0.
+    pub ahead: u32,
+    /// The most pages that a message with contents may hold; at least one.
+    pub most: u32,
+    /// The most pages that are held; those that came first go first. Somewhat more are held
+    /// while they may not be given back yet.
+    pub room: u64,
+    /// How long a page that was given is kept at least.
+    pub hold: Duration,
+    /// How long a fault may wait.
+    pub patience: Duration,
+    /// How long faults may wait for a new link when the old one broke; without any such
+    /// time a broken link fails the mappings at once.
+    pub reconnect: Duration,
+}
+
+impl Settings {
+    /// The usual ones for an object of so many pages.
+    #[must_use]
+    pub const fn new(pages: u64) -> Settings {
+        Settings {
+            pages,
+            together: 1,
+            ahead: 32,
+            most: 16,
+            room: u64::MAX,
+            hold: Duration::from_micros(50),
+            patience: Duration::from_secs(30),
+            reconnect: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a cache wants to be done. The order counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action<D> {
+    /// The server is told.
+    Send(FromKernel<D>),
+    /// Contents are put where there are none; where a mapping is named, it is shown them,
+    /// and who waits there goes on.
+    Fill {
+        /// Which pages.
+        pages: Pages,
+        /// What each of them holds.
+        data: Vec<Option<D>>,
+        /// What the mapping may do to them.
+        access: Access,
+        /// The mapping.
+        space: Option<Space>,
+    },
+    /// A mapping is shown pages that are there, and who waits there goes on.
+    Show {
+        /// Which pages.
+        pages: Pages,
+        /// What the mapping may do to them.
+        access: Access,
+        /// The mapping.
+        space: Space,
+    },
+    /// A mapping may write to pages that it is shown, and who waits there goes on.
+    Allow {
+        /// Which pages.
+        pages: Pages,
+        /// The mapping.
+        space: Space,
+    },
+    /// Pages that were writable are taken from all mappings, what they hold is sent in a
+    /// [`FromKernel::DataWrite`], and they are gone.
+    GiveBack(Pages),
+    /// Pages that were readable are taken from all mappings and are gone.
+    Remove(Pages),
+    /// All pages are taken from all mappings and are gone.
+    RemoveAll,
+    /// What was written to these pages since they were given is lost, as the link broke.
+    Lost(Pages),
+    /// Touches of these pages, which are not there, fail in a mapping, also those that wait.
+    Fail {
+        /// Which pages.
+        pages: Pages,
+        /// The mapping.
+        space: Space,
+        /// Why.
+        why: Failure,
+    },
+    /// All pages are gone, and all touches fail from now on.
+    FailAll(Failure),
+}
+
+/// Why touches of memory fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Failure {
+    /// The server lost what the page held.
+    #[error("what the page held is lost")]
+    Lost,
+    /// The server did not give the page in time.
+    #[error("the server did not give the page in time")]
+    Late,
+    /// The link to the server broke, and there was no new one in time.
+    #[error("the server cannot be reached")]
+    Unreachable,
+    /// The object was given up here.
+    #[error("the object is no longer used here")]
+    Ended,
+    /// There is no such page.
+    #[error("the object has no such page")]
+    Outside,
+    /// The machine refused what coherence needs.
+    #[error("this machine refuses what is needed to keep the memory coherent")]
+    Refused,
+}
+
+/// A message from the server that makes no sense. Nothing was changed; the link cannot be
+/// used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Nonsense(pub &'static str);
+
+/// The link to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Link {
+    /// It works; a lease may end on its own.
+    Up { lease: Option<Time> },
+    /// It broke; a new one is waited for.
+    Down { until: Time },
+    /// The object is given up here.
+    Ended(Failure),
+}
+
+/// A flush that waits until its pages were held long enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Deferred {
+    due: Time,
+    pages: Pages,
+}
+
+/// The cache of an object on one machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    settings: Settings,
+    pages: BTreeMap<PageNumber, Page>,
+    /// When a page's first waiter loses patience.
+    alarms: BTreeSet<(Time, PageNumber)>,
+    flushes: Vec<Deferred>,
+    /// What is held, in the order in which it came, where room is limited.
+    held: Queue,
+    streams: Streams,
+    link: Link,
+}
+
+impl Kernel {
+    /// An empty cache, with a link.
+    #[must_use]
+    pub fn new(settings: Settings) -> Kernel {
+        Kernel {
+            settings,
+            pages: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            flushes: Vec::new(),
+            held: Queue::default(),
+            streams: Streams::default(),
+            link: Link::Up { lease: None },
+        }
+    }
+
+    /// A program touched a page in a way that its mapping does not allow, and waits.
+    pub fn fault<D>(
+        &mut self,
+        now: Time,
+        space: Space,
+        page: PageNumber,
+        access: Access,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        self.expire(now, actions);
+        let one = Pages::one(page);
+        let refused = match self.link {
+            Link::Ended(why) => Some(why),
+            _ if page.0 >= self.settings.pages => Some(Failure::Outside),
+            _ => None,
+        };
+        if let Some(why) = refused {
+            actions.push(Action::Fail {
+                pages: one,
+                space,
+                why,
+            });
+            return;
+        }
+        let known = self.pages.get(&page);
+        match (known.map(|page| page.state), access) {
+            (Some(State::Failed(why)), _) => actions.push(Action::Fail {
+                pages: one,
+                space,
+                why,
+            }),
+            (Some(State::Writable), _) => actions.push(Action::Show {
+                pages: one,
+                access: Access::Write,
+                space,
+            }),
+            (Some(State::Readable | State::Upgrading), Access::Read) => {
+                actions.push(Action::Show {
+                    pages: one,
+                    access: Access::Read,
+                    space,
+                });
+            }
+            (Some(State::Asked(_) | State::Upgrading), _) => self.wait(now, space, page, access),
+            (None | Some(State::Readable), _) => {
+                let block = self.ask(space, page, access, actions);
+                self.wait(now, space, page, access);
+                if access == Access::Read && self.settings.ahead > 0 {
+                    let ahead = self.streams.missed(space, block, self.settings.ahead);
+                    self.ask_ahead(space, ahead, actions);
+                }
+                return;
+            }
+        }
+        if access == Access::Read
+            && let Some(ahead) = self.streams.reached(page, self.settings.ahead)
+        {
+            self.ask_ahead(space, Some(ahead), actions);
+        }
+    }
+
+    /// The server said something.
+    ///
+    /// # Errors
+    /// When it makes no sense; then nothing was changed.
+    pub fn hear<D>(
+        &mut self,
+        now: Time,
+        message: ToKernel<D>,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        self.expire(now, actions);
+        if !matches!(self.link, Link::Up { .. }) {
+            // It was under way when the link broke, or when the object was given up.
+            return Ok(());
+        }
+        let (ToKernel::DataProvided { pages, .. }
+        | ToKernel::LockRequest { pages, .. }
+        | ToKernel::DataError { pages }) = &message;
+        self.check(*pages)?;
+        match message {
+            ToKernel::DataProvided {
+                pages,
+                data,
+                access,
+            } => self.provided(now, pages, data, access, actions),
+            ToKernel::LockRequest {
+                pages,
+                lock: Lock::Flush,
+            } => {
+                self.flush(now, pages, actions);
+                Ok(())
+            }
+            ToKernel::LockRequest {
+                pages,
+                lock: Lock::AllowWrite,
+            } => self.allowed(now, pages, actions),
+            ToKernel::DataError { pages } => {
+                if pages.count > MOST_LOST {
+                    return Err(Nonsense("more pages are lost at once than can be"));
+                }
+                for page in pages.iter() {
+                    self.fail(page, Failure::Lost, actions);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What is due by now is done: flushes that waited, faults that waited too long, the
+    /// end of the lease, the end of the wait for a new link.
+    pub fn pass<D>(&mut self, now: Time, actions: &mut Vec<Action<D>>) {
+        self.expire(now, actions);
+        while let Some(at) = self.flushes.iter().position(|flush| flush.due <= now) {
+            let flush = self.flushes.remove(at);
+            self.obey(flush.pages, actions);
+        }
+        while let Some(&(at, page)) = self.alarms.first()
+            && at <= now
+        {
+            self.fail(page, Failure::Late, actions);
+        }
+    }
+
+    /// Nothing is done with a page after the lease has ended, however late that is noticed.
+    fn expire<D>(&mut self, now: Time, actions: &mut Vec<Action<D>>) {
+        match self.link {
+            Link::Up { lease: Some(end) } if end <= now => self.lost(now, actions),
+            Link::Down { until } if until <= now => self.end(Failure::Unreachable, actions),
+            _ => {}
+        }
+    }
+
+    /// When [`Kernel::pass`] has something to do, if nothing else happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let link = match self.link {
+            Link::Up { lease } => lease,
+            Link::Down { until } => Some(until),
+            Link::Ended(_) => None,
+        };
+        let flush = self.flushes.iter().map(|flush| flush.due).min();
+        let alarm = self.alarms.first().map(|(at, _)| *at);
+        [link, flush, alarm].into_iter().flatten().min()
+    }
+
+    /// The server confirmed the lease; it holds until then. Without such a call there is
+    /// none. One that has ended is not confirmed any more, so [`Kernel::pass`] comes first.
+    pub fn lease(&mut self, until: Time) {
+        if let Link::Up { lease } = &mut self.link {
+            *lease = Some(until);
+        }
+    }
+
+    /// Whether the session with the server goes on. When it does not, the link is to be
+    /// closed, and [`Kernel::linked`] called when there is a new one.
+    #[must_use]
+    pub const fn is_linked(&self) -> bool {
+        matches!(self.link, Link::Up { .. })
+    }
+
+    /// Whether the object is given up, and why.
+    #[must_use]
+    pub const fn ended(&self) -> Option<Failure> {
+        match self.link {
+            Link::Ended(why) => Some(why),
+            Link::Up { .. } | Link::Down { .. } => None,
+        }
+    }
+
+    /// When the lease ends, if there is one.
+    #[must_use]
+    pub const fn lease_end(&self) -> Option<Time> {
+        match self.link {
+            Link::Up { lease } => lease,
+            Link::Down { .. } | Link::Ended(_) => None,
+        }
+    }
+
+    /// The link broke: everything is dropped. What waits waits for a new link.
+    pub fn lost<D>(&mut self, now: Time, actions: &mut Vec<Action<D>>) {
+        if !matches!(self.link, Link::Up { .. }) {
+            return;
+        }
+        let written = self.run_of(|page| page.state == State::Writable);
+        actions.push(Action::RemoveAll);
+        actions.extend(written.into_iter().map(Action::Lost));
+        if self.settings.reconnect.is_zero() {
+            self.end(Failure::Unreachable, actions);
+            return;
+        }
+        self.flushes.clear();
+        self.held.clear();
+        self.streams = Streams::default();
+        self.pages.retain(|_, page| page.forget());
+        let until = now + self.settings.reconnect;
+        self.link = Link::Down { until };
+    }
+
+    /// There is a new link: what is waited for is asked for anew.
+    pub fn linked<D>(&mut self, actions: &mut Vec<Action<D>>) {
+        if !matches!(self.link, Link::Down { .. }) {
+            return;
+        }
+        self.link = Link::Up { lease: None };
+        let waiting = self.pages.iter().filter_map(|(number, page)| {
+            let State::Asked(access) = page.state else {
+                return None;
+            };
+            Some((*number, access))
+        });
+        for (pages, access) in runs(waiting, self.settings.most) {
+            actions.push(Action::Send(FromKernel::DataRequest { pages, access }));
+        }
+    }
+
+    /// Gives pages up: those that were written go back, and all are dropped, save for those
+    /// that somebody waits for. For writing back what is dirty and for making room.
+    pub fn evict<D>(&mut self, pages: Pages, actions: &mut Vec<Action<D>>) {
+        if !matches!(self.link, Link::Up { .. }) {
+            return;
+        }
+        self.obey_what_touches(pages, actions);
+        let held = self.known(pages).filter(|(_, page)| page.is_idle());
+        let held: Vec<_> = held.map(|(number, page)| (*number, page.state)).collect();
+        self.drop_runs(&held, actions);
+    }
+
+    /// Gives back everything that was written here, and drops it.
+    pub fn sync<D>(&mut self, actions: &mut Vec<Action<D>>) {
+        if !matches!(self.link, Link::Up { .. }) {
+            return;
+        }
+        for flush in std::mem::take(&mut self.flushes) {
+            self.obey(flush.pages, actions);
+        }
+        let written = self
+            .pages
+            .iter()
+            .filter(|(_, page)| page.state == State::Writable);
+        let written: Vec<_> = written
+            .map(|(number, page)| (*number, page.state))
+            .collect();
+        self.drop_runs(&written, actions);
+    }
+
+    /// Gives everything back and the object up. Who still touches it fails.
+    pub fn terminate<D>(&mut self, actions: &mut Vec<Action<D>>) {
+        if matches!(self.link, Link::Up { .. }) {
+            self.sync(actions);
+            actions.push(Action::Send(FromKernel::Terminate));
+        }
+        self.end(Failure::Ended, actions);
+    }
+
+    /// A mapping is gone, and nobody waits there any more.
+    pub fn unmapped(&mut self, space: Space) {
+        let mut alarms = std::mem::take(&mut self.alarms);
+        for (number, page) in &mut self.pages {
+            page.waiting.retain(|waiting| waiting.space != space);
+            page.asker = page.asker.filter(|asker| *asker != space);
+            page.set_alarm(*number, &mut alarms);
+        }
+        self.alarms = alarms;
+        self.streams.unmapped(space);
+    }
+
+    /// What a program may do to a page at the moment, if anything.
+    #[must_use]
+    pub fn holds(&self, page: PageNumber) -> Option<Access> {
+        self.pages.get(&page).and_then(|page| page.holds())
+    }
+
+    fn check(&self, pages: Pages) -> Result<(), Nonsense> {
+        let end = pages.first.0.checked_add(u64::from(pages.count));
+        match end {
+            Some(end) if pages.count > 0 && end <= self.settings.pages => Ok(()),
+            _ => Err(Nonsense("pages that the object does not have")),
+        }
+    }
+
+    /// Asks for what the machine's page around a scheduler's page lacks, and says which
+    /// pages that machine's page has.
+    fn ask<D>(
+        &mut self,
+        space: Space,
+        page: PageNumber,
+        access: Access,
+        actions: &mut Vec<Action<D>>,
+    ) -> Pages {
+        let together = u64::from(self.settings.together.max(1));
+        let first = page.0 / together * together;
+        let count = (self.settings.pages - first).min(together);
+        let block = Pages {
+            first: PageNumber(first),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+        };
+        let lacking = block.iter().filter_map(|number| {
+            let state = self.pages.get(&number).map(|page| page.state);
+            match (state, access) {
+                (None, _) => Some((number, State::Asked(access))),
+                (Some(State::Readable), Access::Write) => Some((number, State::Upgrading)),
+                _ => None,
+            }
+        });
+        for (pages, wanted) in runs(lacking, self.settings.most) {
+            for number in pages.iter() {
+                let page = self.pages.entry(number).or_insert(Page::new(wanted));
+                page.state = wanted;
+                page.asker = Some(space);
+            }
+            self.send_request(pages, wanted, actions);
+        }
+        block
+    }
+
+    /// Asks for pages to be read, of which some are absent. The one in the middle is not
+    /// shown to the mapping when it comes, so that its first touch is seen and asks on.
+    fn ask_ahead<D>(
+        &mut self,
+        space: Space,
+        ahead: Option<ahead::Window>,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        let Some(ahead) = ahead else { return };
+        let end = (ahead.first.0 + u64::from(ahead.count)).min(self.settings.pages);
+        let numbers = (ahead.first.0..end).map(PageNumber);
+        let absent = numbers.filter(|number| !self.pages.contains_key(number));
+        let wanted = State::Asked(Access::Read);
+        for (pages, ()) in runs(absent.map(|number| (number, ())), self.settings.most) {
+            for number in pages.iter() {
+                let mut page = Page::new(wanted);
+                page.asker = (number != ahead.mark).then_some(space);
+                self.pages.insert(number, page);
+            }
+            self.send_request(pages, wanted, actions);
+        }
+    }
+
+    fn send_request<D>(&mut self, pages: Pages, wanted: State, actions: &mut Vec<Action<D>>) {
+        if !matches!(self.link, Link::Up { .. }) {
+            return;
+        }
+        actions.push(Action::Send(match wanted {
+            State::Asked(access) => FromKernel::DataRequest { pages, access },
+            _ => FromKernel::DataUnlock { pages },
+        }));
+    }
+
+    fn wait(&mut self, now: Time, space: Space, number: PageNumber, access: Access) {
+        let until = now + self.settings.patience;
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.wait(space, access, until);
+            page.set_alarm(number, &mut self.alarms);
+        }
+    }
+
+    fn provided<D>(
+        &mut self,
+        now: Time,
+        pages: Pages,
+        data: Vec<Option<D>>,
+        access: Access,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        if data.len() != pages.count as usize {
+            return Err(Nonsense("not as many contents as pages"));
+        }
+        if pages
+            .iter()
+            .any(|page| self.holds(page) == Some(Access::Write))
+        {
+            return Err(Nonsense("contents of a page that is written here"));
+        }
+        self.obey_what_touches(pages, actions);
+        let mut filled = Vec::new();
+        for (number, content) in pages.iter().zip(data) {
+            match (self.pages.get(&number).map(|page| page.state), access) {
+                (None | Some(State::Asked(_)), _) => filled.push((number, content)),
+                (Some(State::Failed(_)), Access::Write) => {
+                    let (pages, data) = (Pages::one(number), vec![content]);
+                    actions.push(Action::Send(FromKernel::DataWrite { pages, data }));
+                }
+                (Some(State::Readable | State::Upgrading), Access::Write) => {
+                    self.allow_one(now, number, actions);
+                }
+                _ => {}
+            }
+        }
+        self.fill(now, filled, access, actions);
+        self.make_room(now, actions);
+        Ok(())
+    }
+
+    /// Gives up the pages that came first, if there are more than there is room for.
+    fn make_room<D>(&mut self, now: Time, actions: &mut Vec<Action<D>>) {
+        let room = self.settings.room;
+        if self.held.len() <= room {
+            return;
+        }
+        // A few at once, so that neighbours go together.
+        let wanted = self.held.len() - room + room / 32;
+        let idle = |number: &PageNumber| match self.pages.get(number) {
+            Some(page) if page.kept_until <= now && page.is_idle() => Some((*number, page.state)),
+            _ => None,
+        };
+        let oldest = self.held.iter().filter_map(|number| idle(&number));
+        let oldest = oldest.take(usize::try_from(wanted).unwrap_or(usize::MAX));
+        let mut oldest: Vec<_> = oldest.collect();
+        oldest.sort_unstable_by_key(|(number, _)| *number);
+        self.drop_runs(&oldest, actions);
+    }
+
+    fn fill<D>(
+        &mut self,
+        now: Time,
+        filled: Vec<(PageNumber, Option<D>)>,
+        access: Access,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        let asker = |number: &PageNumber| self.pages.get(number).and_then(|page| page.asker);
+        let by_asker = filled.iter().map(|(number, _)| (*number, asker(number)));
+        let groups = runs(by_asker, u32::MAX);
+        let mut contents = filled.into_iter().map(|(_, content)| content);
+        for (pages, space) in groups {
+            let data: Vec<_> = contents.by_ref().take(pages.count as usize).collect();
+            actions.push(Action::Fill {
+                pages,
+                data,
+                access,
+                space,
+            });
+            for number in pages.iter() {
+                self.settle(now, number, access, space, actions);
+            }
+        }
+    }
+
+    /// A page is here now: who waits for it is shown it, save for the mapping that was
+    /// shown it when it came.
+    fn settle<D>(
+        &mut self,
+        now: Time,
+        number: PageNumber,
+        access: Access,
+        shown: Option<Space>,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        let kept_until = now + self.settings.hold;
+        let fresh = Page::new(State::Readable);
+        let page = self.pages.entry(number).or_insert(fresh);
+        page.state = match access {
+            Access::Read => State::Readable,
+            Access::Write => State::Writable,
+        };
+        (page.kept_until, page.asker) = (kept_until, None);
+        if self.settings.room < u64::MAX {
+            page.came = Some(self.held.add(number));
+        }
+        let served = page.served(access);
+        page.set_alarm(number, &mut self.alarms);
+        for space in served.into_iter().filter(|space| Some(*space) != shown) {
+            actions.push(Action::Show {
+                pages: Pages::one(number),
+                access,
+                space,
+            });
+        }
+        let Some(writer) = page.waiting.first().map(|waiting| waiting.space) else {
+            return;
+        };
+        // A write came while the page was asked for to be read.
+        (page.state, page.asker) = (State::Upgrading, Some(writer));
+        self.send_request(Pages::one(number), State::Upgrading, actions);
+    }
+
+    fn allowed<D>(
+        &mut self,
+        now: Time,
+        pages: Pages,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        let unasked = |page| {
+            let state = self.pages.get(&page).map(|page| page.state);
+            !matches!(state, Some(State::Upgrading | State::Failed(_)))
+        };
+        if pages.iter().any(unasked) {
+            return Err(Nonsense("permission to write where nobody asked for it"));
+        }
+        for page in pages.iter() {
+            self.allow_one(now, page, actions);
+        }
+        Ok(())
+    }
+
+    fn allow_one<D>(&mut self, now: Time, number: PageNumber, actions: &mut Vec<Action<D>>) {
+        let kept_until = now + self.settings.hold;
+        let Some(page) = self.pages.get_mut(&number) else {
+            return;
+        };
+        if matches!(page.state, State::Failed(_)) {
+            // It is ours, but nobody gets it. The flush that comes is answered.
+            return;
+        }
+        (page.state, page.kept_until) = (State::Writable, kept_until);
+        let mut spaces = page.served(Access::Write);
+        if let Some(asker) = page.asker.take()
+            && !spaces.contains(&asker)
+        {
+            spaces.push(asker);
+        }
+        page.set_alarm(number, &mut self.alarms);
+        for space in spaces {
+            match actions.last_mut() {
+                // Pages of one machine's page, allowed together.
+                Some(Action::Allow { pages, space: same })
+                    if *same == space && pages.first.0 + u64::from(pages.count) == number.0 =>
+                {
+                    pages.count += 1;
+                }
+                _ => actions.push(Action::Allow {
+                    pages: Pages::one(number),
+                    space,
+                }),
+            }
+        }
+    }
+
+    fn flush<D>(&mut self, now: Time, pages: Pages, actions: &mut Vec<Action<D>>) {
+        let held = self.known(pages).filter(|(_, page)| page.holds().is_some());
+        match held.map(|(_, page)| page.kept_until).max() {
+            Some(due) if due > now => self.flushes.push(Deferred { due, pages }),
+            _ => self.obey(pages, actions),
+        }
+    }
+
+    fn obey<D>(&mut self, pages: Pages, actions: &mut Vec<Action<D>>) {
+        let held = self.known(pages).filter(|(_, page)| page.holds().is_some());
+        let held: Vec<_> = held.map(|(number, page)| (*number, page.state)).collect();
+        self.drop_runs(&held, actions);
+        actions.push(Action::Send(FromKernel::LockCompleted { pages }));
+    }
+
+    /// Those of some pages that are not absent, however many are asked about.
+    fn known(&self, pages: Pages) -> impl Iterator<Item = (&PageNumber, &Page)> {
+        let end = pages.first.0.saturating_add(u64::from(pages.count));
+        self.pages.range(pages.first..PageNumber(end))
+    }
+
+    /// Flushes that wait and concern some of these pages are obeyed now.
+    fn obey_what_touches<D>(&mut self, pages: Pages, actions: &mut Vec<Action<D>>) {
+        let (first, end) = (
+            pages.first.0,
+            pages.first.0.saturating_add(u64::from(pages.count)),
+        );
+        let touches = |flush: &Deferred| {
+            let flushed = flush.pages;
+            flushed.first.0 < end && first < flushed.first.0 + u64::from(flushed.count)
+        };
+        while let Some(at) = self.flushes.iter().position(touches) {
+            let flush = self.flushes.remove(at);
+            self.obey(flush.pages, actions);
+        }
+    }
+
+    /// Pages that are here, each with its state, are taken from all mappings. What was
+    /// written goes back; what was to be upgraded is now asked for.
+    fn drop_runs<D>(&mut self, held: &[(PageNumber, State)], actions: &mut Vec<Action<D>>) {
+        let written = held
+            .iter()
+            .map(|(number, state)| (*number, *state == State::Writable));
+        for (pages, written) in runs(written, self.settings.most) {
+            actions.push(match written {
+                true => Action::GiveBack(pages),
+                false => Action::Remove(pages),
+            });
+        }
+        for (number, state) in held {
+            match state {
+                State::Upgrading => {
+                    if let Some(page) = self.pages.get_mut(number) {
+                        page.state = State::Asked(Access::Write);
+                        self.held.remove(page.came.take());
+                    }
+                }
+                _ => {
+                    let page = self.pages.remove(number);
+                    self.held.remove(page.and_then(|page| page.came));
+                }
+            }
+        }
+    }
+
+    /// A page fails for good, for all who wait for it or touch it later.
+    fn fail<D>(&mut self, number: PageNumber, why: Failure, actions: &mut Vec<Action<D>>) {
+        let pages = Pages::one(number);
+        let fresh = Page::new(State::Asked(Access::Read));
+        let page = self.pages.entry(number).or_insert(fresh);
+        match page.holds() {
+            // What is written here is the latest, whatever the server lost.
+            Some(Access::Write) => return,
+            Some(Access::Read) => actions.push(Action::Remove(pages)),
+            None => {}
+        }
+        page.state = State::Failed(why);
+        self.held.remove(page.came.take());
+        let mut waiting = std::mem::take(&mut page.waiting);
+        page.set_alarm(number, &mut self.alarms);
+        waiting.dedup_by_key(|waiting| waiting.space);
+        for space in waiting.into_iter().map(|waiting| waiting.space) {
+            actions.push(Action::Fail { pages, space, why });
+        }
+    }
+
+    /// Gives the object up, whatever was written. All touches fail.
+    pub fn end<D>(&mut self, why: Failure, actions: &mut Vec<Action<D>>) {
+        if matches!(self.link, Link::Ended(_)) {
+            return;
+        }
+        self.link = Link::Ended(why);
+        self.pages.clear();
+        self.alarms.clear();
+        self.flushes.clear();
+        self.held.clear();
+        actions.push(Action::FailAll(why));
+    }
+
+    fn run_of(&self, which: impl Fn(&Page) -> bool) -> Vec<Pages> {
+        let chosen = self.pages.iter().filter(|(_, page)| which(page));
+        let runs = runs(chosen.map(|(number, _)| (*number, ())), u32::MAX);
+        runs.into_iter().map(|(pages, ())| pages).collect()
+    }
+}

@@ -1,0 +1,72 @@
+//! The fault schedulers: which client gets a page, and when (paper 003, sections 3 and 4).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`simple`] | one scheduler page at a time, all kernels with pages of the same size |
+//! | [`multi`] | several scheduler pages at once, kernels with pages of any size |
+//! | [`distributed`] | several servers for one object |
+//! | [`options`] | what is chosen when an object is created |
+//! | [`observe`] | counters, and what is known of a page |
+//! | [`trace`] | each message in and out, for whoever wants to watch |
+
+use super::message::{Client, FromKernel, KernelId, Pages, ServerId, ToKernel};
+
+mod contents;
+pub mod distributed;
+pub mod multi;
+pub mod observe;
+pub mod options;
+pub mod simple;
+#[cfg(test)]
+mod testing;
+pub mod trace;
+
+/// What a scheduler wants to be done. The order counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action<D> {
+    /// A message to a kernel.
+    Tell(KernelId, ToKernel<D>),
+    /// A message to a fellow server.
+    TellServer(ServerId, distributed::Message<D>),
+    /// Whoever backs the object is asked for pages; [`Scheduler::loaded`] brings them.
+    Load(Pages),
+    /// Whoever backs the object gets contents that a client gave back.
+    Save(Pages, Vec<Option<D>>),
+}
+
+/// An automaton that orders the faults on one object.
+pub trait Scheduler<D: Clone> {
+    /// A kernel said something. What makes no sense from it (pages that it does not have,
+    /// an answer that nobody asked for) is an error, and changes nothing.
+    ///
+    /// # Errors
+    /// What makes no sense, in a line.
+    fn kernel_says(
+        &mut self,
+        kernel: KernelId,
+        message: FromKernel<D>,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense>;
+
+    /// Whoever backs the object answered [`Action::Load`]; `None` where the contents of a
+    /// page cannot be had.
+    fn loaded(&mut self, pages: Pages, data: Option<Vec<Option<D>>>, actions: &mut Vec<Action<D>>);
+
+    /// A client is gone without having given back what it had: its pages go back to the
+    /// latest copy that is here (paper 003, section 5).
+    fn gone(&mut self, client: Client, actions: &mut Vec<Action<D>>);
+}
+
+/// A message that makes no sense from the client that sent it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Nonsense(pub &'static str);
+
+/// What is to be made of a message that comes after [`FromKernel::Terminate`]: only a late
+/// answer to a flush makes sense.
+fn after_the_end<D>(message: &FromKernel<D>) -> Result<(), Nonsense> {
+    match message {
+        FromKernel::LockCompleted { .. } => Ok(()),
+        _ => Err(Nonsense("a kernel speaks after Terminate")),
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the distributed scheduler: model checking, long random schedules, and the
+//! messages of the hotspot of section 4.1.
+
+mod hotspot;
+mod model;
+mod random;
+mod single;
+mod views;
+mod world;

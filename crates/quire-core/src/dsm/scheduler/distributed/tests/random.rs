@@ -1,0 +1,168 @@
+//! Long random schedules with more servers, kernels and pages than a model checker can
+//! exhaust: the same checks after every step.
+
+use super::world::World;
+use crate::dsm::message::Access;
+use proptest::prelude::*;
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+struct Shape {
+    /// Of whom each server is a replica; the first is the primary.
+    of: Vec<usize>,
+    kernels: usize,
+    pages: usize,
+    near: bool,
+    eager: bool,
+    /// Of 256 steps, how many are faults; the others mostly bring messages.
+    faults: u32,
+    /// Of 256 faults, how many are to write.
+    writes: u32,
+}
+
+fn shape(servers: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Shape> {
+    let of = servers.prop_flat_map(|servers| {
+        let each: Vec<_> = (0..servers)
+            .map(|server| 0..server.max(1))
+            .collect::<Vec<_>>();
+        each
+    });
+    let traits = (1..=3usize, any::<bool>(), any::<bool>());
+    (of, 1..=2usize, traits, 8..128u32, 16..=256u32).prop_map(
+        |(of, each, (pages, near, eager), faults, writes)| Shape {
+            kernels: of.len() * each,
+            of,
+            pages,
+            near,
+            eager,
+            faults,
+            writes,
+        },
+    )
+}
+
+/// Numbers that look random, from a seed: a schedule of thousands of steps needs many.
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number below `sides`.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % sides
+    }
+}
+
+/// What may go wrong in a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Losses {
+    Nothing,
+    Kernels,
+    Servers,
+}
+
+fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
+    let mut world = World::new(&shape.of, shape.kernels, shape.pages);
+    (world.near, world.eager) = (shape.near, shape.eager);
+    let mut dice = Dice(seed);
+    for _ in 0..steps {
+        if world.broken.is_some() {
+            break;
+        }
+        step(&mut world, shape, &mut dice);
+        if losses == Losses::Kernels && dice.roll(64) == 0 {
+            world.lose_kernel(dice.roll(shape.kernels));
+        }
+        if losses == Losses::Servers {
+            lose_servers(&mut world, &mut dice);
+            let kernel = dice.roll(shape.kernels);
+            if dice.roll(64) == 0 && world.has_written_nothing(kernel) {
+                world.lose_kernel(kernel);
+            }
+        }
+    }
+    for server in 0..shape.of.len() {
+        while world.is_behind(server) {
+            world.new_view(server);
+        }
+    }
+    world.drain();
+    world
+}
+
+fn step(world: &mut World, shape: &Shape, dice: &mut Dice) {
+    let (kernel, page) = (dice.roll(shape.kernels), dice.roll(shape.pages));
+    if dice.roll(256) < shape.faults as usize {
+        let access = match dice.roll(256) < shape.writes as usize {
+            true => Access::Write,
+            false => Access::Read,
+        };
+        if world.would_fault(kernel, page, access) {
+            world.fault(kernel, page, access);
+        }
+        return;
+    }
+    match dice.roll(32) {
+        0 => world.page_out(kernel, page),
+        1 => world.forget(kernel, page),
+        2..=4 if world.kernels[kernel][page].access == Some(Access::Write) => {
+            world.write(kernel, page);
+        }
+        _ => {
+            let busy = world.busy();
+            if !busy.is_empty() {
+                world.deliver(busy[dice.roll(busy.len())]);
+            }
+        }
+    }
+}
+
+/// Now and then a server crashes, as long as one is left; the others hear of new views one
+/// by one.
+fn lose_servers(world: &mut World, dice: &mut Dice) {
+    if dice.roll(400) == 0 && world.alive().len() > 1 {
+        world.crash(dice.roll(world.servers.len()));
+    }
+    let behind: Vec<usize> = (0..world.servers.len())
+        .filter(|&server| world.is_behind(server))
+        .collect();
+    if !behind.is_empty() && dice.roll(8) == 0 {
+        world.new_view(behind[dice.roll(behind.len())]);
+    }
+}
+
+fn outcome(world: &World) -> Result<(), String> {
+    world.broken.clone().map_or(Ok(()), Err)
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    #[test]
+    fn many_servers_stay_coherent(shape in shape(2..=9), seed: u64) {
+        let world = run(&shape, seed, 3000, Losses::Nothing);
+        prop_assert_eq!(outcome(&world), Ok(()));
+    }
+
+    #[test]
+    fn kernels_may_be_lost(shape in shape(2..=6), seed: u64) {
+        let world = run(&shape, seed, 2000, Losses::Kernels);
+        prop_assert_eq!(outcome(&world), Ok(()));
+    }
+
+    #[test]
+    fn servers_may_be_lost(shape in shape(2..=7), seed: u64) {
+        let world = run(&shape, seed, 3000, Losses::Servers);
+        prop_assert_eq!(outcome(&world), Ok(()));
+    }
+}

@@ -1,0 +1,252 @@
+//! The `simple` scheduler (paper 003, section 3, Figures 2 to 4): one server orders the
+//! faults on an object, each page by itself. The names are the paper's. Writers are served
+//! in the order of arrival and before readers; readers are served all at once.
+//!
+//! # Where it differs from the paper
+//! The paper's messages travel through one Mach kernel, or as if they did. Here each kernel
+//! has its own link. A link keeps the order; two links keep none among each other. So:
+//!
+//! - **A writer waits for the readers.** Figure 3 sends a flush to all readers and the page
+//!   to the writer in one go. Here the page becomes WriteWait, and the writer has it when
+//!   the last of the readers said `LockCompleted`. Otherwise: A and B read a page. A unlocks
+//!   it, the server flushes B and allows A to write. A writes 1, then writes 1 to a second
+//!   page, which C reads and passes on to B. B reads 1 there and, as its flush is still on
+//!   its way, the old 0 in the first page.
+//! - **A page is returned when `LockCompleted` says so**, not when `DataWrite` brings its
+//!   contents. Otherwise: A writes a page back on its own while a flush is on its way to it,
+//!   the server takes that for the answer, serves B, and then A anew. The `LockCompleted` for
+//!   the flush of before arrives, is taken for the answer to the next one, and C is served
+//!   while A has the page. For the same reason a kernel is sent nothing about a page for
+//!   which it owes an answer, and a `DataWrite` alone is a page-out on the kernel's own.
+//! - **A kernel that unlocks keeps its copy while the others answer**, so that the grant
+//!   carries no contents. If it is flushed instead, as another writer was first, its grant
+//!   carries them. Otherwise: A and B unlock at the same time, A is granted, B's request
+//!   arrives when its copy is flushed, and B writes to a copy that lacks what A wrote.
+//! - **A page whose contents are not here is as one whose owner was asked to return it**:
+//!   its owner is whoever backs the object, requests queue, [`Scheduler::loaded`] is the
+//!   answer. Otherwise: A and B read a page, it is asked for twice, A is served, writes, and
+//!   the second answer overwrites the server's copy of what A wrote.
+//! - **A kernel that asks again** for what it already waits for waits once. One that waits
+//!   to read and then asks to write waits as a writer, whose grant serves both. One that has
+//!   been given the page meanwhile is treated as any other: its copy is taken back first.
+//! - **A request for several pages is one for each**, answered each by itself. Those who need
+//!   them all at once need [`super::multi`].
+//!
+//! `deschedule_myself` of Figure 4, which lets a writer use the page before it is taken
+//! away, is the kernel's part: the flush follows the page at once, and the kernel obeys it
+//! after its hold time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::page::{Page, Turn};
+use super::observe::{Aside, Fault, Observe, PageStatus, Stats};
+use super::options::Options;
+use super::{Action, Nonsense, Scheduler};
+use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages};
+
+mod page;
+#[cfg(test)]
+mod tests;
+
+/// The scheduler of one object. Two are equal if they do the same from now on, whatever
+/// they counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Simple<D> {
+    options: Options,
+    /// Only pages that somebody asked for.
+    pages: BTreeMap<PageNumber, Page<D>>,
+    /// Kernels that said `Terminate` and are not gone yet.
+    ended: BTreeSet<KernelId>,
+    stats: Aside<Stats>,
+}
+
+impl<D: Clone> Simple<D> {
+    /// A scheduler of an object that nobody has a copy of.
+    #[must_use]
+    pub fn new(options: Options) -> Simple<D> {
+        Simple {
+            options,
+            pages: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            stats: Aside::default(),
+        }
+    }
+
+    fn hear(
+        &mut self,
+        kernel: KernelId,
+        message: FromKernel<D>,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        if self.ended.contains(&kernel) {
+            return super::after_the_end(&message);
+        }
+        match message {
+            FromKernel::DataRequest { pages, access } => {
+                let fault = match access {
+                    Access::Read => Fault::Read,
+                    Access::Write => Fault::Write,
+                };
+                self.fault(kernel, pages, fault, actions)
+            }
+            FromKernel::DataUnlock { pages } => self.fault(kernel, pages, Fault::Unlock, actions),
+            FromKernel::DataWrite { pages, data } => self.data_write(kernel, pages, data, actions),
+            FromKernel::LockCompleted { pages } => self.lock_completed(kernel, pages, actions),
+            FromKernel::Terminate => {
+                self.ended.insert(kernel);
+                self.each(actions, |page, turn| page.forget(kernel, false, turn));
+                Ok(())
+            }
+        }
+    }
+
+    fn fault(
+        &mut self,
+        kernel: KernelId,
+        pages: Pages,
+        fault: Fault,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        self.options.check(pages)?;
+        for number in pages.iter() {
+            let (page, mut turn) = self.at(number, actions);
+            page.count(fault, &mut turn);
+            match fault {
+                Fault::Read => page.read_fault(kernel, &mut turn),
+                Fault::Write => page.write_fault(kernel, true, &mut turn),
+                Fault::Unlock => page.write_fault(kernel, false, &mut turn),
+            }
+        }
+        Ok(())
+    }
+
+    fn data_write(
+        &mut self,
+        kernel: KernelId,
+        pages: Pages,
+        data: Vec<Option<D>>,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        self.options.check(pages)?;
+        if data.len() as u64 != u64::from(pages.count) {
+            return Err(Nonsense("DataWrite has not as many contents as pages"));
+        }
+        if !self.all(pages, |page| page.may_write_back(kernel)) {
+            return Err(Nonsense(
+                "DataWrite of a page that the kernel may not write to",
+            ));
+        }
+        actions.push(Action::Save(pages, data.clone()));
+        for (number, data) in pages.iter().zip(data) {
+            let (page, mut turn) = self.at(number, actions);
+            page.data_write(kernel, data, &mut turn);
+        }
+        Ok(())
+    }
+
+    fn lock_completed(
+        &mut self,
+        kernel: KernelId,
+        pages: Pages,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        self.options.check(pages)?;
+        if !self.all(pages, |page| page.owes_answer(kernel)) {
+            return Err(Nonsense("LockCompleted for a page that was not flushed"));
+        }
+        for number in pages.iter() {
+            let (page, mut turn) = self.at(number, actions);
+            page.lock_completed(kernel, &mut turn);
+        }
+        Ok(())
+    }
+
+    /// Whether something holds for each of these pages; it holds for none that nobody ever
+    /// asked for.
+    fn all(&self, pages: Pages, holds: impl Fn(&Page<D>) -> bool) -> bool {
+        pages
+            .iter()
+            .all(|number| self.pages.get(&number).is_some_and(&holds))
+    }
+
+    /// A page, and what it needs to act.
+    fn at<'a>(
+        &'a mut self,
+        number: PageNumber,
+        actions: &'a mut Vec<Action<D>>,
+    ) -> (&'a mut Page<D>, Turn<'a, D>) {
+        let page = self.pages.entry(number).or_insert_with(Page::untouched);
+        let turn = Turn {
+            number,
+            options: &self.options,
+            stats: &mut self.stats.0,
+            actions,
+        };
+        (page, turn)
+    }
+
+    fn each(&mut self, actions: &mut Vec<Action<D>>, act: impl Fn(&mut Page<D>, &mut Turn<'_, D>)) {
+        for (&number, page) in &mut self.pages {
+            let mut turn = Turn {
+                number,
+                options: &self.options,
+                stats: &mut self.stats.0,
+                actions: &mut *actions,
+            };
+            act(page, &mut turn);
+        }
+    }
+}
+
+impl<D: Clone> Scheduler<D> for Simple<D> {
+    fn kernel_says(
+        &mut self,
+        kernel: KernelId,
+        message: FromKernel<D>,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        let before = actions.len();
+        self.stats.0.received.count(&message);
+        let outcome = self.hear(kernel, message, actions);
+        self.stats.0.received.nonsense += u64::from(outcome.is_err());
+        self.stats.0.count_actions(&actions[before..]);
+        outcome
+    }
+
+    fn loaded(&mut self, pages: Pages, data: Option<Vec<Option<D>>>, actions: &mut Vec<Action<D>>) {
+        let before = actions.len();
+        let mut data = data.map(Vec::into_iter);
+        for number in pages.iter() {
+            let supplied = data.as_mut().and_then(Iterator::next);
+            if !self.pages.contains_key(&number) {
+                continue;
+            }
+            let (page, mut turn) = self.at(number, actions);
+            page.loaded(supplied, &mut turn);
+        }
+        self.stats.0.count_actions(&actions[before..]);
+    }
+
+    fn gone(&mut self, client: Client, actions: &mut Vec<Action<D>>) {
+        let before = actions.len();
+        if let Client::Kernel(kernel) = client {
+            self.ended.remove(&kernel);
+            self.each(actions, |page, turn| page.forget(kernel, true, turn));
+        }
+        self.stats.0.count_actions(&actions[before..]);
+    }
+}
+
+impl<D: Clone> Observe for Simple<D> {
+    fn stats(&self) -> &Stats {
+        &self.stats.0
+    }
+
+    fn page(&self, page: PageNumber) -> Option<PageStatus> {
+        self.pages.get(&page).map(Page::status)
+    }
+
+    fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
+        Box::new(self.pages.keys().copied())
+    }
+}

@@ -1,0 +1,20 @@
+//! What the tests of the schedulers share: honest kernels, links, and a world in which
+//! everything that can happen is one step.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `kernel` | a small honest kernel |
+//! | `world` | kernels, links, a backer and a scheduler, and what must hold at any time |
+//! | `model` | the world as a model for the checker |
+//! | `mutant` | schedulers that are wrong, which the checks must find |
+//! | `naive` | the plainest scheduler that is right, to compare with |
+//! | `random` | long random runs of the world, with and without a liar
+//! | `say` | single messages, for tests that tell a story
+
+pub(super) mod kernel;
+pub(super) mod model;
+pub(super) mod mutant;
+pub(super) mod naive;
+pub(super) mod random;
+pub(super) mod say;
+pub(super) mod world;

@@ -1,0 +1,400 @@
+//! Synchronisation of the programs that share an object: mutexes, conditions, barriers and
+//! counters, kept by the object's server.
+//!
+//! Shared memory alone is enough to synchronise, as it is strictly coherent. But a lock
+//! that many machines try to take is a page that all of them write to, and a waiter that
+//! looks at a word again and again takes its page away from whoever wants to change it.
+//! Here who waits costs one message to ask and one to be answered.
+//!
+//! One automaton ([`SyncTable`]) holds everything of one object that is synchronised by name. It
+//! takes requests and returns answers. A request has exactly one answer, at once or later,
+//! unless its party is gone.
+//!
+//! Parties that crash: a mutex whose holder is gone goes to who waits next, with a warning
+//! that what it protects may be half done ([`Answer::Abandoned`]), as robust mutexes of
+//! POSIX do. A barrier is broken when one of those who arrived there before, or wait there
+//! now, crashes: all who wait and all who come get [`Answer::Broken`], until somebody mends
+//! it. (Who was never there is not known to be awaited.) Who leaves without a crash breaks a
+//! barrier only while it waits there. Who waits for a condition or a counter is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+/// A program that synchronises with others, among all of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Party(pub u64);
+
+/// A request of a party: its own number for it, which its answer bears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RequestId(pub u64);
+
+/// The name of something that synchronises; each kind has names of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Name(pub String);
+
+/// What a party wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Request {
+    /// The mutex, as soon as it is free. Whoever waits longest gets it first.
+    Lock(Name),
+    /// The mutex, if it is free now.
+    TryLock(Name),
+    /// The mutex is free again.
+    Unlock(Name),
+    /// The mutex is given up, until somebody signals the condition; then it is wanted again.
+    Wait {
+        /// The condition.
+        condition: Name,
+        /// The mutex, which the party holds.
+        mutex: Name,
+    },
+    /// Some of those who wait for the condition go on: those who wait longest.
+    Signal {
+        /// The condition.
+        condition: Name,
+        /// How many; all of them where it is `None`.
+        count: Option<u32>,
+    },
+    /// The party waits until as many have arrived.
+    Arrive {
+        /// The barrier.
+        barrier: Name,
+        /// How many, the same from each of them.
+        parties: u32,
+    },
+    /// A broken barrier is as if nobody had ever arrived.
+    Mend(Name),
+    /// Adds to a counter, which is 0 at first and goes round at its ends.
+    Add {
+        /// The counter.
+        counter: Name,
+        /// What is added.
+        by: i64,
+    },
+    /// The party waits until a counter is at least so much.
+    AtLeast {
+        /// The counter.
+        counter: Name,
+        /// So much.
+        value: i64,
+    },
+}
+
+/// What a party is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Answer {
+    /// It is done. A mutex is held, a barrier was passed, a condition was signalled.
+    Done,
+    /// A mutex is held, and who held it before was gone without giving it back.
+    Abandoned,
+    /// The mutex was not free.
+    Busy,
+    /// The party does not hold the mutex, or holds it already.
+    NotYours,
+    /// The barrier is broken, because somebody is gone.
+    Broken,
+    /// The barrier is for another number of parties: this one.
+    Parties(u32),
+    /// What the counter is now.
+    Value(i64),
+}
+
+/// An answer, and to which request of whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Answered {
+    /// Who asked.
+    pub party: Party,
+    /// Which of its requests it was.
+    pub request: RequestId,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// Who asked, and which of its requests it was.
+type Asker = (Party, RequestId);
+
+/// A mutex that somebody holds; a free one is not kept, unless it was abandoned.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Mutex {
+    holder: Option<Party>,
+    /// Whoever held it is gone, and nobody was told yet.
+    abandoned: bool,
+    waiting: VecDeque<Asker>,
+}
+
+/// A party that waits for a condition, and the mutex that it wants afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Sleeper {
+    asker: Asker,
+    mutex: Name,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Barrier {
+    parties: u32,
+    arrived: Vec<Asker>,
+    /// Who arrived in this round or the one before.
+    known: BTreeSet<Party>,
+    broken: bool,
+}
+
+/// How a party went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parting {
+    /// It said goodbye.
+    Left,
+    /// It was cut off, or has crashed.
+    Crashed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Counter {
+    value: i64,
+    /// Who waits, by what for.
+    waiting: BTreeSet<(i64, Asker)>,
+}
+
+/// All that is synchronised by name for one object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct SyncTable {
+    mutexes: BTreeMap<Name, Mutex>,
+    conditions: BTreeMap<Name, VecDeque<Sleeper>>,
+    barriers: BTreeMap<Name, Barrier>,
+    counters: BTreeMap<Name, Counter>,
+}
+
+impl SyncTable {
+    /// A party wants something. Answers are added in the order in which they are to be sent.
+    pub fn ask(
+        &mut self,
+        party: Party,
+        request: RequestId,
+        wanted: Request,
+        answers: &mut Vec<Answered>,
+    ) {
+        let asker = (party, request);
+        match wanted {
+            Request::Lock(name) => self.lock(asker, name, answers),
+            Request::TryLock(name) => self.try_lock(asker, name, answers),
+            Request::Unlock(name) => {
+                let answer = self.unlock(party, &name, answers);
+                say(asker, answer, answers);
+            }
+            Request::Wait { condition, mutex } => self.wait(asker, condition, mutex, answers),
+            Request::Signal { condition, count } => {
+                self.signal(&condition, count, answers);
+                say(asker, Answer::Done, answers);
+            }
+            Request::Arrive { barrier, parties } => self.arrive(asker, barrier, parties, answers),
+            Request::Mend(barrier) => {
+                self.mend(&barrier);
+                say(asker, Answer::Done, answers);
+            }
+            Request::Add { counter, by } => {
+                let value = self.add(counter, by, answers);
+                say(asker, Answer::Value(value), answers);
+            }
+            Request::AtLeast { counter, value } => self.at_least(asker, counter, value, answers),
+        }
+    }
+
+    /// A party is gone: nothing that it holds or waits for is left.
+    pub fn gone(&mut self, party: Party, how: Parting, answers: &mut Vec<Answered>) {
+        let is_it = |asker: &Asker| asker.0 == party;
+        for sleepers in self.conditions.values_mut() {
+            sleepers.retain(|sleeper| !is_it(&sleeper.asker));
+        }
+        self.conditions.retain(|_, sleepers| !sleepers.is_empty());
+        for counter in self.counters.values_mut() {
+            counter.waiting.retain(|(_, asker)| !is_it(asker));
+        }
+        for barrier in self.barriers.values_mut() {
+            barrier.leave(party, how, answers);
+        }
+        self.barriers.retain(|_, barrier| !barrier.known.is_empty());
+        let names: Vec<Name> = self.mutexes.keys().cloned().collect();
+        for name in names {
+            self.leave_mutex(party, &name, answers);
+        }
+    }
+
+    fn lock(&mut self, asker: Asker, name: Name, answers: &mut Vec<Answered>) {
+        let mutex = self.mutexes.entry(name).or_default();
+        match mutex.holder {
+            Some(holder) if holder == asker.0 => say(asker, Answer::NotYours, answers),
+            Some(_) => mutex.waiting.push_back(asker),
+            None => mutex.give(asker, answers),
+        }
+    }
+
+    fn try_lock(&mut self, asker: Asker, name: Name, answers: &mut Vec<Answered>) {
+        let mutex = self.mutexes.entry(name).or_default();
+        match mutex.holder {
+            Some(holder) if holder == asker.0 => say(asker, Answer::NotYours, answers),
+            Some(_) => say(asker, Answer::Busy, answers),
+            None => mutex.give(asker, answers),
+        }
+    }
+
+    fn unlock(&mut self, party: Party, name: &Name, answers: &mut Vec<Answered>) -> Answer {
+        match self.mutexes.get_mut(name) {
+            Some(mutex) if mutex.holder == Some(party) => {
+                mutex.holder = None;
+                self.hand_on(name, answers);
+                Answer::Done
+            }
+            _ => Answer::NotYours,
+        }
+    }
+
+    /// Gives a mutex that nobody holds to who waits longest.
+    fn hand_on(&mut self, name: &Name, answers: &mut Vec<Answered>) {
+        let Some(mutex) = self.mutexes.get_mut(name) else {
+            return;
+        };
+        match mutex.waiting.pop_front() {
+            Some(next) => mutex.give(next, answers),
+            None if !mutex.abandoned => {
+                self.mutexes.remove(name);
+            }
+            None => {}
+        }
+    }
+
+    fn leave_mutex(&mut self, party: Party, name: &Name, answers: &mut Vec<Answered>) {
+        let Some(mutex) = self.mutexes.get_mut(name) else {
+            return;
+        };
+        mutex.waiting.retain(|asker| asker.0 != party);
+        if mutex.holder == Some(party) {
+            mutex.holder = None;
+            mutex.abandoned = true;
+            self.hand_on(name, answers);
+        }
+    }
+
+    fn wait(&mut self, asker: Asker, condition: Name, mutex: Name, answers: &mut Vec<Answered>) {
+        match self.unlock(asker.0, &mutex, answers) {
+            Answer::Done => {
+                let sleepers = self.conditions.entry(condition).or_default();
+                sleepers.push_back(Sleeper { asker, mutex });
+            }
+            refused => say(asker, refused, answers),
+        }
+    }
+
+    /// Who is woken wants its mutex again; the answer to its wait is the mutex.
+    fn signal(&mut self, condition: &Name, count: Option<u32>, answers: &mut Vec<Answered>) {
+        let Some(sleepers) = self.conditions.get_mut(condition) else {
+            return;
+        };
+        let count = count.map_or(sleepers.len(), |count| sleepers.len().min(count as usize));
+        let woken: Vec<Sleeper> = sleepers.drain(..count).collect();
+        if sleepers.is_empty() {
+            self.conditions.remove(condition);
+        }
+        for sleeper in woken {
+            self.lock(sleeper.asker, sleeper.mutex, answers);
+        }
+    }
+
+    fn arrive(&mut self, asker: Asker, name: Name, parties: u32, answers: &mut Vec<Answered>) {
+        let parties = parties.max(1);
+        let barrier = self.barriers.entry(name).or_default();
+        if barrier.broken {
+            return say(asker, Answer::Broken, answers);
+        }
+        if barrier.arrived.is_empty() {
+            barrier.parties = parties;
+        }
+        if barrier.parties != parties {
+            return say(asker, Answer::Parties(barrier.parties), answers);
+        }
+        barrier.arrived.push(asker);
+        barrier.known.insert(asker.0);
+        if barrier.arrived.len() == parties as usize {
+            barrier.known = barrier.arrived.iter().map(|asker| asker.0).collect();
+            for asker in barrier.arrived.drain(..) {
+                say(asker, Answer::Done, answers);
+            }
+        }
+    }
+
+    fn mend(&mut self, name: &Name) {
+        if self
+            .barriers
+            .get(name)
+            .is_some_and(|barrier| barrier.broken)
+        {
+            self.barriers.remove(name);
+        }
+    }
+
+    fn add(&mut self, name: Name, by: i64, answers: &mut Vec<Answered>) -> i64 {
+        let counter = self.counters.entry(name).or_default();
+        counter.value = counter.value.wrapping_add(by);
+        let value = counter.value;
+        while let Some(&(wanted, asker)) = counter.waiting.first() {
+            if wanted > value {
+                break;
+            }
+            counter.waiting.pop_first();
+            say(asker, Answer::Value(value), answers);
+        }
+        value
+    }
+
+    fn at_least(&mut self, asker: Asker, name: Name, value: i64, answers: &mut Vec<Answered>) {
+        let counter = self.counters.entry(name).or_default();
+        if counter.value >= value {
+            say(asker, Answer::Value(counter.value), answers);
+        } else {
+            counter.waiting.insert((value, asker));
+        }
+    }
+}
+
+impl Mutex {
+    /// Gives it, free as it is, to somebody.
+    fn give(&mut self, asker: Asker, answers: &mut Vec<Answered>) {
+        self.holder = Some(asker.0);
+        let answer = match std::mem::take(&mut self.abandoned) {
+            true => Answer::Abandoned,
+            false => Answer::Done,
+        };
+        say(asker, answer, answers);
+    }
+}
+
+impl Barrier {
+    /// A party is gone: those who wait with it, or for it, wait in vain.
+    fn leave(&mut self, party: Party, how: Parting, answers: &mut Vec<Answered>) {
+        let waits = self.arrived.iter().any(|asker| asker.0 == party);
+        let was_here = self.known.remove(&party);
+        let is_missed = was_here && how == Parting::Crashed;
+        if !waits && !is_missed {
+            return;
+        }
+        self.arrived.retain(|asker| asker.0 != party);
+        self.broken = true;
+        for asker in self.arrived.drain(..) {
+            say(asker, Answer::Broken, answers);
+        }
+    }
+}
+
+fn say(asker: Asker, answer: Answer, answers: &mut Vec<Answered>) {
+    let (party, request) = asker;
+    answers.push(Answered {
+        party,
+        request,
+        answer,
+    });
+}
+
+#[cfg(test)]
+mod tests;
