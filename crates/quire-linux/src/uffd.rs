@@ -8,6 +8,9 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 
 use crate::raw::{Errno, Result, syscall};
 
+pub mod pass;
+pub mod shared;
+
 const UFFD_API: u64 = 0xAA;
 const USER_MODE_ONLY: usize = 1;
 const FLAGS: usize = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;

@@ -1,0 +1,385 @@
+//! A program's way to objects that a server keeps.
+//!
+//! A [`Client`] is a link to one server, with a thread that answers the faults of all
+//! objects which the program has open: it has the paper's kernel of each, on a machine that
+//! has no server of its own. A [`Shared`] object is simply memory; what synchronises its
+//! users is asked of the server.
+//!
+//! When the link breaks, all that is cached here is dropped at once, and touches wait for a
+//! new link. Those that wait in vain fail with `SIGBUS`; questions fail at once.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use mio::Waker;
+use quire_core::dsm::sync;
+use quire_core::dsm::types::Machine;
+use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
+
+use crate::link::turn::{Config, Turn};
+use crate::link::{Address, Security};
+use crate::node::{Mapping, MappingError};
+use crate::wire::control::{
+    self, Answer, Failure, Hello, MachineCode, Name, PageSize, Request, Rights, Role,
+};
+
+mod carrier;
+mod member;
+
+use carrier::{Carrier, Command, Key};
+pub use member::Member;
+
+/// How to reach a server, and as whom.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the server is.
+    pub address: Address,
+    /// How links to it are secured.
+    pub security: Security,
+    /// The name of this program; with TLS its certificate is for this name.
+    pub name: Name,
+    /// The name that the server must have, if it matters.
+    pub server: Option<Name>,
+    /// The machine that this program says it runs on.
+    pub machine: Machine,
+    /// The size of this machine's pages: how much is asked for at once.
+    pub page_size: PageSize,
+    /// After something happened, the thread looks for more for so long before it sleeps.
+    pub spin: Duration,
+    /// So long touches wait for a new link when the old one broke.
+    pub reconnect: Duration,
+}
+
+impl Options {
+    /// The usual ones: this machine, its base pages, no spinning.
+    #[must_use]
+    pub fn new(address: Address, name: Name) -> Options {
+        Options {
+            address,
+            security: Security::Automatic(None),
+            name,
+            server: None,
+            machine: Machine::native(),
+            page_size: PageSize::BASE,
+            spin: Duration::ZERO,
+            reconnect: Duration::from_secs(10),
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        let machine = Machine::ALL.iter().position(|known| *known == self.machine);
+        Hello {
+            name: self.name.clone(),
+            role: Role::Kernel,
+            // All machines are among all machines, which are few.
+            machine: MachineCode(machine.unwrap_or_default() as u16),
+            page_size: self.page_size,
+            features: 0,
+        }
+    }
+}
+
+/// Why something cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The server cannot be reached.
+    #[error("{address}: {why}")]
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// Why it cannot.
+        why: String,
+    },
+    /// The server refuses.
+    #[error(transparent)]
+    Refused(#[from] Failure),
+    /// The object cannot be mapped.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    /// The system refuses.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// The server answers what does not fit the question.
+    #[error("the server answers what was not asked")]
+    Confused,
+    /// What synchronises cannot be had.
+    #[error("{0}")]
+    Apart(String),
+}
+
+/// A link to a server, and the objects that are open over it.
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    commands: Mutex<Sender<Command>>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or refuses.
+    pub fn connect(options: Options) -> Result<Client, ClientError> {
+        let mut config = Config::new(options.hello());
+        config.spin = options.spin;
+        let turn = Turn::new(config)?;
+        let waker = turn.waker();
+        let (commands, inbox) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("quire-dsm".into())
+            .spawn(move || Carrier::new(options, inbox, ready).run(turn))?;
+        let client = Client {
+            inner: Arc::new(Inner {
+                commands: Mutex::new(commands),
+                waker,
+                thread: Some(thread),
+            }),
+        };
+        received(&is_ready)??;
+        Ok(client)
+    }
+
+    fn command(&self, command: Command) -> Result<(), ClientError> {
+        let commands = self.inner.commands.lock();
+        let sent = commands
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(command);
+        sent.map_err(|_| ended())?;
+        Ok(self.inner.waker.wake()?)
+    }
+
+    fn ask(&self, request: Request) -> Result<Answer, ClientError> {
+        let (reply, answer) = mpsc::channel();
+        self.command(Command::Ask { request, reply })?;
+        received(&answer)?
+    }
+
+    /// Makes an object.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn create(&self, object: control::Object) -> Result<(), ClientError> {
+        done(self.ask(Request::Create(object))?)
+    }
+
+    /// Removes an object.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn remove(&self, name: Name) -> Result<(), ClientError> {
+        done(self.ask(Request::Remove { name })?)
+    }
+
+    /// Says what somebody may do to an object: a node by its name, `uid:NUMBER`, or `anyone`.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn grant(&self, name: Name, to: String, rights: Rights) -> Result<(), ClientError> {
+        done(self.ask(Request::Grant { name, to, rights })?)
+    }
+
+    /// All objects, by name.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn list(&self) -> Result<Vec<control::Object>, ClientError> {
+        let mut all: Vec<control::Object> = Vec::new();
+        loop {
+            let after = all.last().map(|object| object.name.clone());
+            match self.ask(Request::List { after })? {
+                Answer::Listed { objects, more } => {
+                    let is_end = !more || objects.is_empty();
+                    all.extend(objects);
+                    if is_end {
+                        return Ok(all);
+                    }
+                }
+                _ => return Err(ClientError::Confused),
+            }
+        }
+    }
+
+    /// What is known of an object: [`Answer::Statistics`].
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn statistics(
+        &self,
+        name: Name,
+        pages: Option<quire_core::dsm::message::Pages>,
+    ) -> Result<Answer, ClientError> {
+        self.ask(Request::Statistics { name, pages })
+    }
+
+    /// Opens an object and maps it.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached, or the object cannot be mapped.
+    pub fn open(&self, name: Name, rights: Rights) -> Result<Shared, ClientError> {
+        let (reply, answer) = mpsc::channel();
+        self.command(Command::Open {
+            name,
+            rights,
+            reply,
+        })?;
+        let opened = received(&answer)??;
+        Ok(Shared {
+            mapping: opened.mapping,
+            info: opened.info,
+            key: opened.key,
+            client: Client {
+                inner: Arc::clone(&self.inner),
+            },
+        })
+    }
+}
+
+impl Drop for Inner {
+    /// Says goodbye to the server, and waits until the thread has ended.
+    fn drop(&mut self) {
+        let commands = self.commands.get_mut();
+        let commands = commands.unwrap_or_else(PoisonError::into_inner);
+        // A thread that has ended needs neither.
+        let _ = commands.send(Command::End);
+        let _ = self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An object that is open: memory that is shared.
+pub struct Shared {
+    mapping: Mapping,
+    info: control::Object,
+    key: Key,
+    client: Client,
+}
+
+impl Shared {
+    /// Where it is mapped.
+    #[must_use]
+    pub fn address(&self) -> VirtAddr {
+        self.mapping.range().start
+    }
+
+    /// Its size; memory goes on to the end of the last page.
+    #[must_use]
+    pub const fn size(&self) -> Bytes {
+        self.info.size
+    }
+
+    /// What it was made as.
+    #[must_use]
+    pub const fn info(&self) -> &control::Object {
+        &self.info
+    }
+
+    /// The object as words, which others change meanwhile.
+    #[must_use]
+    pub fn words(&self) -> &[crate::programs::Word] {
+        let range = self.mapping.range();
+        let count = range.len().0 as usize / 8;
+        // SAFETY: the mapping is readable, writable where the rights say so, aligned to
+        // pages, and lives as long as `self`; all others access it by hardware instructions,
+        // as atomics of this program do.
+        unsafe { std::slice::from_raw_parts(range.start.as_ptr().cast(), count) }
+    }
+
+    fn bytes(&self) -> &[AtomicU8] {
+        let range = self.mapping.range();
+        // SAFETY: as in `words`.
+        unsafe { std::slice::from_raw_parts(range.start.as_ptr().cast(), range.len().0 as usize) }
+    }
+
+    /// Copies bytes out, from an offset on.
+    ///
+    /// # Panics
+    /// When they go beyond the last page.
+    pub fn read_at(&self, offset: ObjectOffset, into: &mut [u8]) {
+        let bytes = &self.bytes()[offset.0 as usize..][..into.len()];
+        for (to, from) in into.iter_mut().zip(bytes) {
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Copies bytes in, from an offset on.
+    ///
+    /// # Panics
+    /// When they go beyond the last page.
+    pub fn write_at(&self, offset: ObjectOffset, from: &[u8]) {
+        let bytes = &self.bytes()[offset.0 as usize..][..from.len()];
+        for (to, from) in bytes.iter().zip(from) {
+            to.store(*from, Ordering::Relaxed);
+        }
+    }
+
+    /// Synchronises with others who have the object open, and waits until it is so far.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn synchronise(&self, request: sync::Request) -> Result<sync::Answer, ClientError> {
+        let (reply, answer) = mpsc::channel();
+        let key = self.key;
+        self.client.command(Command::Synchronise {
+            key,
+            request,
+            reply,
+        })?;
+        match received(&answer)?? {
+            Answer::Synchronised(answer) => Ok(answer),
+            _ => Err(ClientError::Confused),
+        }
+    }
+
+    /// Gives back all that was written, so that the server has it.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn flush(&self) -> Result<(), ClientError> {
+        let (reply, answer) = mpsc::channel();
+        self.client.command(Command::Flush {
+            key: self.key,
+            reply,
+        })?;
+        received(&answer)?
+    }
+}
+
+impl Drop for Shared {
+    /// Gives back what was written, before the memory goes.
+    fn drop(&mut self) {
+        let (reply, answer) = mpsc::channel();
+        let command = Command::Close {
+            key: self.key,
+            reply,
+        };
+        if self.client.command(command).is_ok() {
+            let _ = answer.recv();
+        }
+    }
+}
+
+fn ended() -> ClientError {
+    ClientError::Apart("the link to the server was given up".into())
+}
+
+fn received<T>(from: &Receiver<T>) -> Result<T, ClientError> {
+    from.recv().map_err(|_| ended())
+}
+
+fn done(answer: Answer) -> Result<(), ClientError> {
+    match answer {
+        Answer::Done => Ok(()),
+        _ => Err(ClientError::Confused),
+    }
+}

@@ -1,0 +1,468 @@
+//! The thread of a client: it carries messages between the server, the caches of open
+//! objects, and the program.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::kernel::Space;
+use quire_core::dsm::message::{FromKernel, ToKernel};
+use quire_core::dsm::sync;
+use quire_core::units::{Bytes, ObjectOffset};
+
+use super::{ClientError, Options};
+use crate::link::Established;
+use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
+use crate::node::{self, Broken, Cache, Exchange, Mapping, Part, Shape};
+use crate::wire::control::{
+    self, Answer, Failure, Handle, Name, Reason, Refusal, Request, RequestId, Rights, Welcome,
+};
+use crate::wire::{Contents, Control};
+
+/// Between two attempts to reach a server.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// An object that is open, among all that this client ever opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(u64);
+
+/// Who waits for something.
+type Reply<T> = Sender<Result<T, ClientError>>;
+
+/// What the program wants.
+pub(super) enum Command {
+    Ask {
+        request: Request,
+        reply: Reply<Answer>,
+    },
+    Open {
+        name: Name,
+        rights: Rights,
+        reply: Reply<Opened>,
+    },
+    Synchronise {
+        key: Key,
+        request: sync::Request,
+        reply: Reply<Answer>,
+    },
+    Flush {
+        key: Key,
+        reply: Reply<()>,
+    },
+    Close {
+        key: Key,
+        reply: Reply<()>,
+    },
+    End,
+}
+
+/// An object that was opened.
+pub(super) struct Opened {
+    pub mapping: Mapping,
+    pub info: control::Object,
+    pub key: Key,
+}
+
+/// Whose answer it is.
+enum Awaited {
+    Answer(Reply<Answer>),
+    Open {
+        rights: Rights,
+        reply: Reply<Opened>,
+    },
+    /// An object is opened again after its link broke.
+    Again(Key),
+    Close(Reply<()>),
+}
+
+/// An object that is open.
+struct Object {
+    cache: Cache<Contents>,
+    space: Space,
+    name: Name,
+    rights: Rights,
+    /// What the server calls it on this link.
+    handle: Option<Handle>,
+}
+
+/// The way to the scheduler of one object. Without a link what is sent is lost, as the cache
+/// knows: it was told that the link broke.
+struct Way<'a> {
+    links: &'a mut Links,
+    to: Option<(LinkId, Handle)>,
+}
+
+impl Exchange<Contents> for Way<'_> {
+    fn send(&mut self, message: FromKernel<Contents>) {
+        if let Some((link, object)) = self.to {
+            // A link that takes no more has ended, which is told.
+            self.links
+                .send(link, Control::FromKernel { object, message });
+        }
+    }
+
+    fn receive(&mut self) -> Option<ToKernel<Contents>> {
+        None
+    }
+}
+
+pub(super) struct Carrier {
+    options: Options,
+    inbox: Receiver<Command>,
+    /// Is told when the first link is there, or cannot be had.
+    ready: Option<Reply<()>>,
+    link: Option<LinkId>,
+    /// The server has welcomed this side.
+    is_up: bool,
+    again: Option<Instant>,
+    objects: BTreeMap<Key, Object>,
+    handles: BTreeMap<Handle, Key>,
+    awaited: BTreeMap<RequestId, Awaited>,
+    last_key: u64,
+    last_request: u64,
+    is_over: bool,
+}
+
+impl Carrier {
+    pub fn new(options: Options, inbox: Receiver<Command>, ready: Reply<()>) -> Carrier {
+        Carrier {
+            options,
+            inbox,
+            ready: Some(ready),
+            link: None,
+            is_up: false,
+            again: None,
+            objects: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            last_key: 0,
+            last_request: 0,
+            is_over: false,
+        }
+    }
+
+    pub fn run(mut self, mut turn: Turn) {
+        self.connect(&mut turn.links);
+        while !self.is_over {
+            if let Err(error) = turn.once(&mut self, Duration::from_secs(1)) {
+                tracing::error!("the event loop: {error}");
+                break;
+            }
+        }
+        // The goodbye leaves with the next turn.
+        let _ = turn.once(&mut self, Duration::ZERO);
+    }
+
+    fn connect(&mut self, links: &mut Links) {
+        let Options {
+            address,
+            security,
+            server,
+            ..
+        } = &self.options;
+        match links.connect(address, security, server.clone()) {
+            Ok(link) => self.link = Some(link),
+            Err(error) => self.failed(&error.to_string()),
+        }
+    }
+
+    /// The server cannot be reached.
+    fn failed(&mut self, why: &str) {
+        let error = ClientError::Unreachable {
+            address: self.options.address.to_string(),
+            why: why.to_owned(),
+        };
+        match self.ready.take() {
+            Some(ready) => {
+                self.is_over = true;
+                // Who waited may have gone.
+                let _ = ready.send(Err(error));
+            }
+            None => self.again = Some(Instant::now() + AGAIN),
+        }
+    }
+
+    fn unreachable(&self) -> ClientError {
+        ClientError::Unreachable {
+            address: self.options.address.to_string(),
+            why: "the link is broken".into(),
+        }
+    }
+
+    /// Asks the server. Without a link, who waits is told so.
+    fn ask(&mut self, links: &mut Links, request: Request, awaited: Awaited) {
+        self.last_request += 1;
+        let id = RequestId(self.last_request);
+        let link = self.link.filter(|_| self.is_up);
+        let sent = link.is_some_and(|link| links.send(link, Control::Request { id, request }));
+        match sent {
+            true => drop(self.awaited.insert(id, awaited)),
+            false => self.refuse(awaited),
+        }
+    }
+
+    fn refuse(&self, awaited: Awaited) {
+        // Who waited may have gone.
+        match awaited {
+            Awaited::Answer(reply) => drop(reply.send(Err(self.unreachable()))),
+            Awaited::Open { reply, .. } => drop(reply.send(Err(self.unreachable()))),
+            Awaited::Close(reply) => drop(reply.send(Ok(()))),
+            Awaited::Again(_) => {}
+        }
+    }
+
+    fn obey(&mut self, links: &mut Links, command: Command) {
+        match command {
+            Command::Ask { request, reply } => self.ask(links, request, Awaited::Answer(reply)),
+            Command::Open {
+                name,
+                rights,
+                reply,
+            } => self.ask(
+                links,
+                Request::Open { name, rights },
+                Awaited::Open { rights, reply },
+            ),
+            Command::Synchronise {
+                key,
+                request,
+                reply,
+            } => match self.objects.get(&key).and_then(|object| object.handle) {
+                Some(object) => {
+                    let request = Request::Synchronise { object, request };
+                    self.ask(links, request, Awaited::Answer(reply));
+                }
+                None => self.refuse(Awaited::Answer(reply)),
+            },
+            Command::Flush { key, reply } => {
+                let done = self.with(links, key, |cache, way| cache.sync(way));
+                let _ = reply.send(done.then_some(()).ok_or_else(|| self.unreachable()));
+            }
+            Command::Close { key, reply } => self.close(links, key, reply),
+            Command::End => {
+                self.is_over = true;
+                if let Some(link) = self.link.filter(|_| self.is_up) {
+                    links.close(link, "the program is done");
+                }
+            }
+        }
+    }
+
+    /// Does something with a cache. Says whether the object is there and has a link.
+    fn with(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        act: impl FnOnce(&mut Cache<Contents>, &mut Way<'_>) -> Result<(), Broken>,
+    ) -> bool {
+        let Some(object) = self.objects.get_mut(&key) else {
+            return false;
+        };
+        let to = self.link.filter(|_| self.is_up).zip(object.handle);
+        let mut way = Way { links, to };
+        if let Err(broken) = act(&mut object.cache, &mut way) {
+            tracing::error!("{}: {broken}", object.name);
+            if let Some(link) = self.link {
+                links.close(link, &broken.to_string());
+            }
+            return false;
+        }
+        to.is_some()
+    }
+
+    fn close(&mut self, links: &mut Links, key: Key, reply: Reply<()>) {
+        self.with(links, key, |cache, way| cache.terminate(way));
+        let Some(mut object) = self.objects.remove(&key) else {
+            return self.refuse(Awaited::Close(reply));
+        };
+        if let Some(uffd) = object.cache.uffd(object.space) {
+            // The descriptor ends with the cache anyway.
+            let _ = links.unwatch(uffd);
+        }
+        object.cache.remove(object.space);
+        match object.handle {
+            Some(handle) => {
+                self.handles.remove(&handle);
+                let request = Request::Close { object: handle };
+                self.ask(links, request, Awaited::Close(reply));
+            }
+            None => self.refuse(Awaited::Close(reply)),
+        }
+    }
+
+    /// The server has opened an object: it is mapped.
+    fn opened(
+        &mut self,
+        links: &mut Links,
+        handle: Handle,
+        info: control::Object,
+        rights: Rights,
+    ) -> Result<Opened, ClientError> {
+        let shape = Shape {
+            page: info.page_size.bytes(),
+            own_page: self.options.page_size.bytes(),
+            ..Shape::new(info.size)
+        };
+        let mut settings = shape.settings();
+        settings.reconnect = self.options.reconnect;
+        let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
+        let mut cache = Cache::new(shape.page, settings.clone()).map_err(system)?;
+        let part = Part {
+            start: ObjectOffset(0),
+            len: Bytes(settings.pages * shape.page.0),
+        };
+        let mapping = Mapping::new(cache.file(), part, None, rights.write)?;
+        let space = cache.add_own(&mapping)?;
+        self.last_key += 1;
+        let key = Key(self.last_key);
+        if let Some(uffd) = cache.uffd(space) {
+            links.watch(uffd, key.0)?;
+        }
+        self.handles.insert(handle, key);
+        let object = Object {
+            cache,
+            space,
+            name: info.name.clone(),
+            rights,
+            handle: Some(handle),
+        };
+        self.objects.insert(key, object);
+        Ok(Opened { mapping, info, key })
+    }
+
+    fn answered(&mut self, links: &mut Links, id: RequestId, answer: Result<Answer, Failure>) {
+        let Some(awaited) = self.awaited.remove(&id) else {
+            return;
+        };
+        // Who waited may have gone.
+        match (awaited, answer) {
+            (Awaited::Answer(reply), answer) => drop(reply.send(answer.map_err(Into::into))),
+            (Awaited::Close(reply), _) => drop(reply.send(Ok(()))),
+            (Awaited::Open { rights, reply }, Ok(Answer::Opened { object, info })) => {
+                let opened = self.opened(links, object, info, rights);
+                if opened.is_err() {
+                    let request = Request::Close { object };
+                    let (nobody, _) = std::sync::mpsc::channel();
+                    self.ask(links, request, Awaited::Close(nobody));
+                }
+                let _ = reply.send(opened);
+            }
+            (Awaited::Open { reply, .. }, Err(failure)) => drop(reply.send(Err(failure.into()))),
+            (Awaited::Open { reply, .. }, Ok(_)) => drop(reply.send(Err(ClientError::Confused))),
+            (Awaited::Again(key), Ok(Answer::Opened { object: handle, .. })) => {
+                if let Some(object) = self.objects.get_mut(&key) {
+                    object.handle = Some(handle);
+                    self.handles.insert(handle, key);
+                    self.with(links, key, |cache, way| cache.linked(way));
+                }
+            }
+            (Awaited::Again(key), other) => {
+                let name = self.objects.get(&key).map(|object| &object.name);
+                tracing::error!(?name, "cannot be opened again: {other:?}");
+            }
+        }
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.objects.keys().copied().collect()
+    }
+}
+
+impl Handler for Carrier {
+    fn greeted(&mut self, _: &mut Links, _: LinkId, _: &Established) -> Result<Welcome, Refusal> {
+        Err(Refusal {
+            reason: Reason::Denied,
+            text: "this is no server".into(),
+        })
+    }
+
+    fn welcomed(&mut self, links: &mut Links, _: LinkId, _: &Welcome) {
+        self.is_up = true;
+        if let Some(ready) = self.ready.take() {
+            // Who waited may have gone.
+            let _ = ready.send(Ok(()));
+        }
+        for key in self.keys() {
+            let Object { name, rights, .. } = &self.objects[&key];
+            let (name, rights) = (name.clone(), *rights);
+            self.ask(links, Request::Open { name, rights }, Awaited::Again(key));
+        }
+    }
+
+    fn message(&mut self, links: &mut Links, link: LinkId, message: Control, _: Vec<OwnedFd>) {
+        match message {
+            Control::Answer { id, answer } => self.answered(links, id, answer),
+            Control::ToKernel { object, message } => {
+                if let Some(key) = self.handles.get(&object).copied() {
+                    self.with(links, key, |cache, way| {
+                        cache.hear(node::now(), message, way)
+                    });
+                }
+            }
+            other => links.close(link, &format!("{:?} is for servers", other.kind())),
+        }
+    }
+
+    fn closed(&mut self, links: &mut Links, _: LinkId, closed: &Closed) {
+        (self.link, self.is_up) = (None, false);
+        self.handles.clear();
+        for key in self.keys() {
+            if let Some(object) = self.objects.get_mut(&key) {
+                object.handle = None;
+            }
+            self.with(links, key, |cache, way| cache.lost(node::now(), way));
+        }
+        for awaited in std::mem::take(&mut self.awaited).into_values() {
+            self.refuse(awaited);
+        }
+        if !self.is_over {
+            if self.ready.is_none() {
+                tracing::warn!("{}: {}", self.options.address, closed.why);
+            }
+            self.failed(&closed.why.to_string());
+        }
+    }
+
+    fn ready(&mut self, links: &mut Links, key: u64) {
+        let key = Key(key);
+        if let Some(space) = self.objects.get(&key).map(|object| object.space) {
+            self.with(links, key, |cache, way| {
+                cache.read_faults(space, node::now(), way).map(drop)
+            });
+        }
+    }
+
+    fn woken(&mut self, links: &mut Links) {
+        while let Ok(command) = self.inbox.try_recv() {
+            self.obey(links, command);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let due = self
+            .objects
+            .values()
+            .filter_map(|object| object.cache.deadline());
+        let now = node::now();
+        let due = due.min().map(|due| {
+            let left = Duration::from_nanos(due.0.saturating_sub(now.0));
+            Instant::now() + left
+        });
+        due.into_iter().chain(self.again).min()
+    }
+
+    fn turn_ends(&mut self, links: &mut Links, now: Instant) {
+        if self.again.is_some_and(|again| again <= now) {
+            self.again = None;
+            self.connect(links);
+        }
+        let time = node::now();
+        for key in self.keys() {
+            let is_due = |object: &Object| object.cache.deadline().is_some_and(|due| due <= time);
+            if self.objects.get(&key).is_some_and(is_due) {
+                self.with(links, key, |cache, way| cache.pass(time, way));
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What servers agree on: which objects there are, which servers live, and who has a part
+//! in an object.
+//!
+//! A directory has three kinds of entries. *Names* lead to objects. *Members* are servers
+//! with their addresses, each as long as its lease lives. A *view* says which servers have a
+//! part in an object; its epoch grows by one with each, and the step from one epoch to the
+//! next is a single transaction, so no two servers can both make the same one, and none
+//! whose lease is over can make any.
+//!
+//! | | holds | for |
+//! |---|---|---|
+//! | [`Embedded`] | all of it in one server, in memory, names and views also in its store | one server, or a few that ask that one |
+//! | [`Etcd`] | it in an etcd cluster | any number of servers; the side of a partition with the majority goes on |
+//!
+//! Every call may wait, for a disk or the network. A server's event loop asks through a
+//! [`Desk`].
+//!
+//! # A lease ends on its holder's clock first
+//! A [`Lease`] counts from when the last renewal that was answered was *sent*. The directory
+//! counts from when it received it, which is later. So a server knows that it is out, and
+//! stops its mappings, before any other can see it gone, whatever the network does. Against
+//! clocks that run at different speeds a part of the time (one fiftieth) is given away.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use quire_core::dsm::message::ServerId;
+use serde::{Deserialize, Serialize};
+
+use crate::store::{Object, ObjectId, StoreError};
+
+mod desk;
+mod embedded;
+mod etcd;
+mod http;
+mod lease;
+
+pub use desk::Desk;
+pub use embedded::Embedded;
+pub use etcd::Etcd;
+pub use lease::Lease;
+
+pub use crate::pager::Waker;
+
+/// A server that lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Which it is. No two members have the same.
+    pub id: ServerId,
+    /// Where it listens.
+    pub address: String,
+}
+
+/// A name, and the object behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The object.
+    pub object: Object,
+    /// The server that it was made on.
+    pub home: ServerId,
+}
+
+/// Who has a part in an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The object.
+    pub object: ObjectId,
+    /// The first view of an object has 1.
+    pub epoch: u64,
+    /// The servers.
+    pub members: Vec<ServerId>,
+    /// Who made this view.
+    pub by: ServerId,
+}
+
+/// A lease in a directory. It is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LeaseId(pub u64);
+
+/// What has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A server is there, or has another address.
+    Joined(Member),
+    /// A server's lease has ended.
+    Left(ServerId),
+    /// There is an object of this name.
+    Published(Entry),
+    /// There is no object of this name any more.
+    Withdrawn(String),
+    /// An object has a new view.
+    Viewed(View),
+    /// Changes may have been missed: what is known must be read again. The first that a
+    /// watcher hears, as soon as nothing more is missed.
+    Missed,
+}
+
+/// Why a directory did not do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryError {
+    /// The directory cannot be reached, or has no majority. Whether something was changed is
+    /// unknown.
+    #[error(
+        "the directory {0} does not answer: {1}; see whether it runs, and whether this machine reaches it"
+    )]
+    Silent(String, String),
+    /// What it answers makes no sense.
+    #[error("the directory {0} refuses: {1}")]
+    Refused(String, String),
+    /// The lease is over.
+    #[error("this server's lease in the directory is over; it must join anew")]
+    LeaseOver,
+    /// Somebody was there before.
+    #[error("{0} is there already")]
+    Exists(String),
+    /// There is nothing of that name.
+    #[error("there is no {0}")]
+    Missing(String),
+    /// Somebody else made this view, or a later one.
+    #[error("object {} is at epoch {} by server {} already", .0.object, .0.epoch, .0.by.0)]
+    Overtaken(View),
+    /// The first view of an object has epoch 1, each next one more than the last.
+    #[error("epoch {wanted} cannot follow epoch {current}")]
+    WrongEpoch {
+        /// The epoch of the object's view; 0 where it has none.
+        current: u64,
+        /// What was proposed.
+        wanted: u64,
+    },
+    /// The embedded directory could not be written down.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A watcher's channel, and what wakes it.
+#[derive(Clone)]
+pub struct Watcher {
+    /// Where changes go.
+    pub changes: Sender<Change>,
+    /// Called after each.
+    pub wake: Waker,
+}
+
+impl Watcher {
+    /// Tells a change; whether the watcher is still there.
+    fn tell(&self, change: Change) -> bool {
+        let there = self.changes.send(change).is_ok();
+        if there {
+            (self.wake)();
+        }
+        there
+    }
+}
+
+/// What servers agree on. Everything may wait; each call sees all that ended before it.
+pub trait Directory: Send + Sync {
+    /// Makes a server a member, for as long as its lease lives; how long that is from now
+    /// on, which may be other than what was asked for.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Exists`] where a member with its number lives.
+    fn join(&self, member: &Member, lease: Duration)
+    -> Result<(LeaseId, Duration), DirectoryError>;
+
+    /// Lets a lease live on; for how long from now on.
+    ///
+    /// # Errors
+    /// [`DirectoryError::LeaseOver`].
+    fn renew(&self, lease: LeaseId) -> Result<Duration, DirectoryError>;
+
+    /// Ends a lease, and with it the membership.
+    ///
+    /// # Errors
+    /// Where the directory does not answer.
+    fn leave(&self, lease: LeaseId) -> Result<(), DirectoryError>;
+
+    /// The servers that live, by number.
+    ///
+    /// # Errors
+    /// Where the directory does not answer.
+    fn members(&self) -> Result<Vec<Member>, DirectoryError>;
+
+    /// Makes a name known.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Exists`] where there is one already.
+    fn publish(&self, entry: &Entry) -> Result<(), DirectoryError>;
+
+    /// What is behind a name.
+    ///
+    /// # Errors
+    /// Where the directory does not answer.
+    fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError>;
+
+    /// All names, in order.
+    ///
+    /// # Errors
+    /// Where the directory does not answer.
+    fn entries(&self) -> Result<Vec<Entry>, DirectoryError>;
+
+    /// Forgets a name, and its object's view.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Missing`] where there is none.
+    fn withdraw(&self, name: &str) -> Result<(), DirectoryError>;
+
+    /// An object's view.
+    ///
+    /// # Errors
+    /// Where the directory does not answer.
+    fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError>;
+
+    /// Makes the next view of an object, if its epoch follows the last one's and the lease
+    /// of whoever makes it lives.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Overtaken`] where somebody else was there before. After
+    /// [`DirectoryError::Silent`] the view may have been made or not, also later: read it
+    /// again until the directory answers.
+    fn propose(&self, lease: LeaseId, view: &View) -> Result<(), DirectoryError>;
+
+    /// Tells of changes from now on, until nobody listens.
+    ///
+    /// # Errors
+    /// Where no thread can be started for it.
+    fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError>;
+}
+
+/// A directory that several threads use.
+pub type Shared = Arc<dyn Directory>;
+
+/// What stands against a proposed view, where the current one is this.
+fn look_at_epoch(current: Option<&View>, view: &View) -> Result<(), DirectoryError> {
+    let epoch = current.map_or(0, |current| current.epoch);
+    match current {
+        _ if view.epoch == epoch + 1 => Ok(()),
+        Some(current) if view.epoch <= epoch => Err(DirectoryError::Overtaken(current.clone())),
+        _ => Err(DirectoryError::WrongEpoch {
+            current: epoch,
+            wanted: view.epoch,
+        }),
+    }
+}

@@ -1,0 +1,427 @@
+//! A directory in an etcd cluster (3.4 or later).
+//!
+//! It speaks with etcd's JSON gateway, which every etcd has on its client port, instead of
+//! gRPC: a few requests a second need neither a second runtime nor a compiler for
+//! protocol buffers to build with.
+//!
+//! Under a prefix, `members/ID`, `names/NAME` and `views/OBJECT` are JSON, so `etcdctl get
+//! --prefix` shows them. Whatever depends on something is one transaction that compares
+//! it. Reads are linearizable. Because each value says who made it, a request that was sent
+//! twice, when the first answer was lost, is recognised as done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use quire_core::dsm::message::ServerId;
+use rustls::ClientConfig;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::http::{BLINK, Client, Failure};
+use super::{
+    Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher, look_at_epoch,
+};
+use crate::store::ObjectId;
+
+/// An etcd cluster, and the prefix of all keys in it.
+pub struct Etcd {
+    client: Client,
+    urls: String,
+    prefix: String,
+    dropped: Arc<AtomicBool>,
+}
+
+/// A value, and what etcd knows of it.
+struct Found {
+    value: Vec<u8>,
+    revision: String,
+    lease: u64,
+}
+
+impl Etcd {
+    /// A cluster at URLs with commas between, with what is shown and demanded where they
+    /// are `https`. Everything lies under the prefix, such as `/quire/`.
+    ///
+    /// # Errors
+    /// Where a URL is wrong, or no etcd answers.
+    pub fn connect(
+        urls: &str,
+        prefix: &str,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<Etcd, DirectoryError> {
+        let client =
+            Client::new(urls, tls).map_err(|why| DirectoryError::Refused(urls.to_owned(), why))?;
+        let etcd = Etcd {
+            client,
+            urls: urls.to_owned(),
+            prefix: format!("{}/", prefix.trim_end_matches('/')),
+            dropped: Arc::default(),
+        };
+        etcd.members()?;
+        Ok(etcd)
+    }
+
+    fn failed(&self, failure: Failure) -> DirectoryError {
+        let urls = self.urls.clone();
+        match failure {
+            Failure::Silent(why) => DirectoryError::Silent(urls, why),
+            Failure::Refused(status, why) => {
+                DirectoryError::Refused(urls, format!("{status}: {why}"))
+            }
+        }
+    }
+
+    fn nonsense(&self, what: &str) -> DirectoryError {
+        DirectoryError::Refused(self.urls.clone(), format!("{what} makes no sense"))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<Value, DirectoryError> {
+        let answer = self.client.post(path, body);
+        answer.map_err(|failure| self.failed(failure))
+    }
+
+    fn member(&self, id: ServerId) -> String {
+        format!("{}members/{:016x}", self.prefix, id.0)
+    }
+
+    fn name(&self, name: &str) -> String {
+        format!("{}names/{name}", self.prefix)
+    }
+
+    fn view_of(&self, object: ObjectId) -> String {
+        format!("{}views/{object}", self.prefix)
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Found>, DirectoryError> {
+        Ok(self.range(&json!({ "key": encode(key) }))?.pop())
+    }
+
+    /// All values whose keys begin so, in the order of the keys.
+    fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>, DirectoryError> {
+        let (from, to) = prefix_of(&format!("{}{kind}/", self.prefix));
+        let found = self.range(&json!({ "key": from, "range_end": to }))?;
+        found.iter().map(|found| self.read(found)).collect()
+    }
+
+    fn range(&self, body: &Value) -> Result<Vec<Found>, DirectoryError> {
+        let answer = self.post("/v3/kv/range", body)?;
+        let Some(kvs) = answer.get("kvs").and_then(Value::as_array) else {
+            return Ok(Vec::new());
+        };
+        let found = kvs.iter().map(|kv| {
+            Some(Found {
+                value: decode(kv.get("value")?)?,
+                revision: kv.get("mod_revision")?.as_str()?.to_owned(),
+                lease: kv.get("lease").and_then(number).unwrap_or(0),
+            })
+        });
+        let found: Option<Vec<_>> = found.collect();
+        found.ok_or_else(|| self.nonsense("a range"))
+    }
+
+    fn read<T: DeserializeOwned>(&self, found: &Found) -> Result<T, DirectoryError> {
+        let value = serde_json::from_slice(&found.value);
+        value.map_err(|error| self.nonsense(&error.to_string()))
+    }
+
+    /// Does something if all of these hold; whether they did.
+    fn when(&self, compare: &Value, success: &Value) -> Result<bool, DirectoryError> {
+        let body = json!({ "compare": compare, "success": success });
+        let answer = self.post("/v3/kv/txn", &body)?;
+        let succeeded = answer.get("succeeded").and_then(Value::as_bool);
+        Ok(succeeded.unwrap_or(false))
+    }
+
+    fn is_new(key: &str) -> Value {
+        json!({ "target": "CREATE", "key": encode(key), "create_revision": "0" })
+    }
+
+    fn is_at(key: &str, revision: &str) -> Value {
+        json!({ "target": "MOD", "key": encode(key), "mod_revision": revision })
+    }
+
+    fn put<T: Serialize>(&self, key: &str, value: &T, lease: u64) -> Result<Value, DirectoryError> {
+        let value = serde_json::to_string(value);
+        let value = value.map_err(|error| self.nonsense(&error.to_string()))?;
+        Ok(json!({ "request_put": {
+            "key": encode(key), "value": encode(&value), "lease": lease.to_string()
+        }}))
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Directory for Etcd {
+    fn join(
+        &self,
+        member: &Member,
+        lease: Duration,
+    ) -> Result<(LeaseId, Duration), DirectoryError> {
+        let seconds = lease.as_secs() + u64::from(lease.subsec_nanos() > 0);
+        let body = json!({ "TTL": seconds.to_string() });
+        let answer = self.post("/v3/lease/grant", &body)?;
+        let (id, granted) = (answer.get("ID"), answer.get("TTL"));
+        let (Some(id), Some(granted)) = (id.and_then(number), granted.and_then(number)) else {
+            return Err(self.nonsense("a lease"));
+        };
+        let key = self.member(member.id);
+        let put = self.put(&key, member, id)?;
+        if !self.when(&json!([Etcd::is_new(&key)]), &json!([put]))? {
+            let holder = self.get(&key)?;
+            if holder.is_none_or(|holder| holder.lease != id) {
+                self.leave(LeaseId(id))?;
+                return Err(DirectoryError::Exists(format!("server {}", member.id.0)));
+            }
+        }
+        Ok((LeaseId(id), Duration::from_secs(granted)))
+    }
+
+    fn renew(&self, lease: LeaseId) -> Result<Duration, DirectoryError> {
+        let body = json!({ "ID": lease.0.to_string() });
+        let answer = self.post("/v3/lease/keepalive", &body)?;
+        let granted = answer.pointer("/result/TTL").and_then(number).unwrap_or(0);
+        if granted == 0 {
+            return Err(DirectoryError::LeaseOver);
+        }
+        Ok(Duration::from_secs(granted))
+    }
+
+    fn leave(&self, lease: LeaseId) -> Result<(), DirectoryError> {
+        let body = json!({ "ID": lease.0.to_string() });
+        match self.client.post("/v3/lease/revoke", &body) {
+            // It has ended already.
+            Ok(_) | Err(Failure::Refused(404, _)) => Ok(()),
+            Err(failure) => Err(self.failed(failure)),
+        }
+    }
+
+    fn members(&self) -> Result<Vec<Member>, DirectoryError> {
+        self.all("members")
+    }
+
+    fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        let name = &entry.object.is.name;
+        let key = self.name(name);
+        let put = self.put(&key, entry, 0)?;
+        if self.when(&json!([Etcd::is_new(&key)]), &json!([put]))?
+            || self.find(name)?.as_ref() == Some(entry)
+        {
+            return Ok(());
+        }
+        Err(DirectoryError::Exists(format!("an object {name}")))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError> {
+        let found = self.get(&self.name(name))?;
+        found.map(|found| self.read(&found)).transpose()
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, DirectoryError> {
+        self.all("names")
+    }
+
+    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
+        let key = self.name(name);
+        loop {
+            let Some(found) = self.get(&key)? else {
+                return Err(DirectoryError::Missing(format!("object {name}")));
+            };
+            let entry: Entry = self.read(&found)?;
+            let forget = |key: &str| json!({ "request_delete_range": { "key": encode(key) } });
+            let success = json!([forget(&key), forget(&self.view_of(entry.object.id))]);
+            if self.when(&json!([Etcd::is_at(&key, &found.revision)]), &success)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
+        let found = self.get(&self.view_of(object))?;
+        found.map(|found| self.read(&found)).transpose()
+    }
+
+    fn propose(&self, lease: LeaseId, view: &View) -> Result<(), DirectoryError> {
+        let key = self.view_of(view.object);
+        let found = self.get(&key)?;
+        let current: Option<View> = found.as_ref().map(|found| self.read(found)).transpose()?;
+        look_at_epoch(current.as_ref(), view)?;
+        let unchanged = match &found {
+            Some(found) => Etcd::is_at(&key, &found.revision),
+            None => Etcd::is_new(&key),
+        };
+        let member = self.member(view.by);
+        let lives = json!({
+            "target": "LEASE", "key": encode(&member), "lease": lease.0.to_string()
+        });
+        let put = self.put(&key, view, 0)?;
+        if self.when(&json!([unchanged, lives]), &json!([put]))? {
+            return Ok(());
+        }
+        let current = self.view(view.object)?;
+        if current.as_ref() == Some(view) {
+            return Ok(());
+        }
+        let holder = self.get(&member)?;
+        if holder.is_none_or(|holder| holder.lease != lease.0) {
+            return Err(DirectoryError::LeaseOver);
+        }
+        look_at_epoch(current.as_ref(), view)?;
+        Err(self.nonsense("a transaction"))
+    }
+
+    fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {
+        let watch = Watch {
+            client: self.client.clone(),
+            prefix: self.prefix.clone(),
+            dropped: self.dropped.clone(),
+            watcher,
+            next: None,
+        };
+        let thread = thread::Builder::new().name("quire-watch".to_owned());
+        let started = thread.spawn(move || watch.run());
+        started
+            .map(drop)
+            .map_err(|error| DirectoryError::Refused(self.urls.clone(), error.to_string()))
+    }
+}
+
+/// A stream of changes, which begins again where it broke off.
+struct Watch {
+    client: Client,
+    prefix: String,
+    dropped: Arc<AtomicBool>,
+    watcher: Watcher,
+    /// The revision from which on nothing was heard yet.
+    next: Option<u64>,
+}
+
+/// Nobody listens any more.
+struct Unheard;
+
+impl Watch {
+    fn run(mut self) {
+        while !self.dropped.load(Ordering::Relaxed) {
+            match self.listen() {
+                Ok(()) => {}
+                Err(Unheard) => break,
+            }
+            thread::sleep(BLINK);
+        }
+    }
+
+    /// Listens until the stream breaks off.
+    fn listen(&mut self) -> Result<(), Unheard> {
+        let (from, to) = prefix_of(&self.prefix);
+        let mut request = json!({ "key": from, "range_end": to });
+        if let Some(next) = self.next {
+            request["start_revision"] = json!(next.to_string());
+        }
+        let body = json!({ "create_request": request });
+        let mut lines = match self.client.stream("/v3/watch", &body) {
+            Ok(lines) => lines,
+            Err(failure) => {
+                tracing::warn!("cannot watch the directory: {failure:?}");
+                return Ok(());
+            }
+        };
+        while !self.dropped.load(Ordering::Relaxed) {
+            match lines.next() {
+                Ok(Some(line)) => {
+                    if !self.hear(&line)? {
+                        return Ok(());
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!("the directory's changes break off: {error}");
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a line; whether the stream is still good.
+    fn hear(&mut self, line: &Value) -> Result<bool, Unheard> {
+        let Some(result) = line.get("result") else {
+            return Ok(false);
+        };
+        let revision = result.pointer("/header/revision").and_then(number);
+        if result.get("created").is_some() && self.next.is_none() {
+            self.tell(Change::Missed)?;
+        }
+        if result.get("canceled").is_some() {
+            // What came in between was compacted.
+            self.next = None;
+            return Ok(false);
+        }
+        let events = result.get("events").and_then(Value::as_array);
+        for change in events
+            .into_iter()
+            .flatten()
+            .filter_map(|event| self.change(event))
+        {
+            self.tell(change)?;
+        }
+        self.next = revision.map(|revision| revision + 1).or(self.next);
+        Ok(true)
+    }
+
+    fn tell(&self, change: Change) -> Result<(), Unheard> {
+        self.watcher.tell(change).then_some(()).ok_or(Unheard)
+    }
+
+    /// What an event means; `None` for what is not ours.
+    fn change(&self, event: &Value) -> Option<Change> {
+        let kv = event.get("kv")?;
+        let key = String::from_utf8(decode(kv.get("key")?)?).ok()?;
+        let (kind, name) = key.strip_prefix(&self.prefix)?.split_once('/')?;
+        if event.get("type").and_then(Value::as_str) == Some("DELETE") {
+            return match kind {
+                "members" => {
+                    let id = u64::from_str_radix(name, 16).ok()?;
+                    Some(Change::Left(ServerId(id)))
+                }
+                "names" => Some(Change::Withdrawn(name.to_owned())),
+                _ => None,
+            };
+        }
+        let value = decode(kv.get("value")?)?;
+        match kind {
+            "members" => serde_json::from_slice(&value).ok().map(Change::Joined),
+            "names" => serde_json::from_slice(&value).ok().map(Change::Published),
+            "views" => serde_json::from_slice(&value).ok().map(Change::Viewed),
+            _ => None,
+        }
+    }
+}
+
+fn encode(text: &str) -> String {
+    BASE64_STANDARD.encode(text)
+}
+
+fn decode(text: &Value) -> Option<Vec<u8>> {
+    BASE64_STANDARD.decode(text.as_str()?).ok()
+}
+
+/// The range of all keys with a prefix that ends in a slash.
+fn prefix_of(prefix: &str) -> (String, String) {
+    let end = format!("{}0", prefix.trim_end_matches('/'));
+    (encode(prefix), encode(&end))
+}
+
+/// A number, which the gateway writes as text.
+fn number(value: &Value) -> Option<u64> {
+    value
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .or_else(|| value.as_u64())
+}

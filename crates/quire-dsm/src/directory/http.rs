@@ -1,0 +1,361 @@
+//! As much of HTTP/1.1 as it takes to speak with etcd's JSON gateway: one request for each
+//! connection, answers of a length, in chunks, or up to the end.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use serde_json::Value;
+
+/// An answer has at most so many bytes.
+const LARGEST: u64 = 64 << 20;
+/// A line of a header has at most so many bytes.
+const LONGEST_LINE: u64 = 16 << 10;
+/// How long to wait for a connection, and for each part of an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A stream on which nothing comes looks up so often.
+pub(super) const BLINK: Duration = Duration::from_millis(500);
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// None came, or one that says that there is no majority.
+    Silent(String),
+    /// The answer is no: the status, and what was said.
+    Refused(u16, String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Silent(error.to_string())
+    }
+}
+
+/// An address of a service.
+#[derive(Clone, Debug)]
+struct Endpoint {
+    /// Host and port.
+    authority: String,
+    /// Whom its certificate must name, where it speaks TLS.
+    name: Option<ServerName<'static>>,
+}
+
+impl Endpoint {
+    fn new(url: &str) -> Result<Endpoint, String> {
+        let wrong = || format!("{url}: an etcd is named as http://HOST:PORT or https://HOST:PORT");
+        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+        let authority = rest.trim_end_matches('/');
+        let (host, port) = authority
+            .rsplit_once(':')
+            .ok_or_else(|| format!("{url}: no port; etcd's is 2379"))?;
+        port.parse::<u16>().map_err(|_| wrong())?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = match scheme {
+            "http" => None,
+            "https" => Some(ServerName::try_from(host.to_owned()).map_err(|_| wrong())?),
+            _ => return Err(wrong()),
+        };
+        Ok(Endpoint {
+            authority: authority.to_owned(),
+            name,
+        })
+    }
+}
+
+/// Where a service listens: any of the addresses will do.
+#[derive(Clone)]
+pub(super) struct Client {
+    endpoints: Vec<Endpoint>,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Client {
+    /// The endpoints of a list of URLs with commas between, and what to show and to demand
+    /// where they speak TLS.
+    ///
+    /// # Errors
+    /// Which of them is wrong, and how it would be right.
+    pub(super) fn new(urls: &str, tls: Option<Arc<ClientConfig>>) -> Result<Client, String> {
+        let endpoints: Result<Vec<_>, _> = urls
+            .split(',')
+            .map(|url| Endpoint::new(url.trim()))
+            .collect();
+        let endpoints = endpoints?;
+        if tls.is_none() && endpoints.iter().any(|endpoint| endpoint.name.is_some()) {
+            return Err(format!("{urls}: certificates are needed for https"));
+        }
+        Ok(Client { endpoints, tls })
+    }
+
+    /// Sends JSON and reads the JSON that answers, from whichever endpoint does.
+    pub(super) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let mut last = Failure::Silent("it has no address".to_owned());
+        for endpoint in &self.endpoints {
+            match self.post_to(endpoint, path, body) {
+                Err(Failure::Silent(why)) => {
+                    last = Failure::Silent(format!("{}: {why}", endpoint.authority))
+                }
+                other => return other,
+            }
+        }
+        Err(last)
+    }
+
+    /// Sends JSON and returns the answer as a stream of lines.
+    pub(super) fn stream(&self, path: &str, body: &Value) -> Result<Lines, Failure> {
+        let mut last = Failure::Silent("it has no address".to_owned());
+        for endpoint in &self.endpoints {
+            match self.open(endpoint, path, body) {
+                Err(Failure::Silent(why)) => {
+                    last = Failure::Silent(format!("{}: {why}", endpoint.authority))
+                }
+                Err(other) => return Err(other),
+                Ok((200, body)) => return Ok(Lines::new(body)?),
+                Ok((status, _)) => return Err(Failure::Refused(status, "no stream".to_owned())),
+            }
+        }
+        Err(last)
+    }
+
+    fn connect(&self, endpoint: &Endpoint) -> io::Result<Stream> {
+        let mut last = io::Error::from(ErrorKind::NotFound);
+        for address in endpoint.authority.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(socket) => return self.greet(endpoint, socket),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn greet(&self, endpoint: &Endpoint, socket: TcpStream) -> io::Result<Stream> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        match (&endpoint.name, &self.tls) {
+            (Some(name), Some(tls)) => {
+                let session = ClientConnection::new(tls.clone(), name.clone());
+                let session = session.map_err(io::Error::other)?;
+                Ok(Stream::Tls(Box::new(StreamOwned::new(session, socket))))
+            }
+            _ => Ok(Stream::Plain(socket)),
+        }
+    }
+
+    fn post_to(&self, endpoint: &Endpoint, path: &str, body: &Value) -> Result<Value, Failure> {
+        let (status, answer) = self.open(endpoint, path, body)?;
+        let mut bytes = Vec::new();
+        answer.take(LARGEST).read_to_end(&mut bytes)?;
+        let text = || String::from_utf8_lossy(&bytes).trim().to_owned();
+        match status {
+            200 => serde_json::from_slice(&bytes).map_err(|_| Failure::Refused(status, text())),
+            // No leader, or no answer in time: another endpoint may have one.
+            500.. => Err(Failure::Silent(text())),
+            _ => Err(Failure::Refused(status, text())),
+        }
+    }
+
+    /// Sends a request and reads the answer's header.
+    fn open(&self, endpoint: &Endpoint, path: &str, body: &Value) -> Result<(u16, Body), Failure> {
+        let mut stream = self.connect(endpoint)?;
+        let body = body.to_string();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            endpoint.authority,
+            body.len()
+        );
+        stream.write_all(request.as_bytes())?;
+        stream.flush()?;
+        let mut from = BufReader::new(stream);
+        let first = line(&mut from)?;
+        let status = first.split(' ').nth(1);
+        let status = status.and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| Failure::Silent(format!("no HTTP: {first:?}")))?;
+        let length = length(&mut from)?;
+        let body = Body {
+            from,
+            length,
+            header: Vec::new(),
+        };
+        Ok((status, body))
+    }
+}
+
+/// A connection.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(session) => session.get_ref(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.read(buffer),
+            Stream::Tls(session) => session.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.write(bytes),
+            Stream::Tls(session) => session.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(socket) => socket.flush(),
+            Stream::Tls(session) => session.flush(),
+        }
+    }
+}
+
+/// Reads the rest of a header; how long what follows is.
+fn length(from: &mut BufReader<Stream>) -> io::Result<Length> {
+    let mut length = Length::ToEnd;
+    loop {
+        let header = line(from)?.to_ascii_lowercase();
+        if header.is_empty() {
+            return Ok(length);
+        }
+        let header = header.split_once(':');
+        match header.map(|(name, value)| (name, value.trim())) {
+            Some(("content-length", value)) => {
+                length = value.parse().map_or(Length::ToEnd, Length::Left);
+            }
+            Some(("transfer-encoding", "chunked")) => length = Length::Chunk(0),
+            _ => {}
+        }
+    }
+}
+
+/// A line of a header, without its end.
+fn line(from: &mut BufReader<Stream>) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    from.by_ref()
+        .take(LONGEST_LINE)
+        .read_until(b'\n', &mut bytes)?;
+    if bytes.pop() != Some(b'\n') {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+enum Length {
+    ToEnd,
+    /// Bytes that are left.
+    Left(u64),
+    /// Bytes that are left of this chunk.
+    Chunk(u64),
+}
+
+/// What follows the header of an answer. A read that times out can be tried again.
+struct Body {
+    from: BufReader<Stream>,
+    length: Length,
+    /// The beginning of a chunk, as far as it has come.
+    header: Vec<u8>,
+}
+
+impl Body {
+    /// Reads the beginning of the next chunk; its length.
+    fn next_chunk(&mut self) -> io::Result<u64> {
+        loop {
+            let room = LONGEST_LINE.saturating_sub(self.header.len() as u64);
+            self.from
+                .by_ref()
+                .take(room)
+                .read_until(b'\n', &mut self.header)?;
+            if self.header.last() != Some(&b'\n') {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let text = String::from_utf8_lossy(&self.header).trim().to_owned();
+            self.header.clear();
+            // The end of the chunk before.
+            if text.is_empty() {
+                continue;
+            }
+            let digits = text.split(';').next().unwrap_or_default();
+            return u64::from_str_radix(digits, 16).map_err(io::Error::other);
+        }
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if matches!(self.length, Length::Chunk(0)) {
+            self.length = match self.next_chunk()? {
+                0 => Length::Left(0),
+                length => Length::Chunk(length),
+            };
+        }
+        let left = match &mut self.length {
+            Length::ToEnd => return self.from.read(buffer),
+            Length::Left(left) | Length::Chunk(left) => left,
+        };
+        let most = usize::try_from(*left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let got = self.from.read(&mut buffer[..most])?;
+        if got == 0 && most > 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        *left -= got as u64;
+        Ok(got)
+    }
+}
+
+/// An answer that goes on and on, line by line.
+pub(super) struct Lines {
+    body: BufReader<Body>,
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    fn new(body: Body) -> io::Result<Lines> {
+        let stream = body.from.get_ref().socket();
+        stream.set_read_timeout(Some(BLINK))?;
+        // So that a silent stream is known from a dead one.
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, PATIENCE)?;
+        sockopt::set_tcp_keepintvl(stream, PATIENCE)?;
+        sockopt::set_tcp_keepcnt(stream, 3)?;
+        Ok(Lines {
+            body: BufReader::new(body),
+            begun: Vec::new(),
+        })
+    }
+
+    /// The next line; `None` where none has come for a moment.
+    pub(super) fn next(&mut self) -> io::Result<Option<Value>> {
+        match self.body.read_until(b'\n', &mut self.begun) {
+            Ok(_) if self.begun.last() == Some(&b'\n') => {
+                let line = std::mem::take(&mut self.begun);
+                Ok(Some(serde_json::from_slice(&line)?))
+            }
+            Ok(_) => Err(ErrorKind::UnexpectedEof.into()),
+            Err(error) if is_timeout(&error) && (self.begun.len() as u64) < LARGEST => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}

@@ -1,0 +1,25 @@
+//! Shared memory across machines (paper 003): programs map one memory object on several
+//! machines and simply read and write it. What is decided is in `quire_core::dsm`; here is
+//! what carries it out.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`wire`] | messages as bytes |
+//! | [`link`] | connections: TCP and Unix sockets, TLS, heartbeats |
+//! | [`server`] | the object server |
+//! | [`client`] | a program's way to the objects of a server |
+//! | [`node`] | the cache of objects on this machine, and who maps it |
+//! | [`pager`] | who supplies the contents of an object, and takes them back |
+//! | [`store`] | pages on disk |
+//! | [`directory`] | what servers agree on: names, members, views |
+//! | [`programs`] | parallel programs over shared memory |
+
+pub mod client;
+pub mod directory;
+pub mod link;
+pub mod node;
+pub mod pager;
+pub mod programs;
+pub mod server;
+pub mod store;
+pub mod wire;

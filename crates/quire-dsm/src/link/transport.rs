@@ -1,0 +1,328 @@
+//! What a link needs from below: a stream of bytes that never blocks. TCP and Unix sockets
+//! are such; what else can move bytes (UCX, RDMA) becomes a transport by this trait.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, sockopt,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::wire::frame::MAX_DESCRIPTORS;
+
+/// Descriptors that came and that no message has taken yet may be so many.
+const MAX_WAITING: usize = 4 * MAX_DESCRIPTORS as usize;
+
+/// Who is at the other end, as far as the transport knows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A TCP socket.
+    Tcp(SocketAddr),
+    /// A process of this machine.
+    Local {
+        /// Its process.
+        pid: u32,
+        /// Its user.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+    },
+    /// Something else, in words.
+    Other(String),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => address.fmt(f),
+            Peer::Local { pid, uid, .. } => write!(f, "process {pid} of user {uid}"),
+            Peer::Other(words) => f.write_str(words),
+        }
+    }
+}
+
+/// A stream of bytes in both directions. No function waits: what cannot be done now is
+/// `WouldBlock`.
+pub trait Transport: Send {
+    /// Fills pieces of memory, one after the other, with what came. 0 means that nothing
+    /// comes any more.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Whether more may have come though the last read did not fill all memory.
+    fn may_have_more(&self) -> bool {
+        false
+    }
+
+    /// Sends pieces, one after the other, with descriptors at their first byte. Says how
+    /// many bytes it took.
+    ///
+    /// # Errors
+    /// Those of the system; `Unsupported` where descriptors cannot be sent.
+    fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize>;
+
+    /// Takes descriptors out of those that came. `None` where there are fewer.
+    fn take_descriptors(&mut self, count: usize) -> Option<Vec<OwnedFd>> {
+        (count == 0).then(Vec::new)
+    }
+
+    /// How many descriptors came that no message has taken yet.
+    fn waiting_descriptors(&self) -> usize {
+        0
+    }
+
+    /// Has a poll look at it, until it is dropped.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()>;
+
+    /// Has the poll look for something else.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn reregister(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()>;
+
+    /// Whether it is connected by now.
+    ///
+    /// # Errors
+    /// When it cannot be connected.
+    fn connected(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// Tells the peer that nothing comes any more.
+    fn shutdown(&mut self);
+
+    /// Who is at the other end.
+    fn peer(&self) -> &Peer;
+}
+
+/// TCP.
+pub struct Tcp {
+    socket: TcpStream,
+    peer: Peer,
+}
+
+impl Tcp {
+    /// A socket that is connected, or is being connected, to an address. What is sent goes
+    /// out at once, and the connection is broken when the peer's machine does not
+    /// acknowledge it for `timeout`.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(socket: TcpStream, peer: SocketAddr, timeout: Duration) -> io::Result<Tcp> {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&socket, millis)?;
+        Ok(Tcp {
+            socket,
+            peer: Peer::Tcp(peer),
+        })
+    }
+}
+
+impl Transport for Tcp {
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(again(|| rustix::io::readv(&self.socket, into))?)
+    }
+
+    fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        if !with.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "TCP carries no descriptors",
+            ));
+        }
+        send(self.socket.as_fd(), from, with)
+    }
+
+    fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        self.socket.register(at, token, interest)
+    }
+
+    fn reregister(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        self.socket.reregister(at, token, interest)
+    }
+
+    fn connected(&mut self) -> io::Result<bool> {
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error);
+        }
+        match self.socket.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn shutdown(&mut self) {
+        // It may be gone already, which is as good.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+/// A Unix stream socket. It carries descriptors.
+pub struct Unix {
+    socket: UnixStream,
+    peer: Peer,
+    /// Descriptors that came, in order.
+    waiting: VecDeque<OwnedFd>,
+    /// The last read brought descriptors, and so ended early.
+    brought_descriptors: bool,
+}
+
+impl Unix {
+    /// A socket that is connected.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(socket: UnixStream) -> io::Result<Unix> {
+        let credentials = sockopt::socket_peercred(&socket)?;
+        let peer = Peer::Local {
+            pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
+            uid: credentials.uid.as_raw(),
+            gid: credentials.gid.as_raw(),
+        };
+        Ok(Unix {
+            socket,
+            peer,
+            waiting: VecDeque::new(),
+            brought_descriptors: false,
+        })
+    }
+
+    /// Keeps what came with a read.
+    fn keep(&mut self, mut came: RecvAncillaryBuffer<'_>, flags: ReturnFlags) -> io::Result<()> {
+        self.brought_descriptors = false;
+        for message in came.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.brought_descriptors = true;
+                self.waiting.extend(descriptors);
+            }
+        }
+        if flags.contains(ReturnFlags::CTRUNC) || self.waiting.len() > MAX_WAITING {
+            self.waiting.clear();
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the peer sends too many descriptors",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Unix {
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS as usize))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let socket = &self.socket;
+        let message = again(|| rustix::net::recvmsg(socket, into, &mut control, flags))?;
+        self.keep(control, message.flags)?;
+        Ok(message.bytes)
+    }
+
+    fn may_have_more(&self) -> bool {
+        self.brought_descriptors
+    }
+
+    fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        send(self.socket.as_fd(), from, with)
+    }
+
+    fn waiting_descriptors(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn take_descriptors(&mut self, count: usize) -> Option<Vec<OwnedFd>> {
+        (count <= self.waiting.len()).then(|| self.waiting.drain(..count).collect())
+    }
+
+    fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        self.socket.register(at, token, interest)
+    }
+
+    fn reregister(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        self.socket.reregister(at, token, interest)
+    }
+
+    fn shutdown(&mut self) {
+        // It may be gone already, which is as good.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+/// Sends without a signal where the peer is gone: what runs here may be somebody's program.
+fn send(
+    socket: BorrowedFd<'_>,
+    from: &[IoSlice<'_>],
+    with: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    if with.is_empty() {
+        let mut control = SendAncillaryBuffer::default();
+        return Ok(again(|| {
+            rustix::net::sendmsg(socket, from, &mut control, flags)
+        })?);
+    }
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS as usize))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(with)) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "too many descriptors for one message",
+        ));
+    }
+    Ok(again(|| {
+        rustix::net::sendmsg(socket, from, &mut control, flags)
+    })?)
+}
+
+/// Once more where a signal came in between.
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// A descriptor that becomes readable when a local peer's process ends. The process that had
+/// the number when the peer connected is meant; whoever needs to be sure that it did not end
+/// before this call sees that the link is still open afterwards.
+///
+/// # Errors
+/// Those of the system; `Unsupported` where the peer is no local process.
+pub fn watch_process(peer: &Peer) -> io::Result<OwnedFd> {
+    let pid = match peer {
+        Peer::Local { pid, .. } => i32::try_from(*pid).ok().and_then(Pid::from_raw),
+        _ => None,
+    };
+    let pid = pid.ok_or(io::ErrorKind::Unsupported)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}

@@ -1,0 +1,248 @@
+//! The event loop: one thread that drives all links of a process, and whatever else its
+//! owner waits for (userfaultfds, timers, ends of processes).
+//!
+//! A turn is one look at the poll. What is ready is read and handed to the [`Handler`]; what
+//! that sends is queued, and leaves at the end of the turn, each link's in one write. So a
+//! request costs one wake-up, one read and one write. With `spin` set the loop looks again
+//! and again for that long before it sleeps, which spares the wake-up.
+
+mod config;
+mod links;
+mod listen;
+mod token;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Waker};
+
+pub use config::Config;
+pub use links::{LinkId, Links};
+
+use self::token::Target;
+use super::connection::{LinkError, Pulled};
+use super::greeting::Established;
+use crate::wire::Control;
+use crate::wire::control::{Refusal, Welcome};
+
+/// A link gives way to others after so many reads and messages in a turn.
+const BUDGET: u32 = 256;
+
+/// A turn without any deadline lasts at most so long.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How a link ended.
+#[derive(Debug)]
+pub struct Closed {
+    /// Why.
+    pub why: LinkError,
+    /// From when on the peer has certainly stopped to use what it was given; at once, where
+    /// that is not in the future. Before that, nobody else may get it.
+    pub stopped_at: Instant,
+}
+
+/// Who acts on what comes. Messages are sent with [`Links`].
+pub trait Handler {
+    /// A peer that connected has said who it is. Welcome it or refuse it. Nothing can be
+    /// sent to it before this function has returned.
+    ///
+    /// # Errors
+    /// Why it may not stay.
+    fn greeted(
+        &mut self,
+        links: &mut Links,
+        link: LinkId,
+        who: &Established,
+    ) -> Result<Welcome, Refusal>;
+
+    /// A server to which this side connected has welcomed it.
+    fn welcomed(&mut self, links: &mut Links, link: LinkId, welcome: &Welcome);
+
+    /// A message came over a link whose peer is known.
+    fn message(
+        &mut self,
+        links: &mut Links,
+        link: LinkId,
+        message: Control,
+        descriptors: Vec<OwnedFd>,
+    );
+
+    /// A link has ended: one whose peer was known, or one to which this side connected. The
+    /// peer sees it closed when this function has returned.
+    fn closed(&mut self, links: &mut Links, link: LinkId, closed: &Closed);
+
+    /// A descriptor that [`Links::watch`] was told about is ready.
+    fn ready(&mut self, _links: &mut Links, _key: u64) {}
+
+    /// Somebody used the [`Waker`].
+    fn woken(&mut self, _links: &mut Links) {}
+
+    /// When [`Handler::turn_ends`] is to be called at the latest.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// All that was ready has been handed out. What is sent now still leaves in this turn.
+    fn turn_ends(&mut self, _links: &mut Links, _now: Instant) {}
+}
+
+/// The loop.
+pub struct Turn {
+    poll: Poll,
+    events: Events,
+    waker: Arc<Waker>,
+    spin: Duration,
+    /// When something was ready last.
+    busy: Instant,
+    /// The links.
+    pub links: Links,
+}
+
+impl Turn {
+    /// A loop without links.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(config: Config) -> io::Result<Turn> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), Target::Waker.into())?);
+        let spin = config.spin;
+        Ok(Turn {
+            links: Links::new(poll.registry().try_clone()?, config),
+            poll,
+            events: Events::with_capacity(256),
+            waker,
+            spin,
+            busy: Instant::now(),
+        })
+    }
+
+    /// What wakes the loop from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
+    }
+
+    /// Waits until something is ready, but no longer than `longest`, and handles it.
+    ///
+    /// # Errors
+    /// Those of the poll. What is wrong with a link ends that link alone.
+    pub fn once(&mut self, handler: &mut dyn Handler, longest: Duration) -> io::Result<()> {
+        self.links.flush_all();
+        self.end_links(handler);
+        self.wait(handler.deadline(), longest)?;
+        let now = Instant::now();
+        if !self.events.is_empty() {
+            self.busy = now;
+        }
+        self.links.set_now(now);
+        for event in &self.events {
+            match Target::from(event.token()) {
+                Target::Waker => handler.woken(&mut self.links),
+                Target::Source(key) => handler.ready(&mut self.links, key),
+                Target::Listener(index) => self.links.accept(index),
+                Target::Link(link) => {
+                    self.links
+                        .event(link, event.is_writable(), event.is_read_closed());
+                    drive(&mut self.links, link, handler);
+                }
+            }
+        }
+        for link in self.links.take_unfinished() {
+            drive(&mut self.links, link, handler);
+        }
+        self.links.look_at_clock();
+        self.end_links(handler);
+        handler.turn_ends(&mut self.links, now);
+        self.links.flush_all();
+        self.end_links(handler);
+        Ok(())
+    }
+
+    /// Has the handler know of links that ended.
+    fn end_links(&mut self, handler: &mut dyn Handler) {
+        while let Some((id, closed, mut link)) = self.links.next_closed() {
+            handler.closed(&mut self.links, id, &closed);
+            link.close();
+        }
+    }
+
+    /// Waits at the poll; with `spin`, it looks again and again at first.
+    fn wait(&mut self, deadline: Option<Instant>, longest: Duration) -> io::Result<()> {
+        let now = Instant::now();
+        let mut until = now + longest.min(LONGEST);
+        until = until.min(self.links.next_look());
+        until = deadline.map_or(until, |deadline| deadline.min(until));
+        if self.links.has_work() {
+            until = now;
+        }
+        let spin_until = (self.busy + self.spin).min(until);
+        let mut now = now;
+        while now < spin_until {
+            self.look(Duration::ZERO)?;
+            if !self.events.is_empty() {
+                return Ok(());
+            }
+            now = Instant::now();
+        }
+        self.look(until.saturating_duration_since(now))
+    }
+
+    fn look(&mut self, longest: Duration) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, Some(longest)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Reads what came over a link, and hands it out.
+fn drive(links: &mut Links, id: LinkId, handler: &mut dyn Handler) {
+    for _ in 0..BUDGET {
+        let Some(link) = links.readable(id) else {
+            return;
+        };
+        match link.message() {
+            Ok(Some((message, descriptors))) => hand_out(links, id, message, descriptors, handler),
+            Ok(None) => match link.pull() {
+                Ok(Pulled::Bytes(_)) => {}
+                Ok(Pulled::Nothing) => return links.mark(id),
+                Err(error) => return links.end(id, error),
+            },
+            Err(error) => return links.end(id, error),
+        }
+    }
+    links.mark(id);
+    links.unfinished(id);
+}
+
+/// Hands a message to whom it concerns.
+fn hand_out(
+    links: &mut Links,
+    id: LinkId,
+    message: Control,
+    descriptors: Vec<OwnedFd>,
+    handler: &mut dyn Handler,
+) {
+    let result = match message {
+        Control::Hello(hello) => links.hello(id, hello).map(|who| {
+            let answer = handler.greeted(links, id, &who);
+            links.answer_hello(id, answer);
+        }),
+        Control::Welcome(welcome) => links
+            .welcome(id, &welcome)
+            .map(|()| handler.welcomed(links, id, &welcome)),
+        Control::Refusal(refusal) => Err(LinkError::RefusedByPeer(refusal)),
+        Control::Goodbye { reason } => Err(LinkError::Goodbye(reason)),
+        Control::Heartbeat { clock } => links.heartbeat(id, clock),
+        Control::HeartbeatSeen { clock } => links.heartbeat_seen(id, clock),
+        other => links
+            .check_open(id, other.kind())
+            .map(|()| handler.message(links, id, other, descriptors)),
+    };
+    if let Err(error) = result {
+        links.end(id, error);
+    }
+}

@@ -1,0 +1,38 @@
+//! What a loop is told at its beginning.
+
+use std::time::Duration;
+
+use crate::link::connection::Patience;
+use crate::wire::control::Hello;
+
+/// What a loop is told at its beginning.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who this side is, for servers to which it connects.
+    pub hello: Hello,
+    /// How much peers may leave unread.
+    pub patience: Patience,
+    /// A peer must have said who it is within this time.
+    pub greeting: Duration,
+    /// There may be so many links; more are closed as they come.
+    pub most_links: usize,
+    /// A machine that acknowledges nothing for so long is gone (TCP).
+    pub tcp_timeout: Duration,
+    /// After something happened, the loop looks for more for so long before it sleeps.
+    pub spin: Duration,
+}
+
+impl Config {
+    /// The usual: 5 s for a hello, 4096 kernels and 512 links more, no spinning.
+    #[must_use]
+    pub fn new(hello: Hello) -> Config {
+        Config {
+            hello,
+            patience: Patience::default(),
+            greeting: Duration::from_secs(5),
+            most_links: 4096 + 512,
+            tcp_timeout: Duration::from_secs(10),
+            spin: Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! The cache of objects on this machine, and who maps it.
+//!
+//! The pages of an object that this machine has lie in one memory file. Programs map it,
+//! each mapping is registered with its own process's userfaultfd, and a copy of that
+//! descriptor is given to whoever runs the object's [`Cache`]: a server on this machine, or
+//! a thread of the only program. The cache reads the faults of all mappings, feeds them and
+//! the server's messages to the automaton ([`quire_core::dsm::kernel`]), and does what it
+//! says, in the thread that called it.
+//!
+//! Who must keep what open: see [`Mapping`]. What the kernel does with such memory:
+//! [`quire_linux::uffd::shared`].
+//!
+//! The cost of a fault is one read of the userfaultfd, one message, and one ioctl for the
+//! answer. A flush of a page that was only read is one hole; of one that was written, one
+//! ioctl for each mapping, one copy, and one hole. The hole is punched at once: it is what
+//! takes the page from the mappings of other processes. Where all mappings are of the
+//! process that runs the cache, one `madvise` for each does that in less than half the
+//! time, and the pages are freed later, in batches, by another thread (`node/stale.rs`).
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use quire_core::dsm::kernel::{Action, Failure, Kernel, Nonsense, Settings, Space, Time};
+use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
+use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_linux::Errno;
+use quire_linux::uffd::shared::{self, Touch};
+
+use lease::LeaseFile;
+pub use mapping::{Mapping, MappingError, Part};
+use memory::{AddressSpace, Memory};
+
+mod lease;
+mod mapping;
+mod memory;
+mod stale;
+
+/// The contents of a page.
+pub trait Contents: AsRef<[u8]> + From<Vec<u8>> + Clone {}
+impl<D: AsRef<[u8]> + From<Vec<u8>> + Clone> Contents for D {}
+
+/// The way to the server of an object, whatever the network.
+pub trait Exchange<D> {
+    /// Sends a message, or keeps it to be sent with others.
+    fn send(&mut self, message: FromKernel<D>);
+
+    /// The next message that has come, without waiting.
+    fn receive(&mut self) -> Option<ToKernel<D>>;
+}
+
+/// What ends a session, or the use of an object.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// The server says what makes no sense: the session is to be ended.
+    #[error("the server's message makes no sense: {0}")]
+    Nonsense(#[from] Nonsense),
+    /// The kernel refuses what coherence needs. All mappings were made to fail; the session
+    /// is to be ended, and the server then has the latest copies.
+    #[error("memory cannot be kept coherent: {what}: {errno}")]
+    Memory {
+        /// What was to be done.
+        what: &'static str,
+        /// Why it could not.
+        errno: Errno,
+    },
+}
+
+/// How an object is cached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The size of the object; it is rounded up to pages.
+    pub size: Bytes,
+    /// The size of a page of the scheduler: a power of two, at least a base page.
+    pub page: Bytes,
+    /// The size of a page of this machine: a power of two, at least a base page.
+    pub own_page: Bytes,
+    /// The most that is asked for ahead of a sequential reader.
+    pub ahead: Bytes,
+}
+
+/// A message holds at most 16 pages of 2 MiB.
+const LONGEST_MESSAGE: u64 = 32 << 20;
+
+impl Shape {
+    /// An object of a size with pages of 4 KiB, read ahead up to 128 KiB.
+    #[must_use]
+    pub const fn new(size: Bytes) -> Shape {
+        Shape {
+            size,
+            page: Bytes(BASE_PAGE),
+            own_page: Bytes(BASE_PAGE),
+            ahead: Bytes(128 << 10),
+        }
+    }
+
+    /// What the automaton is told of it, with the usual times.
+    ///
+    /// # Panics
+    /// When a size of a page is no power of two or smaller than a base page.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        for size in [self.page.0, self.own_page.0] {
+            assert!(size.is_power_of_two() && size >= BASE_PAGE, "{self:?}");
+        }
+        let in_pages = |bytes: u64| u32::try_from(bytes / self.page.0).unwrap_or(u32::MAX);
+        let mut settings = Settings::new(self.size.0.div_ceil(self.page.0));
+        settings.together = in_pages(self.own_page.0).max(1);
+        settings.ahead = in_pages(self.ahead.0.min(LONGEST_MESSAGE));
+        settings.most = in_pages(LONGEST_MESSAGE).max(1);
+        settings
+    }
+}
+
+/// The cache of one object on this machine.
+pub struct Cache<D> {
+    kernel: Kernel,
+    memory: Memory,
+    spaces: BTreeMap<Space, AddressSpace>,
+    next: u32,
+    /// Kept, so that none is allocated for a fault.
+    actions: Vec<Action<D>>,
+    touches: Vec<Touch>,
+    on_failure: Option<FailureCallback>,
+    lease: LeaseFile,
+    counts: Counts,
+}
+
+/// What a cache has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Faults that were read.
+    pub faults: u64,
+    /// Messages to the server.
+    pub sent: u64,
+    /// Messages of the server.
+    pub heard: u64,
+    /// Pages whose contents came.
+    pub filled: u64,
+    /// Pages that became writable where they were.
+    pub allowed: u64,
+    /// Pages that were given back with their contents.
+    pub given_back: u64,
+    /// Pages that were dropped, save for those that a broken link took.
+    pub removed: u64,
+    /// Faults that were answered with an error.
+    pub failed: u64,
+}
+
+/// What is called when memory fails: with the pages, or with none where it is all of them.
+pub type FailureCallback = Box<dyn FnMut(Option<Pages>, Failure) + Send>;
+
+impl<D: Contents> Cache<D> {
+    /// An empty cache of an object, whose server can be reached.
+    ///
+    /// # Errors
+    /// When there is no memory file to be had.
+    pub fn new(page: Bytes, settings: Settings) -> Result<Cache<D>, Errno> {
+        Ok(Cache {
+            memory: Memory::new(page, settings.pages)?,
+            kernel: Kernel::new(settings),
+            spaces: BTreeMap::new(),
+            next: 0,
+            actions: Vec::new(),
+            touches: Vec::new(),
+            on_failure: None,
+            lease: LeaseFile::new()?,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Calls a function when memory fails, beside writing it to the log.
+    pub fn on_failure(&mut self, callback: FailureCallback) {
+        self.on_failure = Some(callback);
+    }
+
+    /// The file that programs map.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.memory.file()
+    }
+
+    /// The file that tells programs when the lease ends, for [`Mapping::watch`].
+    #[must_use]
+    pub fn lease_file(&self) -> BorrowedFd<'_> {
+        self.lease.file()
+    }
+
+    /// A program has mapped a part of the file and passed its userfaultfd, with which the
+    /// mapping is registered. The descriptor becomes readable when there are faults.
+    pub fn add(&mut self, uffd: OwnedFd, base: VirtAddr, part: Part) -> Space {
+        self.add_space(AddressSpace::new(uffd, base, part, None))
+    }
+
+    /// The same for a mapping of this process.
+    ///
+    /// # Errors
+    /// When there is no descriptor to be had.
+    pub fn add_own(&mut self, mapping: &Mapping) -> std::io::Result<Space> {
+        let uffd = mapping.uffd().try_clone_to_owned()?;
+        let (base, own) = (mapping.range().start, Some(mapping.mapped()));
+        Ok(self.add_space(AddressSpace::new(uffd, base, mapping.part(), own)))
+    }
+
+    fn add_space(&mut self, mapped: AddressSpace) -> Space {
+        let space = Space(self.next);
+        self.next += 1;
+        self.spaces.insert(space, mapped);
+        space
+    }
+
+    /// A mapping is gone: its program has unmapped it or is dead.
+    pub fn remove(&mut self, space: Space) {
+        self.spaces.remove(&space);
+        self.kernel.unmapped(space);
+    }
+
+    /// The userfaultfd of a mapping, to be waited on.
+    #[must_use]
+    pub fn uffd(&self, space: Space) -> Option<BorrowedFd<'_>> {
+        self.spaces.get(&space).map(|space| space.uffd.as_fd())
+    }
+
+    /// The mappings.
+    pub fn spaces(&self) -> impl Iterator<Item = Space> {
+        self.spaces.keys().copied()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// When [`Cache::pass`] has something to do, if nothing else happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.kernel.deadline()
+    }
+
+    /// Whether the session with the server goes on. When it does not, because the link broke
+    /// or the lease ended, the link is to be closed, and [`Cache::linked`] called when there
+    /// is a new one.
+    #[must_use]
+    pub const fn is_linked(&self) -> bool {
+        self.kernel.is_linked()
+    }
+
+    /// Whether the object is given up here, and why.
+    #[must_use]
+    pub const fn ended(&self) -> Option<Failure> {
+        self.kernel.ended()
+    }
+
+    /// What programs may do to a page at the moment.
+    #[must_use]
+    pub fn holds(&self, page: PageNumber) -> Option<Access> {
+        self.kernel.holds(page)
+    }
+
+    /// Reads the faults of a mapping that are there and handles them; says how many.
+    ///
+    /// # Errors
+    /// When memory cannot be kept coherent.
+    pub fn read_faults(
+        &mut self,
+        space: Space,
+        now: Time,
+        server: &mut impl Exchange<D>,
+    ) -> Result<usize, Broken> {
+        let mut all = 0;
+        while let Some(mapped) = self.spaces.get(&space) {
+            // Where the process is gone, there is nothing to be read.
+            let read = shared::read(mapped.uffd.as_fd(), &mut self.touches).unwrap_or(0);
+            let touches = std::mem::take(&mut self.touches);
+            for touch in &touches {
+                let Some(offset) = mapped.offset_of(touch.address) else {
+                    continue;
+                };
+                let page = PageNumber(offset.0 / self.memory.page().0);
+                let access = match touch.write {
+                    true => Access::Write,
+                    false => Access::Read,
+                };
+                let actions = &mut self.actions;
+                self.kernel.fault(now, space, page, access, actions);
+            }
+            self.counts.faults += touches.len() as u64;
+            self.touches = touches;
+            self.touches.clear();
+            self.carry_out(server)?;
+            all += read;
+            if read < shared::BATCH {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Handles a message of the server.
+    ///
+    /// # Errors
+    /// When it makes no sense, or memory cannot be kept coherent.
+    pub fn hear(
+        &mut self,
+        now: Time,
+        message: ToKernel<D>,
+        server: &mut impl Exchange<D>,
+    ) -> Result<(), Broken> {
+        if let ToKernel::DataProvided { data, .. } = &message {
+            let size = self.memory.page().0 as usize;
+            let fits =
+                |content: &Option<D>| content.as_ref().is_none_or(|c| c.as_ref().len() == size);
+            if !data.iter().all(fits) {
+                return Err(Nonsense("contents that are not as long as a page").into());
+            }
+        }
+        self.counts.heard += 1;
+        let heard = self.kernel.hear(now, message, &mut self.actions);
+        self.carry_out(server)?;
+        Ok(heard?)
+    }
+
+    /// Does what is due by now.
+    ///
+    /// # Errors
+    /// When memory cannot be kept coherent.
+    pub fn pass(&mut self, now: Time, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        self.kernel.pass(now, &mut self.actions);
+        self.carry_out(server)
+    }
+
+    /// Does all that is there to be done, without waiting, and says whether there was
+    /// anything: faults, messages, what is due. To be called when a descriptor is readable,
+    /// when the [`Cache::deadline`] has come, or over and over by a thread that polls.
+    ///
+    /// # Errors
+    /// As [`Cache::hear`].
+    pub fn turn(&mut self, now: Time, server: &mut impl Exchange<D>) -> Result<bool, Broken> {
+        let mut busy = self.deadline().is_some_and(|due| due <= now);
+        if busy {
+            self.pass(now, server)?;
+        }
+        while let Some(message) = server.receive() {
+            busy = true;
+            self.hear(now, message, server)?;
+        }
+        let mut at = Space(0);
+        while let Some((&space, _)) = self.spaces.range(at..).next() {
+            busy |= self.read_faults(space, now, server)? > 0;
+            at = Space(space.0 + 1);
+        }
+        Ok(busy)
+    }
+
+    /// The server confirmed the lease; it holds until then. What was due before is done
+    /// first: a lease that has ended is not confirmed any more.
+    ///
+    /// # Errors
+    /// As [`Cache::pass`], and when programs cannot be told.
+    pub fn lease(
+        &mut self,
+        now: Time,
+        until: Time,
+        server: &mut impl Exchange<D>,
+    ) -> Result<(), Broken> {
+        self.pass(now, server)?;
+        self.kernel.lease(until);
+        let told = self.lease.write(self.kernel.lease_end());
+        told.map_err(|errno| Broken::Memory {
+            what: "to tell the end of the lease",
+            errno,
+        })
+    }
+
+    /// The link broke: all that is here is dropped.
+    ///
+    /// # Errors
+    /// When memory cannot be dropped.
+    pub fn lost(&mut self, now: Time, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        self.kernel.lost(now, &mut self.actions);
+        self.carry_out(server)
+    }
+
+    /// There is a new link.
+    ///
+    /// # Errors
+    /// As [`Cache::pass`].
+    pub fn linked(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        self.kernel.linked(&mut self.actions);
+        self.carry_out(server)
+    }
+
+    /// Gives pages up.
+    ///
+    /// # Errors
+    /// As [`Cache::pass`].
+    pub fn evict(&mut self, pages: Pages, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        self.kernel.evict(pages, &mut self.actions);
+        self.carry_out(server)
+    }
+
+    /// Gives back all that was written.
+    ///
+    /// # Errors
+    /// As [`Cache::pass`].
+    pub fn sync(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        self.kernel.sync(&mut self.actions);
+        self.carry_out(server)
+    }
+
+    /// Gives all back and the object up.
+    ///
+    /// # Errors
+    /// As [`Cache::pass`].
+    pub fn terminate(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        self.kernel.terminate(&mut self.actions);
+        self.carry_out(server)
+    }
+
+    fn carry_out(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        let mut actions = std::mem::take(&mut self.actions);
+        let outcome = actions
+            .drain(..)
+            .try_for_each(|action| self.carry_out_one(action, server));
+        self.actions = actions;
+        if let Err(broken) = &outcome {
+            tracing::error!("{broken}");
+            self.kernel.end::<D>(Failure::Refused, &mut Vec::new());
+            self.fail_all(Failure::Refused);
+        }
+        outcome
+    }
+
+    fn carry_out_one(
+        &mut self,
+        action: Action<D>,
+        server: &mut impl Exchange<D>,
+    ) -> Result<(), Broken> {
+        self.counts.note(&action);
+        let (memory, spaces) = (&self.memory, &self.spaces);
+        match action {
+            Action::Send(message) => server.send(message),
+            Action::Fill {
+                pages,
+                data,
+                access,
+                space,
+            } => {
+                let space = space.and_then(|space| spaces.get(&space));
+                for (page, content) in pages.iter().zip(&data) {
+                    let bytes = content.as_ref().map(AsRef::as_ref);
+                    memory.fill(page, bytes, access, space)?;
+                }
+            }
+            Action::Show {
+                pages,
+                access,
+                space,
+            } => {
+                if let Some(space) = spaces.get(&space) {
+                    memory.show(pages, access, space)?;
+                }
+            }
+            Action::Allow { pages, space } => {
+                if let Some(space) = spaces.get(&space) {
+                    memory.allow(pages, space)?;
+                }
+            }
+            Action::GiveBack(pages) => {
+                let data = memory.take(pages, spaces.values())?;
+                let data = data.into_iter().map(|page| Some(D::from(page))).collect();
+                server.send(FromKernel::DataWrite { pages, data });
+            }
+            Action::Remove(pages) => memory.remove(pages, spaces.values())?,
+            Action::RemoveAll => {
+                memory.remove_all()?;
+                // Nothing is left that a program would have to drop.
+                let _ = self.lease.write(None);
+            }
+            Action::Lost(pages) => {
+                tracing::warn!(?pages, "what was written is lost, as the link broke");
+                self.report(Some(pages), Failure::Unreachable);
+            }
+            Action::Fail { pages, space, why } => {
+                if let Some(space) = spaces.get(&space) {
+                    memory.fail(pages, space)?;
+                }
+                tracing::warn!(?pages, "memory fails: {why}");
+                self.report(Some(pages), why);
+            }
+            Action::FailAll(why) => self.fail_all(why),
+        }
+        Ok(())
+    }
+
+    fn fail_all(&mut self, why: Failure) {
+        if let Err(broken) = self.memory.fail_all(self.spaces.values()) {
+            tracing::error!("{broken}");
+        }
+        if why != Failure::Ended {
+            tracing::warn!("all of the memory fails: {why}");
+        }
+        self.report(None, why);
+    }
+
+    fn report(&mut self, pages: Option<Pages>, why: Failure) {
+        if let Some(callback) = &mut self.on_failure {
+            callback(pages, why);
+        }
+    }
+}
+
+impl Counts {
+    fn note<D>(&mut self, action: &Action<D>) {
+        match action {
+            Action::Send(_) => self.sent += 1,
+            Action::Fill { pages, .. } => self.filled += u64::from(pages.count),
+            Action::Allow { pages, .. } => self.allowed += u64::from(pages.count),
+            Action::GiveBack(pages) => {
+                self.sent += 1;
+                self.given_back += u64::from(pages.count);
+            }
+            Action::Remove(pages) => self.removed += u64::from(pages.count),
+            Action::Fail { .. } => self.failed += 1,
+            Action::Show { .. } | Action::RemoveAll | Action::Lost(_) | Action::FailAll(_) => {}
+        }
+    }
+}
+
+impl<D> Drop for Cache<D> {
+    /// Nobody answers any more: who still has a mapping gets errors, not zeros.
+    fn drop(&mut self) {
+        let _ = self.memory.fail_all(self.spaces.values());
+    }
+}
+
+/// The monotonic clock.
+#[must_use]
+pub fn now() -> Time {
+    let clock = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = Duration::from_secs(clock.tv_sec.unsigned_abs());
+    Time(0) + seconds + Duration::from_nanos(clock.tv_nsec.unsigned_abs())
+}
+
+/// The part of an object that pages make up.
+fn bytes_of(pages: Pages, page: Bytes) -> Part {
+    Part {
+        start: ObjectOffset(pages.first.0 * page.0),
+        len: Bytes(u64::from(pages.count) * page.0),
+    }
+}

@@ -1,0 +1,293 @@
+//! A program's mapping of an object.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_linux::Errno;
+use quire_linux::memory;
+use quire_linux::uffd::{self, Scope, shared};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::lease;
+
+/// A watcher looks so often whether the lease is another one.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A part of an object, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it starts.
+    pub start: ObjectOffset,
+    /// How long it is.
+    pub len: Bytes,
+}
+
+/// Why a program cannot map an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MappingError {
+    /// There is no userfaultfd to be had for shared memory.
+    #[error("no userfaultfd for shared memory ({0}): Linux 6.6 or later is needed")]
+    Uffd(Errno),
+    /// The part does not start and end with pages.
+    #[error("a mapping must start and end with pages of 4 KiB")]
+    Unaligned,
+    /// The addresses cannot be had.
+    #[error("the addresses for the object cannot be had: {0}")]
+    Addresses(Errno),
+    /// The mapping cannot be registered.
+    #[error("the mapping of the object cannot be registered with userfaultfd: {0}")]
+    Register(Errno),
+}
+
+/// A program's mapping of a part of an object.
+///
+/// It holds the process's own userfaultfd for as long as it lives. This is what makes
+/// faults wait, also when the process that answers them dies: when the last descriptor is
+/// closed, the kernel answers with zeros. [`Mapping::watch`] ends that wait.
+///
+/// The mapping is left out of forks, as a child would have the memory without any event:
+/// a child that touches it gets a segmentation fault. It must not be moved by `mremap`,
+/// for the same reason. The file must be open for writing, also for a mapping that is
+/// only read: the kernel registers no other.
+#[derive(Debug)]
+pub struct Mapping {
+    range: AddrRange,
+    part: Part,
+    scope: Scope,
+    mapped: Arc<Mapped>,
+}
+
+/// What a watcher needs of a mapping, which may be dropped before.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    uffd: OwnedFd,
+    /// A file without any byte, whose mappings fail.
+    nothing: OwnedFd,
+    /// The addresses, as long as they are the mapping's.
+    range: Mutex<Option<AddrRange>>,
+}
+
+impl Mapping {
+    /// Maps a part of an object's file, at a given address or where there is room. At the
+    /// given address there must be nothing.
+    ///
+    /// # Errors
+    /// See [`MappingError`].
+    pub fn new(
+        file: BorrowedFd<'_>,
+        part: Part,
+        at: Option<VirtAddr>,
+        writable: bool,
+    ) -> Result<Mapping, MappingError> {
+        let aligned = |n: u64| n.is_multiple_of(BASE_PAGE);
+        if !aligned(part.start.0) || !aligned(part.len.0) || part.len.0 == 0 {
+            return Err(MappingError::Unaligned);
+        }
+        let (uffd, scope) = shared::open().map_err(MappingError::Uffd)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+        let nothing = rustix::fs::memfd_create(c"quire-dsm-nothing", flags);
+        let nothing = nothing.map_err(|errno| MappingError::Addresses(errno.into()))?;
+        let range = map(file, part, at, writable).map_err(MappingError::Addresses)?;
+        let mapped = Mapped {
+            uffd,
+            nothing,
+            range: Mutex::new(Some(range)),
+        };
+        let mapping = Mapping {
+            range,
+            part,
+            scope,
+            mapped: Arc::new(mapped),
+        };
+        // From here on, an error unmaps.
+        mapping
+            .leave_out_of_forks()
+            .map_err(MappingError::Register)?;
+        shared::register(mapping.uffd(), range).map_err(MappingError::Register)?;
+        Ok(mapping)
+    }
+
+    /// The addresses.
+    #[must_use]
+    pub const fn range(&self) -> AddrRange {
+        self.range
+    }
+
+    /// The part of the object that is mapped.
+    #[must_use]
+    pub const fn part(&self) -> Part {
+        self.part
+    }
+
+    /// The userfaultfd, a copy of which is for whoever runs the cache.
+    #[must_use]
+    pub fn uffd(&self) -> BorrowedFd<'_> {
+        self.mapped.uffd.as_fd()
+    }
+
+    /// Whether system calls that touch what is not here yet wait for it, or get `EFAULT`.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Makes all touches in this mapping fail with `SIGBUS` from now on, also those that
+    /// wait. System calls get `EFAULT`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn fail(&self) -> Result<(), Errno> {
+        self.mapped.fail()
+    }
+
+    /// Watches the connection to whoever answers, and does as [`Mapping::fail`] when it is
+    /// closed. Nothing is read from the socket. Given the cache's lease file, it also takes
+    /// all pages from the mapping when the lease has ended, in case that whoever answers is
+    /// stopped and does not do so; touches then wait for an answer. The thread ends when
+    /// the connection does, or with the process.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn watch(
+        &self,
+        socket: OwnedFd,
+        lease: Option<OwnedFd>,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let mapped = Arc::clone(&self.mapped);
+        let range = self.range;
+        let watch = move || {
+            mapped.watch(socket.as_fd(), lease.as_ref().map(AsFd::as_fd));
+            tracing::error!("whoever answered for the memory at {range} is gone");
+            if let Err(errno) = mapped.fail() {
+                tracing::error!("the memory at {range} cannot be made to fail: {errno}");
+            }
+        };
+        thread::Builder::new()
+            .name("quire-dsm-watch".to_owned())
+            .spawn(watch)
+    }
+
+    /// What a cache in the same process needs of it.
+    pub(super) fn mapped(&self) -> Arc<Mapped> {
+        Arc::clone(&self.mapped)
+    }
+
+    fn leave_out_of_forks(&self) -> Result<(), Errno> {
+        let (at, len) = (self.range.start.as_ptr().cast(), self.part.len.0 as usize);
+        // SAFETY: what a fork gets changes nothing in this process.
+        unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontFork)? };
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let mut range = self
+            .mapped
+            .range
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(range) = range.take() else { return };
+        let (at, len) = (range.start.as_ptr().cast(), range.len().0 as usize);
+        // SAFETY: the mapping is this value's own; who still has an address of it has kept
+        // it for longer than the mapping.
+        let _ = unsafe { rustix::mm::munmap(at, len) };
+    }
+}
+
+impl Mapped {
+    /// Takes pages from the mapping, unless it is gone; whether it shows them no more.
+    pub(super) fn zap(&self, pages: AddrRange) -> bool {
+        let range = self.range.lock().unwrap_or_else(PoisonError::into_inner);
+        match *range {
+            None => true,
+            Some(_) if pages.is_empty() => true,
+            // SAFETY: the addresses are the mapping's own, as the lock is held. What the
+            // pages hold stays in the file.
+            Some(range) if range.contains(pages) => unsafe {
+                memory::advise(pages, memory::Advice::DontNeedLocked).is_ok()
+            },
+            Some(_) => false,
+        }
+    }
+
+    /// Returns when a connection is closed. Until then, whenever a lease has ended, all
+    /// pages are taken from the mapping, once for each lease.
+    fn watch(&self, socket: BorrowedFd<'_>, lease: Option<BorrowedFd<'_>>) {
+        let mut dropped = None;
+        loop {
+            let end = lease
+                .and_then(lease::read)
+                .filter(|end| dropped != Some(*end));
+            let now = super::now();
+            if let Some(end) = end.filter(|end| *end <= now) {
+                tracing::warn!("the lease has ended, and the pages are still here");
+                let range = *self.range.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(range) = range
+                    && !self.zap(range)
+                {
+                    // They must not be seen any more, whatever the price.
+                    return;
+                }
+                dropped = Some(end);
+                continue;
+            }
+            let rest = end.map(|end| Duration::from_nanos(end.0 - now.0));
+            let pause = lease.map(|_| rest.map_or(LOOK, |rest| rest.min(LOOK)));
+            if is_closed_within(socket, pause) {
+                return;
+            }
+        }
+    }
+
+    /// Puts a mapping of nothing in the mapping's place, unless it is gone.
+    fn fail(&self) -> Result<(), Errno> {
+        let range = self.range.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(range) = *range else { return Ok(()) };
+        let (at, len) = (range.start.as_ptr().cast(), range.len().0 as usize);
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the addresses are the mapping's own, as the lock is held. What was there
+        // is gone, and that is what is asked for.
+        unsafe { rustix::mm::mmap(at, len, prot, flags, &self.nothing, 0)? };
+        uffd::wake(self.uffd.as_fd(), range)
+    }
+}
+
+fn map(
+    file: BorrowedFd<'_>,
+    part: Part,
+    at: Option<VirtAddr>,
+    writable: bool,
+) -> Result<AddrRange, Errno> {
+    let (hint, fixed) = match at {
+        Some(at) => (at.as_ptr().cast(), MapFlags::FIXED_NOREPLACE),
+        None => (ptr::null_mut(), MapFlags::empty()),
+    };
+    let prot = match writable {
+        true => ProtFlags::READ | ProtFlags::WRITE,
+        false => ProtFlags::READ,
+    };
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
+    // SAFETY: a new mapping, which takes no other's place.
+    let start =
+        unsafe { rustix::mm::mmap(hint, part.len.0 as usize, prot, flags, file, part.start.0)? };
+    Ok(AddrRange::new(VirtAddr(start as u64), part.len))
+}
+
+/// Whether a connection is closed, waiting for that no longer than a time, if one is given.
+fn is_closed_within(socket: BorrowedFd<'_>, pause: Option<Duration>) -> bool {
+    let mut poll = [PollFd::new(&socket, PollFlags::RDHUP)];
+    let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    match rustix::event::poll(&mut poll, pause.as_ref()) {
+        Ok(_) => poll[0].revents().intersects(gone),
+        Err(errno) => errno != rustix::io::Errno::INTR,
+    }
+}

@@ -1,0 +1,373 @@
+//! The memory file of an object's cache, and what is done to it and to its mappings.
+//!
+//! A process that is gone, or that has unmapped what it had, is no error: it cannot touch
+//! anything any more. All else that fails where pages are taken away is one, because a
+//! mapping might keep what it must not have.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use quire_core::dsm::message::{Access, PageNumber, Pages};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_linux::Errno;
+use quire_linux::uffd::shared::{self, Allow, Waiters};
+use quire_linux::uffd::{self};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno as Code;
+
+use super::mapping::Mapped;
+use super::stale::Stale;
+use super::{Broken, Part, bytes_of};
+
+/// A mapping of a part of the file in some process.
+pub(super) struct AddressSpace {
+    pub(super) uffd: OwnedFd,
+    range: AddrRange,
+    part: Part,
+    /// Where it is a mapping of this process.
+    own: Option<Arc<Mapped>>,
+}
+
+impl AddressSpace {
+    pub(super) const fn new(
+        uffd: OwnedFd,
+        base: VirtAddr,
+        part: Part,
+        own: Option<Arc<Mapped>>,
+    ) -> AddressSpace {
+        let range = AddrRange::new(base, part.len);
+        AddressSpace {
+            uffd,
+            range,
+            part,
+            own,
+        }
+    }
+
+    /// Where in the object an address is, if it is mapped here.
+    pub(super) fn offset_of(&self, address: VirtAddr) -> Option<ObjectOffset> {
+        let inside = self.range.start <= address && address < self.range.end;
+        inside.then(|| self.part.start + (address - self.range.start))
+    }
+
+    /// The addresses of what is mapped here of a part; maybe empty.
+    fn addresses(&self, part: Part) -> AddrRange {
+        let from = part.start.0.max(self.part.start.0);
+        let to = (part.start + part.len)
+            .0
+            .min((self.part.start + self.part.len).0);
+        let lead = Bytes(from - self.part.start.0);
+        AddrRange::new(self.range.start + lead, Bytes(to.saturating_sub(from)))
+    }
+}
+
+/// The memory file.
+pub(super) struct Memory {
+    file: OwnedFd,
+    page: Bytes,
+    /// What a page holds that nobody has ever written.
+    zeros: Box<[u8]>,
+    stale: Stale,
+}
+
+impl Memory {
+    pub(super) fn new(page: Bytes, pages: u64) -> Result<Memory, Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+        let file = rustix::fs::memfd_create(c"quire-dsm", flags)?;
+        rustix::fs::ftruncate(&file, pages * page.0)?;
+        // Programs get the file, too. A seal of theirs could forbid holes.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL)?;
+        let zeros = vec![0; page.0 as usize].into_boxed_slice();
+        let stale = Stale::new(page);
+        Ok(Memory {
+            file,
+            page,
+            zeros,
+            stale,
+        })
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(super) const fn page(&self) -> Bytes {
+        self.page
+    }
+
+    /// Puts contents where there are none, and shows them in a mapping.
+    pub(super) fn fill(
+        &self,
+        page: PageNumber,
+        bytes: Option<&[u8]>,
+        access: Access,
+        space: Option<&AddressSpace>,
+    ) -> Result<(), Broken> {
+        let part = bytes_of(Pages::one(page), self.page);
+        let bytes = bytes.unwrap_or(&self.zeros);
+        // Asked in any case: the page is not stale any more.
+        let there = self.stale.reuse(page);
+        if let Some(space) = space
+            && !there
+        {
+            let addresses = space.addresses(part);
+            if addresses.len() == part.len {
+                let (uffd, allow) = (space.uffd.as_fd(), allow(access));
+                let copied = shared::copy(uffd, addresses.start, bytes, allow, Waiters::Wake);
+                if copied.error.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+        // The file has the page, or the mapping has only a part of it, or is gone: the file
+        // gets the contents all the same.
+        self.write(part.start, bytes)?;
+        match space {
+            Some(space) => self.show(Pages::one(page), access, space),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows pages that the file has in a mapping, and wakes who waits there.
+    pub(super) fn show(
+        &self,
+        pages: Pages,
+        access: Access,
+        space: &AddressSpace,
+    ) -> Result<(), Broken> {
+        let range = space.addresses(bytes_of(pages, self.page));
+        let uffd = space.uffd.as_fd();
+        let mut rest = range;
+        while !rest.is_empty() {
+            let shown = shared::show(uffd, rest, allow(access), Waiters::Leave);
+            rest.start = rest.start + shown.done;
+            match code(shown.error) {
+                None => break,
+                // It is shown already.
+                Some(Code::EXIST) => rest.start = rest.start + Bytes(BASE_PAGE),
+                // The program has punched a hole of its own.
+                Some(Code::FAULT) => {
+                    let zeros = &self.zeros[..BASE_PAGE as usize];
+                    let to = rest.start;
+                    let put = shared::copy(uffd, to, zeros, allow(access), Waiters::Leave);
+                    if !matches!(code(put.error), None | Some(Code::EXIST)) {
+                        return gone_or(put.error, "to fill a hole");
+                    }
+                    rest.start = rest.start + Bytes(BASE_PAGE);
+                }
+                Some(_) => return gone_or(shown.error, "to show a page"),
+            }
+        }
+        if access == Access::Write {
+            // What was shown before may be protected.
+            gone_or(
+                uffd::lift_protection(uffd, range).err(),
+                "to let a program write",
+            )?;
+        }
+        gone_or(uffd::wake(uffd, range).err(), "to wake a program")
+    }
+
+    /// Lets a mapping write to pages, and wakes who waits there.
+    pub(super) fn allow(&self, pages: Pages, space: &AddressSpace) -> Result<(), Broken> {
+        let range = space.addresses(bytes_of(pages, self.page));
+        if range.is_empty() {
+            return Ok(());
+        }
+        let lifted = uffd::write_protect(space.uffd.as_fd(), range, false);
+        gone_or(lifted.err(), "to let a program write")
+    }
+
+    /// Takes pages from all mappings, and returns what they held.
+    pub(super) fn take<'a>(
+        &self,
+        pages: Pages,
+        spaces: impl Iterator<Item = &'a AddressSpace> + Clone,
+    ) -> Result<Vec<Vec<u8>>, Broken> {
+        let part = bytes_of(pages, self.page);
+        let contents =
+            || -> Result<Vec<_>, Broken> { pages.iter().map(|page| self.read(page)).collect() };
+        if self.zap(part, spaces.clone()) {
+            let contents = contents()?;
+            self.stale.add(pages);
+            return Ok(contents);
+        }
+        for space in spaces {
+            protect(space, space.addresses(part))?;
+        }
+        let contents = contents()?;
+        punch(&self.file, part)?;
+        Ok(contents)
+    }
+
+    /// Takes pages from all mappings.
+    pub(super) fn remove<'a>(
+        &self,
+        pages: Pages,
+        spaces: impl Iterator<Item = &'a AddressSpace> + Clone,
+    ) -> Result<(), Broken> {
+        let part = bytes_of(pages, self.page);
+        if self.zap(part, spaces) {
+            self.stale.add(pages);
+            return Ok(());
+        }
+        punch(&self.file, part)
+    }
+
+    /// Takes pages from all mappings and leaves them in the file, if all mappings are this
+    /// process's own; whether it could. A hole would do the same for all processes, but
+    /// takes longer.
+    fn zap<'a>(
+        &self,
+        part: Part,
+        mut spaces: impl Iterator<Item = &'a AddressSpace> + Clone,
+    ) -> bool {
+        let own = spaces.clone().all(|space| space.own.is_some());
+        own && self.stale.is_possible(&self.file)
+            && spaces.all(|space| {
+                let mapped = space.own.as_ref();
+                mapped.is_some_and(|mapped| mapped.zap(space.addresses(part)))
+            })
+    }
+
+    /// Takes all pages from all mappings and frees them.
+    pub(super) fn remove_all(&self) -> Result<(), Broken> {
+        self.stale.clear();
+        let size = rustix::fs::fstat(&self.file);
+        let size = size.map_err(|errno| broken("to free all pages", errno.into()))?;
+        let all = Part {
+            start: ObjectOffset(0),
+            len: Bytes(size.st_size.unsigned_abs()),
+        };
+        punch(&self.file, all)
+    }
+
+    /// Makes touches of pages that are not there fail in a mapping.
+    pub(super) fn fail(&self, pages: Pages, space: &AddressSpace) -> Result<(), Broken> {
+        let range = space.addresses(bytes_of(pages, self.page));
+        if range.is_empty() {
+            return Ok(());
+        }
+        let uffd = space.uffd.as_fd();
+        // Protection that was left behind would stand in the way.
+        gone_or(uffd::lift_protection(uffd, range).err(), "to clear a page")?;
+        let mut rest = range;
+        while !rest.is_empty() {
+            let poisoned = shared::poison(uffd, rest);
+            rest.start = rest.start + poisoned.done;
+            match code(poisoned.error) {
+                None => break,
+                // It is poisoned already.
+                Some(Code::EXIST) => rest.start = rest.start + Bytes(BASE_PAGE),
+                Some(_) => return gone_or(poisoned.error, "to make a page fail"),
+            }
+        }
+        gone_or(uffd::wake(uffd, range).err(), "to wake a program")
+    }
+
+    /// Makes all touches fail in all mappings, also those that wait.
+    pub(super) fn fail_all<'a>(
+        &self,
+        spaces: impl Iterator<Item = &'a AddressSpace>,
+    ) -> Result<(), Broken> {
+        let cut = rustix::fs::ftruncate(&self.file, 0);
+        cut.map_err(|errno| broken("to make all pages fail", errno.into()))?;
+        for space in spaces {
+            let woken = uffd::wake(space.uffd.as_fd(), space.range);
+            gone_or(woken.err(), "to wake a program")?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, page: PageNumber) -> Result<Vec<u8>, Broken> {
+        let size = self.page.0 as usize;
+        let start = page.0 * self.page.0;
+        let mut bytes = Vec::with_capacity(size);
+        while bytes.len() < size {
+            let at = start + bytes.len() as u64;
+            let room = size - bytes.len();
+            let spare = &mut bytes.spare_capacity_mut()[..room];
+            let read = rustix::io::pread(&self.file, spare, at);
+            let read = match read {
+                Ok((read, _)) => read.len(),
+                Err(Code::INTR) => continue,
+                Err(errno) => return Err(broken("to read a page back", errno.into())),
+            };
+            if read == 0 {
+                // A program has cut the file: nobody knows what the page held.
+                let errno = Code::NODATA.into();
+                return Err(broken("to read a page back", errno));
+            }
+            // SAFETY: the kernel has written so many bytes behind those that were there.
+            unsafe { bytes.set_len(bytes.len() + read) };
+        }
+        Ok(bytes)
+    }
+
+    fn write(&self, start: ObjectOffset, bytes: &[u8]) -> Result<(), Broken> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = start.0 + done as u64;
+            match rustix::io::pwrite(&self.file, &bytes[done..], at) {
+                Ok(written) => done += written,
+                Err(Code::INTR) => {}
+                Err(errno) => return Err(broken("to fill a page", errno.into())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes pages from all mappings of all processes and frees them.
+pub(super) fn punch(file: &OwnedFd, part: Part) -> Result<(), Broken> {
+    if part.len == Bytes::ZERO {
+        return Ok(());
+    }
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punched = rustix::fs::fallocate(file, how, part.start.0, part.len.0);
+    punched.map_err(|errno| broken("to free pages", errno.into()))
+}
+
+/// Holds writers back in a mapping. Where a program has unmapped a part of it, the rest is
+/// protected all the same.
+fn protect(space: &AddressSpace, range: AddrRange) -> Result<(), Broken> {
+    const WHAT: &str = "to hold writers back";
+    if range.is_empty() {
+        return Ok(());
+    }
+    let uffd = space.uffd.as_fd();
+    let protected = uffd::write_protect(uffd, range, true).err();
+    if !matches!(code(protected), Some(Code::NOENT)) {
+        return gone_or(protected, WHAT);
+    }
+    let mut at = range.start;
+    while at < range.end {
+        let page = AddrRange::new(at, Bytes(BASE_PAGE));
+        gone_or(uffd::write_protect(uffd, page, true).err(), WHAT)?;
+        at = page.end;
+    }
+    Ok(())
+}
+
+const fn allow(access: Access) -> Allow {
+    match access {
+        Access::Read => Allow::Read,
+        Access::Write => Allow::Write,
+    }
+}
+
+fn code(error: Option<Errno>) -> Option<Code> {
+    error.map(|errno| Code::from_raw_os_error(errno.0))
+}
+
+/// No error, or that of a process or mapping that is gone, is fine.
+fn gone_or(error: Option<Errno>, what: &'static str) -> Result<(), Broken> {
+    match (error, code(error)) {
+        (None, _) | (_, Some(Code::SRCH | Code::NOENT)) => Ok(()),
+        (Some(errno), _) => Err(broken(what, errno)),
+    }
+}
+
+const fn broken(what: &'static str, errno: Errno) -> Broken {
+    Broken::Memory { what, errno }
+}

@@ -1,0 +1,227 @@
+//! Pages that no mapping shows any more and that still lie in the memory file. They are
+//! filled again where they are, which is what happens soon to a page that machines take
+//! from each other, or freed in batches by a thread of their own.
+//!
+//! What they hold is old, and nobody can see it: a mapping shows only what it is told to.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use quire_core::dsm::message::{PageNumber, Pages};
+use quire_core::units::Bytes;
+
+use super::bytes_of;
+use super::memory::punch;
+
+/// So much is kept to be filled again.
+const KEPT: Bytes = Bytes(1 << 20);
+
+#[derive(Default)]
+struct State {
+    pages: BTreeSet<PageNumber>,
+    /// In the order in which they became stale. Those that were filled again are in here,
+    /// too, until they are met.
+    order: VecDeque<PageNumber>,
+    /// What the thread frees right now.
+    freed: BTreeSet<PageNumber>,
+    /// Whether there is a thread; if none can be had, nothing is kept.
+    thread: bool,
+    ended: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The stale pages of an object.
+pub(super) struct Stale {
+    shared: Arc<Shared>,
+    page: Bytes,
+    /// The most pages that are kept.
+    most: usize,
+}
+
+impl Stale {
+    pub(super) fn new(page: Bytes) -> Stale {
+        let shared = Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Stale {
+            shared: Arc::new(shared),
+            page,
+            most: (KEPT.0 / page.0).max(1) as usize,
+        }
+    }
+
+    /// Starts the thread if there is none yet. Without it, nothing may be added.
+    pub(super) fn is_possible(&self, file: &OwnedFd) -> bool {
+        let mut state = self.shared.lock();
+        if state.thread {
+            return true;
+        }
+        let Ok(file) = file.try_clone() else {
+            return false;
+        };
+        let (shared, page, most) = (Arc::clone(&self.shared), self.page, self.most);
+        let thread = thread::Builder::new().name("quire-dsm-free".to_owned());
+        let spawned = thread.spawn(move || shared.free(&file, page, most));
+        state.thread = spawned.is_ok();
+        state.thread
+    }
+
+    /// Pages that no mapping shows any more.
+    pub(super) fn add(&self, pages: Pages) {
+        let mut state = self.shared.lock();
+        for page in pages.iter() {
+            state.pages.insert(page);
+            state.order.push_back(page);
+        }
+        if state.order.len() > 2 * self.most {
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// A page is filled: whether it lies in the file. It does not change under the caller.
+    pub(super) fn reuse(&self, page: PageNumber) -> bool {
+        let mut state = self.shared.lock();
+        while state.freed.contains(&page) {
+            state = self.shared.wait(state);
+        }
+        state.pages.remove(&page)
+    }
+
+    /// All pages are freed by the caller.
+    pub(super) fn clear(&self) {
+        let mut state = self.shared.lock();
+        while !state.freed.is_empty() {
+            state = self.shared.wait(state);
+        }
+        state.pages.clear();
+        state.order.clear();
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shared.lock().pages.len()
+    }
+}
+
+impl Drop for Stale {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees what is too much, the oldest first.
+    fn free(&self, file: &OwnedFd, page: Bytes, most: usize) {
+        let mut state = self.lock();
+        while !state.ended {
+            if state.order.len() <= 2 * most {
+                state = self.wait(state);
+                continue;
+            }
+            state.choose(most);
+            let chosen: Vec<_> = state.freed.iter().copied().collect();
+            drop(state);
+            for pages in gather(&chosen) {
+                if let Err(broken) = punch(file, bytes_of(pages, page)) {
+                    // They are filled again where they are, or not at all.
+                    tracing::warn!("{broken}");
+                }
+            }
+            state = self.lock();
+            state.freed.clear();
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl State {
+    fn choose(&mut self, most: usize) {
+        while self.order.len() > most {
+            let Some(page) = self.order.pop_front() else {
+                return;
+            };
+            if self.pages.remove(&page) {
+                self.freed.insert(page);
+            }
+        }
+    }
+}
+
+/// Neighbours together.
+fn gather(pages: &[PageNumber]) -> Vec<Pages> {
+    let next = |a: &PageNumber, b: &PageNumber| a.0 + 1 == b.0;
+    let runs = pages.chunk_by(next);
+    runs.map(|run| Pages {
+        first: run[0],
+        count: u32::try_from(run.len()).unwrap_or(u32::MAX),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+
+    const PAGE: u64 = 4096;
+
+    fn blocks(file: &OwnedFd) -> u64 {
+        rustix::fs::fstat(file).unwrap().st_blocks.unsigned_abs() * 512 / PAGE
+    }
+
+    #[test]
+    fn what_is_too_much_is_freed_and_the_rest_is_used_again() {
+        let file = rustix::fs::memfd_create(c"stale", MemfdFlags::CLOEXEC).unwrap();
+        let all = 3 * KEPT.0 / PAGE;
+        for page in 0..all {
+            rustix::io::pwrite(&file, &[1], page * PAGE).unwrap();
+        }
+        let stale = Stale::new(Bytes(PAGE));
+        assert!(stale.is_possible(&file));
+        assert!(!stale.reuse(PageNumber(7)));
+        for page in 0..all {
+            stale.add(Pages::one(PageNumber(page)));
+            if page == 7 {
+                assert!(stale.reuse(PageNumber(7)));
+                assert!(!stale.reuse(PageNumber(7)));
+            }
+        }
+        while blocks(&file) > 2 * KEPT.0 / PAGE + 1 {
+            thread::yield_now();
+        }
+        assert!(stale.reuse(PageNumber(all - 1)));
+        assert!(!stale.reuse(PageNumber(0)));
+        assert!(stale.len() >= stale.most - 1);
+        let mut byte = [0];
+        rustix::io::pread(&file, &mut byte, 7 * PAGE).unwrap();
+        assert_eq!(byte, [1], "it was in use again");
+        stale.clear();
+        assert_eq!(stale.len(), 0);
+    }
+
+    #[test]
+    fn neighbours_are_freed_together() {
+        let runs = gather(&[1, 2, 4, 6, 7, 8].map(PageNumber));
+        let counts: Vec<_> = runs.iter().map(|run| (run.first.0, run.count)).collect();
+        assert_eq!(counts, [(1, 2), (4, 1), (6, 3)]);
+        assert!(gather(&[]).is_empty());
+    }
+}

@@ -1,0 +1,214 @@
+//! The object server: keeps objects, and runs the scheduler of each.
+//!
+//! [`core`] decides: one message in, messages out, no I/O, so that it is tested and simulated
+//! without a network. [`Server`] joins it to the links of an event loop, and keeps the time:
+//! what a kernel had that went silent is given to nobody before its lease is certainly over.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::message::KernelId;
+use quire_core::dsm::sync::Parting;
+use quire_core::dsm::types::Machine;
+
+use crate::link::connection::LinkError;
+use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
+use crate::link::{Address, Established, Security};
+use crate::wire::Control;
+use crate::wire::control::{Name, Reason, Refusal, Role, Welcome};
+
+pub mod core;
+pub mod object;
+
+use self::core::{Core, Out, Peer, PeerId};
+
+/// How long a lease lasts, unless told otherwise.
+pub const LEASE: Duration = Duration::from_secs(4);
+
+/// The loop looks at least so often whether it shall end.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// A server, as the event loop sees it.
+pub struct Server {
+    core: Core,
+    name: Name,
+    lease: Duration,
+    peers: BTreeMap<LinkId, PeerId>,
+    links: BTreeMap<PeerId, LinkId>,
+    next: u64,
+    /// Peers that are gone, by when they have certainly stopped to use what they have.
+    leaving: BTreeMap<(Instant, PeerId), Parting>,
+    out: Vec<Out>,
+    /// Somebody wants it to end.
+    is_over: bool,
+}
+
+impl Server {
+    /// A server without objects.
+    #[must_use]
+    pub fn new(name: Name, lease: Duration) -> Server {
+        Server {
+            core: Core::default(),
+            name,
+            lease,
+            peers: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next: 0,
+            leaving: BTreeMap::new(),
+            out: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// What it keeps.
+    #[must_use]
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Sends what there is to be sent.
+    fn send(&mut self, links: &mut Links) {
+        for out in self.out.drain(..) {
+            match out {
+                Out::Send(peer, message) => {
+                    if let Some(link) = self.links.get(&peer) {
+                        // A link that takes no more has ended; that is told.
+                        links.send(*link, message);
+                    }
+                }
+                Out::Cut(peer, why) => {
+                    if let Some(link) = self.links.get(&peer) {
+                        tracing::warn!("{}: {why}", describe(links, *link));
+                        links.close(*link, &why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes back what peers had whose time is over.
+    fn let_go(&mut self, now: Instant) {
+        while let Some((&(at, peer), &how)) = self.leaving.first_key_value() {
+            if at > now {
+                return;
+            }
+            self.leaving.pop_first();
+            self.core.left(peer, how, &mut self.out);
+        }
+    }
+}
+
+fn describe(links: &Links, link: LinkId) -> String {
+    links
+        .peer(link)
+        .map_or_else(|| "a peer".into(), ToString::to_string)
+}
+
+impl Handler for Server {
+    fn greeted(
+        &mut self,
+        _links: &mut Links,
+        link: LinkId,
+        who: &Established,
+    ) -> Result<Welcome, Refusal> {
+        if who.hello.role == Role::Server {
+            return Err(Refusal {
+                reason: Reason::Denied,
+                text: "this server has no fellow servers".into(),
+            });
+        }
+        let machine = usize::from(who.hello.machine.0);
+        let Some(machine) = Machine::ALL.get(machine).copied() else {
+            return Err(Refusal {
+                reason: Reason::Nonsense,
+                text: format!("machine type {machine} is unknown here: take a newer server"),
+            });
+        };
+        self.next += 1;
+        let peer = PeerId(self.next);
+        self.peers.insert(link, peer);
+        self.links.insert(peer, link);
+        let identity = who.to_string();
+        self.core.joined(peer, Peer::new(identity, machine));
+        Ok(Welcome {
+            name: self.name.clone(),
+            kernel: KernelId(peer.0),
+            lease: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
+            features: 0,
+        })
+    }
+
+    fn welcomed(&mut self, _links: &mut Links, _link: LinkId, _welcome: &Welcome) {}
+
+    fn message(
+        &mut self,
+        links: &mut Links,
+        link: LinkId,
+        message: Control,
+        _descriptors: Vec<OwnedFd>,
+    ) {
+        if let Some(peer) = self.peers.get(&link) {
+            self.core.says(*peer, message, &mut self.out);
+            self.send(links);
+        }
+    }
+
+    fn closed(&mut self, links: &mut Links, link: LinkId, closed: &Closed) {
+        let Some(peer) = self.peers.remove(&link) else {
+            tracing::warn!("{}: {}", describe(links, link), closed.why);
+            return;
+        };
+        self.links.remove(&peer);
+        let how = match closed.why {
+            LinkError::Goodbye(_) => Parting::Left,
+            _ => Parting::Crashed,
+        };
+        if how == Parting::Crashed {
+            tracing::warn!("{}: {}", describe(links, link), closed.why);
+        }
+        self.core.cut_off(peer);
+        self.leaving.insert((closed.stopped_at, peer), how);
+        self.let_go(links.now());
+        self.send(links);
+    }
+
+    fn ready(&mut self, _links: &mut Links, _key: u64) {
+        self.is_over = true;
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.leaving.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn turn_ends(&mut self, links: &mut Links, now: Instant) {
+        self.let_go(now);
+        self.send(links);
+    }
+}
+
+/// Listens at addresses. Says at which, where any port was asked for.
+///
+/// # Errors
+/// When an address needs TLS and there is no identity, and those of the system.
+pub fn listen(turn: &mut Turn, at: &[Address], security: &Security) -> io::Result<Vec<Address>> {
+    let listen = |address| turn.links.listen(address, security);
+    at.iter().map(listen).collect()
+}
+
+/// Serves until a descriptor becomes readable, and says goodbye to all peers then.
+///
+/// # Errors
+/// When the loop cannot go on.
+pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::Result<()> {
+    turn.links.watch(end, 0)?;
+    while !server.is_over {
+        turn.once(server, LONGEST)?;
+    }
+    let links: Vec<LinkId> = server.links.values().copied().collect();
+    for link in links {
+        turn.links.close(link, "the server ends");
+    }
+    turn.once(server, Duration::ZERO)
+}

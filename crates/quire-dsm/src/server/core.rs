@@ -1,0 +1,389 @@
+//! What a server does with messages: it finds the object, looks at rights, and asks the
+//! object. No I/O: one message in, messages out.
+
+use std::collections::BTreeMap;
+
+use quire_core::dsm::message::{FromKernel, KernelId, ToKernel};
+use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
+use quire_core::dsm::types::Machine;
+
+use super::object::{Object, Refused};
+use crate::wire::control::{
+    self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
+};
+use crate::wire::{Contents, Control};
+
+/// Objects that one answer lists at most.
+const LISTED: usize = 256;
+/// Objects that one peer may have open at a time.
+const MOST_OPEN: usize = 4096;
+/// Objects that a server keeps at most.
+const MOST_OBJECTS: usize = 65_536;
+
+/// A peer, among all that a server ever has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u64);
+
+/// A peer.
+#[derive(Debug)]
+pub struct Peer {
+    /// As whom it counts where rights are given.
+    identity: String,
+    machine: Machine,
+    open: BTreeMap<Handle, Open>,
+    next: u32,
+    /// Its link has ended. What it has is still its own for a while.
+    is_cut_off: bool,
+}
+
+/// An object that a peer has open.
+#[derive(Debug)]
+struct Open {
+    name: Name,
+    kernel: KernelId,
+    rights: Rights,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Out {
+    /// A peer gets a message.
+    Send(PeerId, Control),
+    /// The link to a peer is ended, for this reason.
+    Cut(PeerId, String),
+}
+
+/// The objects of a server, and its peers.
+#[derive(Default)]
+pub struct Core {
+    objects: BTreeMap<Name, Object>,
+    peers: BTreeMap<PeerId, Peer>,
+    /// Which peer a kernel belongs to, and what it calls the object.
+    kernels: BTreeMap<KernelId, (PeerId, Handle)>,
+    last_kernel: u64,
+}
+
+impl Peer {
+    /// A peer that has nothing open.
+    #[must_use]
+    pub fn new(identity: String, machine: Machine) -> Peer {
+        Peer {
+            identity,
+            machine,
+            open: BTreeMap::new(),
+            next: 0,
+            is_cut_off: false,
+        }
+    }
+}
+
+impl Core {
+    /// The objects, by name.
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values()
+    }
+
+    /// A peer is here.
+    pub fn joined(&mut self, id: PeerId, peer: Peer) {
+        self.peers.insert(id, peer);
+    }
+
+    /// The link to a peer has ended. Nothing is sent to it any more; what it has stays its
+    /// own until [`Core::left`].
+    pub fn cut_off(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.is_cut_off = true;
+        }
+    }
+
+    /// A peer has certainly stopped to use what it had.
+    pub fn left(&mut self, id: PeerId, how: Parting, out: &mut Vec<Out>) {
+        let Some(peer) = self.peers.remove(&id) else {
+            return;
+        };
+        for open in peer.open.into_values() {
+            self.close(&open, how, out);
+        }
+    }
+
+    /// A peer says something.
+    pub fn says(&mut self, id: PeerId, message: Control, out: &mut Vec<Out>) {
+        match message {
+            Control::Request {
+                id: number,
+                request,
+            } => self.asked(id, number, request, out),
+            Control::FromKernel { object, message } => self.heard(id, object, message, out),
+            other => out.push(Out::Cut(
+                id,
+                format!("{:?} is nothing that a kernel says", other.kind()),
+            )),
+        }
+    }
+
+    /// A kernel speaks with the scheduler of an object.
+    fn heard(
+        &mut self,
+        id: PeerId,
+        handle: Handle,
+        message: FromKernel<Contents>,
+        out: &mut Vec<Out>,
+    ) {
+        let open = self.peers.get(&id).and_then(|peer| peer.open.get(&handle));
+        let Some(open) = open else {
+            // It was removed, or closed: what was on its way then means nothing.
+            return;
+        };
+        if !may(open.rights, &message) {
+            let why = format!("{} writes to {} without the right to", id.0, open.name);
+            out.push(Out::Cut(id, why));
+            return;
+        }
+        let (kernel, name) = (open.kernel, open.name.clone());
+        let (kernels, peers) = (&self.kernels, &self.peers);
+        let Some(object) = self.objects.get_mut(&name) else {
+            return;
+        };
+        let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
+        if let Err(nonsense) = object.hear(kernel, message, &mut tell) {
+            out.push(Out::Cut(id, nonsense.to_string()));
+        }
+    }
+
+    fn asked(&mut self, id: PeerId, number: RequestId, request: Request, out: &mut Vec<Out>) {
+        let answer = match request {
+            Request::Open { name, rights } => self.open(id, name, rights),
+            Request::Close { object } => self.close_handle(id, object, out),
+            Request::Create(info) => self.create(id, info),
+            Request::Remove { name } => self.remove(id, &name),
+            Request::List { after } => Ok(self.list(after.as_ref())),
+            Request::Statistics { name, pages } => match self.objects.get(&name) {
+                Some(object) => Ok(object.statistics(pages)),
+                None => Err(not_found(&name)),
+            },
+            Request::Tag { name, tags } => self.tag(id, &name, tags),
+            Request::Grant { name, to, rights } => self.grant(id, &name, to, rights),
+            Request::Synchronise { object, request } => {
+                return self.synchronise(id, number, object, request, out);
+            }
+        };
+        answer_with(id, number, answer, out);
+    }
+
+    fn open(&mut self, id: PeerId, name: Name, rights: Rights) -> Result<Answer, Refused> {
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return Err((FailureKind::Denied, "the link has ended".into()));
+        };
+        let object = self
+            .objects
+            .get_mut(&name)
+            .ok_or_else(|| not_found(&name))?;
+        if !object.allows(&peer.identity, rights) {
+            let text = format!(
+                "{} has no right to {name}; its maker, {}, can grant it",
+                peer.identity, object.owner
+            );
+            return Err((FailureKind::Denied, text));
+        }
+        if peer.open.len() >= MOST_OPEN {
+            let text = format!("{MOST_OPEN} objects are open already; close some");
+            return Err((FailureKind::Full, text));
+        }
+        self.last_kernel += 1;
+        let kernel = KernelId(self.last_kernel);
+        peer.next += 1;
+        let handle = Handle(peer.next);
+        object.kernels.insert(kernel, peer.machine);
+        self.kernels.insert(kernel, (id, handle));
+        peer.open.insert(
+            handle,
+            Open {
+                name,
+                kernel,
+                rights,
+            },
+        );
+        Ok(Answer::Opened {
+            object: handle,
+            info: object.info.clone(),
+        })
+    }
+
+    fn close_handle(
+        &mut self,
+        id: PeerId,
+        handle: Handle,
+        out: &mut Vec<Out>,
+    ) -> Result<Answer, Refused> {
+        let peer = self.peers.get_mut(&id);
+        let open = peer.and_then(|peer| peer.open.remove(&handle));
+        let open = open.ok_or((FailureKind::NotFound, "the object is not open".into()))?;
+        self.close(&open, Parting::Left, out);
+        Ok(Answer::Done)
+    }
+
+    /// Takes back what a kernel had.
+    fn close(&mut self, open: &Open, how: Parting, out: &mut Vec<Out>) {
+        self.kernels.remove(&open.kernel);
+        let (kernels, peers) = (&self.kernels, &self.peers);
+        let Some(object) = self.objects.get_mut(&open.name) else {
+            return;
+        };
+        let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
+        object.gone(open.kernel, &mut tell);
+        let mut answers = Vec::new();
+        object.sync.gone(Party(open.kernel.0), how, &mut answers);
+        self.met(answers, out);
+    }
+
+    fn create(&mut self, id: PeerId, info: control::Object) -> Result<Answer, Refused> {
+        let Some(peer) = self.peers.get(&id) else {
+            return Err((FailureKind::Denied, "the link has ended".into()));
+        };
+        if self.objects.contains_key(&info.name) {
+            let text = format!("there is an object {} already", info.name);
+            return Err((FailureKind::Exists, text));
+        }
+        if self.objects.len() >= MOST_OBJECTS {
+            let text = format!("{MOST_OBJECTS} objects are here already; remove some");
+            return Err((FailureKind::Full, text));
+        }
+        let name = info.name.clone();
+        let object = Object::new(info, peer.identity.clone())?;
+        self.objects.insert(name, object);
+        Ok(Answer::Done)
+    }
+
+    /// The object, if the peer may change what it is.
+    fn own(&mut self, id: PeerId, name: &Name) -> Result<&mut Object, Refused> {
+        let object = self.objects.get_mut(name).ok_or_else(|| not_found(name))?;
+        match self.peers.get(&id) {
+            Some(peer) if peer.identity == object.owner => Ok(object),
+            _ => Err((
+                FailureKind::Denied,
+                format!("{name} belongs to {}", object.owner),
+            )),
+        }
+    }
+
+    fn remove(&mut self, id: PeerId, name: &Name) -> Result<Answer, Refused> {
+        let object = self.own(id, name)?;
+        if !object.kernels.is_empty() {
+            let open = object.kernels.len();
+            let text = format!("{name} is open, {open} times; it is removed when nobody uses it");
+            return Err((FailureKind::Busy, text));
+        }
+        self.objects.remove(name);
+        Ok(Answer::Done)
+    }
+
+    fn tag(
+        &mut self,
+        id: PeerId,
+        name: &Name,
+        tags: Vec<control::Segment>,
+    ) -> Result<Answer, Refused> {
+        self.own(id, name)?.tag(tags)?;
+        Ok(Answer::Done)
+    }
+
+    fn grant(
+        &mut self,
+        id: PeerId,
+        name: &Name,
+        to: String,
+        rights: Rights,
+    ) -> Result<Answer, Refused> {
+        self.own(id, name)?.grant(to, rights)?;
+        Ok(Answer::Done)
+    }
+
+    fn list(&self, after: Option<&Name>) -> Answer {
+        let is_later = |object: &&Object| after.is_none_or(|after| object.info.name > *after);
+        let mut later = self.objects.values().filter(is_later);
+        let objects = later
+            .by_ref()
+            .take(LISTED)
+            .map(|object| object.info.clone());
+        let objects = objects.collect();
+        Answer::Listed {
+            objects,
+            more: later.next().is_some(),
+        }
+    }
+
+    fn synchronise(
+        &mut self,
+        id: PeerId,
+        number: RequestId,
+        handle: Handle,
+        request: quire_core::dsm::sync::Request,
+        out: &mut Vec<Out>,
+    ) {
+        let open = self.peers.get(&id).and_then(|peer| peer.open.get(&handle));
+        let found = open.and_then(|open| Some((open.kernel, self.objects.get_mut(&open.name)?)));
+        let Some((kernel, object)) = found else {
+            let refused = (FailureKind::NotFound, "the object is not open".into());
+            return answer_with(id, number, Err(refused), out);
+        };
+        let mut answers = Vec::new();
+        let party = Party(kernel.0);
+        object
+            .sync
+            .ask(party, SyncId(number.0), request, &mut answers);
+        self.met(answers, out);
+    }
+
+    /// Answers those who synchronise.
+    fn met(&self, answers: Vec<Answered>, out: &mut Vec<Out>) {
+        for Answered {
+            party,
+            request,
+            answer,
+        } in answers
+        {
+            if let Some((peer, _)) = self.kernels.get(&KernelId(party.0)) {
+                let answer = Ok(Answer::Synchronised(answer));
+                answer_with(*peer, RequestId(request.0), answer, out);
+            }
+        }
+    }
+}
+
+/// Whether somebody with these rights may say this.
+fn may(rights: Rights, message: &FromKernel<Contents>) -> bool {
+    use quire_core::dsm::message::Access::{Read, Write};
+    match message {
+        FromKernel::DataRequest { access: Read, .. } => rights.read,
+        FromKernel::DataRequest { access: Write, .. }
+        | FromKernel::DataUnlock { .. }
+        | FromKernel::DataWrite { .. } => rights.write,
+        FromKernel::LockCompleted { .. } | FromKernel::Terminate => true,
+    }
+}
+
+fn not_found(name: &Name) -> Refused {
+    (FailureKind::NotFound, format!("there is no object {name}"))
+}
+
+fn answer_with(peer: PeerId, id: RequestId, answer: Result<Answer, Refused>, out: &mut Vec<Out>) {
+    let answer = answer.map_err(|(kind, text)| Failure { kind, text });
+    out.push(Out::Send(peer, Control::Answer { id, answer }));
+}
+
+/// Sends a kernel a message, if its link is there.
+fn deliver(
+    kernels: &BTreeMap<KernelId, (PeerId, Handle)>,
+    peers: &BTreeMap<PeerId, Peer>,
+    kernel: KernelId,
+    message: ToKernel<Contents>,
+    out: &mut Vec<Out>,
+) {
+    let Some((peer, object)) = kernels.get(&kernel) else {
+        return;
+    };
+    if peers.get(peer).is_some_and(|peer| !peer.is_cut_off) {
+        let object = *object;
+        out.push(Out::Send(*peer, Control::ToKernel { object, message }));
+    }
+}

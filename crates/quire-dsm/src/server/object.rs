@@ -1,0 +1,322 @@
+//! One object of a server: its scheduler, its types, who may do what to it, and who meets
+//! over it.
+
+use std::collections::BTreeMap;
+
+use quire_core::dsm::message::{Client, FromKernel, KernelId, Pages, ToKernel};
+use quire_core::dsm::scheduler::multi::Multi;
+use quire_core::dsm::scheduler::observe::{self, Observe};
+use quire_core::dsm::scheduler::options::Options;
+use quire_core::dsm::scheduler::simple::Simple;
+use quire_core::dsm::scheduler::{Action, Nonsense, Scheduler};
+use quire_core::dsm::sync::SyncTable;
+use quire_core::dsm::types::{Machine, Report, TagMap, Translation, TypeTag};
+use quire_core::units::{Bytes, ObjectOffset};
+
+use crate::wire::control::{self, Answer, FailureKind, PageState, Rights, SchedulerKind};
+use crate::wire::{Contents, Pool};
+
+/// As whom everybody counts.
+const ANYONE: &str = "anyone";
+/// Identities that may have rights to an object.
+const MOST_GRANTS: usize = 4096;
+/// No right at all.
+const NOTHING: Rights = Rights {
+    read: false,
+    write: false,
+};
+
+/// Pages that one answer tells of at most.
+const SHOWN: usize = 1024;
+
+/// Why an object cannot be made or changed.
+pub(super) type Refused = (FailureKind, String);
+
+/// A page, in the form of the machine that wrote it.
+#[derive(Clone, Debug)]
+pub struct Page {
+    contents: Contents,
+    machine: Machine,
+}
+
+/// A scheduler that can be looked at.
+trait Fault: Scheduler<Page> + Observe + Send {}
+impl<S: Scheduler<Page> + Observe + Send> Fault for S {}
+
+/// An object.
+pub struct Object {
+    /// What it was made as.
+    pub info: control::Object,
+    pub(super) sync: SyncTable,
+    pub(super) kernels: BTreeMap<KernelId, Machine>,
+    /// As whom its maker counts, who may do everything.
+    pub(super) owner: String,
+    /// What others may do to it.
+    grants: BTreeMap<String, Rights>,
+    tags: TagMap,
+    scheduler: Box<dyn Fault>,
+    actions: Vec<Action<Page>>,
+    pool: Pool,
+}
+
+impl Object {
+    /// Makes an object that holds zeros.
+    pub(super) fn new(info: control::Object, owner: String) -> Result<Object, Refused> {
+        let invalid = |text: String| (FailureKind::Invalid, text);
+        if info.size.0 == 0 || info.size.0 > 1 << 47 {
+            let text = format!("an object has 1 to 2^47 bytes, not {}", info.size.0);
+            return Err(invalid(text));
+        }
+        let options = Options::new(info.size.0.div_ceil(info.page_size.bytes().0));
+        let scheduler: Box<dyn Fault> = match info.scheduler {
+            SchedulerKind::Simple => Box::new(Simple::new(options)),
+            SchedulerKind::Multi => Box::new(Multi::new(options)),
+            SchedulerKind::Distributed => {
+                let text = "the scheduler `distributed` needs several servers; \
+                            take `simple` or `multi`";
+                return Err(invalid(text.into()));
+            }
+        };
+        let tags = tag_map(&info)?;
+        Ok(Object {
+            info,
+            sync: SyncTable::default(),
+            kernels: BTreeMap::new(),
+            owner,
+            grants: BTreeMap::new(),
+            tags,
+            scheduler,
+            actions: Vec::new(),
+            pool: Pool::new(),
+        })
+    }
+
+    /// Says what somebody may do to it from now on. Who has it open keeps what he has.
+    pub(super) fn grant(&mut self, to: String, rights: Rights) -> Result<(), Refused> {
+        if rights == NOTHING {
+            self.grants.remove(&to);
+            return Ok(());
+        }
+        if self.grants.len() >= MOST_GRANTS && !self.grants.contains_key(&to) {
+            let text = format!("{MOST_GRANTS} others have rights already; take back some");
+            return Err((FailureKind::Full, text));
+        }
+        self.grants.insert(to, rights);
+        Ok(())
+    }
+
+    /// Whether somebody may do this to it.
+    pub(super) fn allows(&self, identity: &str, wanted: Rights) -> bool {
+        let given = |to: &str| self.grants.get(to).copied().unwrap_or(NOTHING);
+        let (own, all) = (given(identity), given(ANYONE));
+        let may = |own: bool, all: bool, wanted: bool| own || all || !wanted;
+        identity == self.owner
+            || (may(own.read, all.read, wanted.read) && may(own.write, all.write, wanted.write))
+    }
+
+    /// Gives the object other types. What is cached somewhere was translated by the old
+    /// ones, so nobody may have it open.
+    pub(super) fn tag(&mut self, tags: Vec<control::Segment>) -> Result<(), Refused> {
+        if !self.kernels.is_empty() {
+            let text = "its types can only be changed while nobody has it open";
+            return Err((FailureKind::Busy, text.into()));
+        }
+        let info = control::Object {
+            tags,
+            ..self.info.clone()
+        };
+        self.tags = tag_map(&info)?;
+        self.info = info;
+        Ok(())
+    }
+
+    /// A kernel says something. What others are told is handed to `tell`.
+    pub(super) fn hear(
+        &mut self,
+        kernel: KernelId,
+        message: FromKernel<Contents>,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) -> Result<(), Nonsense> {
+        let message = self.received(kernel, message)?;
+        let mut actions = std::mem::take(&mut self.actions);
+        let heard = self.scheduler.kernel_says(kernel, message, &mut actions);
+        self.carry_out(actions, tell);
+        heard
+    }
+
+    /// A kernel is gone.
+    pub(super) fn gone(
+        &mut self,
+        kernel: KernelId,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) {
+        let mut actions = std::mem::take(&mut self.actions);
+        let client = Client::Kernel(kernel);
+        self.scheduler.gone(client, &mut actions);
+        self.kernels.remove(&kernel);
+        self.carry_out(actions, tell);
+    }
+
+    /// What is known of it, and of some of its pages.
+    pub(super) fn statistics(&self, pages: Option<Pages>) -> Answer {
+        let faults = |faults: observe::Faults| control::Faults {
+            read: faults.read,
+            write: faults.write,
+            unlock: faults.unlock,
+        };
+        let state = |page| {
+            let status = self.scheduler.page(page)?;
+            let owner = match status.owner {
+                Some(Client::Kernel(kernel)) => Some(kernel),
+                _ => None,
+            };
+            Some(PageState {
+                page,
+                faults: faults(status.stats.faults),
+                owner,
+                readers: status.readers as u64,
+                state: format!("{:?}", status.state),
+            })
+        };
+        let asked = pages.into_iter().flat_map(Pages::iter);
+        Answer::Statistics {
+            info: self.info.clone(),
+            faults: faults(self.scheduler.stats().faults),
+            kernels: self.kernels.keys().copied().collect(),
+            pages: asked.take(SHOWN).filter_map(state).collect(),
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        mut actions: Vec<Action<Page>>,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) {
+        let mut at = 0;
+        while at < actions.len() {
+            let placeholder = Action::Save(Pages::one(Default::default()), Vec::new());
+            match std::mem::replace(&mut actions[at], placeholder) {
+                Action::Tell(kernel, message) => {
+                    let message = self.sent(kernel, message);
+                    tell(kernel, message);
+                }
+                Action::Load(pages) => {
+                    // Nobody backs it: what nobody has written is zeros.
+                    let zeros = pages.iter().map(|_| None).collect();
+                    self.scheduler.loaded(pages, Some(zeros), &mut actions);
+                }
+                // What is given back stays in the scheduler, and there are no fellows.
+                Action::Save(..) | Action::TellServer(..) => {}
+            }
+            at += 1;
+        }
+        actions.clear();
+        self.actions = actions;
+    }
+
+    /// A message of a kernel, its pages in the form of that kernel's machine.
+    fn received(
+        &self,
+        kernel: KernelId,
+        message: FromKernel<Contents>,
+    ) -> Result<FromKernel<Page>, Nonsense> {
+        let machine = self.kernels.get(&kernel).copied();
+        let machine = machine.ok_or(Nonsense("the object is not open"))?;
+        Ok(match message {
+            FromKernel::DataRequest { pages, access } => FromKernel::DataRequest { pages, access },
+            FromKernel::DataUnlock { pages } => FromKernel::DataUnlock { pages },
+            FromKernel::LockCompleted { pages } => FromKernel::LockCompleted { pages },
+            FromKernel::Terminate => FromKernel::Terminate,
+            FromKernel::DataWrite { pages, data } => {
+                let size = self.info.page_size.bytes().0 as usize;
+                let fits = |contents: &Option<Contents>| {
+                    contents
+                        .as_ref()
+                        .is_none_or(|contents| contents.len() == size)
+                };
+                if !data.iter().all(fits) {
+                    return Err(Nonsense("contents that are not as long as a page"));
+                }
+                // One page of many that came at once keeps the memory of all.
+                let kept = |contents: Contents| match contents.is_part() {
+                    true => self.pool.copy(&contents),
+                    false => contents,
+                };
+                let page = |contents| Page {
+                    contents: kept(contents),
+                    machine,
+                };
+                let data = data
+                    .into_iter()
+                    .map(|contents| contents.map(page))
+                    .collect();
+                FromKernel::DataWrite { pages, data }
+            }
+        })
+    }
+
+    /// A message to a kernel, its pages in the form of that kernel's machine.
+    fn sent(&self, kernel: KernelId, message: ToKernel<Page>) -> ToKernel<Contents> {
+        match message {
+            ToKernel::LockRequest { pages, lock } => ToKernel::LockRequest { pages, lock },
+            ToKernel::DataError { pages } => ToKernel::DataError { pages },
+            ToKernel::DataProvided {
+                pages,
+                data,
+                access,
+            } => {
+                let to = self.kernels.get(&kernel).copied();
+                let pair = pages.iter().zip(data);
+                let data = pair.map(|(number, page)| {
+                    let page = page?;
+                    let at = ObjectOffset(number.0 * self.info.page_size.bytes().0);
+                    Some(self.translated(page, at, to))
+                });
+                ToKernel::DataProvided {
+                    pages,
+                    data: data.collect(),
+                    access,
+                }
+            }
+        }
+    }
+
+    fn translated(&self, page: Page, at: ObjectOffset, to: Option<Machine>) -> Contents {
+        let Some(to) = to.filter(|to| *to != page.machine) else {
+            return page.contents;
+        };
+        let length = page.contents.len();
+        let mut buffer = self.pool.take(length);
+        let mut report = Report::default();
+        let translation = Translation::new(page.machine, to);
+        let into = &mut buffer[..length];
+        let done = translation.copy_contents(&self.tags, at, &page.contents, into, &mut report);
+        // Segments begin and end with whole elements, and so do pages.
+        debug_assert!(done.is_ok(), "{done:?}");
+        for place in report.places() {
+            tracing::warn!(
+                "{}: {place:?}: the value is not what was written",
+                self.info.name
+            );
+        }
+        Contents::whole(buffer, length)
+    }
+}
+
+/// The types of an object.
+fn tag_map(info: &control::Object) -> Result<TagMap, Refused> {
+    let invalid = |text: String| (FailureKind::Invalid, text);
+    let mut map = TagMap::new(Bytes(
+        info.size.0.next_multiple_of(info.page_size.bytes().0),
+    ));
+    for segment in &info.tags {
+        let tag = TypeTag::ALL.get(usize::from(segment.tag.0)).copied();
+        let tag = tag.ok_or_else(|| invalid(format!("unknown type {}", segment.tag.0)))?;
+        let end = segment.start.0.checked_add(segment.length.0);
+        let end = end.ok_or_else(|| invalid("a segment ends beyond all addresses".into()))?;
+        let range = ObjectOffset(segment.start.0)..ObjectOffset(end);
+        map.tag(range, tag)
+            .map_err(|error| invalid(error.to_string()))?;
+    }
+    Ok(map)
+}

@@ -1,0 +1,109 @@
+//! Objects are made, changed and removed: rarely, so each step is durable before the next.
+
+use std::io;
+use std::sync::Arc;
+
+use super::disk::{Disk, random, replace};
+use super::engine::Engine;
+use super::layout::{GONE, META, NEW};
+use super::object::{now, seal};
+use super::part::{self, OBJECTS};
+use super::shared::write_lock;
+use super::{NewObject, Object, ObjectId, StoreError};
+
+impl Engine {
+    pub(super) fn create(&mut self, object: NewObject) -> Result<Arc<Object>, StoreError> {
+        object.look()?;
+        if self.shared.find(&object.name).is_some() {
+            return Err(StoreError::Exists(object.name));
+        }
+        let what = format!("cannot make {}", object.name);
+        let failed = |error: io::Error| StoreError::io(&what, &error);
+        let object = Arc::new(Object {
+            id: ObjectId(random().map_err(failed)?),
+            created: now(),
+            is: object,
+        });
+        let meta = seal(&*object)?;
+        let made = make_object(&*self.shared.disk, object.id, &meta);
+        if let Err(error) = made {
+            let half = part::directory(object.id) + NEW;
+            // What is left over is removed when the store is opened the next time.
+            let _ = self.shared.disk.remove_directory(&half);
+            return Err(failed(error));
+        }
+        let mut catalogue = write_lock(&self.shared.catalogue);
+        write_lock(&self.shared.places)
+            .admit(object.id, object.is.page_size.0)
+            .map_err(failed)?;
+        catalogue.admit(object.clone());
+        Ok(object)
+    }
+
+    pub(super) fn change(
+        &mut self,
+        id: ObjectId,
+        object: NewObject,
+    ) -> Result<Arc<Object>, StoreError> {
+        object.look()?;
+        let old = self.shared.get(id)?;
+        if object.size != old.is.size || object.page_size != old.is.page_size {
+            let what = "size and page size stay as they are; make another object";
+            return Err(StoreError::Invalid(what.to_owned()));
+        }
+        let holder = self.shared.find(&object.name);
+        if holder.is_some_and(|holder| holder.id != id) {
+            return Err(StoreError::Exists(object.name));
+        }
+        let new = Arc::new(Object {
+            id,
+            created: old.created,
+            is: object,
+        });
+        replace(
+            &*self.shared.disk,
+            &part::directory(id),
+            META,
+            &seal(&*new)?,
+        )
+        .map_err(|error| StoreError::io(&format!("cannot change {}", old.is.name), &error))?;
+        let mut catalogue = write_lock(&self.shared.catalogue);
+        catalogue.names.remove(&old.is.name);
+        catalogue.admit(new.clone());
+        Ok(new)
+    }
+
+    pub(super) fn remove(&mut self, id: ObjectId) -> Result<(), StoreError> {
+        let object = self.shared.get(id)?;
+        let (disk, directory) = (&*self.shared.disk, part::directory(id));
+        let gone = format!("{directory}{GONE}");
+        // Nobody reads from what is being taken away.
+        let mut catalogue = write_lock(&self.shared.catalogue);
+        let mut places = write_lock(&self.shared.places);
+        let mut recent = self.shared.recent();
+        disk.rename(&directory, &gone)
+            .and_then(|()| disk.sync_directory(OBJECTS))
+            .map_err(|error| {
+                StoreError::io(&format!("cannot remove {}", object.is.name), &error)
+            })?;
+        catalogue.objects.remove(&id);
+        catalogue.names.remove(&object.is.name);
+        places.dismiss(id);
+        recent.logged.retain(|(object, _), _| *object != id);
+        recent.queued.retain(|(object, _), _| *object != id);
+        if let Err(error) = disk.remove_directory(&gone) {
+            tracing::warn!("{gone}: {error}; the next start removes it");
+        }
+        Ok(())
+    }
+}
+
+/// Makes an object's directory under another name first, so that it is whole or not there.
+fn make_object(disk: &dyn Disk, id: ObjectId, meta: &[u8]) -> io::Result<()> {
+    let directory = part::directory(id);
+    let new = format!("{directory}{NEW}");
+    disk.make_directory(&new)?;
+    replace(disk, &new, META, meta)?;
+    disk.rename(&new, &directory)?;
+    disk.sync_directory(OBJECTS)
+}

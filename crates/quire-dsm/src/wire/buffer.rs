@@ -1,0 +1,377 @@
+//! Memory for the contents of pages. It begins at a page boundary, so that it can be handed
+//! to the kernel as it is, and it is used again, so that no message has to wait for the
+//! allocator. What came in one message lies in one buffer, which its pages share.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, Weak};
+
+use quire_core::units::BASE_PAGE;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+/// A page, in bytes.
+const PAGE: usize = BASE_PAGE as usize;
+
+/// Sizes of buffers: 2^n pages, n below this. The largest holds the largest payload, 32 MiB.
+const CLASSES: usize = 14;
+
+/// A pool keeps at most this much memory that nobody uses, in bytes.
+const KEPT: usize = 64 << 20;
+
+/// Memory of a page, at a page boundary.
+#[repr(C, align(4096))]
+struct AlignedPage([u8; PAGE]);
+
+/// Where a buffer's bytes lie.
+enum Storage {
+    /// A single page.
+    Page(Box<AlignedPage>),
+    /// Several, from the first page boundary in `bytes` on, which is at `start`.
+    Run {
+        bytes: Vec<u8>,
+        start: usize,
+        length: usize,
+    },
+}
+
+impl Storage {
+    /// Memory for 2^`class` pages.
+    fn new(class: usize) -> Storage {
+        if class == 0 {
+            return Storage::Page(Box::new(AlignedPage([0; PAGE])));
+        }
+        let length = PAGE << class;
+        let bytes = vec![0; length + PAGE];
+        let start = bytes.as_ptr().align_offset(PAGE);
+        Storage::Run {
+            bytes,
+            start,
+            length,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Storage::Page(page) => &page.0,
+            Storage::Run {
+                bytes,
+                start,
+                length,
+            } => &bytes[*start..*start + *length],
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Storage::Page(page) => &mut page.0,
+            Storage::Run {
+                bytes,
+                start,
+                length,
+            } => &mut bytes[*start..*start + *length],
+        }
+    }
+}
+
+/// What nobody uses.
+#[derive(Default)]
+struct Free {
+    /// By size.
+    storages: [Vec<Storage>; CLASSES],
+    /// All of it, in bytes.
+    bytes: usize,
+}
+
+impl Free {
+    fn take(&mut self, class: usize) -> Option<Storage> {
+        let storage = self.storages[class].pop()?;
+        self.bytes -= PAGE << class;
+        Some(storage)
+    }
+
+    fn give(&mut self, class: usize, storage: Storage) {
+        if self.bytes + (PAGE << class) <= KEPT {
+            self.bytes += PAGE << class;
+            self.storages[class].push(storage);
+        }
+    }
+}
+
+/// Buffers that are used again. A clone is the same pool.
+#[derive(Clone, Default)]
+pub struct Pool {
+    free: Arc<Mutex<Free>>,
+}
+
+impl Pool {
+    /// An empty pool.
+    #[must_use]
+    pub fn new() -> Pool {
+        Pool::default()
+    }
+
+    /// A buffer of at least `length` bytes, the next power of two of pages. What it holds is
+    /// whatever it held before.
+    ///
+    /// # Panics
+    /// If more than 32 MiB are wanted; no message holds more.
+    #[must_use]
+    pub fn take(&self, length: usize) -> Buffer {
+        let class = length.div_ceil(PAGE).max(1).next_power_of_two().ilog2() as usize;
+        assert!(class < CLASSES, "a buffer of {length} bytes is too large");
+        let used = self.free.lock().ok().and_then(|mut free| free.take(class));
+        Buffer {
+            storage: Some(used.unwrap_or_else(|| Storage::new(class))),
+            class,
+            pool: Arc::downgrade(&self.free),
+        }
+    }
+
+    /// A page with these contents.
+    #[must_use]
+    pub fn copy(&self, contents: &[u8]) -> Contents {
+        let mut buffer = self.take(contents.len());
+        buffer[..contents.len()].copy_from_slice(contents);
+        Contents::whole(buffer, contents.len())
+    }
+
+    /// Memory that the pool keeps and nobody uses, in bytes.
+    #[must_use]
+    pub fn idle(&self) -> usize {
+        self.free.lock().map_or(0, |free| free.bytes)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} bytes idle)", self.idle())
+    }
+}
+
+/// Memory of whole pages, at a page boundary. Dropped, it goes back to its pool.
+pub struct Buffer {
+    /// Present until it is dropped.
+    storage: Option<Storage>,
+    class: usize,
+    pool: Weak<Mutex<Free>>,
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.storage.as_ref().map_or(&[], Storage::bytes)
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.storage.as_mut().map_or(&mut [], Storage::bytes_mut)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let (Some(storage), Some(free)) = (self.storage.take(), self.pool.upgrade())
+            && let Ok(mut free) = free.lock()
+        {
+            free.give(self.class, storage);
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len())
+    }
+}
+
+/// What a page holds. It shares a buffer with the pages that came with it, and a clone is
+/// the same memory. Two are equal where their bytes are. Contents that somebody else has in
+/// memory of another kind are taken as they are.
+#[derive(Clone)]
+pub struct Contents {
+    memory: Memory,
+    start: usize,
+    length: usize,
+}
+
+/// Where contents lie.
+#[derive(Clone)]
+enum Memory {
+    Buffer(Arc<Buffer>),
+    Vector(Arc<Vec<u8>>),
+    Slice(Arc<[u8]>),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Buffer(buffer) => buffer,
+            Memory::Vector(vector) => vector,
+            Memory::Slice(slice) => slice,
+        }
+    }
+
+    /// A part of it.
+    fn part(&self, start: usize, length: usize) -> Contents {
+        assert!(start + length <= self.bytes().len(), "beyond the memory");
+        Contents {
+            memory: self.clone(),
+            start,
+            length,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Contents {
+    fn from(vector: Vec<u8>) -> Contents {
+        let length = vector.len();
+        Memory::Vector(Arc::new(vector)).part(0, length)
+    }
+}
+
+impl From<Arc<[u8]>> for Contents {
+    fn from(slice: Arc<[u8]>) -> Contents {
+        let length = slice.len();
+        Memory::Slice(slice).part(0, length)
+    }
+}
+
+impl Contents {
+    /// The first `length` bytes of a buffer.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    #[must_use]
+    pub fn whole(buffer: Buffer, length: usize) -> Contents {
+        Contents::part(&Arc::new(buffer), 0, length)
+    }
+
+    /// A part of a buffer, in bytes.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    #[must_use]
+    pub fn part(buffer: &Arc<Buffer>, start: usize, length: usize) -> Contents {
+        Memory::Buffer(Arc::clone(buffer)).part(start, length)
+    }
+
+    /// A part of these contents, in bytes from their beginning. It is the same memory.
+    ///
+    /// # Panics
+    /// If they are shorter.
+    #[must_use]
+    pub fn slice(&self, start: usize, length: usize) -> Contents {
+        assert!(start + length <= self.length, "beyond the contents");
+        self.memory.part(self.start + start, length)
+    }
+
+    /// Whether they keep more memory than they need, as one page of many that came at once
+    /// does. Whoever keeps contents for long copies such ones.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        self.length * 2 < self.memory.bytes().len()
+    }
+}
+
+impl Deref for Contents {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory.bytes()[self.start..self.start + self.length]
+    }
+}
+
+impl AsRef<[u8]> for Contents {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Contents {
+    fn eq(&self, other: &Contents) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Contents {}
+
+impl Hash for Contents {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Contents({} bytes)", self.length)
+    }
+}
+
+/// Contents are in the payload. Where some are left in a control part, that is a mistake.
+impl Serialize for Contents {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(ser::Error::custom("contents go in the payload"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Contents {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Contents, D::Error> {
+        Err(de::Error::custom("contents come in the payload"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_begin_at_page_boundaries_and_are_used_again() {
+        let pool = Pool::new();
+        for length in [1, 4096, 4097, 65536, 32 << 20] {
+            let buffer = pool.take(length);
+            assert!(buffer.len() >= length);
+            assert_eq!(buffer.as_ptr() as usize % PAGE, 0, "{length} bytes");
+            let address = buffer.as_ptr();
+            drop(buffer);
+            assert_eq!(pool.take(length).as_ptr(), address, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_pool_keeps_no_more_than_its_bound() {
+        let pool = Pool::new();
+        let many: Vec<Buffer> = (0..5).map(|_| pool.take(32 << 20)).collect();
+        assert_eq!(pool.idle(), 0);
+        drop(many);
+        assert_eq!(pool.idle(), KEPT);
+    }
+
+    #[test]
+    fn contents_take_memory_of_other_kinds_as_it_is() {
+        let vector = vec![1, 2, 3];
+        let address = vector.as_ptr();
+        let contents = Contents::from(vector);
+        assert_eq!(contents.as_ptr(), address);
+        let slice: Arc<[u8]> = Arc::from([1, 2, 3]);
+        assert_eq!(Contents::from(Arc::clone(&slice)), contents);
+        assert_eq!(Contents::from(slice.clone()).as_ptr(), slice.as_ptr());
+        assert_eq!(*contents.slice(1, 2), [2, 3]);
+        assert!(contents.slice(1, 1).is_part());
+        assert!(!contents.is_part());
+    }
+
+    #[test]
+    fn a_buffer_goes_back_with_its_last_page() {
+        let pool = Pool::new();
+        let page = pool.copy(&[7; 8192]);
+        let second = page.slice(4096, 4096);
+        drop(page);
+        assert_eq!(pool.idle(), 0);
+        assert!(second.iter().all(|&byte| byte == 7));
+        drop(second);
+        assert_eq!(pool.idle(), 8192);
+    }
+}

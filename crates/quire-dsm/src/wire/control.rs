@@ -1,0 +1,562 @@
+//! What is said over a link. Contents of pages stand in the messages where they belong;
+//! [`super::Outgoing`] takes them out into the payload, and [`super::Decoder`] puts them back.
+
+use std::fmt;
+use std::str::FromStr;
+
+use quire_core::dsm::message::{FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel};
+use quire_core::dsm::sync;
+use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE};
+use serde::{Deserialize, Serialize};
+
+use super::buffer::Contents;
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    /// Who connects. The first message, and only that.
+    Hello(Hello),
+    /// Who answers, and that the other may stay.
+    Welcome(Welcome),
+    /// That the other may not stay, and why. The link ends.
+    Refusal(Refusal),
+    /// "I am there."
+    Heartbeat {
+        /// The sender's clock, in nanoseconds since a moment of its own.
+        clock: u64,
+    },
+    /// A heartbeat came.
+    HeartbeatSeen {
+        /// What it had as its clock.
+        clock: u64,
+    },
+    /// A question.
+    Request {
+        /// Which, among those that this side asked over this link.
+        id: RequestId,
+        /// What is asked.
+        request: Request,
+    },
+    /// Its answer.
+    Answer {
+        /// Which question's.
+        id: RequestId,
+        /// What is answered.
+        answer: Result<Answer, Failure>,
+    },
+    /// From a kernel to the scheduler of an object.
+    FromKernel {
+        /// The object.
+        object: Handle,
+        /// What it says.
+        message: FromKernel<Contents>,
+    },
+    /// From the scheduler of an object to a kernel.
+    ToKernel {
+        /// The object.
+        object: Handle,
+        /// What it says.
+        message: ToKernel<Contents>,
+    },
+    /// From one server of an object to another.
+    Fellow {
+        /// The object.
+        object: Handle,
+        /// Who says it.
+        from: ServerId,
+        /// The scheduler's message without its contents, as its own code encodes it.
+        body: Vec<u8>,
+        /// Its contents.
+        data: Vec<Option<Contents>>,
+    },
+    /// The sender closes the link, on purpose.
+    Goodbye {
+        /// Why, for a person.
+        reason: String,
+    },
+}
+
+/// The kinds of messages, to count them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Kind {
+    /// [`Control::Hello`].
+    Hello,
+    /// [`Control::Welcome`].
+    Welcome,
+    /// [`Control::Refusal`].
+    Refusal,
+    /// [`Control::Heartbeat`].
+    Heartbeat,
+    /// [`Control::HeartbeatSeen`].
+    HeartbeatSeen,
+    /// [`Control::Request`].
+    Request,
+    /// [`Control::Answer`].
+    Answer,
+    /// [`Control::FromKernel`].
+    FromKernel,
+    /// [`Control::ToKernel`].
+    ToKernel,
+    /// [`Control::Fellow`].
+    Fellow,
+    /// [`Control::Goodbye`].
+    Goodbye,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = Kind::Goodbye as usize + 1;
+}
+
+impl Control {
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Control::Hello(_) => Kind::Hello,
+            Control::Welcome(_) => Kind::Welcome,
+            Control::Refusal(_) => Kind::Refusal,
+            Control::Heartbeat { .. } => Kind::Heartbeat,
+            Control::HeartbeatSeen { .. } => Kind::HeartbeatSeen,
+            Control::Request { .. } => Kind::Request,
+            Control::Answer { .. } => Kind::Answer,
+            Control::FromKernel { .. } => Kind::FromKernel,
+            Control::ToKernel { .. } => Kind::ToKernel,
+            Control::Fellow { .. } => Kind::Fellow,
+            Control::Goodbye { .. } => Kind::Goodbye,
+        }
+    }
+
+    /// The pages that it is about, where it says so.
+    pub(super) const fn pages(&self) -> Option<Pages> {
+        match self {
+            Control::FromKernel {
+                message:
+                    FromKernel::DataRequest { pages, .. }
+                    | FromKernel::DataUnlock { pages }
+                    | FromKernel::DataWrite { pages, .. }
+                    | FromKernel::LockCompleted { pages },
+                ..
+            }
+            | Control::ToKernel {
+                message:
+                    ToKernel::DataProvided { pages, .. }
+                    | ToKernel::LockRequest { pages, .. }
+                    | ToKernel::DataError { pages },
+                ..
+            }
+            | Control::Request {
+                request:
+                    Request::Statistics {
+                        pages: Some(pages), ..
+                    },
+                ..
+            } => Some(*pages),
+            _ => None,
+        }
+    }
+
+    /// Its pages, where it is of a kind that has contents, and how many there must be, where
+    /// it says so.
+    pub(super) fn contents(&mut self) -> Option<(Option<u32>, &mut Vec<Option<Contents>>)> {
+        match self {
+            Control::FromKernel {
+                message: FromKernel::DataWrite { pages, data },
+                ..
+            }
+            | Control::ToKernel {
+                message: ToKernel::DataProvided { pages, data, .. },
+                ..
+            } => Some((Some(pages.count), data)),
+            Control::Fellow { data, .. } => Some((None, data)),
+            _ => None,
+        }
+    }
+}
+
+/// A name of an object, a node or a server: 1 to 200 of `a-z A-Z 0-9 . _ -`, the first of them
+/// a letter or digit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+/// A name that cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no name: take 1 to 200 letters, digits, dots, dashes and underlines, and begin with a letter or digit"
+)]
+pub struct NameError(String);
+
+impl Name {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Name, NameError> {
+        let first = text
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphanumeric());
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        if first && text.len() <= 200 && text.bytes().all(known) {
+            Ok(Name(text))
+        } else {
+            Err(NameError(text.chars().take(200).collect()))
+        }
+    }
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Name, NameError> {
+        Name::try_from(text.to_owned())
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The size of a page of an object or a kernel: a power of two, 4 KiB to 2 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct PageSize(u8);
+
+/// A size that no page has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a page has a power of two of bytes, 4096 to 2097152")]
+pub struct PageSizeError;
+
+impl PageSize {
+    /// 4 KiB.
+    pub const BASE: PageSize = PageSize(12);
+
+    /// As a number of bytes.
+    #[must_use]
+    pub const fn bytes(self) -> Bytes {
+        Bytes(1 << self.0)
+    }
+}
+
+impl TryFrom<Bytes> for PageSize {
+    type Error = PageSizeError;
+
+    fn try_from(size: Bytes) -> Result<PageSize, PageSizeError> {
+        if size.0.is_power_of_two() && (BASE_PAGE..=SUPERPAGE).contains(&size.0) {
+            Ok(PageSize(size.0.ilog2() as u8))
+        } else {
+            Err(PageSizeError)
+        }
+    }
+}
+
+impl TryFrom<u8> for PageSize {
+    type Error = PageSizeError;
+
+    fn try_from(shift: u8) -> Result<PageSize, PageSizeError> {
+        if (BASE_PAGE.ilog2()..=SUPERPAGE.ilog2()).contains(&u32::from(shift)) {
+            Ok(PageSize(shift))
+        } else {
+            Err(PageSizeError)
+        }
+    }
+}
+
+impl From<PageSize> for u8 {
+    fn from(size: PageSize) -> u8 {
+        size.0
+    }
+}
+
+/// What a peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// It has the kernels of one or several objects.
+    Kernel,
+    /// A server.
+    Server,
+    /// A command, which maps nothing.
+    Tool,
+}
+
+/// The number that a kind of machine has, for the translation of contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MachineCode(pub u16);
+
+/// The number that a type of data has, for the translation of contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TypeCode(pub u16);
+
+/// Who connects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Its name; with TLS its certificate must be for this name.
+    pub name: Name,
+    /// What it is.
+    pub role: Role,
+    /// What machine it runs on, or says that it does.
+    pub machine: MachineCode,
+    /// The size of its pages.
+    pub page_size: PageSize,
+    /// What it can do beyond this version of the protocol, one bit each.
+    pub features: u64,
+}
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Its name; with TLS its certificate must be for this name.
+    pub name: Name,
+    /// The number by which it knows the peer.
+    pub kernel: KernelId,
+    /// How long a lease lasts, in milliseconds.
+    pub lease: u32,
+    /// Those features that both have.
+    pub features: u64,
+}
+
+/// Why a peer may not stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The kind of reason.
+    pub reason: Reason,
+    /// The same for a person, with the remedy.
+    pub text: String,
+}
+
+/// Kinds of reasons to refuse a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// It speaks another version of the protocol.
+    Version,
+    /// It is not who it says.
+    Identity,
+    /// It has no right to be here.
+    Denied,
+    /// There are too many already.
+    Full,
+    /// The server is going down.
+    Ending,
+    /// What it said makes no sense.
+    Nonsense,
+}
+
+/// A question, among those that one side asked over a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId(pub u64);
+
+/// An object that is open, among those of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Handle(pub u32);
+
+/// The name of a scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SchedulerKind {
+    /// One page size, one server.
+    Simple,
+    /// Several page sizes, one server.
+    Multi,
+    /// Several servers.
+    Distributed,
+}
+
+/// A part of an object whose data are all of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Segment {
+    /// Where it begins in the object.
+    pub start: Bytes,
+    /// How long it is.
+    pub length: Bytes,
+    /// The type.
+    pub tag: TypeCode,
+}
+
+/// An object, as it is made and listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Its name.
+    pub name: Name,
+    /// Its size.
+    pub size: Bytes,
+    /// The size of its scheduler's pages.
+    pub page_size: PageSize,
+    /// Its scheduler.
+    pub scheduler: SchedulerKind,
+    /// The machine in whose form contents are that nobody has written yet.
+    pub machine: MachineCode,
+    /// The types of its data. What is in no segment is not translated.
+    pub tags: Vec<Segment>,
+}
+
+/// What somebody wants to do to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rights {
+    /// Read it.
+    pub read: bool,
+    /// Write to it.
+    pub write: bool,
+}
+
+/// How many faults there were, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faults {
+    /// A page was missing, to be read.
+    pub read: u64,
+    /// A page was missing, to be written to.
+    pub write: u64,
+    /// A page was there to be read, and was to be written to.
+    pub unlock: u64,
+}
+
+/// What is known of a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageState {
+    /// Which page.
+    pub page: PageNumber,
+    /// Its faults.
+    pub faults: Faults,
+    /// Who may write to it.
+    pub owner: Option<KernelId>,
+    /// How many may read it.
+    pub readers: u64,
+    /// Its state, in the scheduler's words.
+    pub state: String,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Open an object: [`Answer::Opened`].
+    Open {
+        /// Its name.
+        name: Name,
+        /// What for.
+        rights: Rights,
+    },
+    /// Close it, after [`FromKernel::Terminate`]: [`Answer::Done`].
+    Close {
+        /// The object.
+        object: Handle,
+    },
+    /// Make an object: [`Answer::Done`].
+    Create(Object),
+    /// Remove one: [`Answer::Done`].
+    Remove {
+        /// Its name.
+        name: Name,
+    },
+    /// Objects, by name: [`Answer::Listed`].
+    List {
+        /// The first to be listed is the one after this.
+        after: Option<Name>,
+    },
+    /// What is known of an object: [`Answer::Statistics`].
+    Statistics {
+        /// Its name.
+        name: Name,
+        /// The pages that are asked for, too.
+        pages: Option<Pages>,
+    },
+    /// Say what types its data have: [`Answer::Done`].
+    Tag {
+        /// Its name.
+        name: Name,
+        /// The types; they take the place of those that it had.
+        tags: Vec<Segment>,
+    },
+    /// Say what somebody may do to an object: [`Answer::Done`].
+    Grant {
+        /// Its name.
+        name: Name,
+        /// Whom: a node's name, `uid:NUMBER` for a user of the server's machine, or `anyone`.
+        to: String,
+        /// What; it takes the place of what that was before.
+        rights: Rights,
+    },
+    /// Synchronise with others: [`Answer::Synchronised`], when it is so far.
+    Synchronise {
+        /// The object over which they do.
+        object: Handle,
+        /// How.
+        request: sync::Request,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// The object is open.
+    Opened {
+        /// What it is called on this link from now on.
+        object: Handle,
+        /// What it is.
+        info: Object,
+    },
+    /// Objects.
+    Listed {
+        /// Some of them.
+        objects: Vec<Object>,
+        /// Whether there are more after the last of them.
+        more: bool,
+    },
+    /// What is known of an object.
+    Statistics {
+        /// What it is.
+        info: Object,
+        /// The faults of all pages.
+        faults: Faults,
+        /// Who has it open.
+        kernels: Vec<KernelId>,
+        /// The pages that were asked for; fewer, where they do not all fit.
+        pages: Vec<PageState>,
+    },
+    /// What came of synchronising.
+    Synchronised(sync::Answer),
+}
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{text}")]
+pub struct Failure {
+    /// The kind of reason.
+    pub kind: FailureKind,
+    /// The reason and the remedy, for a person.
+    pub text: String,
+}
+
+/// Kinds of reasons why requests fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// There is no such object.
+    NotFound,
+    /// There is one already.
+    Exists,
+    /// The peer has no right to it.
+    Denied,
+    /// The request makes no sense.
+    Invalid,
+    /// Somebody else has it.
+    Busy,
+    /// No space is left.
+    Full,
+    /// What is needed for it is not there now.
+    Unavailable,
+}

@@ -1,0 +1,375 @@
+//! From what was read to messages.
+//!
+//! A reader offers the decoder's memory to a socket, in three pieces: one block for the header
+//! and the control part, a buffer at a page boundary for the payload that a peer is expected
+//! to send next, of the size that it sent last, and room for what follows. Where the guess is
+//! right, a message with its contents comes with one read, and nothing is copied. Where it is
+//! wrong, what came is moved to where it belongs. The room behind is there so that a read
+//! that brings what was expected, and no more, shows that no more has come.
+
+use std::io::{self, IoSliceMut};
+
+use quire_core::units::BASE_PAGE;
+
+use super::buffer::{Buffer, Pool};
+use super::control::Control;
+use super::frame::{BLOCK, HEADER, Header, Limits, WireError};
+use super::presence::{Presence, check_pages};
+
+/// The least and the most that is expected as a payload, in bytes.
+const EXPECTED: [usize; 2] = [BASE_PAGE as usize, 64 << 10];
+
+/// Memory for headers and control parts at first, in bytes.
+const STAGE: usize = 8 << 10;
+
+/// A message that came.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What it says.
+    pub message: Control,
+    /// How many descriptors came with it.
+    pub descriptors: u8,
+    /// How many bytes it had.
+    pub bytes: usize,
+}
+
+/// A message whose payload is still on its way.
+struct Unfinished {
+    frame: Frame,
+    presence: Presence,
+    buffer: Buffer,
+    filled: usize,
+    length: usize,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// How many bytes; 0 where the peer sends nothing any more.
+    pub bytes: usize,
+    /// Whether there was room for more.
+    pub short: bool,
+}
+
+/// Makes messages of bytes.
+pub struct Decoder {
+    limits: Limits,
+    pool: Pool,
+    /// Bytes whose message is not known yet are those from `start` to `end`.
+    stage: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Where the next payload is expected, how much of it may be filled, and how much is.
+    ahead: Option<Buffer>,
+    expected: usize,
+    ahead_filled: usize,
+    /// What came after it, which lies behind the first block of the stage.
+    behind: usize,
+    unfinished: Option<Unfinished>,
+}
+
+impl Decoder {
+    /// A decoder that takes memory for payloads from a pool.
+    #[must_use]
+    pub fn new(limits: Limits, pool: Pool) -> Decoder {
+        Decoder {
+            limits,
+            pool,
+            stage: vec![0; STAGE],
+            start: 0,
+            end: 0,
+            ahead: None,
+            expected: EXPECTED[0],
+            ahead_filled: 0,
+            behind: 0,
+            unfinished: None,
+        }
+    }
+
+    /// Other limits from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Reads once, with a function that fills pieces of memory like `readv`. To be called
+    /// when [`Decoder::message`] has none any more.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn fill(
+        &mut self,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Filled> {
+        if self.unfinished.is_some() {
+            self.fill_payload(read)
+        } else if self.start == self.end {
+            self.fill_frame(read)
+        } else {
+            self.fill_stage(read)
+        }
+    }
+
+    /// The rest of a payload, and whatever follows.
+    fn fill_payload(
+        &mut self,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Filled> {
+        let Some(unfinished) = &mut self.unfinished else {
+            return Ok(Filled {
+                bytes: 0,
+                short: true,
+            });
+        };
+        let rest = &mut unfinished.buffer[unfinished.filled..unfinished.length];
+        let (wanted, room) = (rest.len(), rest.len() + self.stage.len());
+        let pieces = &mut [IoSliceMut::new(rest), IoSliceMut::new(&mut self.stage)];
+        let bytes = read(pieces)?.min(room);
+        unfinished.filled += bytes.min(wanted);
+        self.start = 0;
+        self.end = bytes - bytes.min(wanted);
+        Ok(Filled {
+            bytes,
+            short: bytes < room,
+        })
+    }
+
+    /// A whole message, as it is expected.
+    fn fill_frame(
+        &mut self,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Filled> {
+        self.start = 0;
+        self.end = 0;
+        let expected = self.expected;
+        let fitting = self.ahead.take().filter(|ahead| ahead.len() >= expected);
+        let ahead = self
+            .ahead
+            .insert(fitting.unwrap_or_else(|| self.pool.take(expected)));
+        let (block, behind) = self.stage.split_at_mut(BLOCK);
+        let room = BLOCK + expected + behind.len();
+        let pieces = &mut [
+            IoSliceMut::new(block),
+            IoSliceMut::new(&mut ahead[..expected]),
+            IoSliceMut::new(behind),
+        ];
+        let bytes = read(pieces)?.min(room);
+        self.end = bytes.min(BLOCK);
+        self.ahead_filled = (bytes - self.end).min(expected);
+        self.behind = bytes - self.end - self.ahead_filled;
+        Ok(Filled {
+            bytes,
+            short: bytes < room,
+        })
+    }
+
+    /// The rest of a header or a control part.
+    fn fill_stage(
+        &mut self,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Filled> {
+        if self.start > 0 {
+            self.stage.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let room = self.stage.len() - self.end;
+        let pieces = &mut [IoSliceMut::new(&mut self.stage[self.end..])];
+        let bytes = read(pieces)?.min(room);
+        self.end += bytes;
+        Ok(Filled {
+            bytes,
+            short: bytes < room,
+        })
+    }
+
+    /// The next message, if it is there.
+    ///
+    /// # Errors
+    /// When what was read is not a message. Then nothing more can be read here: where the
+    /// next one would begin is not known.
+    pub fn message(&mut self) -> Result<Option<Frame>, WireError> {
+        if let Some(unfinished) = self.unfinished.take() {
+            return Ok(self.finish(unfinished));
+        }
+        let there = &self.stage[self.start..self.end];
+        let Some(header) = Header::decode(there, &self.limits)? else {
+            return Ok(None);
+        };
+        let as_expected = header.block() == BLOCK && header.payload > 0;
+        if self.ahead_filled > 0 && !as_expected {
+            self.append_ahead();
+        }
+        if self.end - self.start < header.block() {
+            self.make_room(header.block());
+            return Ok(None);
+        }
+        let block = &self.stage[self.start..self.start + header.block()];
+        let (presence, message) = decode(&header, block)?;
+        let frame = Frame {
+            message,
+            descriptors: header.descriptors,
+            bytes: header.block() + header.payload as usize,
+        };
+        self.start += header.block();
+        self.begin(frame, presence, header.payload as usize)
+    }
+
+    /// What came after the first block was no payload.
+    fn append_ahead(&mut self) {
+        let filled = std::mem::take(&mut self.ahead_filled);
+        self.move_behind(BLOCK + filled);
+        if let Some(ahead) = &self.ahead {
+            self.stage[BLOCK..BLOCK + filled].copy_from_slice(&ahead[..filled]);
+        }
+    }
+
+    /// Moves what lies behind the first block to another place of the stage; there the
+    /// stage's bytes end then.
+    fn move_behind(&mut self, to: usize) {
+        let behind = std::mem::take(&mut self.behind);
+        if self.stage.len() < to + behind {
+            self.stage.resize(to + behind, 0);
+        }
+        self.stage.copy_within(BLOCK..BLOCK + behind, to);
+        self.end = to + behind;
+    }
+
+    /// The next message's first block is so long; it is within the limits.
+    fn make_room(&mut self, block: usize) {
+        if self.stage.len() < block {
+            self.stage.resize(block, 0);
+        }
+    }
+
+    /// A message's control part is known; its payload is not, or not all of it.
+    fn begin(
+        &mut self,
+        frame: Frame,
+        presence: Option<Presence>,
+        length: usize,
+    ) -> Result<Option<Frame>, WireError> {
+        let Some(presence) = presence else {
+            return Ok(Some(frame));
+        };
+        if length == 0 {
+            return Ok(Some(with_contents(frame, &presence, None)));
+        }
+        let (buffer, filled) = match self.ahead_filled {
+            0 => self.payload_from_stage(length),
+            _ => self.payload_from_ahead(length),
+        };
+        self.expected = length.clamp(EXPECTED[0], EXPECTED[1]);
+        Ok(self.finish(Unfinished {
+            frame,
+            presence,
+            buffer,
+            filled,
+            length,
+        }))
+    }
+
+    /// Takes as much of a payload as came behind its control part, in the same memory.
+    fn payload_from_stage(&mut self, length: usize) -> (Buffer, usize) {
+        let mut buffer = self.pool.take(length);
+        let filled = length.min(self.end - self.start);
+        buffer[..filled].copy_from_slice(&self.stage[self.start..self.start + filled]);
+        self.start += filled;
+        (buffer, filled)
+    }
+
+    /// Takes a payload that came where it was expected. What follows it goes to the stage.
+    fn payload_from_ahead(&mut self, length: usize) -> (Buffer, usize) {
+        let came = std::mem::take(&mut self.ahead_filled);
+        let mut filled = came.min(length);
+        let pool = &self.pool;
+        let ahead = self.ahead.take().unwrap_or_else(|| pool.take(length));
+        let mut buffer = match ahead.len() {
+            size if (length..=2 * length).contains(&size) => None,
+            _ => Some(pool.take(length)),
+        };
+        if let Some(buffer) = &mut buffer {
+            buffer[..filled].copy_from_slice(&ahead[..filled]);
+        }
+        let after = came - filled;
+        self.start = if after == 0 { BLOCK } else { 0 };
+        self.move_behind(self.start + after);
+        self.stage[self.start..self.start + after].copy_from_slice(&ahead[filled..came]);
+        let mut buffer = buffer.unwrap_or(ahead);
+        let rest = (length - filled).min(self.end - self.start);
+        buffer[filled..filled + rest].copy_from_slice(&self.stage[self.start..self.start + rest]);
+        self.start += rest;
+        filled += rest;
+        (buffer, filled)
+    }
+
+    /// Gives out a message if its payload is complete.
+    fn finish(&mut self, unfinished: Unfinished) -> Option<Frame> {
+        if unfinished.filled < unfinished.length {
+            self.unfinished = Some(unfinished);
+            return None;
+        }
+        let Unfinished {
+            frame,
+            presence,
+            buffer,
+            ..
+        } = unfinished;
+        Some(with_contents(frame, &presence, Some(buffer)))
+    }
+}
+
+/// Puts contents where they belong.
+fn with_contents(mut frame: Frame, presence: &Presence, payload: Option<Buffer>) -> Frame {
+    if let Some((_, data)) = frame.message.contents() {
+        *data = presence.spread(payload);
+    }
+    frame
+}
+
+/// Header, control part and fill, all of which are there, and what the payload must be.
+fn decode(header: &Header, block: &[u8]) -> Result<(Option<Presence>, Control), WireError> {
+    let (control, fill) = block[HEADER..].split_at(header.control as usize);
+    if crc32fast::hash(control) != header.checksum {
+        return Err(WireError::ControlChecksum);
+    }
+    if fill.iter().any(|&byte| byte != 0) {
+        return Err(WireError::Fill);
+    }
+    let (decoded, rest) = postcard::take_from_bytes::<(Option<Presence>, Control)>(control)
+        .map_err(WireError::Undecodable)?;
+    if !rest.is_empty() {
+        return Err(WireError::Trailing(rest.len()));
+    }
+    let (presence, mut message) = decoded;
+    check_pages(message.pages())?;
+    check_contents(header, presence.as_ref(), &mut message)?;
+    Ok((presence, message))
+}
+
+/// Whether message, bits and payload fit each other.
+fn check_contents(
+    header: &Header,
+    presence: Option<&Presence>,
+    message: &mut Control,
+) -> Result<(), WireError> {
+    let wrong = |what| Err(WireError::Contents(what));
+    match (message.contents(), presence) {
+        (None, None) if header.payload == 0 => Ok(()),
+        (None, None) => wrong("a payload that nobody asked for"),
+        (None, Some(_)) => wrong("bits without pages"),
+        (Some(_), None) => wrong("pages without bits"),
+        (Some((count, data)), Some(presence)) => {
+            presence.check()?;
+            if !data.is_empty() {
+                return wrong("in the control part");
+            }
+            if count.is_some_and(|count| count != presence.pages()) {
+                return wrong("not as many as its pages");
+            }
+            if presence.payload() != u64::from(header.payload) {
+                return wrong("not as long as its payload");
+            }
+            Ok(())
+        }
+    }
+}

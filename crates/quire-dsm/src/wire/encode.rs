@@ -1,0 +1,248 @@
+//! From messages to what is written: a queue of bytes and contents. Messages that are queued
+//! one after the other lie one after the other, so that they leave in one write.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::buffer::Contents;
+use super::control::Control;
+use super::frame::{BLOCK, HEADER, Header, Limits, MAX_DESCRIPTORS, WireError};
+use super::presence::{Presence, check_pages};
+
+/// At most so many pieces go into one write.
+const PIECES: usize = 64;
+
+/// Memory of bytes that were written is kept for the next ones up to this size, in bytes.
+const KEPT: usize = 64 << 10;
+
+/// A piece of what is to be written.
+#[derive(Debug)]
+enum Piece {
+    /// Headers and control parts.
+    Bytes(Vec<u8>),
+    /// Contents of a page.
+    Contents(Contents),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Contents(contents) => contents,
+        }
+    }
+}
+
+/// Messages on their way out.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    pieces: VecDeque<Piece>,
+    /// Descriptors that go with a piece's first byte, by the piece's number.
+    descriptors: VecDeque<(u64, Vec<OwnedFd>)>,
+    /// The number of the first piece.
+    first: u64,
+    /// How much of the first piece is written.
+    written: usize,
+    /// All that is still to be written, in bytes.
+    queued: usize,
+    /// Memory to be used again.
+    spare: Vec<u8>,
+}
+
+impl Outgoing {
+    /// Nothing to be written.
+    #[must_use]
+    pub fn new() -> Outgoing {
+        Outgoing::default()
+    }
+
+    /// What is still to be written, in bytes.
+    #[must_use]
+    pub const fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Whether nothing is to be written.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.queued == 0
+    }
+
+    /// Queues a message, with descriptors that go with it. Says how many bytes it has.
+    ///
+    /// # Errors
+    /// When it does not keep to the limits; then nothing is queued.
+    pub fn push(
+        &mut self,
+        mut message: Control,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<usize, WireError> {
+        check_pages(message.pages())?;
+        let (presence, data) = take_contents(&mut message)?;
+        if descriptors.len() > MAX_DESCRIPTORS.into() {
+            return Err(WireError::Descriptors {
+                count: descriptors.len(),
+                limit: MAX_DESCRIPTORS,
+            });
+        }
+        let mut bytes = self.open_piece(!descriptors.is_empty());
+        let before = bytes.len();
+        let result = encode(
+            &mut bytes,
+            &message,
+            presence.as_ref(),
+            descriptors.len() as u8,
+        );
+        let size = bytes.len() - before;
+        if bytes.is_empty() {
+            self.spare = bytes;
+        } else {
+            self.pieces.push_back(Piece::Bytes(bytes));
+        }
+        let payload = result?;
+        if !descriptors.is_empty() {
+            let piece = self.first + self.pieces.len() as u64 - 1;
+            self.descriptors.push_back((piece, descriptors));
+        }
+        let contents = data.into_iter().flatten().map(Piece::Contents);
+        self.pieces.extend(contents);
+        self.queued += size + payload;
+        Ok(size + payload)
+    }
+
+    /// Bytes to which a message can be added: those at the end of the queue, or new ones.
+    /// Those of the first piece can be, too, while a part of it is written.
+    fn open_piece(&mut self, new: bool) -> Vec<u8> {
+        if !new
+            && let Some(Piece::Bytes(bytes)) = self.pieces.back_mut()
+            && bytes.len() < KEPT
+        {
+            let bytes = mem::take(bytes);
+            self.pieces.pop_back();
+            return bytes;
+        }
+        mem::take(&mut self.spare)
+    }
+
+    /// Offers what is queued to `write`, which says how many of the bytes it took, until all
+    /// of it is written. Descriptors go with the first byte that is offered.
+    ///
+    /// # Errors
+    /// Those of `write`; `WriteZero` where it takes nothing.
+    pub fn write_to(
+        &mut self,
+        mut write: impl FnMut(&[IoSlice<'_>], &[BorrowedFd<'_>]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        while !self.is_empty() {
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let (count, descriptors) = self.offer(&mut slices);
+            let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+            let with_descriptors = !borrowed.is_empty();
+            let written = write(&slices[..count], &borrowed)?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            if with_descriptors {
+                self.descriptors.pop_front();
+            }
+            self.advance(written);
+        }
+        Ok(())
+    }
+
+    /// Fills in what the next write shall have.
+    fn offer<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES]) -> (usize, &'a [OwnedFd]) {
+        let mut with: &[OwnedFd] = &[];
+        let mut end = u64::MAX;
+        for (piece, descriptors) in self.descriptors.iter().take(2) {
+            if *piece == self.first {
+                with = descriptors;
+            } else {
+                end = end.min(*piece - self.first);
+            }
+        }
+        let count = self.pieces.len().min(PIECES).min(end as usize);
+        for (slice, piece) in slices.iter_mut().zip(self.pieces.iter().take(count)) {
+            *slice = IoSlice::new(piece.bytes());
+        }
+        slices[0] = IoSlice::new(&self.pieces[0].bytes()[self.written..]);
+        (count, with)
+    }
+
+    /// So many bytes are written.
+    fn advance(&mut self, mut written: usize) {
+        self.queued -= written;
+        while let Some(piece) = self.pieces.front() {
+            let rest = piece.bytes().len() - self.written;
+            if written < rest {
+                self.written += written;
+                return;
+            }
+            written -= rest;
+            self.written = 0;
+            self.first += 1;
+            if let Some(Piece::Bytes(mut bytes)) = self.pieces.pop_front()
+                && bytes.capacity() <= KEPT
+            {
+                bytes.clear();
+                self.spare = bytes;
+            }
+        }
+    }
+}
+
+/// Takes a message's contents out of it.
+fn take_contents(
+    message: &mut Control,
+) -> Result<(Option<Presence>, Vec<Option<Contents>>), WireError> {
+    let Some((count, data)) = message.contents() else {
+        return Ok((None, Vec::new()));
+    };
+    if count.is_some_and(|count| count as usize != data.len()) {
+        return Err(WireError::Contents("not as many as its pages"));
+    }
+    let presence = Presence::of(data)?;
+    Ok((Some(presence), mem::take(data)))
+}
+
+/// Adds header, control part and fill of a message. Says how long its payload is. On an
+/// error nothing is added.
+fn encode(
+    bytes: &mut Vec<u8>,
+    message: &Control,
+    presence: Option<&Presence>,
+    descriptors: u8,
+) -> Result<usize, WireError> {
+    let before = bytes.len();
+    let result = try_encode(bytes, message, presence, descriptors);
+    if result.is_err() {
+        bytes.truncate(before);
+    }
+    result
+}
+
+fn try_encode(
+    bytes: &mut Vec<u8>,
+    message: &Control,
+    presence: Option<&Presence>,
+    descriptors: u8,
+) -> Result<usize, WireError> {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; HEADER]);
+    postcard::to_io(&(presence, message), &mut *bytes).map_err(WireError::Undecodable)?;
+    let control = &bytes[start + HEADER..];
+    let payload = presence.map_or(0, Presence::payload);
+    let header = Header {
+        descriptors,
+        control: u32::try_from(control.len()).unwrap_or(u32::MAX),
+        payload: u32::try_from(payload).unwrap_or(u32::MAX),
+        checksum: crc32fast::hash(control),
+    };
+    header.check(&Limits::SESSION)?;
+    bytes[start..start + HEADER].copy_from_slice(&header.encode());
+    let length = (bytes.len() - start).next_multiple_of(BLOCK);
+    bytes.resize(start + length, 0);
+    Ok(header.payload as usize)
+}

@@ -1,0 +1,344 @@
+//! Programs that share memory through a server, with real sockets, userfaultfd and threads.
+//! Each client has caches of its own, so it stands for a machine.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use quire_core::dsm::sync::{Answer, Name as Point, Request};
+use quire_core::dsm::types::Machine;
+use quire_core::units::Bytes;
+use quire_dsm::client::{Client, Member, Options, Shared};
+use quire_dsm::link::turn::Config;
+use quire_dsm::link::{Address, Security, Turn};
+use quire_dsm::programs::Program;
+use quire_dsm::server::{self, Server};
+use quire_dsm::wire::control::{
+    Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind, Segment, TypeCode,
+};
+
+/// A server in a thread of this process.
+struct Served {
+    addresses: Vec<Address>,
+    stop: Arc<AtomicBool>,
+    waker: Arc<mio::Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    fn start(address: &str) -> Served {
+        Served::start_at(&[address])
+    }
+
+    fn start_at(addresses: &[&str]) -> Served {
+        let hello = Hello {
+            name: name("server"),
+            role: Role::Server,
+            machine: MachineCode(0),
+            page_size: PageSize::BASE,
+            features: 0,
+        };
+        let mut turn = Turn::new(Config::new(hello)).expect("a loop");
+        let at: Vec<Address> = addresses
+            .iter()
+            .map(|address| address.parse().expect("an address"))
+            .collect();
+        let addresses =
+            server::listen(&mut turn, &at, &Security::Automatic(None)).expect("a socket");
+        let (stop, waker) = (Arc::new(AtomicBool::new(false)), turn.waker());
+        let is_over = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut server = Server::new(name("server"), server::LEASE);
+            while !is_over.load(Ordering::Relaxed) {
+                turn.once(&mut server, Duration::from_secs(1))
+                    .expect("the loop goes on");
+            }
+        });
+        Served {
+            addresses,
+            stop,
+            waker,
+            thread: Some(thread),
+        }
+    }
+
+    fn client(&self, who: &str) -> Client {
+        self.client_with(who, |_| {})
+    }
+
+    fn client_with(&self, who: &str, change: impl FnOnce(&mut Options)) -> Client {
+        let mut options = Options::new(self.addresses[0].clone(), name(who));
+        change(&mut options);
+        Client::connect(options).expect("the server is there")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.waker.wake().expect("the server can be woken");
+        let thread = self.thread.take().expect("it was started");
+        thread.join().expect("the server ended well");
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+fn object(text: &str, size: Bytes, scheduler: SchedulerKind) -> Object {
+    Object {
+        name: name(text),
+        size,
+        page_size: PageSize::BASE,
+        scheduler,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
+const BOTH: Rights = Rights {
+    read: true,
+    write: true,
+};
+
+fn open(client: &Client, text: &str) -> Shared {
+    client.open(name(text), BOTH).expect("the object is there")
+}
+
+/// Runs a program with a client for each member.
+fn run(served: &Served, program: Program, members: usize, scheduler: SchedulerKind) {
+    let first = served.client("first");
+    let made = object("memory", program.memory(members), scheduler);
+    first.create(made).expect("it is new");
+    thread::scope(|scope| {
+        let member = |me| {
+            scope.spawn(move || {
+                let client = served.client("member");
+                let shared = open(&client, "memory");
+                program.run(&Member::new(&shared, me, members), shared.words())
+            })
+        };
+        let members: Vec<_> = (0..members).map(member).collect();
+        for (me, member) in members.into_iter().enumerate() {
+            let ended = member.join().expect("no panic");
+            assert_eq!(ended, Ok(()), "{program:?}, member {me}");
+        }
+    });
+    let shared = open(&first, "memory");
+    assert_eq!(
+        program.check(shared.words(), members),
+        Ok(()),
+        "{program:?}"
+    );
+    drop(shared);
+    first.remove(name("memory")).expect("nobody has it open");
+}
+
+fn socket() -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = format!("unix:{}/socket", directory.path().display());
+    (directory, path)
+}
+
+const SMALL: [Program; 5] = [
+    Program::Matrix(65),
+    Program::Paths(24),
+    Program::Router(60),
+    Program::Particles(300),
+    Program::Hotspot(300),
+];
+
+#[test]
+fn programs_share_memory_through_a_simple_scheduler() {
+    let (_directory, path) = socket();
+    let served = Served::start(&path);
+    for program in SMALL {
+        for members in [1, 2, 4] {
+            run(&served, program, members, SchedulerKind::Simple);
+        }
+    }
+}
+
+#[test]
+fn programs_share_memory_through_the_scheduler_of_several_page_sizes() {
+    let served = Served::start("127.0.0.1:0");
+    for program in SMALL {
+        run(&served, program, 3, SchedulerKind::Multi);
+    }
+}
+
+#[test]
+fn machines_with_other_pages_and_numbers_share_an_object() {
+    let (_directory, path) = socket();
+    let served = Served::start(&path);
+    let ours = served.client("ours");
+    let theirs = served.client_with("theirs", |options| {
+        options.machine = "vax-d".parse::<Machine>().expect("a machine");
+        options.page_size = PageSize::try_from(Bytes(64 << 10)).expect("a size");
+    });
+    let mut made = object("numbers", Bytes(256 << 10), SchedulerKind::Multi);
+    made.tags = vec![Segment {
+        start: Bytes(0),
+        length: Bytes(4096),
+        // A floating point number of 8 bytes.
+        tag: TypeCode(6),
+    }];
+    ours.create(made).expect("it is new");
+    let (mine, other) = (open(&ours, "numbers"), open(&theirs, "numbers"));
+    mine.words()[0].store(1.0f64.to_bits(), Ordering::Relaxed);
+    mine.words()[512].store(1.0f64.to_bits(), Ordering::Relaxed);
+    // 1.0 is 0x4080 in the first word of VAX D; what has no type stays as it is.
+    assert_eq!(other.words()[0].load(Ordering::Relaxed), 0x4080);
+    assert_eq!(other.words()[512].load(Ordering::Relaxed), 1.0f64.to_bits());
+    other.words()[1].store(0x4080, Ordering::Relaxed);
+    assert_eq!(mine.words()[1].load(Ordering::Relaxed), 1.0f64.to_bits());
+}
+
+#[test]
+fn what_was_written_outlives_who_wrote_it() {
+    let (_directory, path) = socket();
+    let served = Served::start(&path);
+    let keeper = served.client("keeper");
+    keeper
+        .create(object("kept", Bytes(1 << 20), SchedulerKind::Simple))
+        .expect("it is new");
+    {
+        let writer = served.client("writer");
+        let shared = open(&writer, "kept");
+        for (number, word) in shared.words().iter().enumerate() {
+            word.store(number as u64, Ordering::Relaxed);
+        }
+    }
+    let shared = open(&keeper, "kept");
+    for (number, word) in shared.words().iter().enumerate() {
+        assert_eq!(word.load(Ordering::Relaxed), number as u64);
+    }
+}
+
+#[test]
+fn system_calls_work_on_memory_that_is_elsewhere() {
+    let (directory, path) = socket();
+    let served = Served::start(&path);
+    let (one, other) = (served.client("one"), served.client("other"));
+    one.create(object("file", Bytes(64 << 10), SchedulerKind::Simple))
+        .expect("it is new");
+    let (mine, theirs) = (open(&one, "file"), open(&other, "file"));
+    for (number, word) in mine.words().iter().enumerate() {
+        word.store(!(number as u64), Ordering::Relaxed);
+    }
+    // write(2) reads memory that this client has never touched.
+    let file = directory.path().join("copy");
+    let words = theirs.words();
+    // SAFETY: nobody writes to the object while it is written to the file.
+    let bytes = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 8) };
+    std::fs::write(&file, bytes).expect("the file can be written");
+    let copied = std::fs::read(&file).expect("the file can be read");
+    for (number, word) in copied.chunks_exact(8).enumerate() {
+        let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
+        assert_eq!(word, !(number as u64));
+    }
+}
+
+#[test]
+fn a_mutex_keeps_others_out() {
+    let (_directory, path) = socket();
+    let served = Served::start(&path);
+    let first = served.client("first");
+    first
+        .create(object("counted", Bytes(4096), SchedulerKind::Simple))
+        .expect("it is new");
+    let begin = Barrier::new(3);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let client = served.client("counter");
+                let shared = open(&client, "counted");
+                begin.wait();
+                for _ in 0..50 {
+                    let mutex = Point("it".into());
+                    let lock = Request::Lock(mutex.clone());
+                    assert_eq!(shared.synchronise(lock).expect("a server"), Answer::Done);
+                    let word = &shared.words()[0];
+                    let before = word.load(Ordering::Relaxed);
+                    thread::yield_now();
+                    word.store(before + 1, Ordering::Relaxed);
+                    let unlock = Request::Unlock(mutex);
+                    assert_eq!(shared.synchronise(unlock).expect("a server"), Answer::Done);
+                }
+            });
+        }
+    });
+    let shared = open(&first, "counted");
+    assert_eq!(shared.words()[0].load(Ordering::Relaxed), 150);
+}
+
+#[test]
+fn objects_are_made_listed_and_removed() {
+    let (_directory, path) = socket();
+    let served = Served::start(&path);
+    let client = served.client("user");
+    for number in 0..600 {
+        let text = format!("object-{number:03}");
+        client
+            .create(object(&text, Bytes(4096), SchedulerKind::Simple))
+            .expect("it is new");
+    }
+    let names = client.list().expect("a list");
+    assert_eq!(names.len(), 600);
+    assert!(names.is_sorted_by_key(|object| object.name.clone()));
+    let again = client.create(object("object-000", Bytes(4096), SchedulerKind::Simple));
+    assert!(again.is_err_and(|error| error.to_string().contains("already")));
+    let shared = open(&client, "object-007");
+    let busy = client.remove(name("object-007"));
+    assert!(busy.is_err_and(|error| error.to_string().contains("open")));
+    drop(shared);
+    client
+        .remove(name("object-007"))
+        .expect("nobody has it open");
+    let gone = client.open(name("object-007"), BOTH);
+    assert!(gone.is_err_and(|error| error.to_string().contains("no object")));
+}
+
+#[test]
+fn rights_are_kept_to() {
+    // Over plain TCP everybody counts as anyone; over a Unix socket, as a user.
+    let (_directory, path) = socket();
+    let served = Served::start_at(&[&path, "127.0.0.1:0"]);
+    let owner = served.client("owner");
+    owner
+        .create(object("mine", Bytes(4096), SchedulerKind::Simple))
+        .expect("it is new");
+    let stranger = served.client_with("stranger", |options| {
+        options.address = served.addresses[1].clone();
+    });
+    let refused = |rights| {
+        let opened = stranger.open(name("mine"), rights);
+        opened.is_err_and(|error| error.to_string().contains("no right"))
+    };
+    let read = Rights {
+        read: true,
+        write: false,
+    };
+    assert!(refused(read));
+    let granted = stranger.grant(name("mine"), "anyone".into(), BOTH);
+    assert!(granted.is_err_and(|error| error.to_string().contains("belongs to")));
+    assert!(stranger.remove(name("mine")).is_err());
+    owner
+        .grant(name("mine"), "anyone".into(), read)
+        .expect("it is its own");
+    assert!(refused(BOTH));
+    let shared = stranger.open(name("mine"), read).expect("it may be read");
+    open(&owner, "mine").words()[0].store(7, Ordering::Relaxed);
+    assert_eq!(shared.words()[0].load(Ordering::Relaxed), 7);
+    drop(shared);
+    let none = Rights {
+        read: false,
+        write: false,
+    };
+    owner
+        .grant(name("mine"), "anyone".into(), none)
+        .expect("it is its own");
+    assert!(refused(read));
+}

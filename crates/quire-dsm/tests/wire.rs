@@ -1,0 +1,369 @@
+//! Messages come out of the wire as they went in, whatever the reads that bring them.
+
+mod wire_support;
+
+use std::io::{self, Write};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
+use quire_dsm::wire::control::{Handle, PageSize};
+use quire_dsm::wire::frame::{MAX_CONTROL, MAX_PAGES};
+use quire_dsm::wire::{Control, Decoder, Limits, Outgoing, Pool, WireError};
+use wire_support::{bytes_of, message};
+
+/// Reads bytes in pieces of these sizes, over and over.
+fn decode(bytes: &[u8], reads: &[usize], limits: Limits) -> Result<Vec<Control>, WireError> {
+    let mut decoder = Decoder::new(limits, Pool::new());
+    let mut rest = bytes;
+    let mut messages = Vec::new();
+    let mut reads = reads.iter().cycle();
+    loop {
+        while let Some(frame) = decoder.message()? {
+            messages.push(frame.message);
+        }
+        if rest.is_empty() {
+            return Ok(messages);
+        }
+        let most = rest.len().min(*reads.next().unwrap());
+        let filled = decoder
+            .fill(|pieces| {
+                let mut taken = 0;
+                for piece in pieces {
+                    let part = piece.len().min(most - taken);
+                    piece[..part].copy_from_slice(&rest[taken..taken + part]);
+                    taken += part;
+                }
+                Ok(taken)
+            })
+            .unwrap();
+        assert!(filled.bytes > 0, "the decoder offers no memory");
+        rest = &rest[filled.bytes..];
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever is sent is received: every kind, several at once, in reads of any size.
+    #[test]
+    fn messages_come_as_they_were_sent(
+        messages in vec(message(), 1..8),
+        reads in vec(1_usize..20_000, 1..6),
+    ) {
+        let bytes = bytes_of(&messages);
+        prop_assert_eq!(decode(&bytes, &reads, Limits::SESSION).unwrap(), messages);
+    }
+
+    /// Byte by byte, too.
+    #[test]
+    fn messages_come_byte_by_byte(message in message()) {
+        let bytes = bytes_of(std::slice::from_ref(&message));
+        prop_assert_eq!(decode(&bytes, &[1], Limits::SESSION).unwrap(), vec![message]);
+    }
+
+    /// A writer that takes any number of bytes gets all, in order.
+    #[test]
+    fn partial_writes_lose_nothing(
+        messages in vec(message(), 1..6),
+        writes in vec(1_usize..9000, 1..6),
+    ) {
+        let mut outgoing = Outgoing::new();
+        let (mut bytes, mut writes) = (Vec::new(), writes.into_iter().cycle());
+        for message in &messages {
+            outgoing.push(message.clone(), Vec::new()).unwrap();
+            // One write that takes a part, then the transport is full.
+            let mut left = Some(writes.next().unwrap());
+            let result = outgoing.write_to(|pieces, _| {
+                let most = left.take().ok_or(io::ErrorKind::WouldBlock)?;
+                Ok(take(&mut bytes, pieces, most))
+            });
+            if let Err(error) = result {
+                prop_assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            }
+        }
+        outgoing.write_to(|pieces, _| Ok(take(&mut bytes, pieces, usize::MAX))).unwrap();
+        prop_assert!(outgoing.is_empty());
+        prop_assert_eq!(bytes, bytes_of(&messages));
+    }
+}
+
+fn take(bytes: &mut Vec<u8>, pieces: &[io::IoSlice<'_>], most: usize) -> usize {
+    let mut taken = 0;
+    for piece in pieces {
+        let part = piece.len().min(most - taken);
+        bytes.write_all(&piece[..part]).unwrap();
+        taken += part;
+    }
+    taken
+}
+
+/// A page that a server provides.
+fn provided(pages: u32, size: usize) -> Control {
+    let pool = Pool::new();
+    let data = (0..pages)
+        .map(|page| Some(pool.copy(&vec![page as u8; size])))
+        .collect();
+    Control::ToKernel {
+        object: Handle(1),
+        message: ToKernel::DataProvided {
+            pages: Pages {
+                first: PageNumber(9),
+                count: pages,
+            },
+            data,
+            access: Access::Read,
+        },
+    }
+}
+
+/// The page comes with the first read, lies at a page boundary, and its memory is the one
+/// into which the read went.
+#[test]
+fn an_expected_page_is_not_copied() {
+    let bytes = bytes_of(&[provided(1, 4096)]);
+    let mut decoder = Decoder::new(Limits::SESSION, Pool::new());
+    let mut address = 0;
+    let filled = decoder.fill(|pieces| {
+        pieces[0].copy_from_slice(&bytes[..64]);
+        pieces[1][..4096].copy_from_slice(&bytes[64..]);
+        address = pieces[1].as_ptr() as usize;
+        Ok(bytes.len())
+    });
+    assert_eq!(filled.unwrap().bytes, 64 + 4096);
+    let frame = decoder.message().unwrap().unwrap();
+    let Control::ToKernel {
+        message: ToKernel::DataProvided { data, .. },
+        ..
+    } = frame.message
+    else {
+        panic!("another message");
+    };
+    let page = data[0].as_ref().unwrap();
+    assert_eq!(page.as_ptr() as usize, address);
+    assert_eq!(address % 4096, 0);
+}
+
+#[test]
+fn the_largest_message_passes_and_lies_in_one_buffer() {
+    let message = provided(16, 2 << 20);
+    let bytes = bytes_of(std::slice::from_ref(&message));
+    assert_eq!(
+        decode(&bytes, &[1 << 20], Limits::SESSION).unwrap(),
+        vec![message]
+    );
+}
+
+#[test]
+fn one_bit_says_whether_a_page_has_contents() {
+    let pages = |count| Pages {
+        first: PageNumber(0),
+        count,
+    };
+    let empty = |count: u32| Control::FromKernel {
+        object: Handle(1),
+        message: FromKernel::DataWrite {
+            pages: pages(count),
+            data: vec![None; count as usize],
+        },
+    };
+    let bytes = bytes_of(&[empty(MAX_PAGES)]);
+    assert!(
+        bytes.len() <= MAX_PAGES as usize / 8 + 64,
+        "{} bytes",
+        bytes.len()
+    );
+    assert_eq!(
+        decode(&bytes, &[4096], Limits::SESSION).unwrap(),
+        vec![empty(MAX_PAGES)]
+    );
+}
+
+#[test]
+fn what_cannot_be_sent_is_not_queued() {
+    let mut outgoing = Outgoing::new();
+    let too_many = provided(MAX_PAGES + 1, 4096);
+    let too_much = provided(17, 2 << 20);
+    let uneven = {
+        let pool = Pool::new();
+        Control::Fellow {
+            object: Handle(0),
+            from: quire_core::dsm::message::ServerId(0),
+            body: Vec::new(),
+            data: vec![Some(pool.copy(&[0; 4096])), Some(pool.copy(&[0; 8192]))],
+        }
+    };
+    let long = Control::Goodbye {
+        reason: "x".repeat(MAX_CONTROL as usize),
+    };
+    let miscounted = Control::FromKernel {
+        object: Handle(1),
+        message: FromKernel::DataWrite {
+            pages: Pages::one(PageNumber(0)),
+            data: vec![None; 2],
+        },
+    };
+    let about = |first, count| Control::FromKernel {
+        object: Handle(1),
+        message: FromKernel::DataUnlock {
+            pages: Pages {
+                first: PageNumber(first),
+                count,
+            },
+        },
+    };
+    let (none, many) = (about(0, 0), about(0, MAX_PAGES + 1));
+    let (beyond, wrapped) = (about((1 << 35) - 1, 2), about(u64::MAX, 2));
+    outgoing.push(about((1 << 35) - 1, 1), Vec::new()).unwrap();
+    outgoing = Outgoing::new();
+    for message in [
+        too_many, too_much, uneven, long, miscounted, none, many, beyond, wrapped,
+    ] {
+        outgoing.push(message, Vec::new()).unwrap_err();
+        assert!(outgoing.is_empty());
+    }
+    outgoing
+        .push(Control::Heartbeat { clock: 1 }, Vec::new())
+        .unwrap();
+    assert_eq!(outgoing.queued(), 64);
+}
+
+#[test]
+fn many_small_messages_are_one_piece() {
+    let mut outgoing = Outgoing::new();
+    for clock in 0..100 {
+        outgoing
+            .push(Control::Heartbeat { clock }, Vec::new())
+            .unwrap();
+    }
+    let mut writes = Vec::new();
+    outgoing
+        .write_to(|pieces, _| {
+            writes.push(pieces.len());
+            Ok(pieces.iter().map(|piece| piece.len()).sum())
+        })
+        .unwrap();
+    assert_eq!(writes, vec![1]);
+}
+
+/// Each thing that can be wrong has its own words.
+#[test]
+fn what_is_wrong_is_said() {
+    let good = bytes_of(&[Control::Heartbeat { clock: 7 }]);
+    let with = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = good.clone();
+        change(&mut bytes);
+        decode(&bytes, &[4096], Limits::SESSION)
+            .unwrap_err()
+            .to_string()
+    };
+    // A header that is changed on purpose has the right checksum again.
+    let sealed = |change: &dyn Fn(&mut Vec<u8>)| {
+        with(&|bytes| {
+            change(bytes);
+            let checksum = crc32fast::hash(&bytes[..20]);
+            bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        })
+    };
+    assert!(with(&|b| b[0] = b'G').contains("maybe the peer is not quire"));
+    assert!(with(&|b| b[4] = 9).contains("speaks version 9 of the protocol, we speak 1"));
+    assert!(with(&|b| b[8] ^= 1).contains("checksum of a frame's header"));
+    assert!(with(&|b| b[24] ^= 1).contains("checksum of a frame's control part"));
+    assert!(with(&|b| b[60] = 1).contains("fill is not zero"));
+    assert!(sealed(&|b| b[6] = 1).contains("unknown flags"));
+    assert!(sealed(&|b| b[7] = 9).contains("9 descriptors, more than 8"));
+    assert!(sealed(&|b| b[11] = 1).contains("control part has 16777"));
+    assert!(sealed(&|b| b[15] = 3).contains("more than 33554432"));
+    assert!(sealed(&|b| b[13] = 16).contains("nobody asked for"));
+    let longer = sealed(&|b| {
+        b[8] += 1;
+        let end = 24 + b[8] as usize;
+        let checksum = crc32fast::hash(&b[24..end]);
+        b[16..20].copy_from_slice(&checksum.to_le_bytes());
+    });
+    assert!(longer.contains("1 bytes after its end"), "{longer}");
+    let kind = sealed(&|b| {
+        b[25] = 99;
+        let end = 24 + b[8] as usize;
+        let checksum = crc32fast::hash(&b[24..end]);
+        b[16..20].copy_from_slice(&checksum.to_le_bytes());
+    });
+    assert!(kind.contains("cannot be decoded"), "{kind}");
+}
+
+/// A receiver does not believe a sender that it keeps to the numbers of pages.
+#[test]
+fn pages_that_cannot_be_are_refused() {
+    let good = Control::FromKernel {
+        object: Handle(1),
+        message: FromKernel::LockCompleted {
+            pages: Pages {
+                first: PageNumber(5),
+                count: 6,
+            },
+        },
+    };
+    let mut bytes = bytes_of(&[good]);
+    let control = 24..24 + bytes[8] as usize;
+    let last = control.end - 1;
+    assert_eq!(bytes[last], 6);
+    for (count, fine) in [(6, true), (127, true), (0, false)] {
+        bytes[last] = count;
+        let checksum = crc32fast::hash(&bytes[control.clone()]);
+        bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..20]);
+        bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        let result = decode(&bytes, &[4096], Limits::SESSION);
+        assert_eq!(result.is_ok(), fine, "{count}: {result:?}");
+    }
+}
+
+#[test]
+fn before_the_hello_only_small_messages_pass() {
+    let page = bytes_of(&[provided(1, 4096)]);
+    let error = decode(&page, &[4096], Limits::GREETING).unwrap_err();
+    assert_eq!(
+        error,
+        WireError::PayloadSize {
+            length: 4096,
+            limit: 0
+        }
+    );
+    let long = bytes_of(&[Control::Goodbye {
+        reason: "x".repeat(3000),
+    }]);
+    let error = decode(&long, &[4096], Limits::GREETING).unwrap_err();
+    assert!(
+        matches!(error, WireError::ControlSize { limit: 2048, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn names_and_page_sizes_are_checked() {
+    use quire_core::units::Bytes;
+    use quire_dsm::wire::control::Name;
+    for good in ["a", "matrix", "0", "A.b_c-d", &"x".repeat(200)] {
+        assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
+    }
+    for bad in [
+        "",
+        ".",
+        "-a",
+        "a/b",
+        "a b",
+        "ä",
+        "a@b",
+        "a\n",
+        &"x".repeat(201),
+    ] {
+        assert!(bad.parse::<Name>().is_err(), "{bad:?}");
+    }
+    for bad in [0, 1, 2048, 4097, 6144, 4 << 20] {
+        assert!(PageSize::try_from(Bytes(bad)).is_err(), "{bad}");
+    }
+    assert_eq!(
+        PageSize::try_from(Bytes(2 << 20)).unwrap().bytes(),
+        Bytes(2 << 20)
+    );
+}
