@@ -1,12 +1,14 @@
 //! The configuration file of the service (TOML).
 
+use std::fmt::Display;
 use std::fs;
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use quire_core::attach::{CpuShare, Threshold};
+use quire_core::located::{self, FileError, Wrong};
 use quire_core::units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
@@ -21,29 +23,6 @@ pub struct Config {
     pub plan: Plan,
     /// Where Prometheus fetches metrics.
     pub metrics: Option<SocketAddr>,
-}
-
-/// A file that could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// It could not be read.
-    #[error("cannot read {}: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// It says something that is not understood.
-    #[error("{}:{line}: {message}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong, on one line.
-        message: String,
-    },
 }
 
 /// The file as it is written.
@@ -70,37 +49,14 @@ struct FileRule {
     exclude: bool,
 }
 
-/// Something wrong, and where in the text.
-struct Wrong {
-    at: Range<usize>,
-    message: String,
-}
-
-impl Wrong {
-    fn new(at: Range<usize>, message: impl ToString) -> Wrong {
-        let message = message.to_string();
-        Wrong { at, message }
-    }
-}
-
 /// Reads a file.
 ///
 /// # Errors
 /// When it cannot be read, or says something that is not understood; the
 /// message names the line.
-pub fn read(path: &Path) -> Result<Config, ConfigError> {
-    let text = fs::read_to_string(path).map_err(|error| ConfigError::Read {
-        path: path.to_owned(),
-        error,
-    })?;
-    parse(&text).map_err(|wrong| {
-        let before = &text.as_bytes()[..wrong.at.start.min(text.len())];
-        ConfigError::Content {
-            path: path.to_owned(),
-            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
-            message: wrong.message.lines().collect::<Vec<_>>().join(" "),
-        }
-    })
+pub fn read(path: &Path) -> Result<Config, FileError> {
+    let text = fs::read_to_string(path).map_err(FileError::unread(path))?;
+    Ok(parse(&text).map_err(|wrong| wrong.in_file(path, &text))?)
 }
 
 fn parse(text: &str) -> Result<Config, Wrong> {
@@ -163,14 +119,10 @@ pub fn interval_of(seconds: f64) -> Option<Duration> {
 
 fn read_as<T>(text: Option<Spanned<String>>) -> Result<Option<T>, Wrong>
 where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
+    T: FromStr<Err: Display>,
 {
-    let read = |text: Spanned<String>| {
-        let value = text.get_ref().parse();
-        value.map_err(|error: T::Err| Wrong::new(text.span(), error))
-    };
-    text.map(read).transpose()
+    text.map(|text| located::parse(text.get_ref(), text.span()))
+        .transpose()
 }
 
 #[cfg(test)]
@@ -182,7 +134,7 @@ mod tests {
         let path = dir.path().join("attach.toml");
         fs::write(&path, text).unwrap();
         match read(&path) {
-            Err(ConfigError::Content { line, message, .. }) => (line, message),
+            Err(FileError::Content(wrong)) => (wrong.line, wrong.message),
             other => panic!("{other:?}"),
         }
     }
@@ -192,7 +144,7 @@ mod tests {
         let text = "cpu = 0.5\nmetrics = '127.0.0.1:9435'\naccesses = 'none'\n\
             [[rule]]\nprogram = 'java'\nmin_size = '256M'\nthreshold = '75%'\ncpu = 1\n\
             [[rule]]\ncgroup = '/batch/*'\nexclude = true\n";
-        let config = parse(text).map_err(|w| w.message).unwrap();
+        let config = parse(text).unwrap();
         assert_eq!(config.plan.cpu.percent(), 0.5);
         assert_eq!(config.plan.interval, INTERVAL);
         assert_eq!(config.plan.accesses, Accesses::None);
@@ -208,7 +160,7 @@ mod tests {
 
     #[test]
     fn an_empty_file_selects_nothing() {
-        let config = parse("").map_err(|w| w.message).unwrap();
+        let config = parse("").unwrap();
         assert!(matches!(config.plan.who, Who::Rules(rules) if rules.is_empty()));
         assert_eq!(config.plan.cpu, CpuShare::DEFAULT);
     }

@@ -64,7 +64,7 @@ pub enum AttachError {
     NoGroup(String),
     /// The configuration file.
     #[error(transparent)]
-    Config(#[from] config::ConfigError),
+    Config(#[from] quire_core::located::FileError),
     /// The address for Prometheus cannot be had.
     #[error("cannot listen on {address}: {error}; choose another address with --metrics")]
     Listen {

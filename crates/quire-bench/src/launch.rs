@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use quire_core::config::ENV_ALL;
 use quire_core::frames::config::ENV_FRAMES;
-use quire_linux::realtime::{self, Heirs};
+use quire_linux::scheduling::{self, Heirs, Scheduling};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cgroup::Group;
@@ -38,10 +38,8 @@ const CLEARED: [&str; 5] = [
     "MIMALLOC_ALLOW_LARGE_OS_PAGES",
 ];
 
-/// The priority of programs that are scheduled first-in, first-out: below that of whoever
-/// has to stop them.
-const REALTIME: u32 = realtime::HIGHEST - 1;
-/// So long such a program may run without waiting for something. The kernel kills it then.
+/// So long a program that is scheduled first-in, first-out may run without waiting for
+/// something. The kernel kills it then.
 const REALTIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Sets up this process and executes the program in its place.
@@ -54,8 +52,9 @@ pub fn exec(options: &Launch) -> Result<()> {
         rustix::thread::disable_transparent_huge_pages(true).context("PR_SET_THP_DISABLE")?;
     }
     if options.realtime {
-        realtime::kill_after(REALTIME_LIMIT).context("RLIMIT_RTTIME")?;
-        realtime::first_in_first_out(REALTIME, Heirs::Inherit).context("SCHED_FIFO")?;
+        scheduling::kill_after(REALTIME_LIMIT).context("RLIMIT_RTTIME")?;
+        let class = Scheduling::Fifo(scheduling::HIGHEST);
+        class.set(Heirs::Inherit).context("SCHED_FIFO")?;
     }
     let [program, args @ ..] = options.command.as_slice() else {
         bail!("no program");

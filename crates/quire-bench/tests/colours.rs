@@ -1,10 +1,12 @@
 //! The experiments with frames: their reports, and what real page tables come to in the
 //! model of the cache.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
 
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use common::{BIN, assert_refused, bench, is_root, library, text};
 use serde_json::Value;
 
 /// 1 MiB with 16 colours.
@@ -12,31 +14,12 @@ const L2: &str = "level=2,sets=1024,ways=16,line=64";
 /// Pages of that cache for each colour.
 const EVEN: f64 = 16.0;
 
-fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_quire-bench"))
-        .args(args)
-        .output()
-        .unwrap()
-}
-
-/// Whether Quire's own allocations can be measured, which the library is needed for.
-/// Building it here would take minutes.
 fn has_library() -> bool {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let built = target.unwrap_or_else(|| workspace.join("target"));
-    let asked = std::env::var_os("QUIRE_LIB").map(PathBuf::from);
-    let has = asked
-        .unwrap_or_else(|| built.join("preload/libquire.so"))
-        .exists();
-    if !has {
-        println!("SKIP: frames by strategy: libquire.so is not built");
-    }
-    has
+    library("frames by strategy").is_some()
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+fn may_see_frames() -> bool {
+    is_root("frames as page tables show them")
 }
 
 /// Runs the experiments and returns the JSON report, the rows and what was printed.
@@ -44,13 +27,11 @@ fn report(args: &[&str]) -> (Value, String, String) {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().to_str().unwrap();
     let output = bench(&[&["colours", "--out", out], args].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let read = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
     assert!(read("colours.html").ends_with("</html>\n"));
     let json = serde_json::from_str(&read("colours.json")).unwrap();
-    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    (json, read("colours.csv"), stdout)
+    (json, read("colours.csv"), text(&output.stdout))
 }
 
 /// A figure of every round.
@@ -67,7 +48,7 @@ fn samples(json: &Value, experiment: &str, strategy: &str, metric: &str) -> Vec<
 
 #[test]
 fn a_quick_run_writes_its_reports() {
-    let strategies = match has_library() && is_root() {
+    let strategies = match has_library() && may_see_frames() {
         true => "default,default-aged,colour,binhop",
         false => "default,default-aged",
     };
@@ -132,10 +113,7 @@ fn a_quick_run_writes_its_reports() {
 /// The real addresses of real processes in the frames that their page tables show.
 #[test]
 fn page_colouring_has_no_conflicts_and_default_some() {
-    if !is_root() {
-        return println!("SKIP: only root may see frames");
-    }
-    if !has_library() {
+    if !may_see_frames() || !has_library() {
         return;
     }
     let strategies = "default-aged,colour,colour:hashed,modulo:all";
@@ -191,9 +169,9 @@ fn hidden_frames_are_made_up() {
     std::fs::set_permissions(dir.path(), open.clone()).unwrap();
     // The build directory may be closed to other users.
     let program = dir.path().join("quire-bench");
-    std::fs::copy(env!("CARGO_BIN_EXE_quire-bench"), &program).unwrap();
+    std::fs::copy(BIN, &program).unwrap();
     std::fs::set_permissions(&program, open).unwrap();
-    let mut command = match is_root() {
+    let mut command = match rustix::process::geteuid().is_root() {
         true => {
             let mut command = Command::new("setpriv");
             let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -218,7 +196,7 @@ fn hidden_frames_are_made_up() {
     let Ok(output) = output else {
         return println!("SKIP: setpriv is missing");
     };
-    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stdout = text(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     assert!(
         stdout.contains("Frames in the model: made up, "),
@@ -248,9 +226,6 @@ fn bad_input_ends_with_status_2() {
             "one colour",
         ),
     ] {
-        let output = bench(&[&["colours"], args].concat());
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?} {stderr}");
-        assert!(stderr.contains(words), "{args:?} {stderr}");
+        assert_refused(&[&["colours"], args].concat(), words);
     }
 }

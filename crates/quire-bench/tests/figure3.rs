@@ -1,7 +1,11 @@
 //! Programs of the workload `figure3` run under plain pages and under Quire,
 //! and print the same.
 
+mod common;
+
 use std::process::Command;
+
+use common::{bench, text};
 
 const VARIANTS: [&str; 2] = ["4k", "quire-reserve"];
 
@@ -21,18 +25,14 @@ fn cheap_programs_print_the_same_under_plain_pages_and_reserve() {
     }
     let names: Vec<&str> = present.iter().map(|(name, _)| *name).collect();
     let dir = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_quire-bench"))
-        .args(["superpages", "--quick", "--runs", "2", "--only", "figure3"])
-        .args(["--programs", &names.join(",")])
-        .args(["--variants", &VARIANTS.join(",")])
-        .arg("--out")
-        .arg(dir.path())
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    let text = std::fs::read_to_string(dir.path().join("superpages.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let (programs, variants) = (names.join(","), VARIANTS.join(","));
+    let quick = ["superpages", "--quick", "--runs", "2", "--only", "figure3"];
+    let which = ["--programs", &programs, "--variants", &variants];
+    let out = ["--out", dir.path().to_str().unwrap()];
+    let output = bench(&[&quick[..], &which, &out].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let written = std::fs::read_to_string(dir.path().join("superpages.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&written).unwrap();
     let skipped = json["skipped"].as_array().unwrap();
     if let Some(reason) = skipped.iter().find(|s| s["what"] == VARIANTS[1]) {
         println!("SKIP: {}: {}", VARIANTS[1], reason["reason"]);
@@ -51,9 +51,6 @@ fn cheap_programs_print_the_same_under_plain_pages_and_reserve() {
 
 #[test]
 fn an_unknown_program_is_refused() {
-    let output = Command::new(env!("CARGO_BIN_EXE_quire-bench"))
-        .args(["superpages", "--programs", "nosuch"])
-        .output()
-        .unwrap();
+    let output = bench(&["superpages", "--programs", "nosuch"]);
     assert_eq!(output.status.code(), Some(2));
 }

@@ -1,8 +1,12 @@
 //! What the program changed is put back although it was killed.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use common::BIN;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -29,7 +33,7 @@ fn settings_are_put_back_when_the_program_is_killed() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_quire-bench"))
+    let mut program = Command::new(BIN)
         .args(["superpages", "--quick", "--only", "touch-256m"])
         .args(["--variants", "thp", "--runs", "9", "--out"])
         .arg(dir.path())

@@ -1,24 +1,18 @@
 //! The benchmark set, each benchmark in a process of its own, and the study of
 //! non-determinism from its beginning to its end.
 
+mod common;
+
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{BIN, assert_refused, bench, is_root, library, text};
 use quire_lab::run::Run;
 
-const BIN: &str = env!("CARGO_BIN_EXE_quire-bench");
 /// Small data, so that the tests are short.
 const CACHE: &str = "--cache-size=64K";
-
-fn bench(args: &[&str]) -> Output {
-    Command::new(BIN).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// The benchmarks that the program offers.
 fn names() -> Vec<String> {
@@ -93,27 +87,12 @@ fn measurements_go_to_the_descriptor_that_is_named() {
     assert!(text(&wrong.stderr).contains("QUIRE_BENCH_MEASUREMENTS=many"));
 }
 
-/// Whether the library is built. Building it here would take minutes.
 fn has_library() -> bool {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let built = target.unwrap_or_else(|| workspace.join("target"));
-    let asked = std::env::var_os("QUIRE_LIB").map(PathBuf::from);
-    let has = asked
-        .unwrap_or_else(|| built.join("preload/libquire.so"))
-        .exists();
-    if !has {
-        println!("SKIP: the study of non-determinism: libquire.so is not built");
-    }
-    has
+    library("the study of non-determinism").is_some()
 }
 
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("SKIP: real-time scheduling: it takes root");
-    }
-    root
+fn may_be_realtime() -> bool {
+    is_root("real-time scheduling")
 }
 
 /// Two benchmarks, one of each kind, with so many executions each.
@@ -213,7 +192,7 @@ fn an_interrupted_study_keeps_what_it_has() {
 
 #[test]
 fn a_real_time_study_is_scheduled_so() {
-    if !has_library() || !is_root() {
+    if !has_library() || !may_be_realtime() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -251,7 +230,7 @@ fn a_real_time_study_is_scheduled_so() {
 /// that the study sets is made shorter for it.
 #[test]
 fn a_real_time_program_that_never_waits_is_killed() {
-    if !is_root() {
+    if !may_be_realtime() {
         return;
     }
     let start = Instant::now();
@@ -265,7 +244,7 @@ fn a_real_time_program_that_never_waits_is_killed() {
 
 #[test]
 fn real_time_without_the_right_is_refused() {
-    if !has_library() || !is_root() {
+    if !has_library() || !may_be_realtime() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -296,16 +275,11 @@ fn bad_input_ends_with_status_2_and_starts_nothing() {
         (&["workload", "nosuch"], "nosuch"),
         (&["workload", "hex", "-r", "0"], "--repetitions"),
     ] {
-        let output = bench(args);
-        let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?} {stderr}");
-        assert!(stderr.contains(words), "{args:?} {stderr}");
+        assert_refused(args, words);
     }
     if has_library() {
-        let output = bench(&["nondeterminism", "--only", "hex", "-o", other]);
-        let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("name another file with -o"), "{stderr}");
+        let args = ["nondeterminism", "--only", "hex", "-o", other];
+        assert_refused(&args, "name another file with -o");
         assert_eq!(std::fs::read_to_string(other).unwrap(), "notes of mine\n");
     }
 }

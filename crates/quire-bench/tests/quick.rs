@@ -1,38 +1,27 @@
 //! Quick runs write their reports, those of several processes too, and bad
 //! input is refused.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
 
-fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_quire-bench"))
-        .args(args)
-        .output()
-        .unwrap()
+use common::{bench, library, text};
+
+/// The reports of a quick run, as JSON and HTML, and what was printed.
+fn quick(only: &str, variants: &str, runs: &str) -> (serde_json::Value, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let what = ["superpages", "--quick", "--only", only];
+    let how = ["--variants", variants, "--runs", runs];
+    let out = ["--out", dir.path().to_str().unwrap()];
+    let output = bench(&[&what[..], &how, &out].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    let json = serde_json::from_str(&read("superpages.json")).unwrap();
+    (json, read("superpages.html"), text(&output.stdout))
 }
 
 #[test]
 fn a_quick_run_writes_both_reports() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().to_str().unwrap();
-    let output = bench(&[
-        "superpages",
-        "--quick",
-        "--runs",
-        "2",
-        "--only",
-        "touch-256m,random-1g",
-        "--variants",
-        "4k,thp",
-        "--out",
-        out,
-    ]);
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stdout}{stderr}");
+    let (json, html, stdout) = quick("touch-256m,random-1g", "4k,thp", "2");
     assert!(stdout.contains("Targets"), "{stdout}");
-    let text = std::fs::read_to_string(dir.path().join("superpages.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let runs = json["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 8);
     assert!(runs.iter().all(|r| r["error"].is_null()), "{runs:?}");
@@ -40,41 +29,7 @@ fn a_quick_run_writes_both_reports() {
     let medians = summaries.iter().filter(|s| s["metric"] != "huge_mib");
     assert!(medians.clone().count() >= 8);
     assert!(medians.clone().all(|s| s["median"].as_f64().unwrap() > 0.0));
-    let html = std::fs::read_to_string(dir.path().join("superpages.html")).unwrap();
     assert!(html.contains("<svg") && html.contains("touch-256m") && html.ends_with("</html>\n"));
-}
-
-/// The library of Quire, where one is built. Building one here would take
-/// minutes.
-fn quire_library() -> Option<PathBuf> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let built = target.unwrap_or_else(|| workspace.join("target"));
-    let asked = std::env::var_os("QUIRE_LIB").map(PathBuf::from);
-    let library = asked.unwrap_or_else(|| built.join("preload/libquire.so"));
-    library.exists().then_some(library)
-}
-
-fn quick_json(only: &str, variants: &str) -> (serde_json::Value, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().to_str().unwrap();
-    let output = bench(&[
-        "superpages",
-        "--quick",
-        "--runs",
-        "1",
-        "--only",
-        only,
-        "--variants",
-        variants,
-        "--out",
-        out,
-    ]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    let read = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
-    let json = serde_json::from_str(&read("superpages.json")).unwrap();
-    (json, read("superpages.html"))
 }
 
 /// The figure of a workload under a variant, if it was measured.
@@ -89,12 +44,11 @@ fn median(json: &serde_json::Value, workload: &str, variant: &str, metric: &str)
 #[test]
 fn workloads_of_several_processes_run_under_each_variant() {
     let mut variants = vec!["4k"];
-    match quire_library() {
-        Some(_) => variants.extend(["quire-reserve", "quire-adaptive"]),
-        None => println!("SKIP: variants of Quire: libquire.so is not built"),
+    if library("variants of Quire").is_some() {
+        variants.extend(["quire-reserve", "quire-adaptive"]);
     }
     let workloads = ["cycle", "compete", "fragmented", "forks"];
-    let (json, html) = quick_json(&workloads.join(","), &variants.join(","));
+    let (json, html, _) = quick(&workloads.join(","), &variants.join(","), "1");
     let runs = json["runs"].as_array().unwrap();
     assert!(runs.iter().all(|r| r["error"].is_null()), "{runs:?}");
     for workload in workloads {

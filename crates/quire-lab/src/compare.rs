@@ -14,8 +14,8 @@ pub mod output;
 
 use std::collections::{HashMap, HashSet};
 
-use quire_stats::Settings;
-
+use crate::caution::{each_once, listed};
+use crate::judge::Settings;
 use crate::report::experiment::{Experiment, Figure, Group, groups};
 use crate::report::{Effect, Verdict, number, parallel};
 use crate::run::{Better, Metric, Run};
@@ -128,6 +128,9 @@ pub enum CompareError {
     },
 }
 
+/// A warning names so many of what it holds for.
+const NAMED: usize = 3;
+
 /// A benchmark, a variant and a metric.
 type Key<'a> = [&'a str; 3];
 
@@ -176,12 +179,14 @@ pub fn compare(
     });
     let mut lone = lone(&olds, &news, false, &new.failures);
     lone.extend(self::lone(&news, &olds, true, &old.failures));
+    let mut warnings = warnings(old, new);
+    warnings.extend(cautions(&items));
     Ok(Comparison {
         old: name(old),
         new: name(new),
         threshold,
         settings,
-        warnings: warnings(old, new),
+        warnings,
         items,
         lone,
     })
@@ -266,13 +271,35 @@ fn warnings(old: &Run, new: &Run) -> Vec<String> {
     warnings
 }
 
+/// What to bear in mind of intervals of few executions: each text once, with the names of
+/// what it holds for.
+fn cautions(items: &[Item]) -> Vec<String> {
+    let said = items.iter().filter_map(|item| {
+        let name = format!(
+            "{}, {}, {}",
+            item.new.benchmark, item.new.variant, item.new.metric
+        );
+        Some((name, item.effect.caution()?))
+    });
+    let text = |(names, text): (Vec<String>, String)| match names.len() {
+        count if count == items.len() => text,
+        0..=NAMED => format!("{}: {text}", listed(&names)),
+        count => {
+            let more = format!("{} more", count - NAMED);
+            let named = [&names[..NAMED], &[more]].concat();
+            format!("{}: {text}", listed(&named))
+        }
+    };
+    each_once(said).into_iter().map(text).collect()
+}
+
 impl Item {
     fn of(old: &Group, new: &Group, metric: Metric, threshold: f64, settings: &Settings) -> Item {
         let effect = Effect::of(&new.sample, &old.sample, settings);
         Item {
             outcome: outcome(&effect, metric.better, threshold),
-            old: Experiment::of(old, false, settings),
-            new: Experiment::of(new, false, settings),
+            old: Experiment::of(old, false, metric.better, settings),
+            new: Experiment::of(new, false, metric.better, settings),
             metric,
             effect,
         }
@@ -357,9 +384,8 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    use quire_stats::{Absent, Estimate};
-
     use super::*;
+    use crate::judge::{Absent, Estimate};
 
     #[test]
     fn an_outcome_needs_both_threshold_and_noise() {
@@ -372,6 +398,7 @@ mod tests {
             let effect = Effect {
                 ratio,
                 of_one_execution: false,
+                few: None,
             };
             outcome(&effect, better, 0.03)
         };
@@ -383,6 +410,7 @@ mod tests {
         let absent = Effect {
             ratio: Err(Absent::MeanNotPositive),
             of_one_execution: false,
+            few: None,
         };
         assert_eq!(outcome(&absent, Better::Lower, 0.0), Outcome::Unknown);
     }

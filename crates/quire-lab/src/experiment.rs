@@ -9,7 +9,8 @@ pub mod words;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use quire_linux::execution::{Cpus, Scheduling};
+use quire_linux::execution::Cpus;
+use quire_linux::scheduling::Scheduling;
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Better, Metric};

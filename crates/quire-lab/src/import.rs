@@ -223,7 +223,7 @@ fn is_ours(text: &str) -> bool {
 }
 
 fn json(text: &str) -> Result<Run, Wrong> {
-    let document: Value = serde_json::from_str(text).map_err(|e| {
+    let document = document(text).map_err(|e| {
         let place = format!("column {}: {}", e.column(), message(&e));
         Wrong::line(e.line(), place)
     })?;
@@ -240,6 +240,51 @@ fn json(text: &str) -> Result<Run, Wrong> {
              Benchmark, pyperf, ReBench, or a CSV file",
         ))
     }
+}
+
+/// A JSON document, in which numbers that are none (`NaN`, `Infinity`, which Google Benchmark
+/// and Python write though JSON has no such numbers) become texts. Where a number is needed,
+/// the reader of the format names the place.
+fn document(text: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(text).or_else(|error| {
+        let without = without_no_numbers(text);
+        serde_json::from_str(&without).map_err(|_| error)
+    })
+}
+
+/// The text with numbers that are none in quotation marks.
+fn without_no_numbers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (n, part) in strings_and_rest(text).enumerate() {
+        match n % 2 {
+            0 => {
+                let quoted = part.replace("NaN", "\"NaN\"");
+                let quoted = quoted.replace("Infinity", "\"Infinity\"");
+                out.push_str(&quoted.replace("-\"Infinity\"", "\"-Infinity\""));
+            }
+            _ => out.push_str(part),
+        }
+    }
+    out
+}
+
+/// What is outside of strings and what is inside, in turns, the first outside.
+fn strings_and_rest(text: &str) -> impl Iterator<Item = &str> {
+    let (mut rest, mut inside) = (Some(text), false);
+    std::iter::from_fn(move || {
+        let here = rest?;
+        let mut escaped = false;
+        let end = here.bytes().position(|byte| {
+            let ends = byte == b'"' && !escaped;
+            escaped = inside && byte == b'\\' && !escaped;
+            ends
+        });
+        // The quotation mark that ends a part belongs to it.
+        let (part, after) = here.split_at(end.map_or(here.len(), |end| end + 1));
+        rest = end.map(|_| after);
+        inside = !inside;
+        Some(part)
+    })
 }
 
 /// The message of an error without the place, which is named apart.

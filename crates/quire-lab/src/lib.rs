@@ -18,12 +18,16 @@
 //! | [`run`] | the results of an experiment, and the file that they are kept in |
 //! | [`import`] | reading results, also those of other tools |
 //! | [`judge`] | what measurements say |
+//! | [`caution`] | how far intervals of few executions fall short |
+//! | [`settling`] | when executions become steady, or that they never do |
 //! | [`summary`] | the same, in tables and sentences |
 //! | [`plan`] | what to spend, from a pilot run |
 //! | [`report`] | what results say, as HTML, Markdown, JSON and CSV |
+//! | [`tune`] | which policy and strategy suit a program |
 //! | [`compare`] | old and new results: whether something got worse |
 //! | [`figures`] | the plots of reports |
 
+pub mod caution;
 pub mod compare;
 pub mod environment;
 pub mod experiment;
@@ -37,5 +41,7 @@ pub mod report;
 pub mod run;
 pub mod runner;
 pub mod schedule;
+pub mod settling;
 pub mod summary;
+pub mod tune;
 pub mod usage;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::judge;
+use crate::judge::{self, Absent, Sample};
 use crate::run::Run;
 use crate::usage::WALL_TIME;
 
@@ -74,7 +74,7 @@ pub fn advise(run: &Run, wish: &Wish) -> Vec<Advice> {
                     benchmark: benchmark.into(),
                     variant: variant.into(),
                     metric: metric.into(),
-                    spend: spend(&values, costs, wish.precision),
+                    spend: spend(values, costs, wish.precision).map_err(|why| why.to_string()),
                 });
             }
         }
@@ -82,9 +82,10 @@ pub fn advise(run: &Run, wish: &Wish) -> Vec<Advice> {
     advice
 }
 
-fn spend(values: &judge::Values, costs: Costs, precision: f64) -> Result<Spend, String> {
-    let levels = judge::levels(values)?;
-    let mean = judge::mean(values, 1)?.value;
+fn spend(values: judge::Values, costs: Costs, precision: f64) -> Result<Spend, Absent> {
+    let sample = Sample::new(values)?;
+    let levels = judge::levels(&sample)?;
+    let mean = judge::mean(&sample, &judge::settings(1))?.value;
     let best = judge::measurements(&levels, costs.execution, costs.measurement);
     let best = match best {
         Ok(best) => best.round().clamp(1.0, MOST_MEASUREMENTS),

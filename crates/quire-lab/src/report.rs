@@ -9,14 +9,14 @@
 //! | [`standing`] | ranks over all benchmarks, and the tables by threshold |
 //! | [`number`] | numbers as people read them |
 //! | [`html`], [`markdown`], [`data`] | the forms that a report comes in |
-//! | `judge` | the statistics that are asked for |
+//! | `notes` | what readers of an experiment's figures should bear in mind |
 //! | `parallel` | the same work on all cores |
 
 pub mod data;
 pub mod experiment;
 pub mod html;
-mod judge;
 pub mod markdown;
+pub(crate) mod notes;
 pub mod number;
 pub mod pair;
 pub(crate) mod parallel;
@@ -28,8 +28,6 @@ use crate::run::{Metric, Run};
 pub use experiment::{Experiment, Figure};
 pub use pair::{Effect, Pair, Verdict};
 pub use standing::{Change, Ranking, Standing};
-
-pub(crate) use judge::ecdf;
 
 /// Up to this many variants of a benchmark, each is compared with each; beyond it, each
 /// with the first.
@@ -60,10 +58,11 @@ impl Report {
             .map(str::to_owned)
             .collect();
         let groups = experiment::groups(&run);
-        let experiments = parallel::map(&groups, |group| {
-            Experiment::of(group, primary.contains(&group.metric), &settings)
-        });
         let kind = |name: &str| run.header.metrics.get(name).cloned().unwrap_or_default();
+        let experiments = parallel::map(&groups, |group| {
+            let is_primary = primary.contains(&group.metric);
+            Experiment::of(group, is_primary, kind(&group.metric).better, &settings)
+        });
         let couples = couples(&experiments);
         let pairs = parallel::map(&couples, |(new, old)| {
             Pair::of(new, old, &kind(&new.metric), &settings)

@@ -183,7 +183,7 @@ impl Run {
                 Line::Execution(execution) => {
                     run.add(execution).map_err(|why| (number, why))?;
                 }
-                Line::Failure(failure) => run.failures.push(failure),
+                Line::Failure(failure) => run.fail(failure),
             }
         }
         match headers {
@@ -227,8 +227,23 @@ impl Run {
                 .entry(name.clone())
                 .or_insert_with(metric);
         }
+        self.forgive(&execution.benchmark, &execution.variant, execution.order);
         self.executions.push(execution);
         Ok(())
+    }
+
+    /// Adds an execution that failed. One that failed before and was tried again counts
+    /// once.
+    pub fn fail(&mut self, failure: Failure) {
+        self.forgive(&failure.benchmark, &failure.variant, failure.order);
+        self.failures.push(failure);
+    }
+
+    /// Forgets that an execution failed, because it was tried again.
+    fn forgive(&mut self, benchmark: &str, variant: &str, order: u64) {
+        self.failures.retain(|failure| {
+            (&*failure.benchmark, &*failure.variant, failure.order) != (benchmark, variant, order)
+        });
     }
 
     /// The benchmarks, in the order in which they first came.

@@ -3,6 +3,7 @@
 mod execute;
 mod interrupt;
 mod jobs;
+mod orphans;
 mod results;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +18,16 @@ use crate::schedule::{self, Step};
 use crate::usage;
 use execute::{Done, Job, Undone, besides, execute};
 pub use interrupt::Interrupt;
+use orphans::Adoption;
 pub use results::{Results, ResultsError};
 
 /// A pair that failed so often, and never succeeded, is given up.
 const HOPELESS: usize = 3;
 /// So many executions of each pair are made before their precision is looked at.
 const FEW: u64 = 5;
+/// How long setup and cleanup may take, and, where executions have no timeout, what runs
+/// before and after each.
+const BESIDES_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What is needed besides the experiment.
 #[derive(Clone, Debug)]
@@ -54,6 +59,22 @@ pub struct Progress<'a> {
     pub all: u64,
     /// How long the rest takes, as far as it is known.
     pub left: Option<Duration>,
+}
+
+/// Who says before each round what it executes, where that is not everything.
+pub trait Guide {
+    /// What a round executes, after what `run` holds of those before it. It must depend on
+    /// nothing else for rounds that are there already, so that a run can be resumed.
+    fn round(&mut self, round: u64, run: &Run) -> Round;
+}
+
+/// A round of some pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// The pairs, by number, in any order; none to end.
+    pub pairs: Vec<usize>,
+    /// How many executions there are from this round on, at most.
+    pub rest: u64,
 }
 
 /// Why it is over.
@@ -97,33 +118,27 @@ pub fn run(
     interrupt: &Interrupt,
     watcher: &mut dyn Watcher,
 ) -> Result<Over, RunnerError> {
-    experiment.check().map_err(RunnerError::Experiment)?;
-    if !results.is_new() {
-        may_continue(experiment, results.run())?;
-    }
-    let pairs = experiment.pairs();
-    let jobs: Result<Vec<Job>, String> = pairs
-        .iter()
-        .map(|pair| jobs::job(experiment, pair, tools))
-        .collect();
-    let jobs = jobs.map_err(RunnerError::Experiment)?;
-    jobs::check(&jobs, interrupt).map_err(RunnerError::Experiment)?;
-    results.begin(header(experiment, tools, results.run()))?;
-    let kept = results.run();
-    let failed = kept.failures.iter().map(|failure| failure.order);
-    let made = kept.executions.iter().map(|execution| execution.order);
-    let recorded = made.chain(failed).collect();
-    let mut session = Session {
-        experiment,
-        pairs,
-        jobs,
-        results,
-        interrupt,
-        recorded,
-        spent: Duration::ZERO,
-        made: 0,
-    };
+    let mut session = Session::begin(experiment, tools, results, interrupt)?;
     let over = session.whole(watcher);
+    session.clean_up();
+    over
+}
+
+/// Runs an experiment of which a guide says, round by round, what is executed. How many
+/// rounds there are is the guide's business, too.
+///
+/// # Errors
+/// As of [`run`].
+pub fn guided(
+    experiment: &Experiment,
+    tools: &Tools,
+    results: &mut Results,
+    interrupt: &Interrupt,
+    guide: &mut dyn Guide,
+    watcher: &mut dyn Watcher,
+) -> Result<Over, RunnerError> {
+    let mut session = Session::begin(experiment, tools, results, interrupt)?;
+    let over = session.guided(guide, watcher);
     session.clean_up();
     over
 }
@@ -183,6 +198,24 @@ struct Kept {
     kinds: BTreeMap<String, Metric>,
 }
 
+/// Whether a pair failed so often, and never succeeded, that it is given up.
+fn is_hopeless(run: &Run, benchmark: &str, variant: &str) -> bool {
+    let is_it = |b: &str, v: &str| b == benchmark && v == variant;
+    let failures = run.failures.iter();
+    let failures = failures.filter(|f| is_it(&f.benchmark, &f.variant));
+    let mut executions = run.executions.iter();
+    failures.count() >= HOPELESS && !executions.any(|e| is_it(&e.benchmark, &e.variant))
+}
+
+/// The places of executions that are not made again: those that gave something, and the
+/// failures of pairs that were given up. Any other failure has another chance.
+fn recorded(run: &Run) -> BTreeSet<u64> {
+    let given_up = |f: &&Failure| is_hopeless(run, &f.benchmark, &f.variant);
+    let failed = run.failures.iter().filter(given_up).map(|f| f.order);
+    let made = run.executions.iter().map(|execution| execution.order);
+    made.chain(failed).collect()
+}
+
 struct Session<'a> {
     experiment: &'a Experiment,
     pairs: Vec<Pair<'a>>,
@@ -194,16 +227,52 @@ struct Session<'a> {
     /// What executions of this session took, and how many they were.
     spent: Duration,
     made: u32,
+    /// How many executions there will be in all, at most.
+    most: u64,
+    _adoption: Adoption,
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    /// Checks that everything can be executed, and writes the header.
+    fn begin(
+        experiment: &'a Experiment,
+        tools: &Tools,
+        results: &'a mut Results,
+        interrupt: &'a Interrupt,
+    ) -> Result<Session<'a>, RunnerError> {
+        experiment.check().map_err(RunnerError::Experiment)?;
+        if !results.is_new() {
+            may_continue(experiment, results.run())?;
+        }
+        let pairs = experiment.pairs();
+        let jobs: Result<Vec<Job>, String> = pairs
+            .iter()
+            .map(|pair| jobs::job(experiment, pair, tools))
+            .collect();
+        let jobs = jobs.map_err(RunnerError::Experiment)?;
+        jobs::check(&jobs, interrupt).map_err(RunnerError::Experiment)?;
+        results.begin(header(experiment, tools, results.run()))?;
+        Ok(Session {
+            recorded: recorded(results.run()),
+            most: pairs.len() as u64 * experiment.executions,
+            experiment,
+            pairs,
+            jobs,
+            results,
+            interrupt,
+            spent: Duration::ZERO,
+            made: 0,
+            _adoption: Adoption::begin(),
+        })
+    }
+
     fn whole(&mut self, watcher: &mut dyn Watcher) -> Result<Over, RunnerError> {
         let interrupted = |session: &Self| session.interrupt.signal().map(Over::Interrupted);
         if self.is_over() {
             return Ok(self.why_over());
         }
         self.set_up()?;
-        self.warm_up();
+        self.warm_up(&(0..self.pairs.len()).collect::<Vec<usize>>());
         for round in 0..self.experiment.executions {
             for step in schedule::steps(self.pairs.len(), round, self.experiment.seed) {
                 if let Some(over) = interrupted(self) {
@@ -221,6 +290,41 @@ impl Session<'_> {
             }
         }
         Ok(Over::Complete)
+    }
+
+    /// Rounds of what the guide names, until it names nothing.
+    fn guided(
+        &mut self,
+        guide: &mut dyn Guide,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Over, RunnerError> {
+        let mut is_set_up = false;
+        for number in 0.. {
+            let round = guide.round(number, self.results.run());
+            if round.pairs.is_empty() {
+                break;
+            }
+            self.most = self.done() + round.rest;
+            let steps = schedule::steps(self.pairs.len(), number, self.experiment.seed);
+            for step in steps {
+                if let Some(signal) = self.interrupt.signal() {
+                    return Ok(Over::Interrupted(signal));
+                }
+                if !round.pairs.contains(&step.pair) || self.is_done(step) {
+                    continue;
+                }
+                if !is_set_up {
+                    self.set_up()?;
+                    self.warm_up(&round.pairs);
+                    is_set_up = true;
+                }
+                self.step(step, watcher)?;
+            }
+        }
+        Ok(match self.interrupt.signal() {
+            Some(signal) => Over::Interrupted(signal),
+            None => Over::Complete,
+        })
     }
 
     /// Whether nothing is left to be done.
@@ -257,14 +361,7 @@ impl Session<'_> {
 
     fn is_hopeless(&self, pair: usize) -> bool {
         let Pair { benchmark, variant } = self.pairs[pair];
-        let run = self.results.run();
-        let is_it = |b: &str, v: &str| b == benchmark.name && v == variant.name;
-        let failures = run
-            .failures
-            .iter()
-            .filter(|f| is_it(&f.benchmark, &f.variant));
-        let mut executions = run.executions.iter();
-        failures.count() >= HOPELESS && !executions.any(|e| is_it(&e.benchmark, &e.variant))
+        is_hopeless(self.results.run(), &benchmark.name, &variant.name)
     }
 
     /// Whether the means of all pairs are as precise as was wanted.
@@ -325,10 +422,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn progress<'b>(&self, pair: Pair<'b>) -> Progress<'b> {
+    /// How many executions were made or failed.
+    fn done(&self) -> u64 {
         let run = self.results.run();
-        let all = self.pairs.len() as u64 * self.experiment.executions;
-        let done = (run.executions.len() + run.failures.len()) as u64;
+        (run.executions.len() + run.failures.len()) as u64
+    }
+
+    fn progress<'b>(&self, pair: Pair<'b>) -> Progress<'b> {
+        let (all, done) = (self.most, self.done());
         let rest = u32::try_from(all.saturating_sub(done)).unwrap_or(u32::MAX);
         let each = self.spent.checked_div(self.made);
         Progress {
@@ -343,8 +444,9 @@ impl Session<'_> {
         let (pair, job) = (self.pairs[step.pair], &self.jobs[step.pair]);
         let prepare = pair.variant.prepare.as_ref();
         let own = &pair.benchmark.besides;
+        let limit = job.timeout.unwrap_or(BESIDES_LIMIT);
         if let Some(text) = prepare.or(own.prepare.as_ref()) {
-            besides(text, job, self.interrupt)?;
+            besides(text, job, limit, self.interrupt)?;
         }
         let padded;
         let job = match self.experiment.machine.random_environment {
@@ -356,7 +458,7 @@ impl Session<'_> {
         };
         let done = execute(job, self.interrupt)?;
         if let Some(text) = &own.conclude {
-            besides(text, job, self.interrupt)?;
+            besides(text, job, limit, self.interrupt)?;
         }
         Ok(done)
     }
@@ -441,7 +543,7 @@ impl Session<'_> {
     fn set_up(&self) -> Result<(), RunnerError> {
         for (pair, job) in self.pairs.iter().zip(&self.jobs) {
             if let Some(text) = &pair.benchmark.besides.setup
-                && let Err(Undone::Failed(why)) = besides(text, job, self.interrupt)
+                && let Err(Undone::Failed(why)) = besides(text, job, BESIDES_LIMIT, self.interrupt)
             {
                 let of = format!("{} ({})", pair.benchmark.name, pair.variant.name);
                 return Err(RunnerError::Setup { of, why });
@@ -451,9 +553,9 @@ impl Session<'_> {
     }
 
     /// Executes without a record. What fails here fails again where it counts.
-    fn warm_up(&self) {
+    fn warm_up(&self, pairs: &[usize]) {
         for _ in 0..self.experiment.warmup {
-            for pair in 0..self.pairs.len() {
+            for pair in pairs.iter().copied() {
                 let order = u64::MAX;
                 if self.interrupt.signal().is_none() {
                     let _ = self.execute(Step { order, pair });
@@ -469,7 +571,7 @@ impl Session<'_> {
         for (pair, job) in self.pairs.iter().zip(&self.jobs) {
             if let Some(text) = &pair.benchmark.besides.cleanup {
                 // The results are there whatever comes of it.
-                let _ = besides(text, job, self.interrupt);
+                let _ = besides(text, job, BESIDES_LIMIT, self.interrupt);
             }
         }
         self.interrupt.remember(interrupted);

@@ -162,6 +162,50 @@ fn the_forms_agree() {
 }
 
 #[test]
+fn few_executions_are_told_once_and_in_every_form() {
+    let (old, new) = (of(0.010, 1), of(0.011, 2));
+    let comparison = compared(&old, &new, 0.03);
+    let caution = "10 executions are few: in simulations, about 91 % (ratio of means) of \
+                   intervals of 95 % held the true value. About 20 would do.";
+    assert_eq!(
+        comparison.warnings.iter().filter(|w| *w == caution).count(),
+        1
+    );
+    let json = output::json(&comparison);
+    for item in json["compared"].as_array().unwrap() {
+        assert_eq!(item["few_executions"]["sentence"], caution);
+    }
+    assert_eq!(
+        junit::xml(&comparison)
+            .matches("10 executions are few")
+            .count(),
+        2 * 2
+    );
+    assert_eq!(
+        output::markdown(&comparison)
+            .matches("10 executions are few")
+            .count(),
+        1
+    );
+    // Where it does not hold for all, it is said for which.
+    let mut less = new.clone();
+    less.executions
+        .retain(|e| e.benchmark == "fft" || e.order % 4 == 1);
+    let warnings = compared(&old, &less, 0.03).warnings;
+    assert!(
+        warnings
+            .iter()
+            .any(|w| w.starts_with("lu, v, time: 5 executions are few")),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings
+            .iter()
+            .any(|w| w.starts_with("fft, v, time: 10 executions are few"))
+    );
+}
+
+#[test]
 fn a_machine_that_changed_is_told() {
     let (old, mut new) = (of(0.01, 1), of(0.01, 2));
     new.header

@@ -1,4 +1,6 @@
-//! Results of other tools: small files in their formats, written for these tests.
+//! Results of other tools: small files in their formats, written for these tests, and what
+//! real runs of Google Benchmark 1.7 and Criterion 0.5 wrote (`google-1.7.json`,
+//! `criterion-0.5`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,6 +67,67 @@ fn google_repetitions_are_measurements_of_one_execution() {
     assert_eq!(run.failures[0].reason, "no memory");
     assert_eq!(run.header.environment["host_name"], "bench");
     assert!(run.header.warnings[0].contains("performance"));
+}
+
+/// A real file: complexities and a variation of nothing (`NaN`) among the aggregates.
+#[test]
+fn what_google_benchmark_wrote_is_read() {
+    let run = read(&data("google-1.7.json")).unwrap();
+    assert_eq!(run.benchmarks(), ["copy/1024", "copy/4096"]);
+    let all = times(&run, "copy/1024", "default");
+    let wrote = [2.5912237503253971e-8, 1.9109758727330266e-8];
+    assert!(close(&all, &[&wrote]), "{all:?}");
+    let cpu = run.measurements("copy/1024", "default", "cpu time");
+    assert!(close(
+        &cpu,
+        &[&[8.489310675407253e-9, 7.753532612241169e-9]]
+    ));
+    assert_eq!(
+        run.measurements("copy/4096", "default", "misses"),
+        [[0.0, 0.0]]
+    );
+    let metrics: Vec<&str> = run.header.metrics.keys().map(String::as_str).collect();
+    assert_eq!(metrics, ["bytes_per_second", "cpu time", "misses", TIME]);
+    let reasons: Vec<&str> = run.failures.iter().map(|f| f.reason.as_str()).collect();
+    assert_eq!(reasons, ["no device"; 2]);
+    assert!(run.header.warnings[0].contains("without optimisation"));
+}
+
+#[test]
+fn what_google_benchmark_skips_is_no_measurement() {
+    let entry = |more: &str| {
+        format!(
+            "{{\"context\": {{}}, \"benchmarks\": [{{\"name\": \"a\", \"real_time\": 0{more}}}]}}"
+        )
+    };
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("g.json");
+    fs::write(&path, entry("")).unwrap();
+    assert_eq!(times(&read(&path).unwrap(), "a", "default"), [[0.0]]);
+    let skipped =
+        ", \"skipped\": true, \"skip_message\": \"not \\\"NaN\\\" here\", \"x\": -Infinity";
+    fs::write(&path, entry(skipped)).unwrap();
+    let run = read(&path).unwrap();
+    assert_eq!(run.executions, []);
+    assert_eq!(run.failures[0].reason, "not \"NaN\" here");
+}
+
+/// A real directory: a name that is no name of a directory, no function, three baselines.
+#[test]
+fn what_criterion_wrote_is_read() {
+    let run = read(&data("criterion-0.5")).unwrap();
+    assert_eq!(run.benchmarks(), ["alone: a/b", "sums/100"]);
+    assert_eq!(run.variants("alone: a/b"), ["default"]);
+    assert_eq!(run.variants("sums/100"), ["fast"]);
+    for (benchmark, variant) in [("alone: a/b", "default"), ("sums/100", "fast")] {
+        let times = times(&run, benchmark, variant);
+        assert_eq!((times.len(), times[0].len()), (1, 10));
+        assert!(times.concat().iter().all(|t| (1e-11..1e-6).contains(t)));
+    }
+    for baseline in ["base", "mine"] {
+        let run = read(&data(&format!("criterion-0.5@{baseline}"))).unwrap();
+        assert_eq!(times(&run, "sums/100", "fast")[0].len(), 10);
+    }
 }
 
 #[test]
@@ -230,7 +293,7 @@ fn bad_input_is_named_with_its_place() {
         ),
         (
             "{\"context\": {}, \"benchmarks\": [{\"name\": \"a\", \"real_time\": NaN}]}",
-            ":1: column ",
+            ": benchmarks[0].real_time: \"NaN\" is no number",
         ),
         (
             "{\"benchmarks\": [{}]}",

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Shape, run};
 use quire_lab::report::{Figure, Report, data, html, markdown, number};
-use quire_stats::{Estimate, Settings};
+use quire_stats::{Estimate, Intervals, Settings};
 use serde_json::Value;
 
 fn settings() -> Settings {
@@ -121,6 +121,167 @@ fn every_plot_is_drawn() {
         assert!(!rest.contains(word), "{word}");
     }
     assert!(page.contains("prefers-color-scheme:dark"));
+}
+
+/// The first experiment with times.
+fn timed(json: &Value) -> &Value {
+    let mut all = json["experiments"].as_array().unwrap().iter();
+    all.find(|one| one["metric"] == "time").unwrap()
+}
+
+/// What stands in the page and in Markdown about a report.
+fn told(report: &Report) -> [String; 2] {
+    let text = markdown::text(report).replace('\\', "");
+    [visible(&html::page(report)), text]
+}
+
+#[test]
+fn few_executions_are_told_in_every_form() {
+    let report = report();
+    let json = data::json(&report);
+    let few = &timed(&json)["few_executions"];
+    assert_eq!(few["enough"], 50);
+    // Six executions, of several measurements: not the mean.
+    let holds = few["holds"].as_object().unwrap();
+    let keys: Vec<&str> = holds.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["cv_unclassified", "cv_within", "impact_factor"]);
+    assert!((0.62..0.77).contains(&holds["cv_unclassified"].as_f64().unwrap()));
+    let sentence = few["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("6 executions are few: in simulations, about "));
+    for text in told(&report) {
+        let note = format!("time of plain, even and slow: {sentence}");
+        // Once for each benchmark, not for each variant.
+        assert_eq!(text.matches(&note).count(), 2, "{text}");
+        assert!(text.contains("With few executions they do so less often"));
+    }
+    let csv = data::csv(&report);
+    let line = |figure: &str| {
+        let start = format!("fft,plain,time,\"\",{figure},");
+        csv.lines().find(|line| line.starts_with(&start)).unwrap()
+    };
+    assert!(line("impact_factor").ends_with(",50"), "{csv}");
+    assert!(csv.contains("fft,plain,time,s,mean,"), "{csv}");
+    assert!(
+        csv.lines()
+            .filter(|l| l.contains(",s,mean,"))
+            .all(|l| l.ends_with(",,,"))
+    );
+    let pair = json["pairs"][0]["sentence"].as_str().unwrap();
+    assert!(pair.contains("6 executions are few"), "{pair}");
+}
+
+#[test]
+fn enough_executions_are_not_talked_of() {
+    let shape = Shape {
+        executions: 50,
+        ..Shape::default()
+    };
+    let report = Report::of(run(&shape), settings());
+    assert!(
+        report
+            .experiments
+            .iter()
+            .filter(|e| e.primary)
+            .all(|e| e.few.is_empty())
+    );
+    for text in told(&report) {
+        assert!(!text.contains("executions are few"), "{text}");
+        assert!(!text.contains("With few executions"), "{text}");
+    }
+}
+
+#[test]
+fn corrected_intervals_are_named_and_hold_more() {
+    let shape = Shape {
+        executions: 20,
+        ..Shape::default()
+    };
+    let of = |intervals| {
+        let settings = Settings {
+            intervals,
+            ..settings()
+        };
+        Report::of(run(&shape), settings)
+    };
+    let [plain, bca] = [Intervals::Percentile, Intervals::Bca].map(of);
+    for (text, has) in told(&plain)
+        .iter()
+        .map(|t| (t, false))
+        .chain(told(&bca).iter().map(|t| (t, true)))
+    {
+        assert_eq!(text.contains("BCa intervals"), has);
+    }
+    let json = [&plain, &bca].map(data::json);
+    assert_eq!(
+        json.each_ref().map(|j| j["intervals"].clone()),
+        ["percentile", "bca"]
+    );
+    let [plain, bca] = json.each_ref().map(timed);
+    for key in ["cv_unclassified", "impact_factor"] {
+        assert_ne!(plain[key], bca[key]);
+        let holds = [plain, bca].map(|one| one["few_executions"]["holds"][key].as_f64().unwrap());
+        assert!(holds[0] + 0.01 < holds[1], "{holds:?}");
+    }
+    assert_eq!(plain["cv_within"], bca["cv_within"]);
+}
+
+#[test]
+fn executions_that_never_settle_are_told() {
+    let shape = Shape {
+        measurements: 60,
+        course: |at| if at / 10 % 2 == 0 { 1.0 } else { 1.4 },
+        ..Shape::default()
+    };
+    let report = Report::of(run(&shape), settings());
+    let json = data::json(&report);
+    let steady = &timed(&json)["steady"];
+    assert_eq!(
+        (&steady["executions"], &steady["never"]),
+        (&6.into(), &6.into())
+    );
+    assert_eq!(steady["never_share"], 1.0);
+    let sentence = steady["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("Of 6 executions, 6 never become steady (100 %)."));
+    for text in told(&report) {
+        let note = format!("time of plain, even and slow: {sentence}");
+        assert_eq!(text.matches(&note).count(), 2, "{text}");
+    }
+}
+
+#[test]
+fn warm_ups_and_short_executions_are_told() {
+    let warm = Shape {
+        measurements: 60,
+        course: |at| if at < 12 { 1.5 } else { 1.0 },
+        ..Shape::default()
+    };
+    let report = Report::of(run(&warm), settings());
+    let json = data::json(&report);
+    assert_eq!(timed(&json)["steady"]["warm_up"], Value::from(vec![12; 6]));
+    for text in told(&report) {
+        assert!(text.contains("6 warm up and are steady after 12 measurements at most"));
+    }
+    let short = self::report();
+    let json = data::json(&short);
+    let steady = &timed(&json)["steady"];
+    let why = steady["absent"].as_str().unwrap().to_owned();
+    assert!(why.contains("it takes 10 measurements"), "{why}");
+    for text in told(&short) {
+        assert!(text.contains(&format!(
+            "Whether executions become steady is not known: {why}."
+        )));
+    }
+    let single = Shape {
+        measurements: 1,
+        ..Shape::default()
+    };
+    let report = Report::of(run(&single), settings());
+    assert!(timed(&data::json(&report))["steady"].is_null());
+    assert!(
+        told(&report)
+            .iter()
+            .all(|text| !text.contains("become steady is not known"))
+    );
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! have used when they have ended.
 //!
 //! All of it is set between fork and exec, so that no other program runs in between
-//! and nothing of it holds for this process.
+//! and nothing of it holds for this process. The classes of scheduling are in
+//! [`crate::scheduling`].
 
 use std::fmt;
 use std::io;
@@ -15,87 +16,7 @@ use std::time::Duration;
 
 use quire_core::units::Bytes;
 
-/// How the kernel gives a program processor time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheduling {
-    /// As all programs.
-    Other,
-    /// As a program that works for long and answers nobody.
-    Batch,
-    /// When nobody else wants it.
-    Idle,
-    /// Before all others, until it sleeps. The priority is 1 to 98.
-    Fifo(u8),
-    /// The same, by turns within a priority.
-    RoundRobin(u8),
-}
-
-impl Scheduling {
-    /// The priority, where it goes before all others.
-    #[must_use]
-    pub fn realtime_priority(self) -> Option<u8> {
-        match self {
-            Scheduling::Fifo(priority) | Scheduling::RoundRobin(priority) => Some(priority),
-            Scheduling::Other | Scheduling::Batch | Scheduling::Idle => None,
-        }
-    }
-
-    fn policy(self) -> i32 {
-        match self {
-            Scheduling::Other => libc::SCHED_OTHER,
-            Scheduling::Batch => libc::SCHED_BATCH,
-            Scheduling::Idle => libc::SCHED_IDLE,
-            Scheduling::Fifo(_) => libc::SCHED_FIFO,
-            Scheduling::RoundRobin(_) => libc::SCHED_RR,
-        }
-    }
-
-    /// Sets it for the calling thread; `flags` are added to the policy.
-    fn set(self, flags: i32) -> io::Result<()> {
-        // SAFETY: all-zero is a valid `sched_param`.
-        let mut parameter: libc::sched_param = unsafe { mem::zeroed() };
-        parameter.sched_priority = self.realtime_priority().unwrap_or(0).into();
-        // SAFETY: the parameter lives for the call, which only reads it.
-        let rc = unsafe { libc::sched_setscheduler(0, self.policy() | flags, &parameter) };
-        check(rc)
-    }
-}
-
-impl fmt::Display for Scheduling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Scheduling::Other => f.write_str("other"),
-            Scheduling::Batch => f.write_str("batch"),
-            Scheduling::Idle => f.write_str("idle"),
-            Scheduling::Fifo(priority) => write!(f, "fifo:{priority}"),
-            Scheduling::RoundRobin(priority) => write!(f, "rr:{priority}"),
-        }
-    }
-}
-
-/// A text that names no scheduling class, or no processors.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unknown(String);
-
-impl FromStr for Scheduling {
-    type Err = Unknown;
-
-    fn from_str(text: &str) -> Result<Scheduling, Unknown> {
-        let (name, priority) = text.split_once(':').unwrap_or((text, "50"));
-        let priority = priority.parse().ok().filter(|p| (1..=98).contains(p));
-        match (name, text.contains(':'), priority) {
-            ("other", false, _) => Ok(Scheduling::Other),
-            ("batch", false, _) => Ok(Scheduling::Batch),
-            ("idle", false, _) => Ok(Scheduling::Idle),
-            ("fifo", _, Some(priority)) => Ok(Scheduling::Fifo(priority)),
-            ("rr", _, Some(priority)) => Ok(Scheduling::RoundRobin(priority)),
-            _ => Err(Unknown(format!(
-                "`{text}` is no scheduling class; write other, batch, idle, fifo:PRIORITY or rr:PRIORITY, with a priority from 1 to 98"
-            ))),
-        }
-    }
-}
+use crate::scheduling::{self, Heirs, Scheduling};
 
 /// Processors, by number, the lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,11 +47,16 @@ impl fmt::Display for Cpus {
     }
 }
 
-impl FromStr for Cpus {
-    type Err = Unknown;
+/// A text that names no processors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no processors; write 0, 0-1 or 0,2")]
+pub struct UnknownCpus(String);
 
-    fn from_str(text: &str) -> Result<Cpus, Unknown> {
-        let unknown = || Unknown(format!("`{text}` names no processors; write 0, 0-1 or 0,2"));
+impl FromStr for Cpus {
+    type Err = UnknownCpus;
+
+    fn from_str(text: &str) -> Result<Cpus, UnknownCpus> {
+        let unknown = || UnknownCpus(text.to_owned());
         let number = |part: &str| -> Option<usize> {
             let number = part.trim().parse().ok()?;
             (number < libc::CPU_SETSIZE as usize).then_some(number)
@@ -193,8 +119,10 @@ impl Settings {
                 // SAFETY: the call takes numbers and changes this process only.
                 check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })?;
             }
-            settings.realtime_limit.map_or(Ok(()), limit_realtime)?;
-            settings.scheduling.map_or(Ok(()), |class| class.set(0))
+            let limit = settings.realtime_limit;
+            limit.map_or(Ok(()), scheduling::kill_after)?;
+            let class = settings.scheduling;
+            class.map_or(Ok(()), |class| class.set(Heirs::Inherit))
         };
         // SAFETY: between fork and exec it makes only system calls, and does not
         // allocate.
@@ -217,56 +145,10 @@ fn set_aslr(on: bool) -> io::Result<()> {
     check(unsafe { libc::personality(wanted) })
 }
 
-fn limit_realtime(limit: Duration) -> io::Result<()> {
-    let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-    let limit = libc::rlimit {
-        rlim_cur: micros,
-        rlim_max: micros,
-    };
-    // SAFETY: the limit lives for the call, which only reads it.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_RTTIME, &limit) })
-}
-
 fn check(rc: i32) -> io::Result<()> {
     match rc {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
-    }
-}
-
-/// The calling thread goes before every program of a real-time priority while this
-/// lives, so that it can stop one that never sleeps.
-#[derive(Debug)]
-#[must_use]
-pub struct Watchdog {
-    policy: i32,
-    parameter: libc::sched_param,
-}
-
-impl Watchdog {
-    /// Goes before `priority`. Programs that the thread starts do not inherit it.
-    ///
-    /// # Errors
-    /// `EPERM` without the privilege for real-time classes.
-    pub fn above(priority: u8) -> io::Result<Watchdog> {
-        // SAFETY: all-zero is a valid `sched_param`; the call overwrites it.
-        let mut parameter: libc::sched_param = unsafe { mem::zeroed() };
-        // SAFETY: the call takes a number and only asks.
-        let policy = unsafe { libc::sched_getscheduler(0) };
-        check(policy)?;
-        // SAFETY: the parameter lives for the call.
-        check(unsafe { libc::sched_getparam(0, &mut parameter) })?;
-        Scheduling::Fifo(priority + 1).set(libc::SCHED_RESET_ON_FORK)?;
-        Ok(Watchdog { policy, parameter })
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        // SAFETY: the parameter lives for the call, which only reads it.
-        let rc = unsafe { libc::sched_setscheduler(0, self.policy, &self.parameter) };
-        // Who was allowed to go before all is allowed to go back.
-        let _ = check(rc);
     }
 }
 
@@ -294,6 +176,27 @@ pub struct Ended {
     pub involuntary_switches: u64,
 }
 
+impl Ended {
+    /// What `wait4` says of a program that ended.
+    pub(crate) fn of(status: i32, usage: &libc::rusage) -> Ended {
+        let count = |count: i64| u64::try_from(count).unwrap_or(0);
+        let time = |time: libc::timeval| {
+            Duration::from_secs(count(time.tv_sec)) + Duration::from_micros(count(time.tv_usec))
+        };
+        Ended {
+            code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+            user: time(usage.ru_utime),
+            system: time(usage.ru_stime),
+            minor_faults: count(usage.ru_minflt),
+            major_faults: count(usage.ru_majflt),
+            peak: Bytes(count(usage.ru_maxrss) * 1024),
+            voluntary_switches: count(usage.ru_nvcsw),
+            involuntary_switches: count(usage.ru_nivcsw),
+        }
+    }
+}
+
 /// Waits for the end of the child `pid`.
 ///
 /// # Errors
@@ -311,21 +214,7 @@ pub fn wait(pid: u32) -> io::Result<Ended> {
             Err(error) => return Err(error),
         }
     }
-    let time = |time: libc::timeval| {
-        Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
-    };
-    let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
-    Ok(Ended {
-        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-        user: time(usage.ru_utime),
-        system: time(usage.ru_stime),
-        minor_faults: count(usage.ru_minflt),
-        major_faults: count(usage.ru_majflt),
-        peak: Bytes(count(usage.ru_maxrss) * 1024),
-        voluntary_switches: count(usage.ru_nvcsw),
-        involuntary_switches: count(usage.ru_nivcsw),
-    })
+    Ok(Ended::of(status, &usage))
 }
 
 #[cfg(test)]
@@ -344,14 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_understood() {
-        for text in ["other", "batch", "idle", "fifo:1", "rr:98"] {
-            assert_eq!(text.parse::<Scheduling>().unwrap().to_string(), text);
-        }
-        assert_eq!("fifo".parse(), Ok(Scheduling::Fifo(50)));
-        for wrong in ["", "fifo:0", "fifo:99", "rr:x", "other:1", "deadline"] {
-            assert!(wrong.parse::<Scheduling>().is_err(), "{wrong}");
-        }
+    fn processors_are_understood() {
         assert_eq!("3,0-1,1".parse::<Cpus>().unwrap().numbers(), [0, 1, 3]);
         for wrong in ["", "1-0", "a", "0-", "99999999", "-1"] {
             assert!(wrong.parse::<Cpus>().is_err(), "{wrong}");

@@ -9,7 +9,7 @@ use std::{mem, ptr};
 
 use quire_core::units::VirtAddr;
 
-use crate::sysinfo::signals::{Ended, ended};
+use crate::execution::Ended;
 use crate::tlb::cpuid;
 
 /// How a stopped thread goes on.
@@ -370,7 +370,7 @@ pub fn wait(block: bool) -> io::Result<Option<(u32, Event)>> {
     }
     let tid = tid as u32;
     if !libc::WIFSTOPPED(status) {
-        return Ok(Some((tid, Event::Ended(ended(status, &usage)))));
+        return Ok(Some((tid, Event::Ended(Ended::of(status, &usage)))));
     }
     let signal = libc::WSTOPSIG(status);
     const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;

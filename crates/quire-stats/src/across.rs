@@ -108,6 +108,21 @@ impl<'a, F: Fn(Group) -> f64> Across<'a, F> {
         (sum - unit * (a * chance[0] + b * chance[1])) / GROUPS as f64
     }
 
+    /// The statistic of what is expected of groups across all executions but one, for each
+    /// of them. Not a number where there is none.
+    pub(crate) fn without_each(&mut self) -> Vec<f64> {
+        let all = 0..self.executions.len();
+        let without = all.clone().map(|left_out| {
+            self.slots.clear();
+            self.slots
+                .extend(all.clone().filter(|one| *one != left_out));
+            (self.statistic)(self.expected())
+        });
+        let without = without.collect();
+        self.slots = all.collect();
+        without
+    }
+
     /// The executions that the last call of [`Across::resampled`] drew.
     pub(crate) fn drawn(&self) -> &[usize] {
         &self.slots

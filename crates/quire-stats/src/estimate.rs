@@ -30,6 +30,9 @@ impl Estimate {
 /// Why something cannot be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Absent {
+    /// There is no execution.
+    #[error("no execution gave anything")]
+    Nothing,
     /// There are too few executions.
     #[error("it takes {needed} executions, and there are {got}")]
     FewExecutions {
@@ -101,6 +104,20 @@ pub enum Absent {
 /// A result, or why there is none.
 pub type Result<T> = std::result::Result<T, Absent>;
 
+/// Which interval draws of executions come to, for the unclassified variation and the
+/// impact factor. The other figures have the percentile interval or the two-level one
+/// whatever this says: for them a correction changes nothing, or is worse
+/// (`docs/statistics.md`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Intervals {
+    /// The middle part of the draws, as in paper 002.
+    #[default]
+    Percentile,
+    /// Corrected for bias and acceleration (Efron 1987): closer to what it says with few
+    /// executions.
+    Bca,
+}
+
 /// How intervals are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -110,6 +127,8 @@ pub struct Settings {
     pub confidence: f64,
     /// What the draws depend on.
     pub seed: u64,
+    /// Which interval the unclassified variation and the impact factor have.
+    pub intervals: Intervals,
 }
 
 impl Settings {
@@ -142,6 +161,7 @@ impl Default for Settings {
             resamples: 10_000,
             confidence: 0.95,
             seed: 1,
+            intervals: Intervals::default(),
         }
     }
 }

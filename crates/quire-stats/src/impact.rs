@@ -18,13 +18,13 @@
 //! makes the factor smaller, never larger. If they are more than half, there is no factor.
 //!
 //! For the interval, executions are drawn anew with their measurements (the cluster
-//! bootstrap), and the middle part of the factors is taken.
+//! bootstrap).
 
 use crate::across::{Across, Group, choose};
 use crate::estimate::{Absent, Estimate, Result, Settings};
+use crate::interval;
 use crate::layout::{Layout, Moments};
 use crate::mean::{at_least, each_at_least};
-use crate::percentile;
 use crate::random::SplitMix64;
 use crate::sample::Sample;
 
@@ -69,7 +69,15 @@ pub fn factor(sample: &Sample, settings: &Settings) -> Result<Estimate> {
     let draws = (0..settings.resamples).map(draw);
     // Draws of nothing but executions that do not vary have no factor.
     let mut draws: Vec<f64> = draws.filter(|draw| !draw.is_nan()).collect();
-    percentile::estimate(value, &mut draws, 1.0, settings)
+    let influences = || {
+        let without = across.without_each().into_iter().enumerate();
+        let factor = |(left_out, deviation): (usize, f64)| {
+            let others = (0..executions).filter(|execution| *execution != left_out);
+            deviation * Within::sum(&within, others).mean()
+        };
+        interval::influences(&without.map(factor).collect::<Vec<_>>())
+    };
+    interval::estimate(value, &mut draws, 1.0, settings, influences)
 }
 
 /// Groups drawn of one execution.

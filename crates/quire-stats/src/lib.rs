@@ -32,9 +32,11 @@ pub mod components;
 pub mod ecdf;
 pub mod estimate;
 pub mod impact;
+mod interval;
 mod layout;
 pub mod mean;
 pub mod median;
+mod normal;
 pub mod order;
 mod percentile;
 pub mod random;
@@ -50,6 +52,6 @@ pub use bootstrap::{
     Comparison, RESAMPLES, Summary, difference_of_medians, mean_ratio_of_medians, ratio_of_medians,
     ratio_of_sums,
 };
-pub use estimate::{Absent, Estimate, Settings};
+pub use estimate::{Absent, Estimate, Intervals, Settings};
 pub use order::{geometric_mean, median, quantile};
 pub use sample::Sample;

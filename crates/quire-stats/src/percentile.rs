@@ -15,10 +15,22 @@ pub(crate) fn estimate(
     settings: &Settings,
 ) -> Result<Estimate> {
     let tail = settings.lower_tail();
-    let (low, high) = if draws.is_empty() {
-        (value, value)
-    } else {
-        (select(draws, tail), select(draws, 1.0 - tail))
+    between(value, draws, [tail, 1.0 - tail], scale)
+}
+
+/// The same between these quantiles of the draws.
+///
+/// # Errors
+/// Where an end is not finite.
+pub(crate) fn between(
+    value: f64,
+    draws: &mut [f64],
+    tails: [f64; 2],
+    scale: f64,
+) -> Result<Estimate> {
+    let [low, high] = match draws.is_empty() {
+        true => [value; 2],
+        false => tails.map(|tail| select(draws, tail)),
     };
     if !(low.is_finite() && high.is_finite()) {
         return Err(Absent::TooLarge);

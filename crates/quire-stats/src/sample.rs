@@ -17,7 +17,7 @@ impl Sample {
     /// Without executions, where one has no measurement, or where one is not finite.
     pub fn new(executions: Vec<Vec<f64>>) -> Result<Sample> {
         if executions.is_empty() {
-            return Err(Absent::FewExecutions { needed: 1, got: 0 });
+            return Err(Absent::Nothing);
         }
         for (execution, values) in (1..).zip(&executions) {
             if values.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::across::{Across, Group};
 use crate::estimate::{Absent, Estimate, Result, Settings};
+use crate::interval;
 use crate::layout::{Layout, Moments};
 use crate::mean::{at_least, each_at_least, means};
 use crate::percentile;
@@ -43,10 +44,9 @@ fn finite(results: Vec<Vec<f64>>) -> Result<Sample> {
 }
 
 /// Unclassified non-determinism (paper 002, section 4.2): the coefficient of variation of
-/// one measurement per execution, with the percentile bootstrap's interval, for which
-/// executions are drawn anew. Where executions have several measurements, it is the mean
-/// over groups of one random measurement of each. Draws whose mean is not above zero are
-/// left out.
+/// one measurement per execution, with the bootstrap's interval, for which executions are
+/// drawn anew. Where executions have several measurements, it is the mean over groups of
+/// one random measurement of each. Draws whose mean is not above zero are left out.
 ///
 /// # Errors
 /// With fewer than two executions, and where the mean is not above zero, be it of one
@@ -63,7 +63,8 @@ pub fn unclassified(sample: &Sample, settings: &Settings) -> Result<Estimate> {
     }
     let draws = (0..settings.resamples).map(|_| across.resampled(&mut random));
     let mut draws: Vec<f64> = draws.filter(|draw| !draw.is_nan()).collect();
-    percentile::estimate(value, &mut draws, 1.0, settings)
+    let influences = || interval::influences(&across.without_each());
+    interval::estimate(value, &mut draws, 1.0, settings, influences)
 }
 
 /// The coefficient of variation of a group; not a number where its mean is not above zero.

@@ -4,6 +4,7 @@
 #[path = "../examples/coverage/simulate.rs"]
 mod simulate;
 
+use quire_stats::Intervals;
 use simulate::{Figure, Shape, Size, coverage};
 
 /// The chance to miss the bounds with 2,000 trials, if the truth is 94.5 %, is below 0.2 %;
@@ -11,11 +12,15 @@ use simulate::{Figure, Shape, Size, coverage};
 const TRIALS: usize = 2000;
 
 fn covered(figure: Figure, shape: Shape, executions: usize) -> f64 {
+    covered_by(Intervals::Percentile, figure, shape, executions)
+}
+
+fn covered_by(intervals: Intervals, figure: Figure, shape: Shape, executions: usize) -> f64 {
     let size = Size {
         executions,
         measurements: 10,
     };
-    coverage(figure, shape, size, TRIALS, 500)
+    coverage(figure, shape, size, intervals, [TRIALS, 500])
 }
 
 fn assert_covered(figure: Figure, executions: usize) {
@@ -63,4 +68,15 @@ fn means_of_skewed_and_two_modal_data_are_covered() {
 fn too_few_executions_are_told() {
     let part = covered(Figure::Unclassified, Shape::Normal, 5);
     assert!(part < 0.8, "{part}");
+}
+
+/// What BCa is for: with 20 executions it holds the variation more often than the percentile
+/// interval does.
+#[test]
+fn corrected_intervals_of_variation_need_fewer_executions() {
+    for figure in [Figure::Unclassified, Figure::Impact] {
+        let [plain, corrected] = [Intervals::Percentile, Intervals::Bca]
+            .map(|intervals| covered_by(intervals, figure, Shape::Normal, 20));
+        assert!(corrected > plain + 0.01, "{figure:?}: {plain} {corrected}");
+    }
 }

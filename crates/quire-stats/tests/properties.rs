@@ -249,7 +249,7 @@ fn settings_that_make_no_sense_are_refused() {
         let settings = Settings {
             resamples,
             confidence,
-            seed: 1,
+            ..settings(1)
         };
         for estimator in all() {
             let found = estimator(&sample, &settings);

@@ -3,7 +3,7 @@
 
 use quire_stats::components::{self, Level, Nested};
 use quire_stats::{
-    Absent, Estimate, Sample, Settings, impact, mean, median, ratio, student, variation,
+    Absent, Estimate, Intervals, Sample, Settings, impact, mean, median, ratio, student, variation,
 };
 
 /// A generator that has nothing in common with the library's (Marsaglia 2003).
@@ -464,4 +464,122 @@ fn no_plan_on_a_grid_is_cheaper() {
             }
         }
     }
+}
+
+/// The part of the normal distribution below `z`, by Simpson's rule over its density.
+fn normal_below(z: f64) -> f64 {
+    let density = |x: f64| (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt();
+    let (steps, width) = (2000, z / 2000.0);
+    let inner = (1..steps).map(|i| density(f64::from(i) * width) * f64::from(2 + 2 * (i % 2)));
+    0.5 + (density(0.0) + inner.sum::<f64>() + density(z)) * width / 3.0
+}
+
+fn normal_quantile(p: f64) -> f64 {
+    let (mut low, mut high) = (-8.0, 8.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        match normal_below(middle) < p {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+/// The corrected interval from the definitions of Efron 1987: `draws` of `value`, and the
+/// influences of executions.
+fn bca(value: f64, mut draws: Vec<f64>, influences: &[f64]) -> (f64, f64) {
+    draws.sort_by(f64::total_cmp);
+    let below = draws.iter().filter(|draw| **draw < value).count();
+    let bias = normal_quantile(below as f64 / draws.len() as f64);
+    let cubes: f64 = influences.iter().map(|one| one.powi(3)).sum();
+    let squares: f64 = influences.iter().map(|one| one.powi(2)).sum();
+    let acceleration = cubes / (6.0 * squares.powf(1.5));
+    let at = |tail: f64| {
+        let z = bias + normal_quantile(tail);
+        let part = normal_below(bias + z / (1.0 - acceleration * z));
+        draws[(part * (draws.len() - 1) as f64).round() as usize]
+    };
+    (at(0.025), at(0.975))
+}
+
+/// How much each execution moves `statistic`: by leaving each out.
+fn jackknife(data: &Data, statistic: impl Fn(&Data) -> f64) -> Vec<f64> {
+    let without = |left_out: usize| {
+        let mut rest = data.clone();
+        rest.remove(left_out);
+        statistic(&rest)
+    };
+    let without: Vec<f64> = (0..data.len()).map(without).collect();
+    let mean = average(&without);
+    without.iter().map(|value| mean - value).collect()
+}
+
+fn corrected() -> Settings {
+    Settings {
+        intervals: Intervals::Bca,
+        ..settings()
+    }
+}
+
+/// One measurement an execution, of which some are far off.
+fn singles() -> Data {
+    let mut random = Xorshift(4_711);
+    (0..15)
+        .map(|_| vec![(0.5 * random.normal()).exp()])
+        .collect()
+}
+
+#[test]
+fn corrected_intervals_of_unclassified_variation() {
+    let data = singles();
+    let random = &mut Xorshift(99);
+    let of = |data: &Data| variance(&data.concat()).sqrt() / average(&data.concat());
+    let draws = repeat(40_000, || of(&redraw_executions(&data, random)));
+    let right = bca(of(&data), draws, &jackknife(&data, of));
+    let found = variation::unclassified(&sample(&data), &corrected()).unwrap();
+    assert_agrees(found, of(&data), right, 0.03);
+    // They are other ones than the percentile intervals.
+    let plain = variation::unclassified(&sample(&data), &settings()).unwrap();
+    assert!(
+        found.ci_high - plain.ci_high > 0.1 * plain.error(),
+        "{found:?} {plain:?}"
+    );
+}
+
+#[test]
+fn corrected_intervals_of_variation_across_several_measurements() {
+    let data = cases().remove(1);
+    let random = &mut Xorshift(8);
+    let draws = repeat(3000, || {
+        slow_unclassified(&redraw_executions(&data, random), 300, random)
+    });
+    let of = |data: &Data| slow_unclassified(data, 100_000, &mut Xorshift(9));
+    let right = bca(of(&data), draws, &jackknife(&data, of));
+    let found = variation::unclassified(&sample(&data), &corrected()).unwrap();
+    assert_agrees(found, of(&data), right, 0.08);
+}
+
+#[test]
+fn what_is_not_corrected_is_as_it_is() {
+    let data = cases().remove(0);
+    for estimator in [mean::of, mean::bootstrap, median::of, variation::within] {
+        let [plain, other] = [settings(), corrected()].map(|s| estimator(&sample(&data), &s));
+        assert_eq!(plain, other);
+    }
+}
+
+#[test]
+fn corrected_intervals_of_the_impact_factor() {
+    let data = cases().remove(0);
+    let random = &mut Xorshift(7);
+    let of = |data: &Data, pairs| slow_impact(data, pairs, &mut Xorshift(8)).unwrap();
+    let value = of(&data, 200_000);
+    let draws = repeat(1500, || {
+        slow_impact(&redraw_executions(&data, random), 1000, random).unwrap()
+    });
+    let influences = jackknife(&data, |rest| of(rest, 50_000));
+    let right = bca(value, draws, &influences);
+    let found = impact::factor(&sample(&data), &corrected()).unwrap();
+    assert_agrees(found, value, right, 0.12);
 }

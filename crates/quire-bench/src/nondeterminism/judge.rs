@@ -1,9 +1,8 @@
 //! The statistics of paper 002, section 4: what is estimated of each benchmark under each
-//! strategy, in triplets that differ in nothing else.
+//! strategy, in triplets that differ in nothing else. The estimators are those of reports.
 
+use quire_lab::judge::{self, Estimate, Judged, Sample, Settings};
 use quire_lab::run::Run;
-use quire_stats::estimate::{Estimate, Result, Settings};
-use quire_stats::{Sample, impact, mean, rank, variation};
 
 use crate::nondeterminism::plan::VARIANTS;
 use crate::set::worker::{MISSES, MODELLED, TIME};
@@ -22,12 +21,12 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    fn estimate(self, sample: &Sample, settings: &Settings) -> Result<Estimate> {
+    fn estimate(self, sample: &Sample, settings: &Settings) -> Judged {
         match self {
-            Quantity::Mean => mean::of(sample, settings),
-            Quantity::Within => variation::within(sample, settings),
-            Quantity::Unclassified => variation::unclassified(sample, settings),
-            Quantity::Impact => impact::factor(sample, settings),
+            Quantity::Mean => judge::mean(sample, settings),
+            Quantity::Within => judge::within(sample, settings),
+            Quantity::Unclassified => judge::unclassified(sample, settings),
+            Quantity::Impact => judge::impact(sample, settings),
         }
     }
 
@@ -55,7 +54,7 @@ impl Triplet {
     /// The rank of each: 1 more than the number of those that are better by more than a
     /// share.
     pub fn ranks(&self, above: f64) -> [usize; 3] {
-        let ranks = rank::ranks(&self.estimates, above, false);
+        let ranks = judge::ranks(&self.estimates, above, false);
         std::array::from_fn(|one| ranks[one])
     }
 
@@ -63,12 +62,12 @@ impl Triplet {
     /// better one: the paper counts differences of 800 %.
     pub fn is_better(&self, who: usize, than: usize, above: f64) -> bool {
         let (who, than) = (&self.estimates[who], &self.estimates[than]);
-        who.value < than.value && rank::differ(than, who, above)
+        who.value < than.value && judge::differ(than, who, above)
     }
 
     /// Whether two are known to differ.
     pub fn differ(&self, one: usize, other: usize) -> bool {
-        rank::differ(&self.estimates[one], &self.estimates[other], 0.0)
+        judge::differ(&self.estimates[one], &self.estimates[other], 0.0)
     }
 
     /// One as a multiple of the default.
@@ -105,10 +104,7 @@ pub struct Study {
 impl Study {
     /// Estimates everything that results have enough measurements for.
     pub fn of(run: &Run) -> Study {
-        let settings = Settings {
-            seed: run.header.seed,
-            ..Settings::default()
-        };
+        let settings = judge::settings(run.header.seed);
         let mut study = Study::default();
         for benchmark in run.benchmarks() {
             study.add(run, benchmark, &settings);
@@ -157,7 +153,7 @@ const REPEATED: &[Quantity] = &[
 const SINGLE: &[Quantity] = &[Quantity::Mean, Quantity::Unclassified];
 
 /// All three, or why one is missing.
-fn collected<T, E>(three: [std::result::Result<T, E>; 3]) -> std::result::Result<[T; 3], E> {
+fn collected<T, E>(three: [Result<T, E>; 3]) -> Result<[T; 3], E> {
     let [one, two, three] = three;
     Ok([one?, two?, three?])
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use quire_lab::run::{Execution, Failure, Line};
-use quire_linux::realtime::{self, Heirs};
+use quire_linux::scheduling::{self, Watchdog};
 
 use crate::cli::{Nondeterminism, usage};
 use crate::launch::Interrupt;
@@ -41,9 +41,9 @@ pub fn run(options: &Nondeterminism) -> Result<()> {
     let plan = Plan::of(options).unwrap_or_else(|why| usage(why));
     let bench = Bench::new(&plan).unwrap_or_else(|why| usage(format!("{why:#}")));
     let path = output(options);
-    if options.realtime {
-        watch().unwrap_or_else(|why| usage(why));
-    }
+    let _watchdog = options
+        .realtime
+        .then(|| watch().unwrap_or_else(|why| usage(why)));
     let header = environment::header(&plan);
     let mut store = Store::open(&path, header).unwrap_or_else(|why| usage(why));
     println!("{}", plan.describe());
@@ -69,8 +69,8 @@ fn output(options: &Nondeterminism) -> PathBuf {
 }
 
 /// Puts this thread, which stops what takes too long, before the benchmarks.
-fn watch() -> Result<(), String> {
-    realtime::first_in_first_out(realtime::HIGHEST, Heirs::Reset).map_err(|error| {
+fn watch() -> Result<Watchdog, String> {
+    Watchdog::above(scheduling::HIGHEST).map_err(|error| {
         let remedy = "run it as root, or raise the limit with `ulimit -r 99`";
         format!("--realtime: scheduling first-in, first-out: {error}: {remedy}")
     })

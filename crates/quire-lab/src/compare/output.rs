@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::compare::{Comparison, Item, Lone, Outcome};
-use crate::report::data::result;
+use crate::report::data::{few, result};
 use crate::report::markdown::{cell, header, row};
 use crate::report::number;
 
@@ -40,6 +40,7 @@ fn item(item: &Item) -> Value {
         "new": side(&item.new),
         "ratio": result(&item.effect.ratio),
         "of_one_execution": item.effect.of_one_execution,
+        "few_executions": few(item.effect.few.as_slice()),
         "outcome": item.outcome.name(),
     })
 }

@@ -1,13 +1,14 @@
 //! The file of an experiment (TOML).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use quire_core::config::Policy;
 use quire_core::frames::spec::StrategySpec;
+use quire_core::located::{self, Wrong};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -18,24 +19,9 @@ use crate::run::{Better, Metric, TIME};
 /// A file that could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It could not be read.
-    #[error("cannot read {}: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// It says something that is not understood.
-    #[error("{}:{line}: {message}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong, on one line.
-        message: String,
-    },
+    /// It could not be read, or says something that is not understood.
+    #[error(transparent)]
+    File(#[from] located::FileError),
     /// Its parts do not fit together.
     #[error("{}: {message}", path.display())]
     Whole {
@@ -141,38 +127,15 @@ struct FileVariant {
     nice: Option<Spanned<i32>>,
 }
 
-/// Something wrong, and where in the text.
-struct Wrong {
-    at: Range<usize>,
-    message: String,
-}
-
-impl Wrong {
-    fn new(at: Range<usize>, message: impl ToString) -> Wrong {
-        let message = message.to_string();
-        Wrong { at, message }
-    }
-}
-
 /// Reads the experiment of a file. Paths in it are relative to its directory.
 ///
 /// # Errors
 /// When it cannot be read, or says something that is not understood: the message names
 /// the line and the key.
 pub fn read(path: &Path) -> Result<Experiment, FileError> {
-    let text = fs::read_to_string(path).map_err(|error| FileError::Read {
-        path: path.to_owned(),
-        error,
-    })?;
-    let mut experiment = parse(&text).map_err(|wrong| {
-        let (line, message) = place(&text, &wrong);
-        let path = path.to_owned();
-        FileError::Content {
-            path,
-            line,
-            message,
-        }
-    })?;
+    let text = fs::read_to_string(path).map_err(located::FileError::unread(path))?;
+    let located = |wrong: Wrong| located::FileError::from(wrong.in_file(path, &text));
+    let mut experiment = parse(&text).map_err(located)?;
     let whole = |message| FileError::Whole {
         path: path.to_owned(),
         message,
@@ -190,20 +153,6 @@ pub fn read(path: &Path) -> Result<Experiment, FileError> {
     }
     experiment.check().map_err(whole)?;
     Ok(experiment)
-}
-
-/// The line of what is wrong, and the message with the key that stands there.
-fn place(text: &str, wrong: &Wrong) -> (usize, String) {
-    let start = wrong.at.start.min(text.len());
-    let before = &text.as_bytes()[..start];
-    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-    let there = text.lines().nth(line - 1).unwrap_or_default();
-    let key = there.split_once('=').map(|(key, _)| key.trim());
-    let message = wrong.message.lines().collect::<Vec<_>>().join(" ");
-    match key.filter(|key| !key.is_empty() && !message.contains(&format!("`{key}`"))) {
-        Some(key) => (line, format!("{key}: {message}")),
-        None => (line, message),
-    }
 }
 
 fn parse(text: &str) -> Result<Experiment, Wrong> {
@@ -385,13 +334,10 @@ fn timeout(seconds: Spanned<f64>) -> Result<f64, Wrong> {
 
 fn read_as<T>(text: Option<Spanned<String>>) -> Result<Option<T>, Wrong>
 where
-    T: FromStr<Err: std::fmt::Display>,
+    T: FromStr<Err: Display>,
 {
-    let read = |text: Spanned<String>| {
-        let value = text.get_ref().parse();
-        value.map_err(|error: T::Err| Wrong::new(text.span(), error))
-    };
-    text.map(read).transpose()
+    text.map(|text| located::parse(text.get_ref(), text.span()))
+        .transpose()
 }
 
 #[cfg(test)]
@@ -460,9 +406,9 @@ env = { MALLOC_ARENA_MAX = "1" }
         let path = dir.path().join("e.toml");
         fs::write(&path, text).unwrap();
         match read(&path).unwrap_err() {
-            FileError::Content { line, message, .. } => (line, message),
+            FileError::File(located::FileError::Content(wrong)) => (wrong.line, wrong.message),
             FileError::Whole { message, .. } => (0, message),
-            FileError::Read { error, .. } => panic!("{error}"),
+            other => panic!("{other}"),
         }
     }
 

@@ -51,14 +51,20 @@ fn add(builder: &mut Builder, entry: &Node) -> Result<(), Wrong> {
         Some(name) => name.text()?,
         None => entry.need("name")?.text()?,
     };
-    if entry
-        .get("error_occurred")
-        .is_some_and(|e| *e.value() == Value::Bool(true))
-    {
-        let reason = entry.get("error_message");
-        let reason = reason.and_then(|reason| reason.value().as_str());
-        builder.fail(name, VARIANT, reason.unwrap_or("an error").to_owned());
-        return Ok(());
+    // `SkipWithError` and `SkipWithMessage`: their times are 0.
+    for (mark, message) in [
+        ("error_occurred", "error_message"),
+        ("skipped", "skip_message"),
+    ] {
+        if entry
+            .get(mark)
+            .is_some_and(|is| *is.value() == Value::Bool(true))
+        {
+            let reason = entry.get(message);
+            let reason = reason.and_then(|reason| reason.value().as_str());
+            builder.fail(name, VARIANT, reason.unwrap_or(mark).to_owned());
+            return Ok(());
+        }
     }
     let scale = match entry.get("time_unit") {
         Some(unit) => {

@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
-use quire_stats::{Estimate, estimate};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::caution::{self, Few};
 use crate::import::csv::quoted;
-use crate::report::{Change, Experiment, Pair, Ranking, Report, Standing, Verdict};
+use crate::judge::{self, Absent, Estimate, Judged};
+use crate::report::{Change, Experiment, Figure, Pair, Ranking, Report, Standing, Verdict};
+use crate::settling::Settling;
 
 /// The whole report as JSON. Numbers are in the units of their metrics; what is absent is
 /// an object with the member `absent`, which says why.
@@ -30,6 +32,7 @@ pub fn json(report: &Report) -> Value {
         "confidence": report.settings.confidence,
         "resamples": report.settings.resamples,
         "seed": report.settings.seed,
+        "intervals": judge::key(report.settings.intervals),
         "metrics": metrics.collect::<serde_json::Map<_, _>>(),
         "experiments": report.experiments.iter().map(experiment).collect::<Vec<_>>(),
         "pairs": report.pairs.iter().map(|p| pair(report, p)).collect::<Vec<_>>(),
@@ -42,7 +45,7 @@ pub fn json(report: &Report) -> Value {
 
 /// An estimate, or why there is none.
 #[must_use]
-pub fn result(result: &estimate::Result<Estimate>) -> Value {
+pub fn result(result: &Judged) -> Value {
     match result {
         Ok(estimate) => {
             let Estimate {
@@ -65,11 +68,47 @@ fn experiment(one: &Experiment) -> Value {
         "executions": one.executions(),
         "measurements": counts.collect::<Vec<_>>(),
         "average": one.average,
+        "few_executions": few(&one.few),
+        "steady": one.settling.as_ref().map(settling),
     });
     for (figure, estimate) in &one.figures {
         value[figure.key()] = result(estimate);
     }
     value
+}
+
+/// Whose intervals are too narrow, and which share of such intervals holds the true value;
+/// null where there are enough executions.
+#[must_use]
+pub fn few(few: &[Few]) -> Value {
+    let holds = few
+        .iter()
+        .map(|few| (few.of.key().to_owned(), json!(few.holds)));
+    let enough = few.iter().map(|few| few.of.enough()).max();
+    match caution::sentence(few) {
+        None => Value::Null,
+        Some(sentence) => json!({
+            "holds": holds.collect::<Map<_, _>>(),
+            "enough": enough,
+            "sentence": sentence,
+        }),
+    }
+}
+
+/// When executions become steady, or why that is not known.
+fn settling(settling: &Result<Settling, Absent>) -> Value {
+    match settling {
+        Err(why) => json!({"absent": why.to_string()}),
+        Ok(settling) => json!({
+            "executions": settling.executions,
+            "from_the_first_measurement_on": settling.flat,
+            "warm_up": settling.warm_up,
+            "slow_down": settling.slow_down,
+            "never": settling.never,
+            "never_share": settling.never_share(),
+            "sentence": settling.sentence(),
+        }),
+    }
 }
 
 /// The name of a verdict in files.
@@ -92,6 +131,7 @@ fn pair(report: &Report, pair: &Pair) -> Value {
         "new": pair.new,
         "ratio_of_means": result(&pair.effect.ratio),
         "of_one_execution": pair.effect.of_one_execution,
+        "few_executions": few(pair.effect.few.as_slice()),
         "verdict": verdict(pair.effect.verdict(better)),
         "sentence": pair.sentence,
     })
@@ -131,45 +171,50 @@ fn standing(standing: &Standing) -> Value {
     })
 }
 
-/// A line for each figure of each experiment, and for each pair.
+/// A line for each figure of each experiment, and for each pair. Where there are too few
+/// executions, `holds` is the share of such intervals that hold the true value, and
+/// `enough` says how many executions would do.
 #[must_use]
 pub fn csv(report: &Report) -> String {
-    let mut text = "benchmark,variant,metric,unit,figure,value,low,high,absent\n".to_owned();
-    let mut row = |cells: [&str; 5], result: &estimate::Result<Estimate>| {
+    let mut text =
+        "benchmark,variant,metric,unit,figure,value,low,high,absent,holds,enough\n".to_owned();
+    let mut row = |cells: [&str; 5], result: &Judged, few: Option<&Few>| {
         let cells = cells.map(quoted).join(",");
-        let _ = match result {
+        let result = match result {
             Ok(Estimate {
                 value,
                 ci_low,
                 ci_high,
-            }) => {
-                writeln!(text, "{cells},{value},{ci_low},{ci_high},")
-            }
-            Err(why) => writeln!(text, "{cells},,,,{}", quoted(&why.to_string())),
+            }) => format!("{value},{ci_low},{ci_high},"),
+            Err(why) => format!(",,,{}", quoted(&why.to_string())),
         };
+        let holds = few.and_then(|few| few.holds).map(|holds| holds.to_string());
+        let enough = few.map(|few| few.of.enough().to_string());
+        let [holds, enough] = [holds, enough].map(Option::unwrap_or_default);
+        let _ = writeln!(text, "{cells},{result},{holds},{enough}");
     };
     for one in &report.experiments {
-        let unit = report.metric(&one.metric).unit;
+        let of_metric = report.metric(&one.metric).unit;
         for (figure, result) in &one.figures {
-            let unit = if figure.key() == "mean" {
-                unit.as_str()
-            } else {
-                ""
+            let unit = match figure {
+                Figure::Mean => of_metric.as_str(),
+                _ => "",
             };
-            let cells = [
+            let few = one.few.iter().find(|few| few.of.key() == figure.key());
+            let names = [
                 &*one.benchmark,
                 &one.variant,
                 &one.metric,
                 unit,
                 figure.key(),
             ];
-            row(cells, result);
+            row(names, result, few);
         }
     }
     for pair in &report.pairs {
         let figure = format!("ratio of means over {}", pair.old);
         let cells = [&*pair.benchmark, &pair.new, &pair.metric, "", &figure];
-        row(cells, &pair.effect.ratio);
+        row(cells, &pair.effect.ratio, pair.effect.few.as_ref());
     }
     text
 }

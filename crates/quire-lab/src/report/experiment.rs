@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use quire_stats::{Estimate, Sample, Settings, estimate};
-
-use crate::report::{judge, number};
-use crate::run::Run;
+use crate::caution::{Few, Of};
+use crate::judge::{self, Absent, Estimate, Judged, Sample, Settings};
+use crate::report::number;
+use crate::run::{Better, Run};
+use crate::settling::Settling;
 
 /// What is computed of an experiment (paper 002, section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,24 +90,38 @@ pub struct Experiment {
     /// The mean of the executions' means, which there is without an interval, too.
     pub average: f64,
     /// What was computed, in the order of [`Figure::ALL`].
-    pub figures: Vec<(Figure, estimate::Result<Estimate>)>,
+    pub figures: Vec<(Figure, Judged)>,
+    /// Those whose intervals are too narrow, because there are few executions.
+    pub few: Vec<Few>,
+    /// When its executions become steady, or why that is not known; nothing where they have
+    /// one measurement each, and where the metric is not primary.
+    pub settling: Option<Result<Settling, Absent>>,
 }
 
 impl Experiment {
     /// Computes the figures.
-    pub(crate) fn of(group: &Group, primary: bool, settings: &Settings) -> Experiment {
+    pub(crate) fn of(
+        group: &Group,
+        primary: bool,
+        better: Better,
+        settings: &Settings,
+    ) -> Experiment {
         let sample = group.sample.clone();
         let figures = Figure::ALL
             .into_iter()
             .filter(|f| primary || *f == Figure::Mean);
         let figures = figures.map(|figure| (figure, compute(figure, &sample, settings)));
+        let figures: Vec<(Figure, Judged)> = figures.collect();
+        let is_looked_at = primary && sample.has_groups();
         Experiment {
             benchmark: group.benchmark.clone(),
             variant: group.variant.clone(),
             metric: group.metric.clone(),
             primary,
             average: average(&sample),
-            figures: figures.collect(),
+            few: few(&figures, &sample, settings),
+            settling: is_looked_at.then(|| Settling::of(&sample, better, settings)),
+            figures,
             sample,
         }
     }
@@ -137,7 +152,16 @@ impl Experiment {
     }
 }
 
-fn compute(figure: Figure, sample: &Sample, settings: &Settings) -> estimate::Result<Estimate> {
+/// The figures that were computed of too few executions.
+fn few(figures: &[(Figure, Judged)], sample: &Sample, settings: &Settings) -> Vec<Few> {
+    let executions = sample.executions().len();
+    let computed = figures.iter().filter(|(_, result)| result.is_ok());
+    let of = computed.filter_map(|(figure, _)| Of::figure(*figure, sample));
+    of.filter_map(|of| Few::of(of, executions, settings))
+        .collect()
+}
+
+fn compute(figure: Figure, sample: &Sample, settings: &Settings) -> Judged {
     match figure {
         Figure::Mean => judge::mean(sample, settings),
         Figure::Within => judge::within(sample, settings),

@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use crate::figures::svg::escape;
 use crate::figures::{counters, ecdf, means, ranks, sequence};
+use crate::judge;
 use crate::report::experiment::{Experiment, Figure};
 use crate::report::markdown::{
     CHANGES, change_cells, experiment_cells, experiment_columns, kind, share,
 };
-use crate::report::{Ranking, Report, Standing, number};
+use crate::report::{Ranking, Report, Standing, notes, number};
 
 /// How the page looks.
 const STYLE: &str = include_str!("html/style.css");
@@ -116,20 +117,16 @@ impl Page {
 
     fn head(&mut self, report: &Report) {
         let benchmarks = report.by_benchmark().count();
-        let settings = &report.settings;
+        let noun = if benchmarks == 1 {
+            "benchmark"
+        } else {
+            "benchmarks"
+        };
         self.paragraph(&format!(
-            "{benchmarks} {}, {} executions, {} failed. Intervals, in brackets, hold the true \
-             value with {} confidence ({} resamples, seed {}).",
-            if benchmarks == 1 {
-                "benchmark"
-            } else {
-                "benchmarks"
-            },
+            "{benchmarks} {noun}, {} executions, {} failed. {}",
             report.run.executions.len(),
             report.run.failures.len(),
-            number::percent(settings.confidence),
-            settings.resamples,
-            settings.seed,
+            notes::on_intervals(report),
         ));
         if !report.run.header.warnings.is_empty() {
             self.heading(2, "Warnings");
@@ -221,7 +218,7 @@ impl Page {
         };
         let curve = |variant: &'a String| ecdf::Curve {
             name: variant,
-            points: crate::report::ecdf(&of(variant)),
+            points: judge::ecdf(&of(variant)),
         };
         let curves: Vec<ecdf::Curve> = standing.variants.iter().map(curve).collect();
         if curves.iter().all(|curve| curve.points.is_empty()) {
@@ -248,6 +245,10 @@ impl Page {
         let mut sorted: Vec<&Experiment> = rows.iter().collect();
         sorted.sort_by_key(|one| (!one.primary, &one.metric));
         self.table(&experiment_columns(), sorted.into_iter().map(cells));
+        let notes = notes::of(rows);
+        if !notes.is_empty() {
+            self.list("notes", notes.iter().map(String::as_str));
+        }
         for pair in report.pairs.iter().filter(|pair| pair.benchmark == *name) {
             let ratio = match &pair.effect.ratio {
                 Ok(ratio) => number::ratio(ratio),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::figures::ranks::rank;
 use crate::report::experiment::{Experiment, Figure};
-use crate::report::{Ranking, Report, Standing, number};
+use crate::report::{Ranking, Report, Standing, notes, number};
 
 /// Text that may stand in a cell of a table.
 #[must_use]
@@ -36,14 +36,7 @@ pub fn header<T: AsRef<str>>(text: &mut String, cells: &[T]) {
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut text = format!("# {}\n\n", cell(&report.run.header.title));
-    let settings = &report.settings;
-    let _ = writeln!(
-        text,
-        "Intervals hold the true value with {} confidence ({} resamples, seed {}).\n",
-        number::percent(settings.confidence),
-        settings.resamples,
-        settings.seed
-    );
+    let _ = writeln!(text, "{}\n", notes::on_intervals(report));
     for standing in &report.standings {
         of_standing(&mut text, standing);
     }
@@ -206,6 +199,9 @@ fn benchmark(text: &mut String, report: &Report, rows: &[Experiment]) {
         row(text, &cells);
     }
     text.push('\n');
+    for note in notes::of(rows) {
+        let _ = writeln!(text, "- {}", cell(&note));
+    }
     for pair in report.pairs.iter().filter(|pair| pair.benchmark == *name) {
         let names = format!("{} over {} ({})", pair.new, pair.old, pair.metric);
         let ratio = match &pair.effect.ratio {

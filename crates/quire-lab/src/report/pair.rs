@@ -1,13 +1,10 @@
 //! Two variants of a benchmark: how they differ, and what can be concluded from it.
 
-use quire_stats::{Estimate, Sample, Settings, estimate};
-
+use crate::caution::{self, Few, Of};
+use crate::judge::{self, Absent, Estimate, Judged, Sample, Settings};
 use crate::report::experiment::{Experiment, Figure};
-use crate::report::{judge, number};
+use crate::report::number;
 use crate::run::{Better, Metric};
-
-/// Fewer executions than this make a bootstrapped interval too narrow.
-const FEW: usize = 5;
 
 /// What two variants of a benchmark say.
 #[derive(Clone, Debug)]
@@ -30,10 +27,12 @@ pub struct Pair {
 #[derive(Clone, Debug)]
 pub struct Effect {
     /// The mean of the new over the mean of the old.
-    pub ratio: estimate::Result<Estimate>,
+    pub ratio: Judged,
     /// Each has one execution only, so that the interval holds for these executions, and
     /// says nothing of others.
     pub of_one_execution: bool,
+    /// Why the interval is too narrow, where there are few executions.
+    pub few: Option<Few>,
 }
 
 /// What an interval of a ratio allows to say.
@@ -61,10 +60,19 @@ impl Effect {
         } else {
             judge::ratio(new, old, settings)
         };
+        let executions = new.executions().len().min(old.executions().len());
+        let is_of_few = ratio.is_ok() && !of_one_execution;
         Effect {
+            few: Few::of(Of::Ratio, executions, settings).filter(|_| is_of_few),
             ratio,
             of_one_execution,
         }
+    }
+
+    /// Why the interval is too narrow, in a sentence.
+    #[must_use]
+    pub fn caution(&self) -> Option<String> {
+        caution::sentence(self.few.as_slice())
     }
 
     /// What can be said where this direction is better.
@@ -82,7 +90,7 @@ impl Effect {
 }
 
 /// A sample in which every measurement counts as an execution.
-fn flat(sample: &Sample) -> estimate::Result<Sample> {
+fn flat(sample: &Sample) -> Result<Sample, Absent> {
     Sample::new(sample.values().map(|value| vec![value]).collect())
 }
 
@@ -159,18 +167,14 @@ fn conclusion(
 /// What readers should bear in mind.
 fn caveats(new: &Experiment, old: &Experiment, effect: &Effect) -> Vec<String> {
     let mut caveats = Vec::new();
-    let fewest = new.executions().min(old.executions());
     if effect.of_one_execution {
         caveats.push(
             "This holds for these executions only: with one execution, how executions differ is \
              not known, and another one may say the opposite."
                 .to_owned(),
         );
-    } else if fewest < FEW {
-        caveats.push(format!(
-            "With {fewest} executions the interval is likely too narrow; {FEW} or more are wanted."
-        ));
     }
+    caveats.extend(effect.caution());
     let varies = |one: &&Experiment| one.figure(Figure::Impact).is_some_and(|i| i.ci_low > 1.0);
     let all = [new, old];
     let names: Vec<&str> = all
@@ -229,6 +233,7 @@ mod tests {
         let of = |ratio| Effect {
             ratio: Ok(ratio),
             of_one_execution: false,
+            few: None,
         };
         assert_eq!(
             of(ratio(0.9, 0.8, 0.95)).verdict(Better::Lower),

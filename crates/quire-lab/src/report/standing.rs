@@ -3,10 +3,10 @@
 //! Only benchmarks that have the same variants are counted together, and those with
 //! several measurements per execution apart from those with one, as in the paper.
 
-use quire_stats::{Estimate, geometric_mean};
+use quire_stats::geometric_mean;
 
+use crate::judge::{self, Estimate};
 use crate::report::experiment::{Experiment, Figure};
-use crate::report::judge;
 use crate::report::pair::{Pair, Verdict};
 use crate::run::{Better, Metric};
 

@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quire_linux::execution::{self, Ended, Settings, Watchdog};
+use quire_linux::execution::{self, Ended, Settings};
+use quire_linux::scheduling::Watchdog;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::interrupt::Interrupt;
+use super::orphans::Known;
 use crate::protocol::{ENV_FD, Reader, Reported, Stream};
 use crate::usage::Counters;
 
@@ -50,6 +52,9 @@ pub(super) struct Job {
     pub output: Option<Reader>,
     /// Whether an exit status other than 0 is no failure.
     pub ignore_failure: bool,
+    /// Whether what it has started and left is ended with it. Where it is stopped, that is
+    /// done anyway.
+    pub ends_all: bool,
 }
 
 /// What an execution gave.
@@ -94,6 +99,7 @@ pub(super) fn execute(job: &Job, interrupt: &Interrupt) -> Result<Done, Undone> 
         None => None,
     };
     let counters = Counters::open();
+    let known = Known::now();
     let start = Instant::now();
     let child = command.spawn().map_err(|error| {
         let program = job.words.first().map(Path::new).unwrap_or(Path::new(""));
@@ -108,6 +114,9 @@ pub(super) fn execute(job: &Job, interrupt: &Interrupt) -> Result<Done, Undone> 
     group.kill(Signal::KILL);
     let ended = execution::wait(group.0.as_raw_nonzero().get() as u32)
         .map_err(Undone::of("cannot wait for it"))?;
+    if job.ends_all || !matches!(outcome, Outcome::Ended(_)) {
+        known.end_others();
+    }
     streams.drain();
     streams.end();
     match outcome {
@@ -338,15 +347,22 @@ fn read_all(file: &mut File, mut take: impl FnMut(&[u8])) -> bool {
     true
 }
 
-/// Runs a command of the user's besides, with a shell, within a time.
-pub(super) fn besides(text: &str, job: &Job, interrupt: &Interrupt) -> Result<(), Undone> {
+/// Runs a command of the user's besides, with a shell, within a time. What it leaves in a
+/// session of its own, such as a server for the executions, goes on.
+pub(super) fn besides(
+    text: &str,
+    job: &Job,
+    limit: Duration,
+    interrupt: &Interrupt,
+) -> Result<(), Undone> {
     let shell = Job {
         words: ["sh", "-c", text].map(OsString::from).into(),
         input: None,
         settings: Settings::default(),
-        timeout: None,
+        timeout: Some(limit),
         output: None,
         ignore_failure: false,
+        ends_all: false,
         ..job.clone()
     };
     let failed = |undone| match undone {

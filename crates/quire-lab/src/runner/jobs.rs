@@ -47,6 +47,7 @@ pub(super) fn job(experiment: &Experiment, pair: &Pair, tools: &Tools) -> Result
         timeout,
         output: reader(&benchmark.measure)?,
         ignore_failure: experiment.ignore_failure,
+        ends_all: true,
     })
 }
 
@@ -156,6 +157,7 @@ pub(super) fn check(jobs: &[Job], interrupt: &Interrupt) -> Result<(), String> {
                 timeout: None,
                 output: None,
                 ignore_failure: true,
+                ends_all: true,
             };
             if let Err(Undone::Failed(why)) = execute(&probe, interrupt) {
                 let why = why.rsplit(": ").next().unwrap_or_default();

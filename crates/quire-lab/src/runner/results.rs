@@ -144,7 +144,7 @@ impl Results {
     /// When it cannot be written.
     pub fn fail(&mut self, failure: Failure) -> Result<(), ResultsError> {
         self.write(&Line::Failure(failure.clone()))?;
-        self.run.failures.push(failure);
+        self.run.fail(failure);
         Ok(())
     }
 

@@ -13,6 +13,8 @@ pub struct Shape {
     /// parts of the value.
     pub noise: f64,
     pub jumps: f64,
+    /// How many times its level a measurement takes, by its place in the execution.
+    pub course: fn(usize) -> f64,
     /// The time of each variant, in parts of a second.
     pub variants: &'static [(&'static str, f64)],
     pub seed: u64,
@@ -26,6 +28,7 @@ impl Default for Shape {
             measurements: 8,
             noise: 0.002,
             jumps: 0.03,
+            course: |_| 1.0,
             variants: &[("plain", 0.010), ("even", 0.0101), ("slow", 0.020)],
             seed: 7,
         }
@@ -62,7 +65,7 @@ pub fn run(shape: &Shape) -> Run {
             for (variant, time) in shape.variants {
                 let level = time * draw(shape.jumps);
                 let times = (0..shape.measurements)
-                    .map(|_| level * draw(shape.noise))
+                    .map(|at| level * (shape.course)(at) * draw(shape.noise))
                     .collect();
                 let metrics = [
                     (TIME.to_owned(), times),

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{io, mem, ptr};
 
+pub use crate::execution::Ended;
+
 /// The signals that [`Signals`] fetches.
 const HANDLED: [libc::c_int; 9] = [
     libc::SIGCHLD,
@@ -173,19 +175,6 @@ pub enum ChildEvent {
     Continued,
 }
 
-/// How a child ended, and what it used.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ended {
-    /// Its exit status, where it ended by itself.
-    pub code: Option<i32>,
-    /// The signal that killed it, where one did.
-    pub signal: Option<i32>,
-    /// CPU time in user mode, with that of its own children.
-    pub user: Duration,
-    /// CPU time in kernel mode, with that of its own children.
-    pub system: Duration,
-}
-
 /// The next change in the state of child `pid`, if there is one.
 ///
 /// # Errors
@@ -206,18 +195,8 @@ pub fn poll_child(pid: u32) -> io::Result<Option<ChildEvent>> {
     } else if libc::WIFCONTINUED(status) {
         ChildEvent::Continued
     } else {
-        ChildEvent::Ended(ended(status, &usage))
+        ChildEvent::Ended(Ended::of(status, &usage))
     }))
-}
-
-/// How a child ended, by what `wait4` says of one that did.
-pub(crate) fn ended(status: i32, usage: &libc::rusage) -> Ended {
-    Ended {
-        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-        user: duration(usage.ru_utime),
-        system: duration(usage.ru_stime),
-    }
 }
 
 /// Sends `signal` to process `pid`. A process that is gone is no concern.
@@ -245,11 +224,6 @@ pub fn die_by(signal: i32) -> ! {
     // SAFETY: the call touches no memory of ours.
     unsafe { libc::raise(signal) };
     std::process::exit(128 + signal)
-}
-
-fn duration(time: libc::timeval) -> Duration {
-    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
-    Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
 }
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {

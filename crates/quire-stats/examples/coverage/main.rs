@@ -1,5 +1,5 @@
 //! Prints the tables of `docs/statistics.md`: how often 95 % intervals hold the true value,
-//! for normal, skewed and two-modal data; and what the search for a steady state says of
+//! for normal, skewed and two-modal data, the percentile interval and BCa; and what the search for a steady state says of
 //! series whose nature is known.
 //!
 //! `cargo run --release -p quire-stats --example coverage [TRIALS]`, 2,000 unless told,
@@ -8,7 +8,7 @@
 mod simulate;
 mod steady;
 
-use quire_stats::Absent;
+use quire_stats::{Absent, Intervals};
 use simulate::{Figure, Shape, Size, coverage};
 use steady::{Series, verdicts};
 
@@ -24,10 +24,14 @@ const FIGURES: [Figure; 8] = [
     Figure::Ratio,
 ];
 
+/// Those whose interval may be corrected.
+const CORRECTED: [Figure; 2] = [Figure::Unclassified, Figure::Impact];
+
 fn main() -> Result<(), Absent> {
     let trials = std::env::args().nth(1).and_then(|n| n.parse().ok());
     let trials = trials.unwrap_or(2000);
-    print_coverage(trials);
+    print_coverage(&FIGURES, Intervals::Percentile, trials);
+    print_coverage(&CORRECTED, Intervals::Bca, trials);
     print_verdicts(trials as u64)
 }
 
@@ -51,18 +55,18 @@ fn print_verdicts(trials: u64) -> Result<(), Absent> {
     Ok(())
 }
 
-fn print_coverage(trials: usize) {
+fn print_coverage(figures: &[Figure], intervals: Intervals, trials: usize) {
     let sizes = EXECUTIONS.map(|size| format!(" {size} |")).concat();
-    println!("| data | figure |{sizes}");
+    println!("\n{intervals:?}\n\n| data | figure |{sizes}");
     println!("|---|---|{}", "---:|".repeat(EXECUTIONS.len()));
     for shape in [Shape::Normal, Shape::Skewed, Shape::TwoModes] {
-        for figure in FIGURES {
+        for figure in figures {
             let cell = |executions| {
                 let size = Size {
                     executions,
                     measurements: 10,
                 };
-                let part = coverage(figure, shape, size, trials, 1000);
+                let part = coverage(*figure, shape, size, intervals, [trials, 1000]);
                 format!(" {:.1} |", 100.0 * part)
             };
             let cells = EXECUTIONS.map(cell).concat();

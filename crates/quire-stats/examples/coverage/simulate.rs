@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quire_stats::random::SplitMix64;
-use quire_stats::{Absent, Estimate, Sample, Settings, impact, mean, median, ratio, variation};
+use quire_stats::{
+    Absent, Estimate, Intervals, Sample, Settings, impact, mean, median, ratio, variation,
+};
 
 /// The true mean of everything that is simulated.
 const MEAN: f64 = 100.0;
@@ -159,12 +161,19 @@ fn estimate(
 
 /// The part of the intervals of `trials` simulated experiments that hold the true value;
 /// on all processors.
-pub fn coverage(figure: Figure, shape: Shape, size: Size, trials: usize, resamples: usize) -> f64 {
+pub fn coverage(
+    figure: Figure,
+    shape: Shape,
+    size: Size,
+    intervals: Intervals,
+    [trials, resamples]: [usize; 2],
+) -> f64 {
     let truth = truth(figure, shape, size, 100_000);
     let holds = |trial: usize| {
         let settings = Settings {
             resamples,
             seed: trial as u64,
+            intervals,
             ..Settings::default()
         };
         let mut random = SplitMix64::new(1 + trial as u64 * 1_000_003);
