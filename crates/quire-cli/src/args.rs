@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod dsm;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,7 +23,9 @@ use quire_core::level::Level;
 use quire_core::pool::PoolPage;
 use quire_core::tlb::Geometry;
 use quire_core::units::Bytes;
-use quire_linux::execution::{Cpus, Scheduling};
+use quire_lab::tune::candidate::Candidate;
+use quire_linux::execution::Cpus;
+use quire_linux::scheduling::Scheduling;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -213,6 +217,32 @@ METHOD:
   The cheapest mixture of both follows from what each costs (docs/bench.md).
 
 2: the file holds no results.";
+const TUNE_EXAMPLES: &str = "\
+EXAMPLES:
+  quire tune -- ./solver input.dat
+  quire tune --for determinism -- ./solver input.dat
+  quire tune --policy eager,reserve --frames colour -- ./solver input.dat
+  quire tune --candidates eager,reserve+binhop -- ./solver input.dat
+  quire tune --time-limit 600 --save tune.jsonl -- ./solver input.dat
+  quire tune --regex 'took ([0-9.]+) ms' --unit ms -- ./server-test
+  quire report tune.jsonl                 the search and the confirmation, plotted
+
+METHOD:
+  All candidates and the program without quire (plain) run in interleaved rounds, in
+  random order; those that are significantly worse than the best leave. The one or two
+  best run again beside plain, and only these fresh executions decide: a candidate is
+  better when the interval of its ratio to plain lies below 1, corrected for the number
+  of comparisons, and the ratio is beyond the threshold. docs/tune.md says more.
+
+CANDIDATES:
+  Unless chosen: the policies base, eager, reserve, adaptive and static, the strategies
+  colour, colour:hashed and binhop with base pages, and the best policy with the best
+  strategy. What cannot be offered here or fails is named with its reason, and left out.
+
+EXIT STATUS:
+  0: the best is named, or none differs. 1: nothing can be said, as the program fails
+  without quire, too, or the time was too short. 2: bad usage. With --save, the same
+  command goes on after Ctrl-C.";
 const PERF_MAP_EXAMPLES: &str = "\
 EXAMPLES:
   perf record -p 4242 sleep 10 && quire perf-map 4242 && perf report
@@ -320,6 +350,9 @@ pub enum Command {
     /// Say how many executions and measurements a wanted precision takes
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
+    /// Try policies and frame strategies on a program, and name the best if one differs
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(Box<TuneArgs>),
     /// Tell perf the names of program text that was copied (--text)
     #[command(after_help = PERF_MAP_EXAMPLES)]
     PerfMap(PerfMapArgs),
@@ -329,6 +362,14 @@ pub enum Command {
     /// Say whether new results of benchmarks are worse than old ones, for CI
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
+    /// Serve memory objects that programs on several machines share
+    #[command(after_help = dsm::SERVE_EXAMPLES)]
+    Serve(dsm::ServeArgs),
+    /// Make, list and copy shared memory objects
+    #[command(after_help = dsm::OBJECT_EXAMPLES)]
+    Object(dsm::ObjectArgs),
+    /// Try shared memory across machines
+    Dsm(dsm::DsmArgs),
     /// Check what this machine offers, and say how to provide what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -794,6 +835,105 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
+/// What `quire tune` takes.
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    /// What is wanted: the best mean, or the least variation over all executions
+    #[arg(long = "for", value_name = "GOAL", default_value = "mean")]
+    pub goal: TuneGoal,
+    /// Try these policies; may be given again
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = policy_parser())]
+    pub policy: Vec<Policy>,
+    /// Try this frame strategy, as for `quire run`; may be given again. `default` is the
+    /// kernel's choice
+    #[arg(long, value_name = "STRATEGY")]
+    pub frames: Vec<StrategySpec>,
+    /// Try these: a policy, a strategy, or both as POLICY+STRATEGY
+    #[arg(long, value_name = "CANDIDATE,...", value_delimiter = ',', conflicts_with_all = ["policy", "frames"])]
+    pub candidates: Vec<Candidate>,
+    /// Execute each candidate so often at most, in the search and again in the
+    /// confirmation [default: 20; 30 for determinism]
+    #[arg(long, short, value_name = "N")]
+    pub executions: Option<u64>,
+    /// Begin no round that would end after this time, all in all
+    #[arg(long, value_name = "SECONDS", value_parser = bench_time)]
+    pub time_limit: Option<f64>,
+    /// A difference of at most this is none
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = percent)]
+    pub threshold: f64,
+    /// How much worse the mean may be for the sake of determinism
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    pub tolerance: f64,
+    /// Where the program reports measurements of its own
+    #[arg(long, default_value = "fd")]
+    pub from: From,
+    /// Take measurements from standard output: a regular expression for a line, with
+    /// one group around the number
+    #[arg(long, value_name = "REGEX")]
+    pub regex: Option<String>,
+    /// The metric to judge by; with --regex, what it measures [default: time, or the first
+    /// that the program reports]
+    #[arg(long, value_name = "NAME")]
+    pub metric: Option<String>,
+    /// The unit of what --regex finds [default: s]
+    #[arg(long, value_name = "UNIT", requires = "regex")]
+    pub unit: Option<String>,
+    /// How many measurements the program shall make in an execution; it is told so by
+    /// QUIRE_BENCH_MEASUREMENTS
+    #[arg(long, short, value_name = "M")]
+    pub measurements: Option<u64>,
+    /// Leave out so many of the first measurements of each execution
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub discard: u64,
+    /// Execute each candidate so often before, without a record
+    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    pub warmup: u64,
+    /// Stop an execution after this time, with all its processes
+    #[arg(long, value_name = "SECONDS", value_parser = bench_time)]
+    pub timeout: Option<f64>,
+    /// Run this before each execution
+    #[arg(long, short, value_name = "COMMAND")]
+    pub prepare: Option<String>,
+    /// What the program reads from standard input [default: nothing]
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// Take any exit status for success
+    #[arg(long, short)]
+    pub ignore_failure: bool,
+    /// Run the program on these processors only, such as 1 or 2-3
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<Cpus>,
+    /// What the order depends on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Keep results in this file, and go on with those that it holds already
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub save: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        value_hint = clap::ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// What `quire tune` is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TuneGoal {
+    /// The best mean.
+    Mean,
+    /// The least variation.
+    Determinism,
+}
+
 /// What `quire perf-map` takes.
 #[derive(Debug, Args)]
 pub struct PerfMapArgs {
@@ -815,6 +955,9 @@ pub struct ReportArgs {
     /// all else to standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Which intervals the unclassified variation and the impact factor have
+    #[arg(long, value_name = "METHOD", default_value = "percentile")]
+    pub intervals: IntervalMethod,
     #[command(flatten)]
     pub statistics: StatisticsArgs,
 }
@@ -856,6 +999,15 @@ pub struct StatisticsArgs {
     /// The share of intervals that should hold the true value
     #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = confidence)]
     pub confidence: f64,
+}
+
+/// How intervals follow from data that are drawn anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum IntervalMethod {
+    /// The middle part of the draws, as in the paper that the figures are from.
+    Percentile,
+    /// Corrected for bias and skewness: less too narrow with few executions.
+    Bca,
 }
 
 /// The forms of a report.

@@ -1,9 +1,9 @@
 //! `quire bench`: runs experiments, and says what came of them.
 
-mod ask;
+pub(crate) mod ask;
 mod export;
-mod progress;
-mod show;
+pub(crate) mod progress;
+pub(crate) mod show;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -84,14 +84,16 @@ fn restore(places: &Places) -> Outcome<u8> {
     Ok(0)
 }
 
-fn results_failure(error: ResultsError) -> Failure {
+/// Results that cannot be kept, as the command fails of it.
+pub(crate) fn results_failure(error: ResultsError) -> Failure {
     match error {
         ResultsError::Write { .. } => Failure::system(error.to_string()),
         _ => Failure::bad_usage(error.to_string()),
     }
 }
 
-fn runner_failure(error: RunnerError) -> Failure {
+/// An experiment that cannot be run, as the command fails of it.
+pub(crate) fn runner_failure(error: RunnerError) -> Failure {
     match error {
         RunnerError::Experiment(_) => Failure::bad_usage(error.to_string()),
         RunnerError::Setup { .. } => Failure::system(error.to_string()),
@@ -99,7 +101,8 @@ fn runner_failure(error: RunnerError) -> Failure {
     }
 }
 
-fn tell_warnings(warnings: &[String]) {
+/// Prints warnings to standard error.
+pub(crate) fn tell_warnings(warnings: &[String]) {
     let mut stderr = io::stderr().lock();
     for warning in warnings {
         // Where standard error is closed nobody is to be warned.

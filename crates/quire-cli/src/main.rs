@@ -16,9 +16,13 @@
 //! | [`map`] | `quire map` |
 //! | [`mod@bench`] | `quire bench` |
 //! | [`plan`] | `quire plan` |
+//! | [`tune`] | `quire tune` |
 //! | [`perf_map`] | `quire perf-map` |
 //! | [`report`] | `quire report` |
 //! | [`compare`] | `quire compare` |
+//! | [`serve`] | `quire serve` |
+//! | [`object`] | `quire object` |
+//! | [`dsm`] | `quire dsm` |
 //! | [`doctor`] | `quire doctor` |
 //! | [`pages`] | `quire completions` and `quire man` |
 //! | [`output`] | files that are written at the end |
@@ -30,8 +34,10 @@ mod bench;
 mod cache;
 mod compare;
 mod doctor;
+mod dsm;
 mod failure;
 mod map;
+mod object;
 mod output;
 mod pages;
 mod perf_map;
@@ -39,12 +45,14 @@ mod plan;
 mod remap;
 mod report;
 mod run;
+mod serve;
 mod session;
 mod set;
 mod stat;
 mod table;
 mod tlb;
 mod top;
+mod tune;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -76,9 +84,13 @@ fn dispatch(cli: Cli) -> Outcome<u8> {
         Command::Remap(options) => remap::remap(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::Plan(options) => plan::plan(&options).map(|()| 0),
+        Command::Tune(options) => tune::tune(&options),
         Command::PerfMap(options) => perf_map::perf_map(&options).map(|()| 0),
         Command::Report(options) => report::report(&options).map(|()| 0),
         Command::Compare(options) => compare::compare(&options),
+        Command::Serve(options) => serve::serve(&options).map(|()| 0),
+        Command::Object(options) => object::object(&options).map(|()| 0),
+        Command::Dsm(options) => dsm::dsm(&options).map(|()| 0),
         Command::Doctor(options) => doctor::doctor(&options).map(|()| 0),
         Command::Completions { shell } => pages::completions(shell).map(|()| 0),
         Command::Man { dir } => pages::man(dir.as_deref()).map(|()| 0),

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use quire_lab::import::{self, ImportError};
 use quire_lab::report::{Report, data, html, markdown};
 use quire_lab::run::Run;
-use quire_stats::Settings;
+use quire_stats::{Intervals, Settings};
 
-use crate::args::{ReportArgs, ReportFormat, StatisticsArgs};
+use crate::args::{IntervalMethod, ReportArgs, ReportFormat, StatisticsArgs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
@@ -25,7 +25,13 @@ pub fn report(options: &ReportArgs) -> Outcome<()> {
     let path = path.filter(|path| path.as_os_str() != STANDARD_OUTPUT);
     let output = path.as_deref().map(Output::create).transpose()?;
     let run = import::read_all(&options.runs).map_err(|error| refused(&error))?;
-    let settings = settings(&options.statistics, &run);
+    let settings = Settings {
+        intervals: match options.intervals {
+            IntervalMethod::Percentile => Intervals::Percentile,
+            IntervalMethod::Bca => Intervals::Bca,
+        },
+        ..settings(&options.statistics, &run)
+    };
     let text = match format {
         ReportFormat::Data => import::csv::text(&run),
         ReportFormat::Html => html::page(&Report::of(run, settings)),
@@ -76,5 +82,6 @@ pub fn settings(options: &StatisticsArgs, run: &Run) -> Settings {
         resamples: usize::try_from(options.resamples).unwrap_or(usize::MAX),
         confidence: options.confidence,
         seed: options.seed.unwrap_or(run.header.seed),
+        ..Settings::default()
     }
 }

@@ -137,7 +137,7 @@ fn bad_input_is_refused() {
     let path = dir.path().join("attach.toml");
     fs::write(&path, "cpu = 1\n\n[[rule]]\nprogramm = 'x'\n").unwrap();
     let path = path.to_str().unwrap();
-    assert_refused(&outcome(&["--config", path]), 2, &[":4: ", "programm"]);
+    assert_refused(&outcome(&["--config", path]), 2, &[":4:", "programm"]);
     if can_attach() {
         assert_refused(&outcome(&["4000000000"]), 2, &["no process 4000000000"]);
     }
@@ -319,7 +319,7 @@ fn the_service_starts_reloads_and_stops() {
 
     write("[[rule]]\nmin_sizes = 1\n");
     service.signal(1);
-    assert!(service.says("the old configuration stays").contains(":6: "));
+    assert!(service.says("the old configuration stays").contains(":6:"));
     assert_eq!(metric(&address, "quire_attach_processes"), 1.0);
 
     write(&format!("[[rule]]\n{program}"));

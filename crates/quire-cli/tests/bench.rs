@@ -86,6 +86,34 @@ fn commands_are_compared() {
     assert!(!said.contains('\x1b'), "colours in a file: {said}");
 }
 
+/// A program whose measurements are so many seconds, by their place `i`, and some noise.
+fn in_time(seconds: &str) -> String {
+    let line = format!("print \"time\", ({seconds}) * (1 + rand() / 100), \"s\"");
+    format!("awk 'BEGIN {{ for (i = 0; i < 40; i++) {line} }}' >&$QUIRE_BENCH_FD")
+}
+
+#[test]
+fn what_to_bear_in_mind_is_noted() {
+    let warm = in_time("i < 8 ? 2 : 1");
+    let said = text(&bench(&["-r", "6", &warm]).stdout);
+    assert!(said.contains("6 executions are few: "), "{said}");
+    assert!(
+        said.contains("`--discard 8` leaves out the warm-up"),
+        "{said}"
+    );
+    let discarded = text(&bench(&["-r", "6", "--discard", "8", &warm]).stdout);
+    assert!(!discarded.contains("--discard"), "{discarded}");
+    let never = in_time("int(i / 8) % 2 ? 1.5 : 1");
+    let json = json(&["-r", "6", &never]);
+    let notes = json["results"][0]["notes"].as_array().unwrap();
+    let told = |note: &&Value| {
+        note.as_str()
+            .unwrap()
+            .contains("6 never become steady (100 %)")
+    };
+    assert_eq!(notes.iter().filter(told).count(), 1, "{notes:?}");
+}
+
 #[test]
 fn what_the_kernel_counts_is_kept() {
     let dir = Dir::new();
@@ -776,4 +804,107 @@ fn output_is_locked() {
     assert_refused(&bench(&["-o", &file, "true"]), 2, &["another run"]);
     send("TERM", child.id());
     child.wait().unwrap();
+}
+
+#[test]
+fn what_leaves_its_process_group_is_ended_with_its_execution() {
+    let dir = Dir::new();
+    let (late, done) = (dir.name("late"), dir.name("done"));
+    // One is stopped and one ends by itself; both leave a daemon that has left one, too.
+    let daemon = |mark: &str| {
+        format!(
+            "setsid sh -c 'setsid sleep 98764 & echo $! >> {mark}; sleep 98763' & echo $! >> {mark}"
+        )
+    };
+    let stays = format!(
+        "{}; while [ $(cat {late} | wc -l) -lt 2 ]; do sleep 0.01; done; sleep 98762",
+        daemon(&late)
+    );
+    let ends = format!(
+        "{}; while [ $(cat {done} | wc -l) -lt 2 ]; do sleep 0.01; done",
+        daemon(&done)
+    );
+    let said = bench(&["-r", "1", "--timeout", "5", &stays, &ends]);
+    assert!(
+        text(&said.stderr).contains("did not end within 5 s"),
+        "{}",
+        text(&said.stderr)
+    );
+    for mark in [late, done] {
+        let pids = fs::read_to_string(&mark).unwrap();
+        assert_eq!(pids.lines().count(), 2, "{pids}");
+        for pid in pids.lines() {
+            let left = Path::new("/proc").join(pid.trim());
+            assert!(!left.exists(), "{pid} of {mark} is there");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_prepare_has_started_goes_on() {
+    let dir = Dir::new();
+    let mark = dir.name("server");
+    let prepare = format!("test -e {mark} || {{ setsid sleep 98761 & echo $! > {mark}; }}");
+    let check = format!("kill -0 $(cat {mark})");
+    let done = bench(&["-r", "3", "--quiet", "--prepare", &prepare, &check]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let server = fs::read_to_string(&mark).unwrap().trim().parse().unwrap();
+    send("KILL", server);
+}
+
+#[test]
+fn commands_besides_have_a_time_limit() {
+    let start = Instant::now();
+    for besides in ["--prepare", "--conclude"] {
+        let done = bench(&[
+            "-r",
+            "1",
+            "--timeout",
+            "0.5",
+            besides,
+            "sleep 98760",
+            "true",
+        ]);
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("`sleep 98760`: it did not end within 0.5 s"),
+            "{said}"
+        );
+    }
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn what_failed_has_another_chance_when_it_goes_on() {
+    let dir = Dir::new();
+    let (file, mark) = (dir.name("r.jsonl"), dir.name("mark"));
+    let (often, script) = (dir.name("often"), dir.name("mended"));
+    let flaky = format!("test -e {script}");
+    let hopeless = format!("echo x >> {mark}; exit 3");
+    let once = format!("echo x >> {often}; test -e {script}");
+    let run = |runs: &str| bench(&["-r", runs, "-o", &file, &flaky, &hopeless, &once]);
+    let failures = |of: &str| {
+        let run = Run::read(Path::new(&file)).unwrap();
+        run.failures.iter().filter(|f| f.variant == of).count()
+    };
+    let made = |of: &str| {
+        let run = Run::read(Path::new(&file)).unwrap();
+        run.executions.iter().filter(|e| e.variant == of).count()
+    };
+    assert_eq!(run("2").status.code(), Some(1));
+    assert_eq!((failures(&flaky), made(&flaky)), (2, 0));
+    // Still broken: each is tried once more, and its failure counts once.
+    assert_eq!(run("2").status.code(), Some(1));
+    assert_eq!((failures(&flaky), failures(&once)), (2, 2));
+    assert_eq!(fs::read_to_string(&often).unwrap().lines().count(), 4);
+    fs::write(&script, "").unwrap();
+    assert_eq!(run("3").status.code(), Some(1));
+    assert_eq!((failures(&flaky), made(&flaky)), (0, 3));
+    assert_eq!((failures(&once), made(&once)), (0, 3));
+    // Who failed three times and never succeeded is given up.
+    assert_eq!(failures(&hopeless), 3);
+    let tried = fs::read_to_string(&mark).unwrap().lines().count();
+    run("3");
+    assert_eq!(fs::read_to_string(&mark).unwrap().lines().count(), tried);
 }

@@ -248,3 +248,30 @@ fn a_full_disk_leaves_what_was_there() {
     assert_refused(&done, 2, &["cannot write /dev/full", "No space left"]);
     assert!(full.exists(), "a device is not replaced");
 }
+
+#[test]
+fn few_executions_are_told_and_other_intervals_can_be_chosen() {
+    let dir = old_and_new(0.1);
+    let report = |args: &[&str]| {
+        let all = [&["report", "old.csv", "--format", "json"], args].concat();
+        let json = stdout(&quire(dir.path(), &all));
+        serde_json::from_str::<Value>(&json).unwrap()
+    };
+    let [plain, same, bca] = [
+        report(&[]),
+        report(&["--intervals", "percentile"]),
+        report(&["--intervals", "bca"]),
+    ];
+    assert_eq!(plain, same);
+    let of = |json: &Value, key: &str| json["experiments"][0][key].clone();
+    assert_ne!(of(&plain, "cv_unclassified"), of(&bca, "cv_unclassified"));
+    assert_eq!(of(&plain, "mean"), of(&bca, "mean"));
+    assert_eq!(of(&plain, "few_executions")["enough"], 50);
+    let wrong = quire(dir.path(), &["report", "old.csv", "--intervals", "wide"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    let compared = stdout(&quire(dir.path(), &["compare", "old.csv", "new.csv"]));
+    assert!(
+        compared.contains("warning: 10 executions are few"),
+        "{compared}"
+    );
+}

@@ -147,12 +147,28 @@ fn fits(option: &str, given: usize, options: &BenchArgs) -> Outcome<()> {
 }
 
 fn measure(options: &BenchArgs) -> Measure {
-    match (&options.regex, options.from) {
+    measure_of(
+        options.regex.as_deref(),
+        options.metric.as_deref(),
+        options.unit.as_deref(),
+        options.from,
+    )
+}
+
+/// Where measurements come from: a regular expression, which has a metric and a unit, or
+/// the lines of the protocol.
+pub(crate) fn measure_of(
+    regex: Option<&str>,
+    metric: Option<&str>,
+    unit: Option<&str>,
+    from: From,
+) -> Measure {
+    match (regex, from) {
         (Some(regex), _) => Measure::Pattern {
-            regex: regex.clone(),
-            metric: options.metric.clone().unwrap_or_else(|| TIME.into()),
-            unit: options.unit.clone().unwrap_or_else(|| "s".into()),
-            better: better_of(options.unit.as_deref().unwrap_or("s")),
+            regex: regex.into(),
+            metric: metric.unwrap_or(TIME).into(),
+            unit: unit.unwrap_or("s").into(),
+            better: better_of(unit.unwrap_or("s")),
         },
         (None, From::Stdout) => Measure::Output,
         (None, From::Fd) => Measure::Descriptor,

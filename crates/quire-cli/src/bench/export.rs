@@ -67,6 +67,7 @@ pub fn json(run: &Run, tables: &[Table]) -> Value {
             "better": of.kind.better,
             "variants": rows,
             "conclusions": of.sentences,
+            "notes": of.notes,
         })
     };
     json!({
@@ -101,7 +102,7 @@ fn judged(judged: &Judged) -> Value {
             "low": estimate.ci_low,
             "high": estimate.ci_high,
         }),
-        Err(why) => json!({ "absent": why }),
+        Err(why) => json!({ "absent": why.to_string() }),
     }
 }
 
@@ -135,7 +136,7 @@ fn write_markdown(file: &mut File, _: &Run, tables: &[Table]) -> io::Result<()> 
             )?;
         }
         writeln!(file)?;
-        for sentence in &of.sentences {
+        for sentence in of.sentences.iter().chain(&of.notes) {
             writeln!(file, "{sentence}\n")?;
         }
     }

@@ -21,7 +21,8 @@ impl Look {
         Look { colours }
     }
 
-    fn bold(&self, text: &str) -> String {
+    /// A heading.
+    pub(crate) fn bold(&self, text: &str) -> String {
         match self.colours {
             true => format!("\x1b[1m{text}\x1b[0m"),
             false => text.to_owned(),
@@ -53,6 +54,9 @@ pub fn tables(out: &mut impl Write, run: &Run, tables: &[Table], look: &Look) ->
         rows(of).write(out, 2)?;
         for sentence in &of.sentences {
             writeln!(out, "{}", look.sentence(sentence))?;
+        }
+        for note in &of.notes {
+            writeln!(out, "{note}")?;
         }
         if let Some((first, Err(why))) = of.rows.first().map(|row| (row, &row.mean)) {
             writeln!(out, "No mean of {}: {why}.", first.variant)?;
@@ -128,12 +132,19 @@ fn ratio(row: &Row) -> String {
     }
 }
 
-/// What values are multiplied with to be read easily, and the unit that they have then,
-/// if it is another one.
 fn scale(of: &Table) -> (f64, Option<&'static str>) {
     let means = of.rows.iter().filter_map(|row| row.mean.as_ref().ok());
-    let largest = means.map(|mean| mean.value.abs()).fold(0.0, f64::max);
-    match of.kind.unit.as_str() {
+    scale_of(&of.kind.unit, means.map(|mean| mean.value))
+}
+
+/// What values are multiplied with to be read easily, and the unit that they have then,
+/// if it is another one.
+pub(crate) fn scale_of(
+    unit: &str,
+    values: impl Iterator<Item = f64>,
+) -> (f64, Option<&'static str>) {
+    let largest = values.map(f64::abs).fold(0.0, f64::max);
+    match unit {
         "s" if largest > 0.0 && largest < 1e-6 => (1e9, Some("ns")),
         "s" if largest > 0.0 && largest < 1e-3 => (1e6, Some("µs")),
         "s" if largest > 0.0 && largest < 1.0 => (1e3, Some("ms")),
@@ -144,7 +155,7 @@ fn scale(of: &Table) -> (f64, Option<&'static str>) {
 }
 
 /// A number with four digits that matter.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if value == 0.0 => "0".into(),

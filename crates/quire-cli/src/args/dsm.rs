@@ -1,0 +1,348 @@
+//! The command line of shared memory across machines.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use quire_core::dsm::types::map::TagMap;
+use quire_core::units::Bytes;
+use quire_dsm::link::Address;
+use quire_dsm::wire::control::{Name, PageSize, Rights, SchedulerKind};
+
+pub const SERVE_EXAMPLES: &str = "\
+EXAMPLES:
+  quire serve                                  for programs on this machine
+  quire serve --listen unix:/run/quire.socket
+  quire serve --listen 10.0.0.5:7450 --certificate s.pem --key s.key --ca ca.pem
+
+Addresses that other machines reach need certificates of both sides, unless
+--plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM.
+Objects are in memory: they are gone when it ends.";
+
+pub const OBJECT_EXAMPLES: &str = "\
+EXAMPLES:
+  quire object create grid --size 1G
+  quire object create samples --size 64M --tags float64:0-32M,int32:32M-64M
+  quire object ls
+  quire object stat grid --pages 0-15
+  quire object cp input.bin :grid              a colon stands before an object
+  quire object cp :grid output.bin
+  quire object grant grid node-2 rw            by the name in its certificate
+  quire object rm grid";
+
+pub const DEMO_EXAMPLES: &str = "\
+EXAMPLES:
+  quire dsm demo
+  quire dsm demo --nodes 4 --programs matrix,hotspot --runs 5
+  quire dsm demo --quick --json";
+
+pub const CERTIFY_EXAMPLES: &str = "\
+EXAMPLES:
+  quire dsm certify server node-1 node-2 --directory keys
+
+makes keys/ca.pem and keys/ca.key, and a .pem and a .key for each node. A node needs its
+two files and ca.pem; ca.key stays where it is.";
+
+/// Where a server listens that nobody told where.
+pub const ADDRESS: &str = "127.0.0.1:7450";
+
+/// What `quire serve` takes.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen: HOST:PORT or unix:PATH; may be given several times
+    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
+    pub listen: Vec<Address>,
+    /// What this server is called; with TLS its certificate is for this name
+    #[arg(long, default_value = "server")]
+    pub name: Name,
+    /// How long a machine that went silent keeps what it has, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = super::seconds)]
+    pub lease: Duration,
+    /// After a message, look for more for so many microseconds before sleeping
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    pub spin: u32,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+/// How links are secured.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TlsArgs {
+    /// This side's certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires_all = ["key", "ca"])]
+    pub certificate: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// The CA that the other side's certificate is from (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires = "certificate")]
+    pub ca: Option<PathBuf>,
+    /// Do without TLS, also where other machines can listen
+    #[arg(long, global = true, conflicts_with = "certificate")]
+    pub plaintext: bool,
+    /// TLS also on addresses that only this machine reaches, but for Unix sockets
+    #[arg(long, global = true, requires = "certificate")]
+    pub tls_everywhere: bool,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArgs {
+    /// Where the server is: HOST:PORT or unix:PATH
+    #[arg(long, global = true, value_name = "ADDRESS", env = "QUIRE_SERVER", default_value = ADDRESS)]
+    pub server: Address,
+    /// What this side is called; with TLS its certificate is for this name
+    #[arg(long, global = true, value_name = "NAME", default_value = "quire")]
+    pub identity: Name,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+/// What `quire object` takes.
+#[derive(Debug, Args)]
+pub struct ObjectArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub action: ObjectAction,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// What can be done to objects.
+#[derive(Debug, Subcommand)]
+pub enum ObjectAction {
+    /// Make an object that holds zeros
+    Create(CreateArgs),
+    /// List all objects
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show faults, readers and owners of an object
+    Stat {
+        /// The object
+        name: Name,
+        /// Show these pages, too, such as 0-15
+        #[arg(long, value_name = "FIRST-LAST", value_parser = pages)]
+        pages: Option<quire_core::dsm::message::Pages>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove objects that nobody has open
+    Rm {
+        /// The objects
+        #[arg(required = true)]
+        names: Vec<Name>,
+    },
+    /// Say what others may do to an object; its maker may do everything
+    Grant {
+        /// The object
+        name: Name,
+        /// Whom: the name in a certificate, uid:NUMBER for a user of the server's machine,
+        /// or anyone
+        to: String,
+        /// What: r to read, rw to read and write, none
+        #[arg(value_parser = rights)]
+        rights: Rights,
+    },
+    /// Copy an object to a file, or a file to an object, which is made where there is none
+    Cp {
+        /// What is copied: a file, or an object as :NAME
+        from: Place,
+        /// Where to: a file, or an object as :NAME
+        to: Place,
+    },
+}
+
+/// What `quire object create` takes.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// What it is called
+    pub name: Name,
+    /// Its size, such as 64M
+    #[arg(long)]
+    pub size: Bytes,
+    /// The size of its pages, a power of two from 4K to 2M
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = page_size)]
+    pub page_size: PageSize,
+    /// What orders the faults: `simple`, or `multi` for machines with pages of several sizes
+    #[arg(long, value_name = "SCHEDULER", default_value = "multi", value_parser = scheduler)]
+    pub scheduler: SchedulerKind,
+    /// The types of its data, such as float64:0-4M,int32:4M-5M, or one type for all of it;
+    /// what has none is not translated between machines
+    #[arg(long, value_name = "TYPES", default_value = "")]
+    pub tags: String,
+}
+
+/// A file or an object.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A file.
+    File(PathBuf),
+    /// An object.
+    Object(Name),
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        match text.strip_prefix(':') {
+            Some(name) => name
+                .parse()
+                .map(Place::Object)
+                .map_err(|error| format!("{error}")),
+            None => Ok(Place::File(text.into())),
+        }
+    }
+}
+
+/// What `quire dsm` takes.
+#[derive(Debug, Args)]
+pub struct DsmArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub action: DsmAction,
+}
+
+/// What can be tried.
+#[derive(Debug, Subcommand)]
+pub enum DsmAction {
+    /// Run parallel programs on several nodes of this machine, and compare their times
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Make certificates for nodes, and the CA that they are from
+    #[command(after_help = CERTIFY_EXAMPLES)]
+    Certify(CertifyArgs),
+    /// Run one member of a program
+    #[command(hide = true)]
+    Member(MemberArgs),
+}
+
+/// What `quire dsm certify` takes.
+#[derive(Debug, Args)]
+pub struct CertifyArgs {
+    /// What the nodes are called
+    #[arg(required = true)]
+    pub names: Vec<Name>,
+    /// Where the files go, and where the CA is; it is made where there is none
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// For how many days certificates are valid
+    #[arg(long, default_value_t = 365)]
+    pub days: u32,
+}
+
+/// What `quire dsm demo` takes.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// As many nodes at most, each a process with memory of its own
+    #[arg(long, default_value = "3")]
+    pub nodes: NonZeroUsize,
+    /// Which programs
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub programs: Vec<ProgramName>,
+    /// How often each is run; medians are shown
+    #[arg(long, default_value = "3")]
+    pub runs: NonZeroUsize,
+    /// What orders the faults
+    #[arg(long, value_name = "SCHEDULER", default_value = "simple", value_parser = scheduler)]
+    pub scheduler: SchedulerKind,
+    /// Small sizes
+    #[arg(long)]
+    pub quick: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The programs of the demonstration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgramName {
+    /// Two matrices are multiplied.
+    Matrix,
+    /// Shortest paths in a planar graph.
+    Paths,
+    /// Wires on a circuit.
+    Router,
+    /// Particles in a wind tunnel.
+    Particles,
+    /// Everybody increments one word.
+    Hotspot,
+}
+
+/// What a member of a program is told.
+#[derive(Debug, Args)]
+pub struct MemberArgs {
+    /// The program
+    #[arg(long)]
+    pub program: ProgramName,
+    /// Its size
+    #[arg(long)]
+    pub size: usize,
+    /// Which member this is
+    #[arg(long)]
+    pub me: usize,
+    /// How many there are
+    #[arg(long)]
+    pub members: usize,
+    /// The object
+    #[arg(long)]
+    pub object: Name,
+    /// How long memory waits for a server that is gone, in seconds
+    #[arg(long, default_value = "10", value_parser = super::seconds)]
+    pub reconnect: Duration,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+fn rights(text: &str) -> Result<Rights, &'static str> {
+    let (read, write) = match text {
+        "none" => (false, false),
+        "r" => (true, false),
+        "rw" => (true, true),
+        _ => return Err("choose `r`, `rw` or `none`"),
+    };
+    Ok(Rights { read, write })
+}
+
+fn page_size(text: &str) -> Result<PageSize, String> {
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    PageSize::try_from(size).map_err(|error| error.to_string())
+}
+
+fn scheduler(text: &str) -> Result<SchedulerKind, String> {
+    match text {
+        "simple" => Ok(SchedulerKind::Simple),
+        "multi" => Ok(SchedulerKind::Multi),
+        _ => Err("choose `simple` or `multi`".into()),
+    }
+}
+
+fn pages(text: &str) -> Result<quire_core::dsm::message::Pages, String> {
+    use quire_core::dsm::message::{PageNumber, Pages};
+    let bad = || "write FIRST-LAST, such as 0-15".to_owned();
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (u64, u64) = (
+        first.parse().map_err(|_| bad())?,
+        last.parse().map_err(|_| bad())?,
+    );
+    let count = last
+        .checked_sub(first)
+        .and_then(|n| u32::try_from(n + 1).ok());
+    Ok(Pages {
+        first: PageNumber(first),
+        count: count.ok_or_else(bad)?,
+    })
+}
+
+/// The types of an object of some size.
+pub fn tags(text: &str, size: Bytes) -> Result<TagMap, String> {
+    match text {
+        "" => Ok(TagMap::new(size)),
+        text => TagMap::parse(text, size).map_err(|error| error.to_string()),
+    }
+}
