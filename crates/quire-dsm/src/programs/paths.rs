@@ -5,7 +5,7 @@
 //!
 //! A queue is a ring in shared memory behind a mutex. Who has nothing to do waits until a
 //! batch was queued to it. It is over when nobody works and no batch is on its way; so many
-//! of both there are is a counter ([`Work`]).
+//! of both there are is a counter (`Work`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
