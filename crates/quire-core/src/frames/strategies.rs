@@ -205,6 +205,11 @@ impl Strategy for BinHopping {
         self.next.insert(self.counter(request), next);
     }
 
+    fn take_back(&mut self, first: Frame, request: &Request) {
+        let colour = self.colours.of(first);
+        self.next.insert(self.counter(request), colour);
+    }
+
     fn sequence(&self, request: &Request) -> Option<u32> {
         Some(self.counter(request))
     }
@@ -322,6 +327,17 @@ mod tests {
         );
         process.note(Frame(31), &request(1, 1));
         assert_eq!(process.wanted(&request(1, 1)), Wanted::Colour(Colour(0)));
+    }
+
+    #[test]
+    fn bin_hopping_leaves_out_no_colour_that_was_not_given() {
+        let colours = Colours::plain(16 * BASE_PAGE);
+        let mut process = BinHopping::new(&colours, Per::Process);
+        let mut pool = pool(&colours, 512, 9);
+        let run = pool.allocate_run(&mut process, &request(1, 1), 8).unwrap();
+        assert_eq!(run.count, 8);
+        process.take_back(Frame(run.first.0 + 3), &request(4, 1));
+        assert_eq!(process.wanted(&request(4, 1)), Wanted::Colour(Colour(3)));
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub trait Strategy: Send {
     /// The page got this frame, whether the strategy chose it or accepted none.
     fn note(&mut self, frame: Frame, request: &Request);
 
+    /// The frames that were noted last, from this one on, were not given after all: the
+    /// next one is chosen as if they had not been noted.
+    fn take_back(&mut self, _first: Frame, _request: &Request) {}
+
     /// The sequence that the page belongs to: what it gets depends on which pages of
     /// the same sequence got theirs before. `None` where it depends on no other page,
     /// so that pages around a touched one can be given frames at once.

@@ -127,9 +127,15 @@ impl Folios {
         request: &Request,
         pages: u64,
     ) -> Option<Run> {
-        let run = self.choose(strategy, request, pages)?;
-        let run = self.cut(run);
-        self.make_ready(run)
+        let chosen = self.choose(strategy, request, pages)?;
+        let run = self.cut(chosen);
+        let ready = self.make_ready(run);
+        let count = ready.as_ref().map_or(0, |run| run.count);
+        if chosen.accepted && count < chosen.count {
+            let rest = Frame(chosen.first.0 + count);
+            strategy.take_back(rest, &request.further(count));
+        }
+        ready
     }
 
     /// Chooses a frame for one page, if the strategy accepts one that is in stock or
@@ -140,7 +146,11 @@ impl Folios {
         request: &Request,
     ) -> Option<Run> {
         let run = self.choose_accepted(strategy, request, 1)?;
-        self.make_ready(run)
+        let ready = self.make_ready(run);
+        if ready.is_none() {
+            strategy.take_back(run.first, request);
+        }
+        ready
     }
 
     /// Takes any frame for one page, but none of a single page, which is kept because

@@ -316,8 +316,11 @@ impl Server {
         let moved = uffd::move_pages(self.uffd.as_fd(), to, from);
         let given = moved.done.to_pages().0;
         self.folios.note_left(run.first, given);
-        self.folios
-            .put_back(Frame(run.first.0 + given), run.count - given);
+        let rest = Frame(run.first.0 + given);
+        self.folios.put_back(rest, run.count - given);
+        if given < run.count && run.accepted {
+            strategy.take_back(rest, &request.further(given));
+        }
         if given > 0 {
             let kind = match run.accepted {
                 true => Given::Chosen,
