@@ -6,7 +6,7 @@ mod demo;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use quire_dsm::client::{Client, Member};
+use quire_dsm::client::Client;
 use quire_dsm::programs::{Program, Team, Trouble};
 use quire_dsm::wire::control::Rights;
 use tracing::Level;
@@ -47,7 +47,7 @@ fn member(options: &MemberArgs) -> Outcome<()> {
         write: true,
     };
     let shared = client.open(options.object.clone(), both).map_err(failed)?;
-    let member = Member::new(&shared, options.me, options.members);
+    let member = shared.member(options.me, options.members);
     let program = program(options.program, options.size);
     let ran = || -> Result<f64, Trouble> {
         member.barrier()?;

@@ -23,15 +23,14 @@ use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use crate::link::turn::{Config, Turn};
 use crate::link::{Address, Security};
 use crate::node::{Mapping, MappingError};
+use crate::programs::{Member, Team, Trouble, Word};
 use crate::wire::control::{
     self, Answer, Failure, Hello, MachineCode, Name, PageSize, Request, Rights, Role,
 };
 
 mod carrier;
-mod member;
 
 use carrier::{Carrier, Command, Key};
-pub use member::Member;
 
 /// How to reach a server, and as whom.
 #[derive(Clone, Debug)]
@@ -286,7 +285,7 @@ impl Shared {
 
     /// The object as words, which others change meanwhile.
     #[must_use]
-    pub fn words(&self) -> &[crate::programs::Word] {
+    pub fn words(&self) -> &[Word] {
         let range = self.mapping.range();
         let count = range.len().0 as usize / 8;
         // SAFETY: the mapping is readable, writable where the rights say so, aligned to
@@ -339,6 +338,14 @@ impl Shared {
             Answer::Synchronised(answer) => Ok(answer),
             _ => Err(ClientError::Confused),
         }
+    }
+
+    /// A member of a team of so many who have the object open, by its number.
+    pub fn member(&self, me: usize, size: usize) -> impl Team {
+        Member::new(me, size, |request| {
+            let answer = self.synchronise(request);
+            answer.map_err(|error| Trouble::Apart(error.to_string()))
+        })
     }
 
     /// Gives back all that was written, so that the server has it.

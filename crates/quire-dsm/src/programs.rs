@@ -22,10 +22,13 @@ use quire_core::units::{BASE_PAGE, Bytes};
 
 pub mod hotspot;
 pub mod matrix;
+mod member;
 pub mod particles;
 pub mod paths;
 pub mod router;
 pub mod threads;
+
+pub use member::Member;
 
 /// A word of shared memory.
 pub type Word = AtomicU64;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quire_core::dsm::sync::{Answer, Name as Point, Request};
 use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
-use quire_dsm::client::{Client, Member, Options, Shared};
+use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
 use quire_dsm::programs::Program;
@@ -117,7 +117,7 @@ fn run(served: &Served, program: Program, members: usize, scheduler: SchedulerKi
             scope.spawn(move || {
                 let client = served.client("member");
                 let shared = open(&client, "memory");
-                program.run(&Member::new(&shared, me, members), shared.words())
+                program.run(&shared.member(me, members), shared.words())
             })
         };
         let members: Vec<_> = (0..members).map(member).collect();

@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::colours::allocation::Allocation;
+use crate::host;
 use crate::launch::{self, Interrupt, Process};
 use crate::nondeterminism::plan::{Plan, Turn};
+use crate::set::Class;
 use crate::set::protocol::{self, ENV_FD};
 use crate::set::worker::TIME;
 use crate::statpage;
@@ -15,6 +17,9 @@ use crate::variant::{Environment, Libraries};
 
 /// How long an execution may take.
 const LIMIT: Duration = Duration::from_secs(600);
+/// What an execution that is measured from its start touches for the first time, in bytes,
+/// as far as it is warmed up before.
+const FOOTPRINT: u64 = 32 << 20;
 /// Pages in frames that the strategy chose, of those that it was asked for, in percent.
 pub const CHOSEN: &str = "chosen";
 
@@ -64,6 +69,10 @@ impl Bench<'_> {
         let own = launch::own_program()?;
         let mut command = launch::command_with(&environment, None, options, own, args)?;
         command.env_remove(ENV_FD);
+        if turn.benchmark.class() == Class::Single {
+            // Its first touches are measured, too.
+            host::warm_up(FOOTPRINT)?;
+        }
         let text = Process::start(command)?.wait(LIMIT, interrupt)?.output()?;
         let mut metrics = protocol::read(&text)?;
         let got = metrics.get(TIME).map_or(0, Vec::len);

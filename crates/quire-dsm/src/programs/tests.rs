@@ -1,4 +1,7 @@
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
+
+use quire_core::dsm::sync::{Answer, Request};
 
 use super::*;
 
@@ -26,60 +29,26 @@ fn more_members_than_rows() {
     assert_eq!(threads::run(Program::Matrix(2), 5), Ok(()));
 }
 
-/// A member alone, at whose barriers memory is spoiled: the value of a word, from a barrier
-/// on.
-struct Spoiler<'a> {
-    memory: &'a [Word],
-    word: usize,
-    barriers: std::cell::Cell<usize>,
-}
-
-impl Team for Spoiler<'_> {
-    fn me(&self) -> usize {
-        0
-    }
-
-    fn size(&self) -> usize {
-        1
-    }
-
-    fn barrier(&self) -> Result<(), Trouble> {
-        let left = self.barriers.get().saturating_sub(1);
-        if left == 0 && self.barriers.get() == 1 {
-            self.memory[self.word].fetch_xor(1 << 40, Ordering::Relaxed);
-        }
-        self.barriers.set(left);
-        Ok(())
-    }
-
-    fn lock(&self, _: usize) -> Result<(), Trouble> {
-        Ok(())
-    }
-
-    fn unlock(&self, _: usize) -> Result<(), Trouble> {
-        Ok(())
-    }
-
-    fn add(&self, _: usize, by: i64) -> Result<i64, Trouble> {
-        // As far as these tests go, a counter is asked once.
-        Ok(by)
-    }
-
-    fn at_least(&self, _: usize, value: i64) -> Result<i64, Trouble> {
-        Ok(value)
-    }
-}
-
-/// Whether a program notices that a word was changed at a barrier.
+/// Whether a program that runs alone notices that a word was changed at a barrier.
 fn is_noticed(program: Program, word: usize, barrier: usize) -> bool {
     let words = program.memory(1).0 as usize / 8;
     let memory: Vec<Word> = std::iter::repeat_with(Word::default).take(words).collect();
-    let spoiler = Spoiler {
-        memory: &memory,
-        word,
-        barriers: std::cell::Cell::new(barrier),
-    };
-    program.run(&spoiler, &memory).expect("it runs alone");
+    let barriers = Cell::new(0);
+    let alone = Member::new(0, 1, |request| {
+        Ok(match request {
+            Request::Arrive { .. } => {
+                barriers.set(barriers.get() + 1);
+                if barriers.get() == barrier {
+                    memory[word].fetch_xor(1 << 40, Ordering::Relaxed);
+                }
+                Answer::Done
+            }
+            // As far as this goes, a counter is asked once.
+            Request::Add { by: value, .. } | Request::AtLeast { value, .. } => Answer::Value(value),
+            _ => Answer::Done,
+        })
+    });
+    program.run(&alone, &memory).expect("it runs alone");
     matches!(program.check(&memory, 1), Err(Trouble::Wrong(_)))
 }
 
@@ -102,32 +71,9 @@ fn words_before_particles() -> usize {
 
 #[test]
 fn shares_are_all_of_it_once() {
-    struct Of(usize, usize);
-    impl Team for Of {
-        fn me(&self) -> usize {
-            self.0
-        }
-        fn size(&self) -> usize {
-            self.1
-        }
-        fn barrier(&self) -> Result<(), Trouble> {
-            Ok(())
-        }
-        fn lock(&self, _: usize) -> Result<(), Trouble> {
-            Ok(())
-        }
-        fn unlock(&self, _: usize) -> Result<(), Trouble> {
-            Ok(())
-        }
-        fn add(&self, _: usize, by: i64) -> Result<i64, Trouble> {
-            Ok(by)
-        }
-        fn at_least(&self, _: usize, value: i64) -> Result<i64, Trouble> {
-            Ok(value)
-        }
-    }
+    let share = |me, members, all| share(&Member::new(me, members, |_| Ok(Answer::Done)), all);
     for (all, members) in [(0, 3), (2, 5), (10, 3), (16, 4)] {
-        let shares = (0..members).flat_map(|me| share(&Of(me, members), all));
+        let shares = (0..members).flat_map(|me| share(me, members, all));
         assert!(shares.eq(0..all));
     }
 }

@@ -5,11 +5,9 @@ use std::iter;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use quire_core::dsm::sync::{
-    Answer, Answered, Name, Parting, Party, Request, RequestId, SyncTable,
-};
+use quire_core::dsm::sync::{Answer, Answered, Parting, Party, Request, RequestId, SyncTable};
 
-use super::{Program, Team, Trouble, Word};
+use super::{Member, Program, Trouble, Word};
 
 /// Runs a program with so many threads.
 ///
@@ -23,12 +21,8 @@ pub fn run(program: Program, members: usize) -> Result<(), Trouble> {
         let start = |me| {
             let (meeting, memory) = (&meeting, &memory);
             scope.spawn(move || {
-                let member = Member {
-                    me,
-                    size: members,
-                    meeting,
-                };
-                program.run(&member, memory)
+                let seat = Seat { me, meeting };
+                program.run(&Member::new(me, members, |wanted| seat.ask(wanted)), memory)
             })
         };
         let threads: Vec<_> = (0..members).map(start).collect();
@@ -55,13 +49,12 @@ struct State {
     answers: HashMap<u64, Answer>,
 }
 
-struct Member<'a> {
+struct Seat<'a> {
     me: usize,
-    size: usize,
     meeting: &'a Meeting,
 }
 
-impl Member<'_> {
+impl Seat<'_> {
     fn state(&self) -> MutexGuard<'_, State> {
         // What a thread that panics leaves is whole: the automaton does not panic.
         let state = self.meeting.state.lock();
@@ -78,10 +71,7 @@ impl Member<'_> {
         self.tell(&mut state, answers);
         loop {
             if let Some(answer) = state.answers.remove(&number) {
-                return match answer {
-                    Answer::Done | Answer::Value(_) => Ok(answer),
-                    other => Err(Trouble::Apart(format!("{other:?}"))),
-                };
+                return Ok(answer);
             }
             let waited = self.meeting.answered.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -95,16 +85,9 @@ impl Member<'_> {
             .extend(answers.map(|answered| (answered.request.0, answered.answer)));
         self.meeting.answered.notify_all();
     }
-
-    fn value(&self, wanted: Request) -> Result<i64, Trouble> {
-        match self.ask(wanted)? {
-            Answer::Value(value) => Ok(value),
-            other => Err(Trouble::Apart(format!("{other:?}"))),
-        }
-    }
 }
 
-impl Drop for Member<'_> {
+impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let how = match thread::panicking() {
             true => Parting::Crashed,
@@ -114,42 +97,5 @@ impl Drop for Member<'_> {
         let mut answers = Vec::new();
         state.sync.gone(Party(self.me as u64), how, &mut answers);
         self.tell(&mut state, answers);
-    }
-}
-
-fn name(number: usize) -> Name {
-    Name(number.to_string())
-}
-
-impl Team for Member<'_> {
-    fn me(&self) -> usize {
-        self.me
-    }
-
-    fn size(&self) -> usize {
-        self.size
-    }
-
-    fn barrier(&self) -> Result<(), Trouble> {
-        let (barrier, parties) = (name(0), self.size as u32);
-        self.ask(Request::Arrive { barrier, parties }).map(drop)
-    }
-
-    fn lock(&self, mutex: usize) -> Result<(), Trouble> {
-        self.ask(Request::Lock(name(mutex))).map(drop)
-    }
-
-    fn unlock(&self, mutex: usize) -> Result<(), Trouble> {
-        self.ask(Request::Unlock(name(mutex))).map(drop)
-    }
-
-    fn add(&self, counter: usize, by: i64) -> Result<i64, Trouble> {
-        let counter = name(counter);
-        self.value(Request::Add { counter, by })
-    }
-
-    fn at_least(&self, counter: usize, value: i64) -> Result<i64, Trouble> {
-        let counter = name(counter);
-        self.value(Request::AtLeast { counter, value })
     }
 }

@@ -1,34 +1,35 @@
-//! A member of a team whose members are clients, on whatever machine.
+//! A member of a team that meets by requests to a [`SyncTable`], wherever that is.
+//!
+//! [`SyncTable`]: quire_core::dsm::sync::SyncTable
 
 use quire_core::dsm::sync::{Answer, Name, Request};
 
-use super::{ClientError, Shared};
-use crate::programs::{Team, Trouble};
+use super::{Team, Trouble};
 
-/// One of those who run a program over a shared object.
-pub struct Member<'a> {
-    shared: &'a Shared,
+/// One of those who run a program.
+#[derive(Debug)]
+pub struct Member<A> {
     me: usize,
     size: usize,
+    ask: A,
 }
 
-impl<'a> Member<'a> {
-    /// The member with this number, of so many.
-    #[must_use]
-    pub const fn new(shared: &'a Shared, me: usize, size: usize) -> Member<'a> {
-        Member { shared, me, size }
+impl<A: Fn(Request) -> Result<Answer, Trouble>> Member<A> {
+    /// The member with this number, of so many. It asks with the function, which waits for
+    /// the answer.
+    pub const fn new(me: usize, size: usize, ask: A) -> Member<A> {
+        Member { me, size, ask }
     }
 
-    fn ask(&self, request: Request) -> Result<Answer, Trouble> {
-        let apart = |error: ClientError| Trouble::Apart(error.to_string());
-        match self.shared.synchronise(request).map_err(apart)? {
-            answer @ (Answer::Done | Answer::Value(_)) => Ok(answer),
+    fn done(&self, request: Request) -> Result<(), Trouble> {
+        match (self.ask)(request)? {
+            Answer::Done => Ok(()),
             other => Err(Trouble::Apart(format!("{other:?}"))),
         }
     }
 
     fn value(&self, request: Request) -> Result<i64, Trouble> {
-        match self.ask(request)? {
+        match (self.ask)(request)? {
             Answer::Value(value) => Ok(value),
             other => Err(Trouble::Apart(format!("{other:?}"))),
         }
@@ -39,7 +40,7 @@ fn name(number: usize) -> Name {
     Name(number.to_string())
 }
 
-impl Team for Member<'_> {
+impl<A: Fn(Request) -> Result<Answer, Trouble>> Team for Member<A> {
     fn me(&self) -> usize {
         self.me
     }
@@ -51,15 +52,15 @@ impl Team for Member<'_> {
     fn barrier(&self) -> Result<(), Trouble> {
         let parties = u32::try_from(self.size).unwrap_or(u32::MAX);
         let barrier = name(0);
-        self.ask(Request::Arrive { barrier, parties }).map(drop)
+        self.done(Request::Arrive { barrier, parties })
     }
 
     fn lock(&self, mutex: usize) -> Result<(), Trouble> {
-        self.ask(Request::Lock(name(mutex))).map(drop)
+        self.done(Request::Lock(name(mutex)))
     }
 
     fn unlock(&self, mutex: usize) -> Result<(), Trouble> {
-        self.ask(Request::Unlock(name(mutex))).map(drop)
+        self.done(Request::Unlock(name(mutex)))
     }
 
     fn add(&self, counter: usize, by: i64) -> Result<i64, Trouble> {
