@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use quire_core::units::{AddrRange, VirtAddr};
+use quire_linux::sysinfo::read_stat_file;
 
 use super::{COLOURS, pages_of};
 use crate::harness::held::Held;
@@ -42,6 +43,9 @@ fn first_writes_that_race_keep_their_contents_and_get_their_frames() {
             "{}: reads took {taken} bytes",
             setting.name
         );
+        // Written before they were guarded, or not: none is the kernel's in the end.
+        let stat = read_stat_file(&held.page()).expect("the process runs");
+        assert_eq!(stat.totals.frames_left, 0, "{}", setting.name);
         if !process::is_root() {
             skip("only root may see frames");
         } else if setting.name != setting::BINHOP.name {

@@ -20,7 +20,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use quire_core::frames::remap::Reason;
 use quire_core::frames::strategy::Request;
+use quire_core::stat::Given;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, PageCount, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
@@ -111,7 +113,7 @@ impl Server {
         let guarded = match self.empty(page, wanted) {
             Found::Zeros(pages) => pages,
             Found::Contents => {
-                self.leave(page, true, Some(which));
+                self.let_go_on(page, true);
                 self.mend(one(page), which);
                 return 0;
             }
@@ -211,7 +213,8 @@ impl Server {
         let _ = guard(self.uffd.as_fd(), range, Contents::Some);
     }
 
-    /// Exchanges pages that the kernel has chosen the frames of, where they are there.
+    /// Exchanges pages that the kernel has chosen the frames of, where they are there, and
+    /// counts them by what became of them.
     fn mend(&mut self, range: AddrRange, which: Which) {
         let mut job = Job {
             range,
@@ -221,5 +224,15 @@ impl Server {
             shared: Default::default(),
         };
         while !self.advance(&mut job) {}
+        let mut outcome = job.shared.wait();
+        self.count(
+            which,
+            range.start,
+            Given::Chosen,
+            outcome.moved + outcome.kept,
+        );
+        // What the program has given up meanwhile is asked for again.
+        outcome.left.retain(|left| left.reason != Reason::Changed);
+        self.count(which, range.start, Given::Left, outcome.pages_left());
     }
 }

@@ -339,7 +339,10 @@ impl Server {
         stats.set(Counter::FramesStocked, self.folios.pages().0);
     }
 
-    fn count(&mut self, which: Which, page: VirtAddr, given: Given, pages: PageCount) {
+    pub fn count(&mut self, which: Which, page: VirtAddr, given: Given, pages: PageCount) {
+        if pages.0 == 0 {
+            return;
+        }
         self.note_stock();
         let stats = self.manager.stats();
         let mapping = || placed_around(page).map(|(range, _)| range);
@@ -350,6 +353,15 @@ impl Server {
     /// Leaves a page to the kernel: one that is missing gets zeros, and a frame of the
     /// kernel's choice when it is written to; one that is protected has a frame.
     pub fn leave(&mut self, page: VirtAddr, protected: bool, which: Option<Which>) {
+        self.let_go_on(page, protected);
+        match which {
+            Some(which) => self.count(which, page, Given::Left, PageCount(1)),
+            None => self.manager.stats().add(Counter::FramesLeft, 1),
+        }
+    }
+
+    /// Lets who waits for a page go on, with what the kernel gives or has given.
+    pub fn let_go_on(&self, page: VirtAddr, protected: bool) {
         let one = AddrRange::new(page, Bytes(BASE_PAGE));
         let uffd = self.uffd.as_fd();
         let left = match protected {
@@ -359,10 +371,6 @@ impl Server {
         if left.is_err() {
             // The mapping is gone, or has changed: the touch comes again, or ends.
             let _ = uffd::wake(uffd, one);
-        }
-        match which {
-            Some(which) => self.count(which, page, Given::Left, PageCount(1)),
-            None => self.manager.stats().add(Counter::FramesLeft, 1),
         }
     }
 
