@@ -1,5 +1,7 @@
-//! `quire object`: makes, lists, shows, copies and removes shared objects.
+//! `quire object`: makes, lists, shows, copies and removes shared objects, and looks at the
+//! stores in which servers keep them.
 
+mod check;
 mod copy;
 
 use std::io::{self, Write};
@@ -23,13 +25,17 @@ use crate::table::Table;
 pub fn object(options: &ObjectArgs) -> Outcome<()> {
     // What goes wrong is told by the error.
     serve::log(Level::ERROR);
-    if let ObjectAction::Create(made) = &options.action {
-        let made = described(made)?;
-        return connect(&options.server)?.create(made).map_err(failed);
+    match &options.action {
+        ObjectAction::Create(made) => {
+            let made = described(made)?;
+            return connect(&options.server)?.create(made).map_err(failed);
+        }
+        ObjectAction::Check { directory, json } => return check::check(directory, *json),
+        _ => {}
     }
     let client = connect(&options.server)?;
     match &options.action {
-        ObjectAction::Create(_) => Ok(()),
+        ObjectAction::Create(_) | ObjectAction::Check { .. } => Ok(()),
         ObjectAction::Ls { json } => list(&client, *json),
         ObjectAction::Stat { name, pages, json } => {
             let known = client.statistics(name.clone(), *pages).map_err(failed)?;

@@ -1,5 +1,6 @@
 //! `quire serve`: an object server.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -9,13 +10,17 @@ use std::time::Duration;
 use quire_dsm::link::identity::Files;
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Identity, Security, Turn};
-use quire_dsm::server::{self, Server};
-use quire_dsm::wire::control::{Hello, MachineCode, Name, PageSize, Role};
+use quire_dsm::pager::{FilePager, threaded};
+use quire_dsm::server::{self, Offer, PAGER_PATIENCE, Server};
+use quire_dsm::store::{Settings, Store};
+use quire_dsm::wire::control::{
+    Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use tracing::Level;
 
-use crate::args::dsm::{ServeArgs, TlsArgs};
+use crate::args::dsm::{Export, ServeArgs, TlsArgs};
 use crate::failure::{Failure, Outcome};
 
 /// Serves until a signal ends it.
@@ -35,6 +40,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     config.spin = Duration::from_micros(options.spin.into());
     let mut turn = Turn::new(config).map_err(refused)?;
     let security = security(&options.tls, &options.name)?;
+    let mut server = prepared(options)?;
     let at = server::listen(&mut turn, &options.listen, &security)
         .map_err(|error| Failure::bad_usage(format!("cannot listen: {error}")))?;
     let mut stdout = io::stdout().lock();
@@ -43,8 +49,58 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     }
     stdout.flush()?;
     drop(stdout);
-    let mut server = Server::new(options.name.clone(), options.lease);
     server::serve(&mut turn, &mut server, end.as_fd()).map_err(refused)
+}
+
+/// A server with the objects that it begins with.
+fn prepared(options: &ServeArgs) -> Outcome<Server> {
+    let mut server = Server::new(options.name.clone(), options.lease);
+    server.limit_memory(options.memory);
+    if let Some(directory) = &options.store {
+        let store = Store::open(directory, &Settings::default())
+            .map_err(|error| Failure::bad_usage(format!("--store: {error}")))?;
+        server.keep_in(store).map_err(refused)?;
+    }
+    let exports = options.export.iter().map(|export| (export, false));
+    let writable = options.export_writable.iter().map(|export| (export, true));
+    for (export, may_write) in exports.chain(writable) {
+        show(&mut server, export, may_write).map_err(|why| {
+            let Export { name, file } = export;
+            Failure::bad_usage(format!("cannot export {name}={}: {why}", file.display()))
+        })?;
+    }
+    Ok(server)
+}
+
+/// Shows a file as an object.
+fn show(server: &mut Server, export: &Export, may_write: bool) -> Result<(), String> {
+    let told = |error: io::Error| error.to_string();
+    let mut open = File::options();
+    let file = open.read(true).write(may_write).open(&export.file);
+    let file = file.map_err(told)?;
+    if !file.metadata().map_err(told)?.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let pager = FilePager::new(file, may_write).map_err(told)?;
+    let offer = Offer {
+        object: Object {
+            name: export.name.clone(),
+            size: pager.length(),
+            page_size: PageSize::BASE,
+            scheduler: SchedulerKind::Multi,
+            machine: MachineCode(0),
+            tags: Vec::new(),
+        },
+        owner: format!("uid:{}", rustix::process::getuid().as_raw()),
+        anyone: Rights {
+            read: true,
+            write: may_write,
+        },
+        patience: PAGER_PATIENCE,
+    };
+    let pager = threaded(Box::new(pager)).map_err(told)?;
+    let made = server.create_with_pager(offer, pager);
+    made.map_err(|failure| failure.to_string())
 }
 
 fn refused(error: io::Error) -> Failure {

@@ -105,6 +105,16 @@ pub enum ClientError {
     /// The server answers what does not fit the question.
     #[error("the server answers what was not asked")]
     Confused,
+    /// Some memory of an object cannot be had.
+    #[error("some of bytes {} to {} of {name} cannot be had; the server's log says why", .from.0, .to.0)]
+    Lost {
+        /// The object.
+        name: Name,
+        /// The first byte that was wanted.
+        from: ObjectOffset,
+        /// The last one.
+        to: ObjectOffset,
+    },
     /// What synchronises cannot be had.
     #[error("{0}")]
     Apart(String),
@@ -322,6 +332,48 @@ impl Shared {
         }
     }
 
+    /// Copies bytes out as [`Shared::read_at`] does, but where memory cannot be had, that is
+    /// an error and no `SIGBUS`.
+    ///
+    /// # Errors
+    /// When some of it is lost, or the server did not give it in time.
+    ///
+    /// # Panics
+    /// When they go beyond the last page.
+    pub fn checked_read_at(
+        &self,
+        offset: ObjectOffset,
+        into: &mut [u8],
+    ) -> Result<(), ClientError> {
+        let bytes = &self.bytes()[offset.0 as usize..][..into.len()];
+        let (at, length) = (VirtAddr(bytes.as_ptr() as u64), bytes.len());
+        quire_linux::memory::read_checked(at, into).map_err(|_| self.lost(offset, length))
+    }
+
+    /// Copies bytes in as [`Shared::write_at`] does, but where memory cannot be had, that is
+    /// an error and no `SIGBUS`. Some of them may have been written then.
+    ///
+    /// # Errors
+    /// When some of it is lost, may not be written to, or the server did not give it in time.
+    ///
+    /// # Panics
+    /// When they go beyond the last page.
+    pub fn checked_write_at(&self, offset: ObjectOffset, from: &[u8]) -> Result<(), ClientError> {
+        let bytes = &self.bytes()[offset.0 as usize..][..from.len()];
+        let at = VirtAddr(bytes.as_ptr() as u64);
+        // SAFETY: others write to an object at any time; here it is seen as atomics only.
+        let written = unsafe { quire_linux::memory::write_checked(at, from) };
+        written.map_err(|_| self.lost(offset, from.len()))
+    }
+
+    fn lost(&self, from: ObjectOffset, length: usize) -> ClientError {
+        ClientError::Lost {
+            name: self.info.name.clone(),
+            from,
+            to: ObjectOffset((from.0 + length as u64).saturating_sub(1)),
+        }
+    }
+
     /// Synchronises with others who have the object open, and waits until it is so far.
     ///
     /// # Errors
@@ -348,10 +400,11 @@ impl Shared {
         })
     }
 
-    /// Gives back all that was written, so that the server has it.
+    /// Gives back all that was written, and waits until it is safe: until the server has it,
+    /// and, where that has a store, until it is there.
     ///
     /// # Errors
-    /// When the server cannot be reached.
+    /// When the server cannot be reached, or why what was written is not safe.
     pub fn flush(&self) -> Result<(), ClientError> {
         let (reply, answer) = mpsc::channel();
         self.client.command(Command::Flush {
@@ -363,7 +416,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Gives back what was written, before the memory goes.
+    /// Gives back what was written, before the memory goes, and waits until it is safe.
     fn drop(&mut self) {
         let (reply, answer) = mpsc::channel();
         let command = Command::Close {

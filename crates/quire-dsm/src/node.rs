@@ -409,6 +409,22 @@ impl<D: Contents> Cache<D> {
         self.carry_out(server)
     }
 
+    /// Gives back some of what was written: from a page on, at most so many pages. Where to
+    /// go on, if there may be more.
+    ///
+    /// # Errors
+    /// As [`Cache::pass`].
+    pub fn sync_from(
+        &mut self,
+        from: PageNumber,
+        most: usize,
+        server: &mut impl Exchange<D>,
+    ) -> Result<Option<PageNumber>, Broken> {
+        let next = self.kernel.sync_from(from, most, &mut self.actions);
+        self.carry_out(server)?;
+        Ok(next)
+    }
+
     /// Gives all back and the object up.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub use backing::{Backing, Event};
 pub use compressed::Compressed;
 pub use file::FilePager;
 pub use generated::{Generated, Writes};
-pub use stored::Stored;
+pub use stored::{Readers, Stored};
 pub use threaded::threaded;
 pub use zero::ZeroFill;
 

@@ -3,32 +3,46 @@
 //! [`core`] decides: one message in, messages out, no I/O, so that it is tested and simulated
 //! without a network. [`Server`] joins it to the links of an event loop, and keeps the time:
 //! what a kernel had that went silent is given to nobody before its lease is certainly over.
+//! What stands behind the objects, a store or pagers, answers later and from other threads;
+//! the loop waits for none of it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::KernelId;
 use quire_core::dsm::sync::Parting;
 use quire_core::dsm::types::Machine;
+use quire_core::units::Bytes;
 
 use crate::link::connection::LinkError;
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
 use crate::link::{Address, Established, Security};
+use crate::pager::Pager;
+use crate::store::Store;
 use crate::wire::Control;
-use crate::wire::control::{Name, Reason, Refusal, Role, Welcome};
+use crate::wire::control::{Failure, Name, Reason, Refusal, Role, Welcome};
 
+mod backed;
 pub mod core;
+mod depot;
+mod keeping;
 pub mod object;
+mod reclaim;
 
 use self::core::{Core, Out, Peer, PeerId};
+pub use self::keeping::{Offer, PAGER_PATIENCE};
 
 /// How long a lease lasts, unless told otherwise.
 pub const LEASE: Duration = Duration::from_secs(4);
 
 /// The loop looks at least so often whether it shall end.
 const LONGEST: Duration = Duration::from_secs(1);
+
+/// A server that ends waits so long for pagers to take what was given back.
+const LAST: Duration = Duration::from_secs(10);
 
 /// A server, as the event loop sees it.
 pub struct Server {
@@ -60,6 +74,42 @@ impl Server {
             out: Vec::new(),
             is_over: false,
         }
+    }
+
+    /// Keeps objects in a store from now on: they, their rights and what was acknowledged
+    /// outlive the server. Those that are there already are served.
+    ///
+    /// # Errors
+    /// Where threads that read from it cannot be started.
+    pub fn keep_in(&mut self, store: Store) -> io::Result<()> {
+        self.core.keep_in(store)
+    }
+
+    /// Makes an object whose contents a pager supplies. It lives as long as the server, and
+    /// is not in its store.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is one of this name.
+    pub fn create_with_pager(
+        &mut self,
+        offer: Offer,
+        pager: Box<dyn Pager>,
+    ) -> Result<(), Failure> {
+        self.core.create_with_pager(offer, pager)
+    }
+
+    /// Of what the store or a pager has, about so much is kept in memory; the rest is asked
+    /// for again when it is needed. Otherwise all stays that was ever used.
+    pub fn limit_memory(&mut self, limit: Bytes) {
+        self.core.limit_memory(limit);
+    }
+
+    /// Has the store and pagers wake this loop. [`serve`] does that by itself.
+    pub fn wake_with(&mut self, waker: Arc<mio::Waker>) {
+        self.core.bell().hang(move || {
+            // It fails where the loop is gone, and then nobody has to be woken.
+            let _ = waker.wake();
+        });
     }
 
     /// What it keeps.
@@ -113,6 +163,12 @@ impl Handler for Server {
         link: LinkId,
         who: &Established,
     ) -> Result<Welcome, Refusal> {
+        if self.is_over {
+            return Err(Refusal {
+                reason: Reason::Ending,
+                text: "the server ends".into(),
+            });
+        }
         if who.hello.role == Role::Server {
             return Err(Refusal {
                 reason: Reason::Denied,
@@ -179,11 +235,13 @@ impl Handler for Server {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.leaving.first_key_value().map(|((at, _), _)| *at)
+        let leaving = self.leaving.first_key_value().map(|((at, _), _)| *at);
+        leaving.into_iter().chain(self.core.next_look()).min()
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
+        self.core.look_behind(now, &mut self.out);
         self.send(links);
     }
 }
@@ -197,12 +255,14 @@ pub fn listen(turn: &mut Turn, at: &[Address], security: &Security) -> io::Resul
     at.iter().map(listen).collect()
 }
 
-/// Serves until a descriptor becomes readable, and says goodbye to all peers then.
+/// Serves until a descriptor becomes readable, and says goodbye to all peers then. What they
+/// have given back still goes to where it is kept.
 ///
 /// # Errors
 /// When the loop cannot go on.
 pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::Result<()> {
     turn.links.watch(end, 0)?;
+    server.wake_with(turn.waker());
     while !server.is_over {
         turn.once(server, LONGEST)?;
     }
@@ -210,5 +270,10 @@ pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::R
     for link in links {
         turn.links.close(link, "the server ends");
     }
-    turn.once(server, Duration::ZERO)
+    turn.once(server, Duration::ZERO)?;
+    let end = Instant::now() + LAST;
+    while server.core.is_giving_back() && Instant::now() < end {
+        turn.once(server, LONGEST)?;
+    }
+    Ok(())
 }

@@ -59,6 +59,7 @@
 //! step 3. The pages then stay in the log, are served from there, and the log refuses
 //! write-backs when it is full. All of that goes on when there is space.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -95,7 +96,7 @@ pub use object::{
 
 use engine::Engine;
 use shared::{Request, Shared};
-use writer::{Job, Writer};
+use writer::{Answer, Job, Writer};
 
 /// The contents of a page.
 pub type Contents = Arc<[u8]>;
@@ -189,7 +190,16 @@ impl Store {
     /// # Errors
     /// What is wrong with it, that its name is taken, or what the disk said.
     pub fn create(&self, object: NewObject) -> Result<Arc<Object>, StoreError> {
-        self.ask(|answer| Job::Create(object, answer))
+        wait(|done| self.create_then(object, done))
+    }
+
+    /// The same without waiting: `done` is called from the store's thread, once.
+    pub fn create_then(
+        &self,
+        object: NewObject,
+        done: impl FnOnce(Result<Arc<Object>, StoreError>) + Send + 'static,
+    ) {
+        self.writer.send(Job::Create(object, Answer::new(done)));
     }
 
     /// Gives an object other tags, rights, or another name or scheduler. Size and page size
@@ -198,7 +208,17 @@ impl Store {
     /// # Errors
     /// As [`Store::create`].
     pub fn change(&self, id: ObjectId, object: NewObject) -> Result<Arc<Object>, StoreError> {
-        self.ask(|answer| Job::Change(id, object, answer))
+        wait(|done| self.change_then(id, object, done))
+    }
+
+    /// The same without waiting: `done` is called from the store's thread, once.
+    pub fn change_then(
+        &self,
+        id: ObjectId,
+        object: NewObject,
+        done: impl FnOnce(Result<Arc<Object>, StoreError>) + Send + 'static,
+    ) {
+        self.writer.send(Job::Change(id, object, Answer::new(done)));
     }
 
     /// Removes an object with all of its pages. This waits for the disk.
@@ -206,7 +226,16 @@ impl Store {
     /// # Errors
     /// That there is no such object, or what the disk said.
     pub fn remove(&self, id: ObjectId) -> Result<(), StoreError> {
-        self.ask(|answer| Job::Remove(id, answer))
+        wait(|done| self.remove_then(id, done))
+    }
+
+    /// The same without waiting: `done` is called from the store's thread, once.
+    pub fn remove_then(
+        &self,
+        id: ObjectId,
+        done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
+    ) {
+        self.writer.send(Job::Remove(id, Answer::new(done)));
     }
 
     /// What pages hold, with all that was given to [`Store::write`] before, durable or not.
@@ -216,6 +245,13 @@ impl Store {
     /// That there is no such object, or that it has no such pages.
     pub fn read(&self, id: ObjectId, pages: Pages) -> Result<Vec<Page>, StoreError> {
         self.shared.read(id, pages)
+    }
+
+    /// The same where it needs no look at the disk and no waiting at all: pages that nobody
+    /// has written, and pages that were given to [`Store::write`] a moment ago.
+    #[must_use]
+    pub fn at_hand(&self, id: ObjectId, pages: Pages) -> Option<Vec<Page>> {
+        self.shared.at_hand(id, pages)
     }
 
     /// Writes pages back; without contents a page is all zeros. This does not wait. `done`
@@ -236,7 +272,7 @@ impl Store {
             first: first.0,
             data,
         };
-        self.writer.send(Job::Write(request, Box::new(done)));
+        self.writer.send(Job::Write(request, Answer::new(done)));
     }
 
     /// How much was given to [`Store::write`] and is not done. A server that hears more
@@ -251,7 +287,7 @@ impl Store {
     /// # Errors
     /// What the disk said. Single write-backs tell theirs to `done`.
     pub fn flush(&self) -> Result<(), StoreError> {
-        self.ask(Job::Flush)
+        wait(|done| self.writer.send(Job::Flush(Answer::new(done))))
     }
 
     /// Keeps something small under a name of lower-case letters, durably and at once in the
@@ -270,23 +306,28 @@ impl Store {
     pub fn kept<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
         self.shared.kept(name)
     }
-
-    fn ask<T>(
-        &self,
-        job: impl FnOnce(mpsc::Sender<Result<T, StoreError>>) -> Job,
-    ) -> Result<T, StoreError> {
-        let (sender, receiver) = mpsc::channel();
-        self.writer.send(job(sender));
-        receiver.recv().unwrap_or(Err(StoreError::Stopped))
-    }
 }
 
-/// Makes the store's directory, durably, where it is missing.
+/// Waits for what is answered from another thread.
+fn wait<T: Send + 'static>(
+    ask: impl FnOnce(Box<dyn FnOnce(Result<T, StoreError>) + Send>),
+) -> Result<T, StoreError> {
+    let (sender, receiver) = mpsc::channel();
+    ask(Box::new(move |result| {
+        // Who asked waits.
+        let _ = sender.send(result);
+    }));
+    receiver.recv().unwrap_or(Err(StoreError::Stopped))
+}
+
+/// Makes the store's directory, durably, where it is missing. Only its owner may look into
+/// it: rights to objects would mean nothing where anybody can read the files.
 fn make_directory(directory: &Path) -> std::io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }
-    std::fs::create_dir_all(directory)?;
+    let mut make = std::fs::DirBuilder::new();
+    make.recursive(true).mode(0o700).create(directory)?;
     let parent = directory.canonicalize()?;
     let parent = parent.parent().unwrap_or(Path::new("/"));
     std::fs::File::open(parent)?.sync_all()

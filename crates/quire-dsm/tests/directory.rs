@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
+use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 use quire_dsm::directory::{
     Change, Desk, Directory, DirectoryError, Embedded, Entry, Etcd, Lease, Member, Shared, View,
@@ -33,7 +34,9 @@ fn entry(name: &str, id: u64) -> Entry {
                 size: Bytes(1 << 47),
                 page_size: Bytes(4096),
                 scheduler: SchedulerKind::Distributed,
+                machine: Machine::Little,
                 tags: Vec::new(),
+                owner: "uid:7".to_owned(),
                 rights: Vec::new(),
             },
         },

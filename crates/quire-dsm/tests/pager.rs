@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use quire_core::dsm::message::{Access, Lock, PageNumber, Pages};
+use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 use quire_dsm::pager::{
     Attributes, Backed, Backing, Compressed, Contents, Control, Event, FilePager, Generated, Pager,
-    Stored, Writes, ZeroFill, threaded,
+    Readers, Stored, Writes, ZeroFill, threaded,
 };
 use quire_dsm::store::{NewObject, SchedulerKind, Settings, Store};
 
@@ -187,16 +188,20 @@ fn a_store_is_a_pager() {
         size: backed().size,
         page_size: backed().page_size,
         scheduler: SchedulerKind::Simple,
+        machine: Machine::Little,
         tags: Vec::new(),
+        owner: "uid:7".to_owned(),
         rights: Vec::new(),
     });
     let id = object.unwrap().id;
     let steps = [(0, 4, 1), (3, 2, 9), (15, 1, 2), (0, 4, 0)];
-    let work = Work::new(Box::new(Stored::new(store.clone(), id)));
+    let readers = Arc::new(Readers::start(store).unwrap());
+    let work = Work::new(Box::new(Stored::new(readers.clone(), id)));
     behaves(work, &steps, |_| vec![0; PAGE]);
-    drop(store);
+    drop(readers);
     let store = Arc::new(Store::open(directory.path(), &settings).unwrap());
-    let mut work = Work::new(Box::new(Stored::new(store, id)));
+    let readers = Arc::new(Readers::start(store).unwrap());
+    let mut work = Work::new(Box::new(Stored::new(readers, id)));
     assert_eq!(work.page(15), contents(2).unwrap().to_vec());
 }
 

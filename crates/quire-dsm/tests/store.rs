@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use quire_core::dsm::message::{Access, PageNumber, Pages};
+use quire_core::dsm::message::{PageNumber, Pages};
+use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 use quire_dsm::store::{
     Contents, Grant, NewObject, ObjectId, Page, SchedulerKind, Settings, Store, StoreError, check,
@@ -35,10 +36,13 @@ fn object(name: &str, pages: u64) -> NewObject {
         size: Bytes(pages * PAGE as u64),
         page_size: Bytes(PAGE as u64),
         scheduler: SchedulerKind::Multi,
+        machine: Machine::Big,
         tags: Vec::new(),
+        owner: "uid:7".to_owned(),
         rights: vec![Grant {
-            who: "*".to_owned(),
-            access: Access::Write,
+            who: "node-1".to_owned(),
+            read: true,
+            write: false,
         }],
     }
 }

@@ -12,7 +12,7 @@ use quire_core::units::{
     VirtAddr,
 };
 
-use crate::raw::{Result, syscall};
+use crate::raw::{Errno, Result, syscall};
 
 /// What `madvise` can be told here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,6 +237,55 @@ pub fn text_at(at: VirtAddr, room: &mut [u8]) -> Option<&str> {
     let read = unsafe { syscall(libc::SYS_process_vm_readv, [own, to, 1, from, 2, 0]) }.ok()?;
     let text = CStr::from_bytes_until_nul(room.get(..read)?).ok()?;
     text.to_str().ok()
+}
+
+/// Reads memory of this process through the kernel: memory that cannot be had is an error
+/// and no `SIGBUS`.
+///
+/// # Errors
+/// As `process_vm_readv`; in particular `EFAULT` where something cannot be read.
+pub fn read_checked(at: VirtAddr, into: &mut [u8]) -> Result<()> {
+    copy_checked(
+        libc::SYS_process_vm_readv,
+        at,
+        into.as_mut_ptr(),
+        into.len(),
+    )
+}
+
+/// Writes memory of this process through the kernel, as [`read_checked`] reads it.
+///
+/// # Safety
+/// Nothing that Rust knows of may lie there, except for what others change at any time
+/// anyway, such as atomics.
+///
+/// # Errors
+/// As `process_vm_writev`; in particular `EFAULT` where something cannot be written to.
+pub unsafe fn write_checked(at: VirtAddr, from: &[u8]) -> Result<()> {
+    let source = from.as_ptr().cast_mut();
+    copy_checked(libc::SYS_process_vm_writev, at, source, from.len())
+}
+
+/// Copies between a buffer and other memory of this process, all of it.
+fn copy_checked(call: libc::c_long, at: VirtAddr, buffer: *mut u8, length: usize) -> Result<()> {
+    let own = crate::thread::process_id() as usize;
+    let mut done = 0;
+    while done < length {
+        let piece = |start: *mut u8| libc::iovec {
+            iov_base: start.wrapping_add(done).cast(),
+            iov_len: length - done,
+        };
+        let (local, other) = (piece(buffer), piece(at.as_ptr()));
+        let (local, other) = ((&raw const local) as usize, (&raw const other) as usize);
+        // SAFETY: the buffer has that many bytes, which the callers may read, or write to;
+        // the kernel looks whether the other side can be accessed.
+        let copied = unsafe { syscall(call, [own, local, 1, other, 1, 0]) }?;
+        if copied == 0 {
+            return Err(Errno(libc::EFAULT));
+        }
+        done += copied;
+    }
+    Ok(())
 }
 
 /// Whether a page of this process holds nothing but zeros; not where it cannot be read.

@@ -14,11 +14,13 @@ pub const SERVE_EXAMPLES: &str = "\
 EXAMPLES:
   quire serve                                  for programs on this machine
   quire serve --listen unix:/run/quire.socket
+  quire serve --store /var/lib/quire           objects survive the server
+  quire serve --export samples=samples.bin     a file as an object, to be read
   quire serve --listen 10.0.0.5:7450 --certificate s.pem --key s.key --ca ca.pem
 
 Addresses that other machines reach need certificates of both sides, unless
 --plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM.
-Objects are in memory: they are gone when it ends.";
+Without --store objects are in memory: they are gone when it ends.";
 
 pub const OBJECT_EXAMPLES: &str = "\
 EXAMPLES:
@@ -29,7 +31,8 @@ EXAMPLES:
   quire object cp input.bin :grid              a colon stands before an object
   quire object cp :grid output.bin
   quire object grant grid node-2 rw            by the name in its certificate
-  quire object rm grid";
+  quire object rm grid
+  quire object check /var/lib/quire            a store that no server has open";
 
 pub const DEMO_EXAMPLES: &str = "\
 EXAMPLES:
@@ -56,6 +59,21 @@ pub struct ServeArgs {
     /// What this server is called; with TLS its certificate is for this name
     #[arg(long, default_value = "server")]
     pub name: Name,
+    /// Keep objects in this directory: they, their rights and what was acknowledged survive
+    /// the server, also one that is killed
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Of objects that are kept or shown in files, have about so much in memory; the rest is
+    /// read again when somebody needs it
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub memory: Bytes,
+    /// Show a file of this machine as an object, which everybody may read who reaches this
+    /// server; may be given several times
+    #[arg(long, value_name = "NAME=FILE")]
+    pub export: Vec<Export>,
+    /// The same, to be written to as well: what is written goes to the file
+    #[arg(long, value_name = "NAME=FILE")]
+    pub export_writable: Vec<Export>,
     /// How long a machine that went silent keeps what it has, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = super::seconds)]
     pub lease: Duration,
@@ -64,6 +82,29 @@ pub struct ServeArgs {
     pub spin: u32,
     #[command(flatten)]
     pub tls: TlsArgs,
+}
+
+/// A file that is shown as an object.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// What the object is called.
+    pub name: Name,
+    /// The file.
+    pub file: PathBuf,
+}
+
+impl std::str::FromStr for Export {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Export, String> {
+        let (name, file) = text
+            .split_once('=')
+            .ok_or("write NAME=FILE: what the object is called, and the file")?;
+        Ok(Export {
+            name: name.parse().map_err(|error| format!("{error}"))?,
+            file: file.into(),
+        })
+    }
 }
 
 /// How links are secured.
@@ -154,6 +195,15 @@ pub enum ObjectAction {
         from: Place,
         /// Where to: a file, or an object as :NAME
         to: Place,
+    },
+    /// Read all of a store that no server has open, and name what is damaged; nothing is
+    /// changed. The exit status is 1 where something is
+    Check {
+        /// The store's directory
+        directory: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -54,7 +54,10 @@ fn put(client: &Client, file: &Path, name: &Name) -> Outcome<()> {
         if count == 0 {
             break;
         }
-        shared.write_at(ObjectOffset(at), &buffer[..count]);
+        let bytes = &buffer[..count];
+        shared
+            .checked_write_at(ObjectOffset(at), bytes)
+            .map_err(failed)?;
         at += count as u64;
     }
     shared.flush().map_err(failed)
@@ -67,7 +70,9 @@ fn get(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
     let (mut buffer, mut at, size) = (vec![0; AT_ONCE], 0, shared.size().0);
     while at < size {
         let part = &mut buffer[..(size - at).min(AT_ONCE as u64) as usize];
-        shared.read_at(ObjectOffset(at), part);
+        shared
+            .checked_read_at(ObjectOffset(at), part)
+            .map_err(failed)?;
         to.write_all(part).map_err(&refused)?;
         at += part.len() as u64;
     }

@@ -478,6 +478,31 @@ impl Kernel {
         self.drop_runs(&written, actions);
     }
 
+    /// Gives back and drops some of what was written here: from a page on, at most so many
+    /// pages. Where to go on, if there may be more.
+    pub fn sync_from<D>(
+        &mut self,
+        from: PageNumber,
+        most: usize,
+        actions: &mut Vec<Action<D>>,
+    ) -> Option<PageNumber> {
+        if !matches!(self.link, Link::Up { .. }) {
+            return None;
+        }
+        for flush in std::mem::take(&mut self.flushes) {
+            self.obey(flush.pages, actions);
+        }
+        let from_there = self.pages.range(from..);
+        let written = from_there.filter(|(_, page)| page.state == State::Writable);
+        let written: Vec<_> = written
+            .take(most)
+            .map(|(number, page)| (*number, page.state))
+            .collect();
+        self.drop_runs(&written, actions);
+        let (last, _) = written.last().filter(|_| written.len() == most)?;
+        Some(PageNumber(last.0 + 1))
+    }
+
     /// Gives everything back and the object up. Who still touches it fails.
     pub fn terminate<D>(&mut self, actions: &mut Vec<Action<D>>) {
         if matches!(self.link, Link::Up { .. }) {

@@ -9,7 +9,7 @@
 //! | [`observe`] | counters, and what is known of a page |
 //! | [`trace`] | each message in and out, for whoever wants to watch |
 
-use super::message::{Client, FromKernel, KernelId, Pages, ServerId, ToKernel};
+use super::message::{Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel};
 
 mod contents;
 pub mod distributed;
@@ -55,6 +55,14 @@ pub trait Scheduler<D: Clone> {
     /// A client is gone without having given back what it had: its pages go back to the
     /// latest copy that is here (paper 003, section 5).
     fn gone(&mut self, client: Client, actions: &mut Vec<Action<D>>);
+
+    /// Whoever backs the object has all that is known here of a page: its contents may go,
+    /// and are loaded again when somebody needs them. Whether they went; a scheduler that
+    /// needs them, or keeps all that it has, says no.
+    fn release(&mut self, page: PageNumber) -> bool {
+        let _ = page;
+        false
+    }
 }
 
 /// A message that makes no sense from the client that sent it.

@@ -1,13 +1,13 @@
 //! The thread of a client: it carries messages between the server, the caches of open
 //! objects, and the program.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::Space;
-use quire_core::dsm::message::{FromKernel, ToKernel};
+use quire_core::dsm::message::{FromKernel, PageNumber, ToKernel};
 use quire_core::dsm::sync;
 use quire_core::units::{Bytes, ObjectOffset};
 
@@ -22,6 +22,14 @@ use crate::wire::{Contents, Control};
 
 /// Between two attempts to reach a server.
 const AGAIN: Duration = Duration::from_millis(100);
+
+/// About so much of what is given back waits in a link at a time, so that heartbeats and
+/// faults do not wait behind all of a large object.
+const PIECE: u64 = 8 << 20;
+
+/// Whether there is room for the next piece is looked at so often, beside when the link has
+/// taken something.
+const NEXT_PIECE: Duration = Duration::from_millis(1);
 
 /// An object that is open, among all that this client ever opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +82,8 @@ enum Awaited {
     /// An object is opened again after its link broke.
     Again(Key),
     Close(Reply<()>),
+    /// All that was given back is safe.
+    Sync(Reply<()>),
 }
 
 /// An object that is open.
@@ -82,8 +92,23 @@ struct Object {
     space: Space,
     name: Name,
     rights: Rights,
+    /// The size of its pages.
+    page: Bytes,
     /// What the server calls it on this link.
     handle: Option<Handle>,
+}
+
+/// What was written to an object is given back, piece by piece.
+struct GivingBack {
+    key: Key,
+    next: PageNumber,
+    then: Then,
+}
+
+/// What is done when all is given back, and who waits for that.
+enum Then {
+    Sync(Reply<()>),
+    Close(Reply<()>),
 }
 
 /// The way to the scheduler of one object. Without a link what is sent is lost, as the cache
@@ -119,6 +144,8 @@ pub(super) struct Carrier {
     objects: BTreeMap<Key, Object>,
     handles: BTreeMap<Handle, Key>,
     awaited: BTreeMap<RequestId, Awaited>,
+    /// One after the other.
+    giving_back: VecDeque<GivingBack>,
     last_key: u64,
     last_request: u64,
     is_over: bool,
@@ -136,6 +163,7 @@ impl Carrier {
             objects: BTreeMap::new(),
             handles: BTreeMap::new(),
             awaited: BTreeMap::new(),
+            giving_back: VecDeque::new(),
             last_key: 0,
             last_request: 0,
             is_over: false,
@@ -208,6 +236,7 @@ impl Carrier {
             Awaited::Answer(reply) => drop(reply.send(Err(self.unreachable()))),
             Awaited::Open { reply, .. } => drop(reply.send(Err(self.unreachable()))),
             Awaited::Close(reply) => drop(reply.send(Ok(()))),
+            Awaited::Sync(reply) => drop(reply.send(Err(self.unreachable()))),
             Awaited::Again(_) => {}
         }
     }
@@ -235,11 +264,8 @@ impl Carrier {
                 }
                 None => self.refuse(Awaited::Answer(reply)),
             },
-            Command::Flush { key, reply } => {
-                let done = self.with(links, key, |cache, way| cache.sync(way));
-                let _ = reply.send(done.then_some(()).ok_or_else(|| self.unreachable()));
-            }
-            Command::Close { key, reply } => self.close(links, key, reply),
+            Command::Flush { key, reply } => self.give_back(links, key, Then::Sync(reply)),
+            Command::Close { key, reply } => self.give_back(links, key, Then::Close(reply)),
             Command::End => {
                 self.is_over = true;
                 if let Some(link) = self.link.filter(|_| self.is_up) {
@@ -269,6 +295,50 @@ impl Carrier {
             return false;
         }
         to.is_some()
+    }
+
+    /// Gives back all that was written to an object.
+    fn give_back(&mut self, links: &mut Links, key: Key, then: Then) {
+        let next = PageNumber(0);
+        self.giving_back.push_back(GivingBack { key, next, then });
+        self.go_on_giving_back(links);
+    }
+
+    /// Goes on with that, as far as there is room in the link.
+    fn go_on_giving_back(&mut self, links: &mut Links) {
+        while let Some(mut giving) = self.giving_back.pop_front() {
+            let link = self.link.filter(|_| self.is_up);
+            let mut next = None;
+            if link.is_some_and(|link| links.queued(link) as u64 > PIECE) {
+                next = Some(giving.next);
+            } else if let Some(object) = self.objects.get(&giving.key) {
+                let most = (PIECE / object.page.0).max(1) as usize;
+                self.with(links, giving.key, |cache, way| {
+                    next = cache.sync_from(giving.next, most, way)?;
+                    Ok(())
+                });
+            }
+            match next {
+                Some(next) if next == giving.next => return self.giving_back.push_front(giving),
+                Some(next) => {
+                    giving.next = next;
+                    self.giving_back.push_front(giving);
+                }
+                None => self.all_given_back(links, giving),
+            }
+        }
+    }
+
+    /// All that was written to an object is on its way to the server.
+    fn all_given_back(&mut self, links: &mut Links, given: GivingBack) {
+        let object = self.objects.get(&given.key);
+        match (given.then, object.and_then(|object| object.handle)) {
+            (Then::Close(reply), _) => self.close(links, given.key, reply),
+            (Then::Sync(reply), Some(object)) => {
+                self.ask(links, Request::Sync { object }, Awaited::Sync(reply));
+            }
+            (Then::Sync(reply), None) => self.refuse(Awaited::Sync(reply)),
+        }
     }
 
     fn close(&mut self, links: &mut Links, key: Key, reply: Reply<()>) {
@@ -325,6 +395,7 @@ impl Carrier {
             space,
             name: info.name.clone(),
             rights,
+            page: shape.page,
             handle: Some(handle),
         };
         self.objects.insert(key, object);
@@ -338,7 +409,15 @@ impl Carrier {
         // Who waited may have gone.
         match (awaited, answer) {
             (Awaited::Answer(reply), answer) => drop(reply.send(answer.map_err(Into::into))),
-            (Awaited::Close(reply), _) => drop(reply.send(Ok(()))),
+            (Awaited::Close(reply), answer) => {
+                if let Err(failure) = answer {
+                    tracing::error!("an object was closed, but: {failure}");
+                }
+                let _ = reply.send(Ok(()));
+            }
+            (Awaited::Sync(reply), answer) => {
+                let _ = reply.send(answer.map(drop).map_err(Into::into));
+            }
             (Awaited::Open { rights, reply }, Ok(Answer::Opened { object, info })) => {
                 let opened = self.opened(links, object, info, rights);
                 if opened.is_err() {
@@ -416,6 +495,13 @@ impl Handler for Carrier {
         for awaited in std::mem::take(&mut self.awaited).into_values() {
             self.refuse(awaited);
         }
+        // What was given back in part is lost in part. What is to be closed is closed.
+        for giving in std::mem::take(&mut self.giving_back) {
+            match giving.then {
+                Then::Sync(reply) => self.refuse(Awaited::Sync(reply)),
+                Then::Close(_) => self.giving_back.push_back(giving),
+            }
+        }
         if !self.is_over {
             if self.ready.is_none() {
                 tracing::warn!("{}: {}", self.options.address, closed.why);
@@ -449,7 +535,11 @@ impl Handler for Carrier {
             let left = Duration::from_nanos(due.0.saturating_sub(now.0));
             Instant::now() + left
         });
-        due.into_iter().chain(self.again).min()
+        let next_piece = self
+            .giving_back
+            .front()
+            .map(|_| Instant::now() + NEXT_PIECE);
+        due.into_iter().chain(self.again).chain(next_piece).min()
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
@@ -457,6 +547,7 @@ impl Handler for Carrier {
             self.again = None;
             self.connect(links);
         }
+        self.go_on_giving_back(links);
         let time = node::now();
         for key in self.keys() {
             let is_due = |object: &Object| object.cache.deadline().is_some_and(|due| due <= time);

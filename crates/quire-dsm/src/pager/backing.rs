@@ -38,14 +38,20 @@ pub struct Backing {
     /// Pages that were provided for reading only.
     locked: BTreeSet<PageNumber>,
     unlocking: BTreeMap<PageNumber, Instant>,
-    /// What was given back, in order, and what of it is not answered for.
-    saving: VecDeque<Saving>,
+    /// What was given back and is not answered for, in order.
+    saving: BTreeMap<u64, Saving>,
+    /// In which of these a page is, in order.
+    saved_in: BTreeMap<PageNumber, VecDeque<u64>>,
+    saves: u64,
     deadline: Duration,
+    /// Nothing is late before this, where anything is waited for.
+    patience_ends: Option<Instant>,
 }
 
 struct Saving {
     pages: Pages,
-    left: BTreeSet<PageNumber>,
+    /// How many of them are not answered for.
+    left: u32,
     result: Result<(), String>,
     /// `None` when it was given up. The pager's answer may still come, and must not be
     /// taken for that to a later one of the same pages.
@@ -72,13 +78,17 @@ impl Backing {
             loading: BTreeMap::new(),
             locked: BTreeSet::new(),
             unlocking: BTreeMap::new(),
-            saving: VecDeque::new(),
+            saving: BTreeMap::new(),
+            saved_in: BTreeMap::new(),
+            saves: 0,
             deadline,
+            patience_ends: None,
         }
     }
 
     /// Asks for pages (`Action::Load`); [`Event::Loaded`] answers.
     pub fn load(&mut self, pages: Pages, access: Access, now: Instant) {
+        self.wait_from(now);
         for page in pages.iter() {
             self.loading.insert(page, now + self.deadline);
         }
@@ -87,12 +97,19 @@ impl Backing {
 
     /// Gives pages back (`Action::Save`); [`Event::Saved`] answers.
     pub fn save(&mut self, pages: Pages, data: Vec<Option<Contents>>, now: Instant) {
-        self.saving.push_back(Saving {
+        self.wait_from(now);
+        self.saves += 1;
+        let saving = Saving {
             pages,
-            left: pages.iter().collect(),
+            left: pages.count,
             result: Ok(()),
             until: Some(now + self.deadline),
-        });
+        };
+        self.saving.insert(self.saves, saving);
+        for page in pages.iter() {
+            let saved_in = self.saved_in.entry(page).or_default();
+            saved_in.push_back(self.saves);
+        }
         self.pager.data_write(pages, data);
     }
 
@@ -105,6 +122,7 @@ impl Backing {
 
     /// Asks for pages to be written to; [`Event::Unlocked`] answers.
     pub fn unlock(&mut self, pages: Pages, now: Instant) {
+        self.wait_from(now);
         for page in pages.iter() {
             self.unlocking.insert(page, now + self.deadline);
         }
@@ -126,11 +144,20 @@ impl Backing {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let pages = self.loading.values().chain(self.unlocking.values());
-        let saves = self
-            .saving
-            .iter()
-            .filter_map(|saving| saving.until.as_ref());
-        pages.chain(saves).min().copied()
+        // Deadlines of saves come in their order.
+        let saves = self.saving.values().find_map(|saving| saving.until);
+        pages.copied().chain(saves).min()
+    }
+
+    /// Whether the pager owes an answer.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        !self.loading.is_empty() || !self.unlocking.is_empty() || !self.saving.is_empty()
+    }
+
+    fn wait_from(&mut self, now: Instant) {
+        let ends = now + self.deadline;
+        self.patience_ends = Some(self.patience_ends.map_or(ends, |known| known.min(ends)));
     }
 
     /// What the pager has said since the last time, and what it should have said by now.
@@ -139,7 +166,10 @@ impl Backing {
         while let Ok(said) = self.heard.try_recv() {
             self.hear(said, &mut events);
         }
-        self.give_up(now, &mut events);
+        if self.patience_ends.is_some_and(|ends| ends <= now) {
+            self.give_up(now, &mut events);
+            self.patience_ends = self.next_deadline();
+        }
         events
     }
 
@@ -258,28 +288,44 @@ impl Backing {
     /// Pages are safe, or not. Where a page was given back several times, the answers come
     /// in that order.
     fn written(&mut self, pages: Pages, result: &Result<(), String>, events: &mut Vec<Event>) {
-        let mut answered = BTreeSet::new();
-        for saving in &mut self.saving {
-            let here: Vec<_> = saving.left.iter().copied().collect();
-            for page in here {
-                if pages.contains(page) && answered.insert(page) {
-                    saving.left.remove(&page);
-                    if result.is_err() {
-                        saving.result = result.clone();
-                    }
-                }
+        let mut answered = 0;
+        let known: Vec<_> = within(&self.saved_in, pages).collect();
+        for page in known {
+            if let Some(save) = self.oldest_save_of(page) {
+                answered += 1;
+                self.page_written(save, result, events);
             }
         }
-        if answered.len() < pages.count as usize {
+        if answered < pages.count {
             self.unasked(pages);
         }
-        self.saving.retain_mut(|saving| {
-            if saving.left.is_empty() && saving.until.is_some() {
-                let result = std::mem::replace(&mut saving.result, Ok(()));
-                events.push(Event::Saved(saving.pages, result));
-            }
-            !saving.left.is_empty()
-        });
+    }
+
+    /// The first of the saves with this page that are not answered for.
+    fn oldest_save_of(&mut self, page: PageNumber) -> Option<u64> {
+        let saves = self.saved_in.get_mut(&page)?;
+        let oldest = saves.pop_front();
+        if saves.is_empty() {
+            self.saved_in.remove(&page);
+        }
+        oldest
+    }
+
+    /// One page of a save is safe, or not.
+    fn page_written(&mut self, save: u64, result: &Result<(), String>, events: &mut Vec<Event>) {
+        let Some(saving) = self.saving.get_mut(&save) else {
+            return;
+        };
+        saving.left -= 1;
+        if result.is_err() {
+            saving.result = result.clone();
+        }
+        if saving.left == 0
+            && let Some(done) = self.saving.remove(&save)
+            && done.until.is_some()
+        {
+            events.push(Event::Saved(done.pages, done.result));
+        }
     }
 
     /// Answers for a pager that does not.
@@ -293,7 +339,7 @@ impl Backing {
         for page in loading.into_iter().chain(unlocking) {
             self.error(Pages::one(page), why, events);
         }
-        for saving in &mut self.saving {
+        for saving in self.saving.values_mut() {
             if saving.until.is_some_and(|until| until <= now) {
                 saving.until = None;
                 events.push(Event::Saved(saving.pages, Err(why.to_owned())));

@@ -2,11 +2,14 @@
 //! object. No I/O: one message in, messages out.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use quire_core::dsm::message::{FromKernel, KernelId, ToKernel};
 use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
+use super::backed::Asker;
+use super::keeping::Keeping;
 use super::object::{Object, Refused};
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
@@ -56,11 +59,13 @@ pub enum Out {
 /// The objects of a server, and its peers.
 #[derive(Default)]
 pub struct Core {
-    objects: BTreeMap<Name, Object>,
+    pub(super) objects: BTreeMap<Name, Object>,
     peers: BTreeMap<PeerId, Peer>,
     /// Which peer a kernel belongs to, and what it calls the object.
     kernels: BTreeMap<KernelId, (PeerId, Handle)>,
     last_kernel: u64,
+    /// What stands behind the objects.
+    pub(super) keeping: Keeping,
 }
 
 impl Peer {
@@ -106,6 +111,16 @@ impl Core {
         }
     }
 
+    /// Looks at what the pager of an object has said, and does what is due there.
+    pub(super) fn look_behind_one(&mut self, name: &Name, now: Instant, out: &mut Vec<Out>) {
+        let (kernels, peers) = (&self.kernels, &self.peers);
+        if let Some(object) = self.objects.get_mut(name) {
+            let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
+            object.look_behind(now, &mut tell);
+        }
+        self.settle(name, out);
+    }
+
     /// A peer says something.
     pub fn says(&mut self, id: PeerId, message: Control, out: &mut Vec<Out>) {
         match message {
@@ -148,21 +163,29 @@ impl Core {
         if let Err(nonsense) = object.hear(kernel, message, &mut tell) {
             out.push(Out::Cut(id, nonsense.to_string()));
         }
+        self.settle(&name, out);
     }
 
     fn asked(&mut self, id: PeerId, number: RequestId, request: Request, out: &mut Vec<Out>) {
         let answer = match request {
             Request::Open { name, rights } => self.open(id, name, rights),
-            Request::Close { object } => self.close_handle(id, object, out),
-            Request::Create(info) => self.create(id, info),
-            Request::Remove { name } => self.remove(id, &name),
+            Request::Close { object } => return self.close_handle((id, number), object, out),
+            Request::Create(info) => return self.create((id, number), info, out),
+            Request::Remove { name } => return self.remove((id, number), &name, out),
             Request::List { after } => Ok(self.list(after.as_ref())),
             Request::Statistics { name, pages } => match self.objects.get(&name) {
                 Some(object) => Ok(object.statistics(pages)),
                 None => Err(not_found(&name)),
             },
-            Request::Tag { name, tags } => self.tag(id, &name, tags),
-            Request::Grant { name, to, rights } => self.grant(id, &name, to, rights),
+            Request::Tag { name, tags } => {
+                let changed = self.tag(id, &name, tags);
+                return self.changed((id, number), &name, changed, out);
+            }
+            Request::Grant { name, to, rights } => {
+                let changed = self.grant(id, &name, to, rights);
+                return self.changed((id, number), &name, changed, out);
+            }
+            Request::Sync { object } => return self.sync_handle((id, number), object, out),
             Request::Synchronise { object, request } => {
                 return self.synchronise(id, number, object, request, out);
             }
@@ -183,6 +206,10 @@ impl Core {
                 "{} has no right to {name}; its maker, {}, can grant it",
                 peer.identity, object.owner
             );
+            return Err((FailureKind::Denied, text));
+        }
+        if rights.write && object.is_read_only() {
+            let text = format!("{name} can only be read: its pager takes nothing back");
             return Err((FailureKind::Denied, text));
         }
         if peer.open.len() >= MOST_OPEN {
@@ -209,17 +236,22 @@ impl Core {
         })
     }
 
-    fn close_handle(
-        &mut self,
-        id: PeerId,
-        handle: Handle,
-        out: &mut Vec<Out>,
-    ) -> Result<Answer, Refused> {
-        let peer = self.peers.get_mut(&id);
-        let open = peer.and_then(|peer| peer.open.remove(&handle));
-        let open = open.ok_or((FailureKind::NotFound, "the object is not open".into()))?;
+    fn close_handle(&mut self, asker: Asker, handle: Handle, out: &mut Vec<Out>) {
+        let peer = self.peers.get_mut(&asker.0);
+        let Some(open) = peer.and_then(|peer| peer.open.remove(&handle)) else {
+            return not_open(asker, out);
+        };
         self.close(&open, Parting::Left, out);
-        Ok(Answer::Done)
+        self.sync(asker, &open.name, out);
+    }
+
+    fn sync_handle(&mut self, asker: Asker, handle: Handle, out: &mut Vec<Out>) {
+        let peer = self.peers.get(&asker.0);
+        let Some(open) = peer.and_then(|peer| peer.open.get(&handle)) else {
+            return not_open(asker, out);
+        };
+        let name = open.name.clone();
+        self.sync(asker, &name, out);
     }
 
     /// Takes back what a kernel had.
@@ -234,24 +266,35 @@ impl Core {
         let mut answers = Vec::new();
         object.sync.gone(Party(open.kernel.0), how, &mut answers);
         self.met(answers, out);
+        self.settle(&open.name, out);
     }
 
-    fn create(&mut self, id: PeerId, info: control::Object) -> Result<Answer, Refused> {
-        let Some(peer) = self.peers.get(&id) else {
-            return Err((FailureKind::Denied, "the link has ended".into()));
+    fn create(&mut self, asker: Asker, info: control::Object, out: &mut Vec<Out>) {
+        let made = match self.peers.get(&asker.0) {
+            Some(peer) => self.new_object(info, peer.identity.clone()),
+            None => Err((FailureKind::Denied, "the link has ended".into())),
         };
-        if self.objects.contains_key(&info.name) {
+        match made {
+            Ok(object) => self.admit(asker, object, out),
+            Err(refused) => answer_with(asker.0, asker.1, Err(refused), out),
+        }
+    }
+
+    /// An object that there may be. It is not among the others yet.
+    pub(super) fn new_object(
+        &self,
+        info: control::Object,
+        owner: String,
+    ) -> Result<Object, Refused> {
+        if self.objects.contains_key(&info.name) || self.keeping.is_busy_with(&info.name) {
             let text = format!("there is an object {} already", info.name);
             return Err((FailureKind::Exists, text));
         }
-        if self.objects.len() >= MOST_OBJECTS {
+        if self.objects.len() + self.keeping.underway() >= MOST_OBJECTS {
             let text = format!("{MOST_OBJECTS} objects are here already; remove some");
             return Err((FailureKind::Full, text));
         }
-        let name = info.name.clone();
-        let object = Object::new(info, peer.identity.clone())?;
-        self.objects.insert(name, object);
-        Ok(Answer::Done)
+        Object::new(info, owner)
     }
 
     /// The object, if the peer may change what it is.
@@ -266,15 +309,21 @@ impl Core {
         }
     }
 
-    fn remove(&mut self, id: PeerId, name: &Name) -> Result<Answer, Refused> {
+    fn remove(&mut self, asker: Asker, name: &Name, out: &mut Vec<Out>) {
+        match self.may_remove(asker.0, name) {
+            Ok(()) => self.dismiss(asker, name, out),
+            Err(refused) => answer_with(asker.0, asker.1, Err(refused), out),
+        }
+    }
+
+    fn may_remove(&mut self, id: PeerId, name: &Name) -> Result<(), Refused> {
         let object = self.own(id, name)?;
         if !object.kernels.is_empty() {
             let open = object.kernels.len();
             let text = format!("{name} is open, {open} times; it is removed when nobody uses it");
             return Err((FailureKind::Busy, text));
         }
-        self.objects.remove(name);
-        Ok(Answer::Done)
+        Ok(())
     }
 
     fn tag(
@@ -323,8 +372,7 @@ impl Core {
         let open = self.peers.get(&id).and_then(|peer| peer.open.get(&handle));
         let found = open.and_then(|open| Some((open.kernel, self.objects.get_mut(&open.name)?)));
         let Some((kernel, object)) = found else {
-            let refused = (FailureKind::NotFound, "the object is not open".into());
-            return answer_with(id, number, Err(refused), out);
+            return not_open((id, number), out);
         };
         let mut answers = Vec::new();
         let party = Party(kernel.0);
@@ -362,11 +410,21 @@ fn may(rights: Rights, message: &FromKernel<Contents>) -> bool {
     }
 }
 
+fn not_open(asker: Asker, out: &mut Vec<Out>) {
+    let refused = (FailureKind::NotFound, "the object is not open".into());
+    answer_with(asker.0, asker.1, Err(refused), out);
+}
+
 fn not_found(name: &Name) -> Refused {
     (FailureKind::NotFound, format!("there is no object {name}"))
 }
 
-fn answer_with(peer: PeerId, id: RequestId, answer: Result<Answer, Refused>, out: &mut Vec<Out>) {
+pub(super) fn answer_with(
+    peer: PeerId,
+    id: RequestId,
+    answer: Result<Answer, Refused>,
+    out: &mut Vec<Out>,
+) {
     let answer = answer.map_err(|(kind, text)| Failure { kind, text });
     out.push(Out::Send(peer, Control::Answer { id, answer }));
 }

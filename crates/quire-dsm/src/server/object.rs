@@ -2,6 +2,8 @@
 //! over it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 
 use quire_core::dsm::message::{Client, FromKernel, KernelId, Pages, ToKernel};
 use quire_core::dsm::scheduler::multi::Multi;
@@ -13,6 +15,11 @@ use quire_core::dsm::sync::SyncTable;
 use quire_core::dsm::types::{Machine, Report, TagMap, Translation, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset};
 
+use super::backed::saves::Outcome;
+use super::backed::{Asker, Behind, Heard};
+use super::reclaim::{PAGER, Reclaim};
+use crate::pager;
+use crate::store::ObjectId;
 use crate::wire::control::{self, Answer, FailureKind, PageState, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
 
@@ -40,7 +47,7 @@ pub struct Page {
 }
 
 /// A scheduler that can be looked at.
-trait Fault: Scheduler<Page> + Observe + Send {}
+pub(super) trait Fault: Scheduler<Page> + Observe + Send {}
 impl<S: Scheduler<Page> + Observe + Send> Fault for S {}
 
 /// An object.
@@ -52,11 +59,22 @@ pub struct Object {
     /// As whom its maker counts, who may do everything.
     pub(super) owner: String,
     /// What others may do to it.
-    grants: BTreeMap<String, Rights>,
+    pub(super) grants: BTreeMap<String, Rights>,
     tags: TagMap,
-    scheduler: Box<dyn Fault>,
+    pub(super) scheduler: Box<dyn Fault>,
     actions: Vec<Action<Page>>,
     pool: Pool,
+    /// The machine in whose form the pager has its contents.
+    machine: Machine,
+    /// Who supplies its contents, and takes them back. Without anybody it begins with zeros
+    /// and lives in memory.
+    pub(super) behind: Option<Behind>,
+    /// What its pager wants back.
+    pub(super) reclaim: Reclaim,
+    /// Which it is in the store.
+    pub(super) id: Option<ObjectId>,
+    /// What counts for it in the server's bound of memory.
+    pub(super) counted: Bytes,
 }
 
 impl Object {
@@ -67,6 +85,9 @@ impl Object {
             let text = format!("an object has 1 to 2^47 bytes, not {}", info.size.0);
             return Err(invalid(text));
         }
+        let machine = Machine::ALL.get(usize::from(info.machine.0)).copied();
+        let unknown = || invalid(format!("machine type {} is unknown here", info.machine.0));
+        let machine = machine.ok_or_else(unknown)?;
         let options = Options::new(info.size.0.div_ceil(info.page_size.bytes().0));
         let scheduler: Box<dyn Fault> = match info.scheduler {
             SchedulerKind::Simple => Box::new(Simple::new(options)),
@@ -88,7 +109,22 @@ impl Object {
             scheduler,
             actions: Vec::new(),
             pool: Pool::new(),
+            machine,
+            behind: None,
+            reclaim: Reclaim::default(),
+            id: None,
+            counted: Bytes::ZERO,
         })
+    }
+
+    /// Whether it can only be read, as far as its pager has said.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.behind.as_ref().is_some_and(Behind::is_read_only)
+    }
+
+    /// The machine in whose form contents are that nobody has written yet.
+    pub(super) const fn machine(&self) -> Machine {
+        self.machine
     }
 
     /// Says what somebody may do to it from now on. Who has it open keeps what he has.
@@ -154,6 +190,9 @@ impl Object {
         let client = Client::Kernel(kernel);
         self.scheduler.gone(client, &mut actions);
         self.kernels.remove(&kernel);
+        if let Some(behind) = &mut self.behind {
+            behind.forget(kernel);
+        }
         self.carry_out(actions, tell);
     }
 
@@ -187,31 +226,149 @@ impl Object {
         }
     }
 
+    /// What its pager has said by now, and what is due.
+    pub(super) fn look_behind(
+        &mut self,
+        now: Instant,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) {
+        if let Some(behind) = &mut self.behind {
+            behind.pass(now);
+        }
+        let actions = std::mem::take(&mut self.actions);
+        self.carry_out(actions, tell);
+    }
+
+    /// Who waited until all was safe, and how that ended.
+    pub(super) fn ended(&mut self) -> Vec<(Asker, Result<Answer, Refused>)> {
+        let Some(behind) = &mut self.behind else {
+            return Vec::new();
+        };
+        let name = &self.info.name;
+        let answer = |outcome: Outcome| match outcome {
+            Ok(()) => Ok(Answer::Done),
+            Err((page, why)) => {
+                let text = format!("page {} of {name} is not safe: {why}", page.0);
+                Err((FailureKind::Unavailable, text))
+            }
+        };
+        let ended = behind.ended().into_iter();
+        ended
+            .map(|(asker, result)| (asker, answer(result)))
+            .collect()
+    }
+
     fn carry_out(
         &mut self,
         mut actions: Vec<Action<Page>>,
         tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
     ) {
         let mut at = 0;
-        while at < actions.len() {
-            let placeholder = Action::Save(Pages::one(Default::default()), Vec::new());
-            match std::mem::replace(&mut actions[at], placeholder) {
-                Action::Tell(kernel, message) => {
-                    let message = self.sent(kernel, message);
-                    tell(kernel, message);
-                }
-                Action::Load(pages) => {
-                    // Nobody backs it: what nobody has written is zeros.
-                    let zeros = pages.iter().map(|_| None).collect();
-                    self.scheduler.loaded(pages, Some(zeros), &mut actions);
-                }
-                // What is given back stays in the scheduler, and there are no fellows.
-                Action::Save(..) | Action::TellServer(..) => {}
+        loop {
+            while at < actions.len() {
+                let placeholder = Action::Save(Pages::one(Default::default()), Vec::new());
+                let action = std::mem::replace(&mut actions[at], placeholder);
+                self.carry_out_one(action, &mut actions, tell);
+                at += 1;
             }
-            at += 1;
+            // The pager may have answered at once.
+            self.hear_pager(&mut actions, tell);
+            self.reclaim(&mut actions);
+            if at == actions.len() {
+                break;
+            }
         }
         actions.clear();
         self.actions = actions;
+    }
+
+    fn carry_out_one(
+        &mut self,
+        action: Action<Page>,
+        actions: &mut Vec<Action<Page>>,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) {
+        match action {
+            Action::Tell(PAGER, message) => self.pager_is_told(&message),
+            Action::Tell(kernel, message) => {
+                let message = self.sent(kernel, message);
+                match &mut self.behind {
+                    Some(behind) => behind.tell(kernel, message, tell),
+                    None => tell(kernel, message),
+                }
+            }
+            Action::Load(pages) => match &mut self.behind {
+                Some(behind) => behind.load(pages),
+                None => {
+                    // Nobody backs it: what nobody has written is zeros.
+                    let zeros = pages.iter().map(|_| None).collect();
+                    self.scheduler.loaded(pages, Some(zeros), actions);
+                }
+            },
+            // Without a pager what is given back stays in the scheduler.
+            Action::Save(pages, data) => self.save(pages, data),
+            Action::TellServer(..) => {}
+        }
+    }
+
+    /// How much of it is in memory and could go.
+    pub(super) fn resident(&self) -> Bytes {
+        self.behind.as_ref().map_or(Bytes::ZERO, Behind::resident)
+    }
+
+    /// Has about so much of it go from memory, as far as nobody needs it now.
+    pub(super) fn make_room(&mut self, wanted: Bytes) {
+        if let Some(behind) = &mut self.behind {
+            behind.make_room(wanted, |page| self.scheduler.release(page));
+        }
+    }
+
+    /// Gives pages to the pager, in the form in which it has them.
+    fn save(&mut self, pages: Pages, data: Vec<Option<Page>>) {
+        let Some(behind) = &mut self.behind else {
+            return;
+        };
+        for (number, page) in pages.iter().zip(&data) {
+            let is_foreign = page
+                .as_ref()
+                .is_some_and(|page| page.machine != self.machine);
+            behind.given_back(number, is_foreign);
+        }
+        let given = pages.iter().zip(data).map(|(number, page)| {
+            let at = ObjectOffset(number.0 * self.info.page_size.bytes().0);
+            let contents = self.translated(page?, at, Some(self.machine));
+            Some(pager::Contents::from(&*contents))
+        });
+        let given: Vec<_> = given.collect();
+        if let Some(behind) = &mut self.behind {
+            behind.save(pages, given);
+        }
+    }
+
+    /// Brings what the pager has said to the scheduler.
+    fn hear_pager(
+        &mut self,
+        actions: &mut Vec<Action<Page>>,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) {
+        let Some(behind) = &mut self.behind else {
+            return;
+        };
+        let machine = self.machine;
+        let page = |contents: Arc<[u8]>| Page {
+            contents: Contents::from(contents),
+            machine,
+        };
+        for heard in behind.events(Instant::now(), tell) {
+            match heard {
+                Heard::Loaded(pages, data) => {
+                    let page = |held: Option<_>| held.map(page);
+                    let data = data.map(|data| data.into_iter().map(page).collect());
+                    self.scheduler.loaded(pages, data, actions);
+                }
+                Heard::WantsBack(pages) => self.wants_back(pages),
+            }
+        }
     }
 
     /// A message of a kernel, its pages in the form of that kernel's machine.

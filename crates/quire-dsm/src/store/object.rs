@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use quire_core::dsm::message::{Access, Pages};
+use quire_core::dsm::message::Pages;
+use quire_core::dsm::types::Machine;
 use quire_core::units::{Bytes, ObjectOffset};
 use serde::{Deserialize, Serialize};
 
@@ -53,10 +54,12 @@ pub struct Tagged {
 /// Who may do what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grant {
-    /// An identity, or `*` for everybody.
+    /// An identity; what it means is up to whoever keeps the object here.
     pub who: String,
-    /// Writing includes reading.
-    pub access: Access,
+    /// Whether it may read the object.
+    pub read: bool,
+    /// Whether it may write to it.
+    pub write: bool,
 }
 
 /// An object that is to be made.
@@ -70,9 +73,13 @@ pub struct NewObject {
     pub page_size: Bytes,
     /// Its scheduler.
     pub scheduler: SchedulerKind,
+    /// The machine in whose form its contents are.
+    pub machine: Machine,
     /// The types of its data; what has none is bytes.
     pub tags: Vec<Tagged>,
-    /// Who may do what; whom no grant names may do nothing.
+    /// The identity of its maker, who may do everything to it.
+    pub owner: String,
+    /// What others may do; whom no grant names may do nothing.
     pub rights: Vec<Grant>,
 }
 

@@ -32,11 +32,10 @@ impl Engine {
             let _ = self.shared.disk.remove_directory(&half);
             return Err(failed(error));
         }
-        let mut catalogue = write_lock(&self.shared.catalogue);
         write_lock(&self.shared.places)
             .admit(object.id, object.is.page_size.0)
             .map_err(failed)?;
-        catalogue.admit(object.clone());
+        write_lock(&self.shared.catalogue).admit(object.clone());
         Ok(object)
     }
 
@@ -77,20 +76,24 @@ impl Engine {
         let object = self.shared.get(id)?;
         let (disk, directory) = (&*self.shared.disk, part::directory(id));
         let gone = format!("{directory}{GONE}");
+        // It is found no more from here on. Whoever writes to other objects meanwhile does
+        // not wait: the catalogue is free while the disk works.
+        write_lock(&self.shared.catalogue).dismiss(&object);
         // Nobody reads from what is being taken away.
-        let mut catalogue = write_lock(&self.shared.catalogue);
         let mut places = write_lock(&self.shared.places);
-        let mut recent = self.shared.recent();
-        disk.rename(&directory, &gone)
-            .and_then(|()| disk.sync_directory(OBJECTS))
-            .map_err(|error| {
-                StoreError::io(&format!("cannot remove {}", object.is.name), &error)
-            })?;
-        catalogue.objects.remove(&id);
-        catalogue.names.remove(&object.is.name);
+        let renamed = disk.rename(&directory, &gone);
+        if let Err(error) = renamed.and_then(|()| disk.sync_directory(OBJECTS)) {
+            drop(places);
+            let what = format!("cannot remove {}", object.is.name);
+            write_lock(&self.shared.catalogue).admit(object);
+            return Err(StoreError::io(&what, &error));
+        }
         places.dismiss(id);
+        let mut recent = self.shared.recent();
         recent.logged.retain(|(object, _), _| *object != id);
         recent.queued.retain(|(object, _), _| *object != id);
+        drop(recent);
+        drop(places);
         if let Err(error) = disk.remove_directory(&gone) {
             tracing::warn!("{gone}: {error}; the next start removes it");
         }

@@ -162,6 +162,19 @@ impl Places {
         })
     }
 
+    /// Whether a page is known to be all zeros.
+    pub(super) fn is_zero(&self, object: ObjectId, page: u64) -> bool {
+        let (part, index) = place(page);
+        let Some(parts) = self.objects.get(&object) else {
+            return false;
+        };
+        match parts.listed.get(&part) {
+            None => true,
+            Some(None) => false,
+            Some(Some(part)) => part.entries[index] == Entry::Zero,
+        }
+    }
+
     /// Reads the table of a page's part, where it has one.
     ///
     /// # Errors

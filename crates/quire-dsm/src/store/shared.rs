@@ -130,6 +130,20 @@ impl Shared {
         pages.iter().map(|page| self.page(id, page.0)).collect()
     }
 
+    /// What pages hold, where that is known without the disk and without waiting for who
+    /// uses it.
+    pub(super) fn at_hand(&self, id: ObjectId, pages: Pages) -> Option<Vec<Page>> {
+        let catalogue = self.catalogue.try_read().ok()?;
+        catalogue.objects.get(&id)?.look_at(pages).ok()?;
+        let places = self.places.try_read().ok()?;
+        let recent = self.recent();
+        let known = |page: PageNumber| {
+            let zero = || places.is_zero(id, page.0).then_some(Page::Zero);
+            recent.find((id, page.0)).or_else(zero)
+        };
+        pages.iter().map(known).collect()
+    }
+
     fn page(&self, id: ObjectId, page: u64) -> Result<Page, StoreError> {
         loop {
             {
@@ -194,6 +208,11 @@ impl Recent {
 }
 
 impl Catalogue {
+    pub(super) fn dismiss(&mut self, object: &Object) {
+        self.names.remove(&object.is.name);
+        self.objects.remove(&object.id);
+    }
+
     pub(super) fn admit(&mut self, object: Arc<Object>) {
         self.names.insert(object.is.name.clone(), object.id);
         self.objects.insert(object.id, object);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use quire_core::dsm::message::{Access, PageNumber, Pages};
+use quire_core::dsm::message::{PageNumber, Pages};
+use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 
 use super::disk::Disk;
@@ -32,10 +33,13 @@ fn new_object(name: &str) -> NewObject {
         size: Bytes(10_000 * 4096),
         page_size: Bytes(4096),
         scheduler: SchedulerKind::Simple,
+        machine: Machine::Big,
         tags: Vec::new(),
+        owner: "uid:7".to_owned(),
         rights: vec![Grant {
-            who: "*".to_owned(),
-            access: Access::Write,
+            who: "node-1".to_owned(),
+            read: true,
+            write: false,
         }],
     }
 }

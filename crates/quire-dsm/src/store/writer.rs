@@ -9,14 +9,34 @@ use super::lock::Lock;
 use super::shared::Request;
 use super::{NewObject, Object, ObjectId, Settings, StoreError};
 
-/// Is told how a write-back ended.
-pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+type Tell<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 
-type Answer<T> = Sender<Result<T, StoreError>>;
+/// Who is told how something ended: once, also where it is dropped undone.
+pub(super) struct Answer<T>(Option<Tell<T>>);
+
+impl<T> Answer<T> {
+    pub(super) fn new(tell: impl FnOnce(Result<T, StoreError>) + Send + 'static) -> Answer<T> {
+        Answer(Some(Box::new(tell)))
+    }
+
+    fn give(mut self, result: Result<T, StoreError>) {
+        if let Some(tell) = self.0.take() {
+            tell(result);
+        }
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            tell(Err(StoreError::Stopped));
+        }
+    }
+}
 
 /// What the thread is asked for.
 pub(super) enum Job {
-    Write(Request, Done),
+    Write(Request, Answer<()>),
     Create(NewObject, Answer<Arc<Object>>),
     Change(ObjectId, NewObject, Answer<Arc<Object>>),
     Remove(ObjectId, Answer<()>),
@@ -49,13 +69,11 @@ impl Writer {
         })
     }
 
-    /// Gives the thread something to do. Where it is gone, a write-back is refused.
+    /// Gives the thread something to do. Where it is gone, the job is dropped, which
+    /// answers it.
     pub(super) fn send(&self, job: Job) {
-        let Some(queue) = &self.queue else {
-            return;
-        };
-        if let Err(mpsc::SendError(Job::Write(_, done))) = queue.send(job) {
-            done(Err(StoreError::Stopped));
+        if let Some(queue) = &self.queue {
+            drop(queue.send(job));
         }
     }
 }
@@ -110,7 +128,7 @@ fn take(engine: &mut Engine, first: Job, jobs: &Receiver<Job>, settings: &Settin
         }
         let results = engine.commit(&requests);
         for (done, result) in told.into_iter().zip(results) {
-            done(result);
+            done.give(result);
         }
     }
     if let Some(job) = job {
@@ -118,13 +136,13 @@ fn take(engine: &mut Engine, first: Job, jobs: &Receiver<Job>, settings: &Settin
     }
 }
 
-/// Does what is asked for rarely. Who asked may be gone; that changes nothing.
+/// Does what is asked for rarely.
 fn administer(engine: &mut Engine, job: Job) {
     match job {
         Job::Write(..) => {}
-        Job::Create(object, answer) => drop(answer.send(engine.create(object))),
-        Job::Change(id, object, answer) => drop(answer.send(engine.change(id, object))),
-        Job::Remove(id, answer) => drop(answer.send(engine.remove(id))),
-        Job::Flush(answer) => drop(answer.send(engine.checkpoint())),
+        Job::Create(object, answer) => answer.give(engine.create(object)),
+        Job::Change(id, object, answer) => answer.give(engine.change(id, object)),
+        Job::Remove(id, answer) => answer.give(engine.remove(id)),
+        Job::Flush(answer) => answer.give(engine.checkpoint()),
     }
 }

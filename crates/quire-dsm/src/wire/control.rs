@@ -449,7 +449,8 @@ pub enum Request {
         /// What for.
         rights: Rights,
     },
-    /// Close it, after [`FromKernel::Terminate`]: [`Answer::Done`].
+    /// Close it, after [`FromKernel::Terminate`]: [`Answer::Done`], when all that was given
+    /// back is safe.
     Close {
         /// The object.
         object: Handle,
@@ -495,6 +496,11 @@ pub enum Request {
         object: Handle,
         /// How.
         request: sync::Request,
+    },
+    /// Say when all that was given back to an object so far is safe: [`Answer::Done`].
+    Sync {
+        /// The object.
+        object: Handle,
     },
 }
 

@@ -190,6 +190,7 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         (handle(), synchronise())
             .prop_map(|(object, request)| Request::Synchronise { object, request }),
+        handle().prop_map(|object| Request::Sync { object }),
     ]
 }
 

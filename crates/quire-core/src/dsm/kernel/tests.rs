@@ -222,6 +222,28 @@ fn a_page_is_kept_for_a_while_before_it_is_given_back() {
 }
 
 #[test]
+fn what_was_written_goes_back_in_pieces() {
+    let mut bench = Bench::new(settings());
+    for number in [1, 2, 5, 9] {
+        bench.fault(number, Write);
+        bench.provide(page(number), Write);
+    }
+    bench.fault(3, Read);
+    bench.provide(page(3), Read);
+    let mut piece = |from| {
+        let mut actions: Vec<Action<u64>> = Vec::new();
+        let next = bench.kernel.sync_from(PageNumber(from), 2, &mut actions);
+        (next, actions)
+    };
+    let first = vec![Action::GiveBack(pages(1, 2))];
+    assert_eq!(piece(0), (Some(PageNumber(3)), first));
+    let second = vec![Action::GiveBack(page(5)), Action::GiveBack(page(9))];
+    assert_eq!(piece(3), (Some(PageNumber(10)), second));
+    assert_eq!(piece(10), (None, Vec::new()));
+    assert_eq!(bench.kernel.holds(PageNumber(3)), Some(Read));
+}
+
+#[test]
 fn a_larger_page_asks_for_what_it_lacks() {
     let together = 4;
     let mut bench = Bench::new(Settings {

@@ -235,6 +235,10 @@ impl<D: Clone> Scheduler<D> for Simple<D> {
         }
         self.stats.0.count_actions(&actions[before..]);
     }
+
+    fn release(&mut self, page: PageNumber) -> bool {
+        self.pages.get_mut(&page).is_some_and(Page::release)
+    }
 }
 
 impl<D: Clone> Observe for Simple<D> {

@@ -6,11 +6,13 @@
 //! | `kernel` | a small honest kernel |
 //! | `world` | kernels, links, a backer and a scheduler, and what must hold at any time |
 //! | `model` | the world as a model for the checker |
+//! | `forgetful` | a scheduler that lets go of all contents whenever it may |
 //! | `mutant` | schedulers that are wrong, which the checks must find |
 //! | `naive` | the plainest scheduler that is right, to compare with |
 //! | `random` | long random runs of the world, with and without a liar
 //! | `say` | single messages, for tests that tell a story
 
+mod forgetful;
 pub(super) mod kernel;
 pub(super) mod model;
 pub(super) mod mutant;

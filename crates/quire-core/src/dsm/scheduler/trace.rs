@@ -5,7 +5,9 @@
 use std::fmt;
 
 use super::{Action, Nonsense, Scheduler};
-use crate::dsm::message::{Access, Client, FromKernel, KernelId, Lock, Pages, ToKernel};
+use crate::dsm::message::{
+    Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ToKernel,
+};
 
 /// Whom a scheduler speaks with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +166,10 @@ impl<D: Clone, S: Scheduler<D>> Scheduler<D> for Traced<S> {
         self.tell(incoming(Peer::Client(client), What::Gone, None));
         self.scheduler.gone(client, actions);
         self.tell_actions(&actions[before..]);
+    }
+
+    fn release(&mut self, page: PageNumber) -> bool {
+        self.scheduler.release(page)
     }
 }
 

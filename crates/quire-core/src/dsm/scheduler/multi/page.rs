@@ -119,6 +119,17 @@ impl<D: Clone> Page<D> {
         self.answers.remove(&kernel)
     }
 
+    /// Whoever backs the object has the contents, too. They go, unless somebody waits for
+    /// them; who waits for a writer waits for newer ones.
+    pub(super) fn release(&mut self) -> bool {
+        let is_free = self.last.is_none() || (self.writer.is_some() && !self.returned);
+        let goes = is_free && matches!(self.contents, Contents::Here(_));
+        if goes {
+            self.contents = Contents::Absent;
+        }
+        goes
+    }
+
     /// What is known of it, with how many readers and writers wait for it.
     pub(super) fn status(&self, readers: usize, writers: usize) -> PageStatus {
         let state = match (writers, self.last, self.writer) {

@@ -198,6 +198,22 @@ impl<D: Clone> Page<D> {
         }
     }
 
+    /// Whoever backs the object has the contents, too. They go where nobody needs them: while
+    /// a kernel has the page to write to, which brings newer ones; and while nobody has it, or
+    /// waits for it. A page whose contents are elsewhere has no readers.
+    pub(super) fn release(&mut self) -> bool {
+        let is_free = match self.owner {
+            Owner::Kernel(_) => !self.returned,
+            Owner::Server => self.state == State::Read && self.readers.is_empty(),
+            Owner::Backer => false,
+        };
+        let goes = is_free && matches!(self.contents, Contents::Here(_));
+        if goes {
+            self.contents = Contents::Absent;
+        }
+        goes
+    }
+
     /// What is known of it.
     pub(super) fn status(&self) -> PageStatus {
         let has_copies = self.state == State::Read;

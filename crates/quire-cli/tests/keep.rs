@@ -1,0 +1,694 @@
+//! `quire serve --store` and `--export`, and `quire object check`: servers that are killed,
+//! disks that fill up, bytes that flip.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quire_core::units::{Bytes, ObjectOffset};
+use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::wire::control::{MachineCode, Object, PageSize, Rights, SchedulerKind};
+use serde_json::Value;
+use tempfile::TempDir;
+
+#[path = "common/refusal.rs"]
+mod refusal;
+#[path = "common/signals.rs"]
+mod signals;
+
+use refusal::assert_refused;
+
+const PAGE: usize = 4096;
+/// Where the first page lies in a part of an object.
+const FIRST_PAGE: usize = 64 << 10;
+
+fn skip(reason: &str) {
+    let test = thread::current().name().unwrap_or("test").to_owned();
+    eprintln!("SKIP: {test}: {reason}");
+}
+
+/// Where a server has its socket and its store.
+struct Home {
+    directory: TempDir,
+    store: PathBuf,
+}
+
+impl Home {
+    fn new() -> Home {
+        let directory = TempDir::new().unwrap();
+        let store = directory.path().join("store");
+        Home { directory, store }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn store(&self) -> &str {
+        self.store.to_str().unwrap()
+    }
+
+    fn serve(&self) -> Served {
+        Served::start(self, &["--store", self.store()])
+    }
+
+    /// The files with the pages of objects.
+    fn parts(&self) -> Vec<PathBuf> {
+        let objects = fs::read_dir(self.store.join("objects")).unwrap();
+        let inside = objects.flat_map(|object| fs::read_dir(object.unwrap().path()).unwrap());
+        let paths = inside.map(|file| file.unwrap().path());
+        let pages = |path: &PathBuf| path.extension().is_some_and(|end| end == "pages");
+        paths.filter(pages).collect()
+    }
+}
+
+/// A server.
+struct Served {
+    process: Child,
+    /// Where programs of this user reach it.
+    address: String,
+    /// Where everybody does.
+    tcp: String,
+    /// What it says on standard error, in lines.
+    log: mpsc::Receiver<String>,
+}
+
+impl Served {
+    fn start(home: &Home, args: &[&str]) -> Served {
+        let listen = format!("unix:{}", home.file("socket"));
+        let mut process = quire()
+            .args(["serve", "--lease", "1", "--listen", &listen])
+            .args(["--listen", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let errors = BufReader::new(process.stderr.take().unwrap());
+        let (sender, log) = mpsc::channel();
+        thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut address = || {
+            let line = lines.next().and_then(Result::ok);
+            let address = line
+                .as_ref()
+                .and_then(|line| line.strip_prefix("serving at "));
+            let Some(address) = address else {
+                panic!("it does not serve: {:?}", log.recv());
+            };
+            address.to_owned()
+        };
+        let (address, tcp) = (address(), address());
+        Served {
+            process,
+            address,
+            tcp,
+            log,
+        }
+    }
+
+    fn quire(&self, args: &[&str]) -> Output {
+        let mut command = quire();
+        command.args(args).env("QUIRE_SERVER", &self.address);
+        command.output().unwrap()
+    }
+
+    fn does(&self, args: &[&str]) -> String {
+        let output = self.quire(args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn options(&self) -> Options {
+        Options::new(self.address.parse().unwrap(), "writer".parse().unwrap())
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.options()).unwrap()
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Asks it to end, and waits until it has.
+    fn end(mut self) {
+        signals::send("TERM", self.process.id());
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
+
+    /// Waits until it has logged a line with these words.
+    fn logged(&self, words: &[&str]) -> String {
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut all = String::new();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = self.log.recv_timeout(left);
+            let line = line.unwrap_or_else(|_| panic!("{words:?} is not in the log: {all}"));
+            if words.iter().all(|word| line.contains(word)) {
+                return line;
+            }
+            all += &line;
+            all += "\n";
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn quire() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_quire"))
+}
+
+const BOTH: Rights = Rights {
+    read: true,
+    write: true,
+};
+
+fn object(name: &str, pages: u64) -> Object {
+    Object {
+        name: name.parse().unwrap(),
+        size: Bytes(pages * PAGE as u64),
+        page_size: PageSize::BASE,
+        scheduler: SchedulerKind::Multi,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
+fn open(client: &Client, name: &str) -> Shared {
+    client.open(name.parse().unwrap(), BOTH).unwrap()
+}
+
+fn noise(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|n| (n * 7 % 251) as u8).collect()
+}
+
+#[test]
+fn objects_rights_and_contents_survive_a_restart() {
+    let home = Home::new();
+    let bytes = noise(300_001);
+    let (from, to) = (home.file("from"), home.file("to"));
+    fs::write(&from, &bytes).unwrap();
+    let served = home.serve();
+    let typed = ["--tags", "float64:0-4K,int32:8K-12K", "--page-size", "64K"];
+    let create = ["object", "create", "grid", "--size", "1M"];
+    served.does(&[&create[..], &typed].concat());
+    served.does(&["object", "cp", &from, ":copied"]);
+    served.does(&["object", "grant", "copied", "anyone", "r"]);
+    served.does(&["object", "create", "gone", "--size", "4K"]);
+    served.does(&["object", "rm", "gone"]);
+    let before = served.does(&["object", "ls", "--json"]);
+    served.end();
+
+    let served = home.serve();
+    assert_eq!(served.does(&["object", "ls", "--json"]), before);
+    let list: Value = serde_json::from_str(&before).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 2);
+    served.does(&["object", "cp", ":copied", &to]);
+    assert!(fs::read(&to).unwrap() == bytes);
+    served.end();
+
+    // Only its maker may look into the store.
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata(&home.store).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn rights_are_kept_to_after_a_restart() {
+    let home = Home::new();
+    let served = home.serve();
+    served.does(&["object", "create", "mine", "--size", "4K"]);
+    served.does(&["object", "create", "ours", "--size", "4K"]);
+    served.does(&["object", "grant", "ours", "anyone", "r"]);
+    served.kill();
+
+    let served = home.serve();
+    let to = home.file("to");
+    let get = |name: &str| {
+        let mut command = quire();
+        let command = command.args(["object", "cp", name, &to, "--server", &served.tcp]);
+        command.output().unwrap()
+    };
+    assert_refused(&get(":mine"), 1, &["no right to mine"]);
+    assert!(get(":ours").status.success());
+    let removed = quire()
+        .args(["object", "rm", "ours", "--server", &served.tcp])
+        .output();
+    assert_refused(&removed.unwrap(), 1, &["ours belongs to uid:"]);
+    served.does(&["object", "rm", "ours"]);
+}
+
+/// How many clients write to the same pages, each to a part of its own.
+const USERS: usize = 2;
+const SHARE: usize = PAGE / USERS;
+
+/// What a client writes, and what of that is known to be safe: of each page, the value that
+/// was acknowledged last.
+#[derive(Default)]
+struct User {
+    me: usize,
+    value: u64,
+    safe: HashMap<usize, u64>,
+}
+
+impl User {
+    fn place(&self, page: usize) -> ObjectOffset {
+        ObjectOffset((page * PAGE + self.me * SHARE) as u64)
+    }
+
+    /// Writes larger and larger values to its parts of pages and has them made safe, until
+    /// the server is gone. Each round ends with pages that nobody was promised.
+    fn write_until_killed(&mut self, mut options: Options) {
+        options.reconnect = Duration::ZERO;
+        let client = Client::connect(options).unwrap();
+        let shared = open(&client, "kept");
+        let pages = shared.words().len() * 8 / PAGE;
+        loop {
+            let mut written = Vec::new();
+            for _ in 0..5 {
+                self.value += 1;
+                let page = (self.value * 7919) as usize % pages;
+                let contents = self.value.to_ne_bytes().repeat(SHARE / 8);
+                if shared
+                    .checked_write_at(self.place(page), &contents)
+                    .is_err()
+                {
+                    return;
+                }
+                written.push((page, self.value));
+            }
+            match shared.flush() {
+                Ok(()) => self.safe.extend(written),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn check(&self, shared: &Shared) {
+        let mut part = vec![0; SHARE];
+        for (&page, &value) in &self.safe {
+            shared.checked_read_at(self.place(page), &mut part).unwrap();
+            let (words, _) = part.as_chunks::<8>();
+            assert!(
+                words.iter().all(|word| *word == words[0]),
+                "page {page} is torn"
+            );
+            let found = u64::from_ne_bytes(words[0]);
+            let me = self.me;
+            assert!(
+                found >= value,
+                "{me}, page {page}: {found}, but {value} was acknowledged"
+            );
+        }
+    }
+}
+
+fn survives_kill_9(scheduler: SchedulerKind) {
+    let home = Home::new();
+    let user = |me| User {
+        me,
+        ..User::default()
+    };
+    let mut users: Vec<User> = (0..USERS).map(user).collect();
+    let mut made = 0;
+    // So little memory that pages go and come back all the time.
+    let serve = || Served::start(&home, &["--store", home.store(), "--memory", "64K"]);
+    let mut served = serve();
+    let kept = Object {
+        scheduler,
+        ..object("kept", 100)
+    };
+    served.client().create(kept).unwrap();
+    for round in 0..6_u64 {
+        thread::scope(|scope| {
+            let pid = served.process.id();
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(150 + round * 67 % 200));
+                signals::send("KILL", pid);
+            });
+            for user in &mut users {
+                let options = served.options();
+                scope.spawn(move || user.write_until_killed(options));
+            }
+        });
+        served.kill();
+        served = serve();
+        let client = served.client();
+        let shared = open(&client, "kept");
+        users.iter().for_each(|user| user.check(&shared));
+        // So do objects: each that was acknowledged is there, and none that was removed.
+        let names = client
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|object| object.name.to_string());
+        let wanted = (0..made)
+            .filter(|n| n % 2 == 0)
+            .map(|n| format!("made-{n}"));
+        let mut wanted: Vec<String> = wanted.chain(["kept".to_owned()]).collect();
+        wanted.sort();
+        assert_eq!(names.collect::<Vec<_>>(), wanted);
+        for number in made..made + 4 {
+            client.create(object(&format!("made-{number}"), 1)).unwrap();
+            if number % 2 == 1 {
+                client
+                    .remove(format!("made-{number}").parse().unwrap())
+                    .unwrap();
+            }
+        }
+        made += 4;
+    }
+    for user in users {
+        println!(
+            "{} pages were written, {} of 100 are safe",
+            user.value,
+            user.safe.len()
+        );
+        assert!(user.value > 100, "only {} pages", user.value);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    survives_kill_9(SchedulerKind::Multi);
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9_with_the_simple_scheduler() {
+    survives_kill_9(SchedulerKind::Simple);
+}
+
+/// A program that has memory mapped goes on when the server that was killed is there again.
+#[test]
+fn memory_goes_on_after_the_server_was_killed() {
+    let home = Home::new();
+    let served = home.serve();
+    let client = served.client();
+    client.create(object("kept", 4)).unwrap();
+    let shared = open(&client, "kept");
+    shared.words()[0].store(7, Ordering::Relaxed);
+    shared.flush().unwrap();
+    // This is here, and nobody was promised that it is safe.
+    shared.words()[512].store(8, Ordering::Relaxed);
+    served.kill();
+    assert!(shared.flush().is_err());
+    let served = home.serve();
+    assert_eq!(shared.words()[0].load(Ordering::Relaxed), 7);
+    assert_eq!(shared.words()[512].load(Ordering::Relaxed), 0);
+    shared.words()[512].store(9, Ordering::Relaxed);
+    shared.flush().unwrap();
+    drop((shared, client));
+    served.kill();
+    let served = home.serve();
+    assert_eq!(
+        open(&served.client(), "kept").words()[512].load(Ordering::Relaxed),
+        9
+    );
+}
+
+/// Whoever closes an object has given back what it wrote, and that is safe.
+#[test]
+fn what_was_written_before_an_object_was_closed_survives_kill_9() {
+    let home = Home::new();
+    let mut served = home.serve();
+    served.client().create(object("kept", 300)).unwrap();
+    for round in 1..=5 {
+        let client = served.client();
+        let shared = open(&client, "kept");
+        for page in 0..300 {
+            shared.words()[page * PAGE / 8].store(round, Ordering::Relaxed);
+        }
+        drop(shared);
+        served.kill();
+        served = home.serve();
+        let client = served.client();
+        let shared = open(&client, "kept");
+        for page in 0..300 {
+            let found = shared.words()[page * PAGE / 8].load(Ordering::Relaxed);
+            assert_eq!(found, round, "page {page}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_page_is_an_error_and_the_others_are_not() {
+    let home = Home::new();
+    let (from, to) = (home.file("from"), home.file("to"));
+    fs::write(&from, noise(8 * PAGE)).unwrap();
+    let served = home.serve();
+    served.does(&["object", "cp", &from, ":copied"]);
+    served.end();
+    let check = |json: bool| {
+        let mut command = quire();
+        command.args(["object", "check", home.store()]);
+        if json {
+            command.arg("--json");
+        }
+        command.output().unwrap()
+    };
+    let sound = check(false);
+    assert!(sound.status.success());
+    assert_eq!(
+        sound.stdout,
+        b"1 objects with 8 pages, and 0 pages in the log\n"
+    );
+
+    let parts = home.parts();
+    let part = parts.first().unwrap();
+    let mut bytes = fs::read(part).unwrap();
+    for page in [0, 5] {
+        bytes[FIRST_PAGE + page * PAGE + 99] ^= 1;
+    }
+    fs::write(part, bytes).unwrap();
+    let name = part.file_name().unwrap().to_str().unwrap();
+    let damaged = check(false);
+    assert_refused(&damaged, 1, &["damaged in 2 places"]);
+    let shown = String::from_utf8(damaged.stdout).unwrap();
+    assert!(
+        shown.contains(name) && shown.contains("page 5: wrong checksum"),
+        "{shown}"
+    );
+    let shown: Value = serde_json::from_slice(&check(true).stdout).unwrap();
+    let first = FIRST_PAGE + 5 * PAGE;
+    assert_eq!(shown["damage"][1]["first_byte"], first);
+    assert_eq!(shown["damage"][1]["bytes"], PAGE);
+
+    let served = home.serve();
+    let copied = served.quire(&["object", "cp", ":copied", &to]);
+    assert_refused(&copied, 1, &["of copied cannot be had", "server's log"]);
+    served.logged(&[name, "page 0", "wrong checksum"]);
+    served.logged(&["copied", "from 0 on", "damaged on disk"]);
+    // A program that touches the memory is told by a signal.
+    let hotspot = [
+        "dsm",
+        "member",
+        "--object",
+        "copied",
+        "--program",
+        "hotspot",
+    ];
+    let rest = [
+        "--size",
+        "1",
+        "--me",
+        "0",
+        "--members",
+        "1",
+        "--server",
+        &served.address,
+    ];
+    let touched = quire()
+        .args([&hotspot[..], &rest].concat())
+        .output()
+        .unwrap();
+    assert_eq!(touched.status.signal(), Some(7), "{touched:?}");
+    let client = served.client();
+    let shared = open(&client, "copied");
+    let mut page = vec![0; PAGE];
+    for number in 0..8 {
+        let at = ObjectOffset(number * PAGE as u64);
+        let is_damaged = [0, 5].contains(&number);
+        let read = shared.checked_read_at(at, &mut page);
+        assert_eq!(read.is_err(), is_damaged, "page {number}");
+        let right = &noise(8 * PAGE)[number as usize * PAGE..][..PAGE];
+        assert!(is_damaged || page == right, "page {number}");
+    }
+    // The object can be made again from a copy.
+    drop(shared);
+    served.does(&["object", "rm", "copied"]);
+    served.does(&["object", "cp", &from, ":copied"]);
+    served.does(&["object", "cp", ":copied", &to]);
+    assert!(fs::read(to).unwrap() == noise(8 * PAGE));
+}
+
+/// A small tmpfs, gone when it is dropped.
+struct Small(TempDir);
+
+impl Small {
+    fn mount(size: &str) -> Option<Small> {
+        let place = TempDir::new().unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(place.path())
+            .status();
+        mount
+            .is_ok_and(|status| status.success())
+            .then_some(Small(place))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let unmount = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        assert!(unmount.unwrap().success());
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_and_goes_on_when_there_is_space() {
+    let Some(small) = Small::mount("40m") else {
+        return skip("no tmpfs can be mounted");
+    };
+    let mut home = Home::new();
+    home.store = small.0.path().join("store");
+    let served = home.serve();
+    let client = served.client();
+    client.create(object("kept", 9000)).unwrap();
+    let shared = open(&client, "kept");
+    shared.words()[0].store(1, Ordering::Relaxed);
+    shared.flush().unwrap();
+    let ballast = small.0.path().join("ballast");
+    let mut file = File::create(&ballast).unwrap();
+    let filled = std::io::copy(&mut std::io::repeat(1), &mut file);
+    assert!(filled.is_err());
+    drop(file);
+
+    shared.words()[8 * 512].store(2, Ordering::Relaxed);
+    let refused = shared.flush().unwrap_err().to_string();
+    assert!(
+        refused.contains("disk is full") && refused.contains("make space"),
+        "{refused}"
+    );
+    served.logged(&["kept", "could not be kept", "disk is full"]);
+    // What has its place can be written to, and all of it can be read.
+    shared.words()[0].store(3, Ordering::Relaxed);
+    assert!(shared.flush().is_err(), "page 8 is not safe yet");
+    assert_eq!(shared.words()[8 * 512].load(Ordering::Relaxed), 2);
+    let made = served.quire(&["object", "create", "more", "--size", "4K"]);
+    assert_refused(&made, 1, &["disk is full", "make space"]);
+
+    // A server that is started on a full disk serves what is there.
+    served.kill();
+    let served = home.serve();
+    let kept = shared.words()[0].load(Ordering::Relaxed);
+    assert!(kept == 1 || kept == 3, "{kept}");
+    assert_eq!(shared.words()[8 * 512].load(Ordering::Relaxed), 0);
+    shared.words()[8 * 512].store(2, Ordering::Relaxed);
+    shared.words()[0].store(3, Ordering::Relaxed);
+    assert!(shared.flush().is_err());
+
+    fs::remove_file(&ballast).unwrap();
+    shared.flush().unwrap();
+    served.does(&["object", "create", "more", "--size", "4K"]);
+    drop((shared, client));
+    served.kill();
+    let served = home.serve();
+    let client = served.client();
+    let shared = open(&client, "kept");
+    assert_eq!(shared.words()[0].load(Ordering::Relaxed), 3);
+    assert_eq!(shared.words()[8 * 512].load(Ordering::Relaxed), 2);
+    assert_eq!(client.list().unwrap().len(), 2);
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_refused_in_one_line() {
+    let home = Home::new();
+    let served = home.serve();
+    let refused = |command: &[&str], words: &[&str]| {
+        let listen = format!("unix:{}", home.file("other"));
+        let mut args = command.to_vec();
+        if command[0] == "serve" {
+            args.extend(["--listen", &listen]);
+        }
+        assert_refused(&quire().args(args).output().unwrap(), 2, words);
+        assert!(!Path::new(&home.file("other")).exists(), "it listened");
+    };
+    let pid = format!("process {}", served.process.id());
+    refused(&["serve", "--store", home.store()], &["in use", &pid]);
+    refused(&["object", "check", home.store()], &["in use", &pid]);
+    served.end();
+    fs::write(home.store.join("format"), "quire-store 2\n").unwrap();
+    let newer = ["format 2", "format 1"];
+    refused(&["serve", "--store", home.store()], &newer);
+    refused(&["object", "check", home.store()], &newer);
+    let directory = home.directory.path().to_str().unwrap();
+    refused(&["serve", "--store", directory], &["is not a store"]);
+    refused(&["object", "check", directory], &["there is no store"]);
+    refused(&["serve", "--export", "samples"], &["NAME=FILE"]);
+    refused(
+        &["serve", "--export", "samples=/nonexistent"],
+        &["/nonexistent"],
+    );
+    refused(
+        &["serve", "--export", "samples=/dev/zero"],
+        &["no regular file"],
+    );
+}
+
+#[test]
+fn files_are_exported_to_be_read_or_written_to() {
+    let home = Home::new();
+    let (fixed, open_to_all, to) = (home.file("fixed"), home.file("open"), home.file("to"));
+    let bytes = noise(3 * PAGE + 1000);
+    for file in [&fixed, &open_to_all] {
+        fs::write(file, &bytes).unwrap();
+    }
+    let exports = [format!("fixed={fixed}"), format!("open={open_to_all}")];
+    let args = ["--export", &exports[0], "--export-writable", &exports[1]];
+    let served = Served::start(&home, &args);
+    for name in [":fixed", ":open"] {
+        served.does(&["object", "cp", name, &to]);
+        assert!(fs::read(&to).unwrap() == bytes, "{name}");
+    }
+    let client = served.client();
+    let refused = client.open("fixed".parse().unwrap(), BOTH);
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("fixed can only be read"), "{refused}");
+    let shared = open(&client, "open");
+    shared.words()[512].store(u64::MAX, Ordering::Relaxed);
+    shared.flush().unwrap();
+    let mut wanted = bytes.clone();
+    wanted[PAGE..PAGE + 8].fill(0xff);
+    assert!(fs::read(&open_to_all).unwrap() == wanted);
+    assert!(fs::read(&fixed).unwrap() == bytes);
+    // Who reaches the server over TCP may do the same, and no more.
+    let tcp = |args: &[&str]| {
+        quire()
+            .args(args)
+            .args(["--server", &served.tcp])
+            .output()
+            .unwrap()
+    };
+    assert!(tcp(&["object", "cp", ":fixed", &to]).status.success());
+    assert_refused(&tcp(&["object", "rm", "fixed"]), 1, &["belongs to uid:"]);
+}

@@ -1,0 +1,343 @@
+//! How a server keeps its objects: what stands behind them answers later, and so must the
+//! server. Making and removing an object is answered when the store has done it; what was
+//! given back counts as safe when its pager says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use quire_core::units::Bytes;
+
+use super::backed::bell::Bell;
+use super::backed::{Asker, Behind};
+use super::core::{Core, Out, answer_with};
+use super::depot::{Depot, Kept, refusal};
+use super::object::{Object, Refused};
+use crate::pager::Pager;
+use crate::store::{ObjectId, Store, StoreError};
+use crate::wire::control::{self, Answer, Failure, FailureKind, Name, Rights};
+
+/// What a pager is asked for is looked at so often, if it says nothing itself.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A store may take so long to answer: its disk has a queue.
+const STORE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pager may take so long to answer, unless told otherwise.
+pub const PAGER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What stands behind the objects of a server.
+#[derive(Default)]
+pub struct Keeping {
+    bell: Bell,
+    depot: Option<Depot>,
+    /// Objects that are being made or removed, and who asked for that.
+    underway: BTreeMap<Name, (Asker, Object)>,
+    /// Objects whose pagers owe something.
+    busy: BTreeSet<Name>,
+    look_at: Option<Instant>,
+    memory: Memory,
+}
+
+/// How much of the objects is in memory, although pagers have the same.
+struct Memory {
+    used: Bytes,
+    limit: Bytes,
+    /// No room is made before there is more than this.
+    enough: Bytes,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            used: Bytes::ZERO,
+            limit: Bytes(u64::MAX),
+            enough: Bytes(u64::MAX),
+        }
+    }
+}
+
+impl Keeping {
+    /// How many objects are being made or removed.
+    pub(super) fn underway(&self) -> usize {
+        self.underway.len()
+    }
+
+    /// Whether an object is being made or removed.
+    pub(super) fn is_busy_with(&self, name: &Name) -> bool {
+        self.underway.contains_key(name)
+    }
+}
+
+impl Memory {
+    /// Counts what an object has in memory now.
+    fn count(&mut self, object: &mut Object) {
+        let now = object.resident();
+        self.used.0 = self.used.0 - object.counted.0 + now.0;
+        object.counted = now;
+    }
+}
+
+/// An object that a server makes for others, with a pager of its own.
+pub struct Offer {
+    /// The object.
+    pub object: control::Object,
+    /// The identity that may do everything to it.
+    pub owner: String,
+    /// What everybody may do to it.
+    pub anyone: Rights,
+    /// How long its pager may take to answer before that counts as an error.
+    pub patience: Duration,
+}
+
+impl Core {
+    /// What rings when something is to be looked at.
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.keeping.bell
+    }
+
+    /// Keeps objects in a store from now on, and takes over those that are there.
+    ///
+    /// # Errors
+    /// Where the threads that read from it cannot be started.
+    pub fn keep_in(&mut self, store: Store) -> io::Result<()> {
+        let depot = Depot::new(store, self.keeping.bell.clone())?;
+        for found in depot.objects() {
+            match found {
+                Ok((id, object)) => {
+                    let object = self.kept(&depot, id, object);
+                    self.objects.insert(object.info.name.clone(), object);
+                }
+                Err(why) => tracing::error!("an object of the store is not served: {why}"),
+            }
+        }
+        self.keeping.depot = Some(depot);
+        Ok(())
+    }
+
+    /// Of what pagers have, about so much is kept in memory; the rest is asked for again.
+    pub fn limit_memory(&mut self, limit: Bytes) {
+        let memory = &mut self.keeping.memory;
+        (memory.limit, memory.enough) = (limit, limit);
+    }
+
+    /// An object that is in the store.
+    fn kept(&self, depot: &Depot, id: ObjectId, mut object: Object) -> Object {
+        let bell = &self.keeping.bell;
+        let behind = Behind::new(depot.pager(id), &object.info, bell, STORE_PATIENCE);
+        (object.behind, object.id) = (Some(behind), Some(id));
+        object
+    }
+
+    /// Makes an object whose contents a pager supplies. It lives as long as the server.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is one of this name.
+    pub fn create_with_pager(
+        &mut self,
+        offer: Offer,
+        pager: Box<dyn Pager>,
+    ) -> Result<(), Failure> {
+        let failure = |(kind, text): Refused| Failure { kind, text };
+        let object = self.new_object(offer.object, offer.owner);
+        let mut object = object.map_err(failure)?;
+        let anyone = object.grant("anyone".to_owned(), offer.anyone);
+        anyone.map_err(failure)?;
+        let bell = &self.keeping.bell;
+        object.behind = Some(Behind::new(pager, &object.info, bell, offer.patience));
+        self.objects.insert(object.info.name.clone(), object);
+        Ok(())
+    }
+
+    /// A new object: it is there at once, or when the store has it.
+    pub(super) fn admit(&mut self, asker: Asker, object: Object, out: &mut Vec<Out>) {
+        let name = object.info.name.clone();
+        if let Some(depot) = &self.keeping.depot {
+            depot.make(&object);
+            self.keeping.underway.insert(name, (asker, object));
+            return;
+        }
+        self.objects.insert(name, object);
+        answer_with(asker.0, asker.1, Ok(Answer::Done), out);
+    }
+
+    /// An object goes, which nobody has open: at once, or when the store has removed it.
+    pub(super) fn dismiss(&mut self, asker: Asker, name: &Name, out: &mut Vec<Out>) {
+        let Some(mut object) = self.objects.remove(name) else {
+            return;
+        };
+        self.keeping.busy.remove(name);
+        self.keeping.memory.used.0 -= object.counted.0;
+        object.counted = Bytes::ZERO;
+        let waiting = object.behind.as_mut().map(Behind::dismiss);
+        for (peer, id) in waiting.into_iter().flatten() {
+            let gone = (FailureKind::NotFound, format!("{name} was removed"));
+            answer_with(peer, id, Err(gone), out);
+        }
+        if let (Some(id), Some(depot)) = (object.id, &self.keeping.depot) {
+            depot.remove(id, name.clone());
+            let underway = (asker, object);
+            self.keeping.underway.insert(name.clone(), underway);
+            return;
+        }
+        if let Some(behind) = object.behind.take() {
+            behind.end();
+        }
+        answer_with(asker.0, asker.1, Ok(Answer::Done), out);
+    }
+
+    /// What an object is has changed: that is answered when the store has it.
+    pub(super) fn changed(
+        &mut self,
+        asker: Asker,
+        name: &Name,
+        changed: Result<Answer, Refused>,
+        out: &mut Vec<Out>,
+    ) {
+        let object = self.objects.get(name).filter(|_| changed.is_ok());
+        let kept = object.and_then(|object| Some((object.id?, object)));
+        match (kept, &self.keeping.depot) {
+            (Some((id, object)), Some(depot)) => depot.change(id, object, asker),
+            _ => answer_with(asker.0, asker.1, changed, out),
+        }
+    }
+
+    /// Answers when all that was given back to an object is safe.
+    pub(super) fn sync(&mut self, asker: Asker, name: &Name, out: &mut Vec<Out>) {
+        let behind = self
+            .objects
+            .get_mut(name)
+            .and_then(|object| object.behind.as_mut());
+        let Some(behind) = behind else {
+            return answer_with(asker.0, asker.1, Ok(Answer::Done), out);
+        };
+        behind.sync(asker);
+        self.look_behind_one(name, Instant::now(), out);
+    }
+
+    /// Something has happened to an object: who waited for its pager is answered, and where
+    /// the pager owes something, it is looked at again.
+    pub(super) fn settle(&mut self, name: &Name, out: &mut Vec<Out>) {
+        let Some(object) = self.objects.get_mut(name) else {
+            return;
+        };
+        let Some(behind) = &object.behind else {
+            return;
+        };
+        match behind.is_busy() {
+            true if !self.keeping.busy.contains(name) => {
+                self.keeping.busy.insert(name.clone());
+            }
+            true => {}
+            false => drop(self.keeping.busy.remove(name)),
+        }
+        for ((peer, id), answer) in object.ended() {
+            answer_with(peer, id, answer, out);
+        }
+        self.keeping.memory.count(object);
+        if self.keeping.memory.used > self.keeping.memory.enough {
+            self.make_room();
+        }
+    }
+
+    /// Has contents go from memory, of the objects that have most there first.
+    fn make_room(&mut self) {
+        let memory = &mut self.keeping.memory;
+        // More than is needed goes at once, so that this is not done for each page.
+        let some = memory.limit.0 / 16;
+        while memory.used > memory.limit {
+            let largest = self
+                .objects
+                .values_mut()
+                .max_by_key(|object| object.counted);
+            let Some(largest) = largest else {
+                break;
+            };
+            let before = memory.used;
+            largest.make_room(Bytes(memory.used.0 - memory.limit.0 + some));
+            memory.count(largest);
+            if memory.used == before {
+                break;
+            }
+        }
+        // Where nothing can go, it is not tried again for each page either.
+        memory.enough = Bytes(memory.used.0.saturating_add(some).max(memory.limit.0));
+    }
+
+    /// Whether something that was given back is on its way to a pager.
+    pub(super) fn is_giving_back(&self) -> bool {
+        let busy = self.keeping.busy.iter();
+        let mut behind = busy.filter_map(|name| self.objects.get(name)?.behind.as_ref());
+        behind.any(Behind::is_giving_back)
+    }
+
+    /// When [`Core::look_behind`] has something to do, if nothing rings before.
+    #[must_use]
+    pub fn next_look(&self) -> Option<Instant> {
+        self.keeping.look_at
+    }
+
+    /// Looks at what pagers and the store have said, and does what is due.
+    pub fn look_behind(&mut self, now: Instant, out: &mut Vec<Out>) {
+        let mut names = self.keeping.bell.heard();
+        if self.keeping.look_at.is_some_and(|at| at <= now) {
+            self.keeping.look_at = None;
+            names.extend(self.keeping.busy.iter().cloned());
+        }
+        for name in names {
+            self.look_behind_one(&name, now, out);
+        }
+        let depot = self.keeping.depot.as_ref();
+        for kept in depot.map(Depot::heard).unwrap_or_default() {
+            self.hear_depot(kept, out);
+        }
+        if self.keeping.busy.is_empty() {
+            self.keeping.look_at = None;
+        } else if self.keeping.look_at.is_none() {
+            self.keeping.look_at = Some(now + LOOK);
+        }
+    }
+
+    fn hear_depot(&mut self, kept: Kept, out: &mut Vec<Out>) {
+        match kept {
+            Kept::Made(name, made) => self.made(&name, made, out),
+            Kept::Removed(name, removed) => self.removed(name, removed, out),
+            Kept::Changed((peer, id), changed) => {
+                let answer = changed.map(|()| Answer::Done).map_err(|error| {
+                    let (kind, text) = refusal(&error);
+                    let until = "it holds until this server ends, and no longer";
+                    (kind, format!("{until}: {text}"))
+                });
+                answer_with(peer, id, answer, out);
+            }
+        }
+    }
+
+    fn made(&mut self, name: &Name, made: Result<ObjectId, StoreError>, out: &mut Vec<Out>) {
+        let Some(((peer, id), object)) = self.keeping.underway.remove(name) else {
+            return;
+        };
+        let answer = made.map_err(|error| refusal(&error));
+        let answer = answer.map(|kept_as| {
+            if let Some(depot) = self.keeping.depot.take() {
+                let object = self.kept(&depot, kept_as, object);
+                self.objects.insert(name.clone(), object);
+                self.keeping.depot = Some(depot);
+            }
+            Answer::Done
+        });
+        answer_with(peer, id, answer, out);
+    }
+
+    fn removed(&mut self, name: Name, removed: Result<(), StoreError>, out: &mut Vec<Out>) {
+        let Some(((peer, id), object)) = self.keeping.underway.remove(&name) else {
+            return;
+        };
+        let answer = removed.map_err(|error| refusal(&error));
+        if answer.is_err() {
+            self.objects.insert(name, object);
+        }
+        answer_with(peer, id, answer.map(|()| Answer::Done), out);
+    }
+}
