@@ -6,7 +6,7 @@ mod copy;
 
 use std::io::{self, Write};
 
-use quire_core::dsm::types::TypeTag;
+use quire_core::dsm::types::{Report, TypeTag};
 use quire_core::units::Bytes;
 use quire_dsm::client::{Client, ClientError, Options};
 use quire_dsm::wire::control::{
@@ -85,18 +85,13 @@ pub fn failed(error: ClientError) -> Failure {
 fn described(options: &CreateArgs) -> Outcome<Object> {
     let tags = tags(&options.tags, options.size)
         .map_err(|error| Failure::bad_usage(format!("--tags: {error}")))?;
-    let segment = |segment: quire_core::dsm::types::map::Segment| Segment {
-        start: Bytes(segment.start.0),
-        length: segment.len(),
-        tag: TypeCode(segment.tag as u16),
-    };
     Ok(Object {
         name: options.name.clone(),
         size: options.size,
         page_size: options.page_size,
         scheduler: options.scheduler,
         machine: MachineCode(0),
-        tags: tags.segments().map(segment).collect(),
+        tags: tags.segments().map(Segment::from).collect(),
     })
 }
 
@@ -110,11 +105,7 @@ pub fn scheduler(kind: SchedulerKind) -> &'static str {
 }
 
 fn types(object: &Object) -> String {
-    let name = |tag: TypeCode| {
-        TypeTag::ALL
-            .get(usize::from(tag.0))
-            .map_or("?", |tag| tag.name())
-    };
+    let name = |code: TypeCode| code.tag().map_or("?", TypeTag::name);
     let segments = object.tags.iter().map(|segment| {
         let end = Bytes(segment.start.0 + segment.length.0);
         format!("{}:{}-{}", name(segment.tag), segment.start.0, end.0)
@@ -159,6 +150,7 @@ fn stat(known: Answer, in_json_form: bool) -> Outcome<()> {
         faults,
         kernels,
         pages,
+        report,
     } = known
     else {
         return Err(failed(ClientError::Confused));
@@ -168,6 +160,8 @@ fn stat(known: Answer, in_json_form: bool) -> Outcome<()> {
         let mut whole = in_json(&info);
         whole["faults"] = faults_in_json(faults);
         whole["open"] = kernels.len().into();
+        whole["translation"] =
+            json!({ "replaced": report.replaced(), "rounded": report.rounded() });
         whole["pages"] = pages.iter().map(page_in_json).collect();
         serde_json::to_writer_pretty(&mut stdout, &whole)?;
         return Ok(writeln!(stdout)?);
@@ -190,6 +184,9 @@ fn stat(known: Answer, in_json_form: bool) -> Outcome<()> {
         stdout,
         "faults: {read} to read, {write} to write, {unlock} to write what was there to be read"
     )?;
+    if *report != Report::new() {
+        writeln!(stdout, "translation: {report}")?;
+    }
     if pages.is_empty() {
         return Ok(());
     }

@@ -9,28 +9,36 @@
 //! new link. Those that wait in vain fail with `SIGBUS`; questions fail at once.
 
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mio::Waker;
+use quire_core::dsm::message::Pages;
 use quire_core::dsm::sync;
-use quire_core::dsm::types::Machine;
+use quire_core::dsm::types::{Machine, Report, Segment, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 
+use crate::heap::Lists;
 use crate::link::turn::{Config, Turn};
 use crate::link::{Address, Security};
 use crate::node::{Mapping, MappingError};
 use crate::programs::{Member, Team, Trouble, Word};
 use crate::wire::control::{
-    self, Answer, Failure, Hello, MachineCode, Name, PageSize, Request, Rights, Role,
+    self, Answer, Failure, FailureKind, Hello, Name, PageSize, Request, Rights, Role,
 };
 
 mod carrier;
+mod cells;
 
 use carrier::{Carrier, Command, Key};
+pub use cells::Cell;
+
+/// How often pages are taken from others before it is given up to change their type.
+const TAKES: u32 = 16;
 
 /// How to reach a server, and as whom.
 #[derive(Clone, Debug)]
@@ -70,12 +78,10 @@ impl Options {
     }
 
     fn hello(&self) -> Hello {
-        let machine = Machine::ALL.iter().position(|known| *known == self.machine);
         Hello {
             name: self.name.clone(),
             role: Role::Kernel,
-            // All machines are among all machines, which are few.
-            machine: MachineCode(machine.unwrap_or_default() as u16),
+            machine: self.machine.into(),
             page_size: self.page_size,
             features: 0,
         }
@@ -123,6 +129,7 @@ pub enum ClientError {
 /// A link to a server, and the objects that are open over it.
 pub struct Client {
     inner: Arc<Inner>,
+    machine: Machine,
 }
 
 struct Inner {
@@ -137,6 +144,7 @@ impl Client {
     /// # Errors
     /// When it cannot be reached, or refuses.
     pub fn connect(options: Options) -> Result<Client, ClientError> {
+        let machine = options.machine;
         let mut config = Config::new(options.hello());
         config.spin = options.spin;
         let turn = Turn::new(config)?;
@@ -152,6 +160,7 @@ impl Client {
                 waker,
                 thread: Some(thread),
             }),
+            machine,
         };
         received(&is_ready)??;
         Ok(client)
@@ -221,11 +230,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server refuses or cannot be reached.
-    pub fn statistics(
-        &self,
-        name: Name,
-        pages: Option<quire_core::dsm::message::Pages>,
-    ) -> Result<Answer, ClientError> {
+    pub fn statistics(&self, name: Name, pages: Option<Pages>) -> Result<Answer, ClientError> {
         self.ask(Request::Statistics { name, pages })
     }
 
@@ -245,8 +250,12 @@ impl Client {
             mapping: opened.mapping,
             info: opened.info,
             key: opened.key,
+            rights,
+            breaks: opened.breaks,
+            lists: Lists::default(),
             client: Client {
                 inner: Arc::clone(&self.inner),
+                machine: self.machine,
             },
         })
     }
@@ -271,6 +280,11 @@ pub struct Shared {
     mapping: Mapping,
     info: control::Object,
     key: Key,
+    rights: Rights,
+    /// How often the link broke since it was opened.
+    breaks: Arc<AtomicU64>,
+    /// What the program's threads lock before they lock a list of a heap in it.
+    lists: Lists,
     client: Client,
 }
 
@@ -296,18 +310,42 @@ impl Shared {
     /// The object as words, which others change meanwhile.
     #[must_use]
     pub fn words(&self) -> &[Word] {
-        let range = self.mapping.range();
-        let count = range.len().0 as usize / 8;
-        // SAFETY: the mapping is readable, writable where the rights say so, aligned to
-        // pages, and lives as long as `self`; all others access it by hardware instructions,
-        // as atomics of this program do.
-        unsafe { std::slice::from_raw_parts(range.start.as_ptr().cast(), count) }
+        self.cells()
     }
 
     fn bytes(&self) -> &[AtomicU8] {
-        let range = self.mapping.range();
-        // SAFETY: as in `words`.
-        unsafe { std::slice::from_raw_parts(range.start.as_ptr().cast(), range.len().0 as usize) }
+        self.cells()
+    }
+
+    /// The object as integers of any size, which others change meanwhile.
+    pub(crate) fn cells<C: Cell>(&self) -> &[C] {
+        // SAFETY: the mapping is readable, writable where the rights say so, aligned to
+        // pages, and lives as long as `self`; all others access it by hardware instructions,
+        // as atomics of this program do.
+        unsafe { cells::cells(self.mapping.range()) }
+    }
+
+    /// What this program may do to it.
+    #[must_use]
+    pub const fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// The machine in whose form this program sees it.
+    #[must_use]
+    pub const fn machine(&self) -> Machine {
+        self.client.machine
+    }
+
+    /// How often the link to the server broke since it was opened. What was held then
+    /// (mutexes, pages, a place at a barrier) is lost.
+    #[must_use]
+    pub fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::SeqCst)
+    }
+
+    pub(crate) const fn lists(&self) -> &Lists {
+        &self.lists
     }
 
     /// Copies bytes out, from an offset on.
@@ -388,6 +426,82 @@ impl Shared {
         })?;
         match received(&answer)?? {
             Answer::Synchronised(answer) => Ok(answer),
+            _ => Err(ClientError::Confused),
+        }
+    }
+
+    /// Says something that nobody waits for, such as that a mutex is free.
+    pub(crate) fn say(&self, request: sync::Request) {
+        let (reply, _) = mpsc::channel();
+        let key = self.key;
+        // Without a link there is nobody to be told.
+        let _ = self.client.command(Command::Synchronise {
+            key,
+            request,
+            reply,
+        });
+    }
+
+    /// Gives whole pages another type, while others may have the object open. Nobody else may
+    /// use these pages meanwhile; what they hold means nothing any more. Where others have
+    /// copies, they are made to drop them.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached, or others go on to use the pages.
+    pub fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), ClientError> {
+        let (start, end) = (range.start, range.end);
+        let part = Segment { start, end, tag };
+        let mut attempt = 0;
+        loop {
+            let (reply, answer) = mpsc::channel();
+            self.client.command(Command::Tag {
+                key: self.key,
+                part: part.into(),
+                reply,
+            })?;
+            match received(&answer)? {
+                Err(ClientError::Refused(failure))
+                    if failure.kind == FailureKind::Busy && attempt < TAKES =>
+                {
+                    attempt += 1;
+                    self.take(&range);
+                }
+                answer => return done(answer?),
+            }
+        }
+    }
+
+    /// Gives whole pages back, before anything that is written or said later.
+    pub(crate) fn give_back(&self, range: Range<ObjectOffset>) -> Result<(), ClientError> {
+        let length = Bytes(range.end.0.saturating_sub(range.start.0));
+        let page = self.info.page_size.bytes();
+        let pages = Pages::covering(range.start, length, page).ok_or(ClientError::Confused)?;
+        let (reply, answer) = mpsc::channel();
+        self.client.command(Command::GiveBack {
+            key: self.key,
+            pages,
+            reply,
+        })?;
+        received(&answer)?
+    }
+
+    /// Makes this program the only one that has some pages, by writing to each.
+    fn take(&self, range: &Range<ObjectOffset>) {
+        let words = (range.start.0 / 8) as usize..(range.end.0 / 8) as usize;
+        let page = self.info.page_size.bytes().0 as usize / 8;
+        for word in self.words()[words].iter().step_by(page) {
+            word.fetch_or(0, Ordering::Relaxed);
+        }
+    }
+
+    /// What translations of the object could not carry over exactly so far, to whatever
+    /// machine.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn reported(&self) -> Result<Report, ClientError> {
+        match self.client.statistics(self.info.name.clone(), None)? {
+            Answer::Statistics { report, .. } => Ok(*report),
             _ => Err(ClientError::Confused),
         }
     }

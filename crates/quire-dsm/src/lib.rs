@@ -8,6 +8,7 @@
 //! | [`link`] | connections: TCP and Unix sockets, TLS, heartbeats |
 //! | [`server`] | the object server |
 //! | [`client`] | a program's way to the objects of a server |
+//! | [`heap`] | memory of an object, allocated by type |
 //! | [`node`] | the cache of objects on this machine, and who maps it |
 //! | [`pager`] | who supplies the contents of an object, and takes them back |
 //! | [`store`] | pages on disk |
@@ -16,6 +17,7 @@
 
 pub mod client;
 pub mod directory;
+pub mod heap;
 pub mod link;
 pub mod node;
 pub mod pager;

@@ -11,6 +11,7 @@
 //! | [`connection`] | a transport, TLS, and messages |
 //! | [`greeting`] | who may stay |
 //! | [`lease`] | heartbeats: who stops when |
+//! | [`round_trip`] | how long a message and its answer take |
 //! | [`turn`] | the event loop |
 
 pub mod address;
@@ -18,6 +19,7 @@ pub mod connection;
 pub mod greeting;
 pub mod identity;
 pub mod lease;
+pub mod round_trip;
 mod tls;
 pub mod transport;
 pub mod turn;

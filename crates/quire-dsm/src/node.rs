@@ -238,6 +238,11 @@ impl<D: Contents> Cache<D> {
         self.kernel.deadline()
     }
 
+    /// Pages that come from now on are kept for so long at least.
+    pub fn set_hold(&mut self, hold: Duration) {
+        self.kernel.set_hold(hold);
+    }
+
     /// Whether the session with the server goes on. When it does not, because the link broke
     /// or the lease ended, the link is to be closed, and [`Cache::linked`] called when there
     /// is a new one.

@@ -14,6 +14,7 @@
 //! | [`decode`] | from what was read to messages |
 
 pub mod buffer;
+mod codes;
 pub mod control;
 pub mod decode;
 pub mod encode;
@@ -21,6 +22,7 @@ pub mod frame;
 mod presence;
 
 pub use buffer::{Buffer, Contents, Pool};
+pub use codes::SegmentError;
 pub use control::{Control, Kind};
 pub use decode::{Decoder, Frame};
 pub use encode::Outgoing;

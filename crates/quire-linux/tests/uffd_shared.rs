@@ -154,13 +154,19 @@ fn store(at: VirtAddr, value: u8) -> JoinHandle<()> {
     })
 }
 
+/// A memory file with so many mappings, unless this process may not answer their faults.
+fn mappings<const N: usize>() -> Option<(OwnedFd, [Mapped; N])> {
+    let file = memory_file();
+    let mut all = Vec::new();
+    for _ in 0..N {
+        all.push(Mapped::new(file.as_fd())?);
+    }
+    Some((file, all.try_into().ok()?))
+}
+
 #[test]
 fn a_second_mapping_is_shown_nothing_by_accident() {
-    let file = memory_file();
-    let Some(first) = Mapped::new(file.as_fd()) else {
-        return;
-    };
-    let Some(second) = Mapped::new(file.as_fd()) else {
+    let Some((file, [first, second])) = mappings() else {
         return;
     };
     let reader = first.read(0);
@@ -199,8 +205,7 @@ fn a_second_mapping_is_shown_nothing_by_accident() {
 
 #[test]
 fn without_events_for_present_pages_markers_would_be_needed() {
-    let file = memory_file();
-    let Some(first) = Mapped::new(file.as_fd()) else {
+    let Some((file, [first])) = mappings() else {
         return;
     };
     let Some(second) = Mapped::bare(file.as_fd()) else {
@@ -227,11 +232,7 @@ fn without_events_for_present_pages_markers_would_be_needed() {
 
 #[test]
 fn a_hole_takes_a_page_from_all_mappings_whatever_was_left_behind() {
-    let file = memory_file();
-    let Some(first) = Mapped::new(file.as_fd()) else {
-        return;
-    };
-    let Some(second) = Mapped::new(file.as_fd()) else {
+    let Some((file, [first, second])) = mappings() else {
         return;
     };
     assert_eq!(first.copy(0, 7, Allow::Read).error, None);
@@ -270,11 +271,7 @@ fn a_hole_takes_a_page_from_all_mappings_whatever_was_left_behind() {
 
 #[test]
 fn contents_are_read_back_whole() {
-    let file = memory_file();
-    let Some(first) = Mapped::new(file.as_fd()) else {
-        return;
-    };
-    let Some(second) = Mapped::new(file.as_fd()) else {
+    let Some((file, [first, second])) = mappings() else {
         return;
     };
     let stop = Arc::new(AtomicBool::new(false));
@@ -339,11 +336,7 @@ fn contents_are_read_back_whole() {
 
 #[test]
 fn a_poisoned_page_fails_in_its_mapping_alone_until_it_is_filled() {
-    let file = memory_file();
-    let Some(first) = Mapped::new(file.as_fd()) else {
-        return;
-    };
-    let Some(second) = Mapped::new(file.as_fd()) else {
+    let Some((file, [first, second])) = mappings() else {
         return;
     };
     let reader = first.read(0);
@@ -373,11 +366,7 @@ fn a_poisoned_page_fails_in_its_mapping_alone_until_it_is_filled() {
 
 #[test]
 fn a_file_cut_to_nothing_fails_in_all_mappings_and_may_grow_again() {
-    let file = memory_file();
-    let Some(first) = Mapped::new(file.as_fd()) else {
-        return;
-    };
-    let Some(second) = Mapped::new(file.as_fd()) else {
+    let Some((file, [first, second])) = mappings() else {
         return;
     };
     assert_eq!(first.copy(0, 7, Allow::Write).error, None);
@@ -473,8 +462,7 @@ fn a_program_gets_a_signal_and_its_faults_are_answered_by_another_process() {
 
 #[test]
 fn a_fork_would_have_the_memory_without_any_event_unless_it_is_left_out() {
-    let file = memory_file();
-    let Some(mapped) = Mapped::new(file.as_fd()) else {
+    let Some((_file, [mapped])) = mappings() else {
         return;
     };
     let at = mapped.page(0).start;
@@ -512,8 +500,7 @@ fn kill(pid: i32) {
 
 #[test]
 fn faults_wait_while_their_process_keeps_a_descriptor_and_see_zeros_if_not() {
-    let file = memory_file();
-    let Some(mapped) = Mapped::new(file.as_fd()) else {
+    let Some((file, [mapped])) = mappings() else {
         return;
     };
     let server = holder();
@@ -528,8 +515,7 @@ fn faults_wait_while_their_process_keeps_a_descriptor_and_see_zeros_if_not() {
     assert_eq!(reader.join().unwrap(), Err(Errno(libc::EFAULT)));
 
     // What happens where the process did not keep it.
-    let file = memory_file();
-    let Some(mapped) = Mapped::new(file.as_fd()) else {
+    let Some((_file, [mapped])) = mappings() else {
         return;
     };
     let reader = mapped.read(0);
@@ -547,8 +533,7 @@ fn faults_wait_while_their_process_keeps_a_descriptor_and_see_zeros_if_not() {
 
 #[test]
 fn contents_that_are_written_to_the_file_are_not_shown_before_they_are_whole() {
-    let file = memory_file();
-    let Some(mapped) = Mapped::new(file.as_fd()) else {
+    let Some((file, [mapped])) = mappings() else {
         return;
     };
     let reader = mapped.read(0);

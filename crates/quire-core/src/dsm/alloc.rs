@@ -27,11 +27,10 @@
 //! | `lists` | how segments are taken from the list of a class, put back, made and given up |
 //! | `recover` | what becomes of a heap that died |
 //! | [`local`] | an object inside of one process |
+//! | [`word`] | a word of the object, whatever its order of bytes |
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::dsm::types::TypeTag;
@@ -44,19 +43,22 @@ pub mod local;
 mod map;
 mod recover;
 mod segment;
+pub mod word;
 
 pub use class::Class;
 pub use local::Local;
+pub use word::Word;
 
 use map::{Geometry, HEADER_WORDS, LEAST_PAGE, PageMap, WORD};
 use segment::{Segment, State};
 
 /// The first word of an object with a heap: `quireHP1`, as bytes of a big-endian number.
 const MAGIC: u64 = 0x7175_6972_6548_5031;
-/// The words of the header: the magic, the page size, the number of pages.
+/// The words of the header: the magic, the page size, the number of pages, the last owner.
 const MAGIC_WORD: u64 = 0;
 const PAGE_WORD: u64 = 1;
 const PAGES_WORD: u64 = 2;
+const OWNER_WORD: u64 = 3;
 /// A full segment is listed again when so large a part of its blocks is free.
 const BATCHES_PER_SEGMENT: u64 = 8;
 
@@ -107,9 +109,8 @@ pub trait Shared {
     /// The size of the object.
     fn size(&self) -> Bytes;
 
-    /// The word at an offset, which is a multiple of 8 inside of the object, in the order
-    /// of this machine.
-    fn word(&self, at: ObjectOffset) -> &AtomicU64;
+    /// The word at an offset, which is a multiple of 8 inside of the object.
+    fn word(&self, at: ObjectOffset) -> Word<'_>;
 
     /// Waits for the lock of a list, over all machines. The lock of a machine that is known
     /// to be dead is free.
@@ -124,6 +125,14 @@ pub trait Shared {
     /// # Errors
     /// When that is refused.
     fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused>;
+
+    /// What was written to whole pages until now is lost only together with all that is
+    /// written later. Without this, a machine that dies takes the last writes to each page
+    /// with it that nobody else has seen, be they older than those to other pages.
+    ///
+    /// # Errors
+    /// When that cannot be had.
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused>;
 }
 
 /// Who owns segments: a heap, among all that there ever are in an object. A program that
@@ -236,19 +245,53 @@ pub fn format<S: Shared>(shared: &S, page: Bytes) -> Result<(), AllocError> {
         return Err(AllocError::Geometry { page, size });
     }
     let header = |index| shared.word(geometry.word(0, index));
-    if header(MAGIC_WORD).load(SeqCst) != 0 {
+    let mut classes = HEADER_WORDS..HEADER_WORDS + Class::COUNT as u64;
+    if header(MAGIC_WORD).load() != 0 || classes.any(|index| header(index).load() != 0) {
         return Err(AllocError::NotEmpty);
     }
     PageMap { shared, geometry }.begin()?;
     let control = geometry.start(0)..geometry.start(geometry.reserved());
     shared.tag(control, TypeTag::Int64)?;
-    for index in 0..Class::COUNT as u64 {
-        header(HEADER_WORDS + index).store(0, SeqCst);
+    geometry.publish(shared, 1)?;
+    header(PAGE_WORD).store(geometry.page);
+    header(PAGES_WORD).store(geometry.pages);
+    header(MAGIC_WORD).store(MAGIC);
+    Ok(geometry.publish(shared, 0)?)
+}
+
+/// How the object is divided in which there is a heap.
+fn geometry_of<S: Shared>(shared: &S) -> Result<Geometry, AllocError> {
+    let header = |index| shared.word(ObjectOffset(index * WORD)).load();
+    if shared.size().0 < LEAST_PAGE || header(MAGIC_WORD) != MAGIC {
+        return Err(AllocError::NoHeap);
     }
-    header(PAGE_WORD).store(geometry.page, SeqCst);
-    header(PAGES_WORD).store(geometry.pages, SeqCst);
-    header(MAGIC_WORD).store(MAGIC, SeqCst);
-    Ok(())
+    let geometry = Geometry {
+        page: header(PAGE_WORD),
+        pages: header(PAGES_WORD),
+    };
+    let size = geometry.page.checked_mul(geometry.pages);
+    if !geometry.is_possible() || size.is_none_or(|size| size > shared.size().0) {
+        return Err(AllocError::NoHeap);
+    }
+    Ok(geometry)
+}
+
+/// An owner that this heap has never had.
+///
+/// # Errors
+/// When there is no heap, or its count of owners was written over.
+pub fn new_owner<S: Shared>(shared: &S) -> Result<Owner, AllocError> {
+    let geometry = geometry_of(shared)?;
+    let count = shared.word(geometry.word(0, OWNER_WORD));
+    loop {
+        let last = count.load();
+        let next = last.checked_add(1).and_then(Owner::new);
+        let next = next.ok_or(AllocError::Damaged { page: 0 })?;
+        if count.change(last, next.number()) {
+            geometry.publish(shared, 0)?;
+            return Ok(next);
+        }
+    }
 }
 
 impl<'a, S: Shared> Heap<'a, S> {
@@ -257,21 +300,9 @@ impl<'a, S: Shared> Heap<'a, S> {
     /// # Errors
     /// When there is none.
     pub fn attach(shared: &'a S, owner: Owner) -> Result<Heap<'a, S>, AllocError> {
-        let header = |index| shared.word(ObjectOffset(index * WORD)).load(SeqCst);
-        if shared.size().0 < LEAST_PAGE || header(MAGIC_WORD) != MAGIC {
-            return Err(AllocError::NoHeap);
-        }
-        let geometry = Geometry {
-            page: header(PAGE_WORD),
-            pages: header(PAGES_WORD),
-        };
-        let size = geometry.page.checked_mul(geometry.pages);
-        if !geometry.is_possible() || size.is_none_or(|size| size > shared.size().0) {
-            return Err(AllocError::NoHeap);
-        }
         Ok(Heap {
             shared,
-            geometry,
+            geometry: geometry_of(shared)?,
             owner,
             batches: (0..Class::COUNT).map(|_| Mutex::new(None)).collect(),
         })

@@ -94,11 +94,23 @@ impl Settings {
             ahead: 32,
             most: 16,
             room: u64::MAX,
-            hold: Duration::from_micros(50),
+            hold: LEAST_HOLD,
             patience: Duration::from_secs(30),
             reconnect: Duration::from_secs(10),
         }
     }
+}
+
+/// The least and the most time for which a page is kept.
+const LEAST_HOLD: Duration = Duration::from_micros(50);
+const MOST_HOLD: Duration = Duration::from_millis(1);
+
+/// How long a page is to be kept, where a message to whoever may have it, and the answer,
+/// take so long: about as long as one of the two. So a page that all want is used about as
+/// long as it travels, and all get an equal share of it, whatever the way that it takes.
+#[must_use]
+pub fn hold_for(round_trip: Duration) -> Duration {
+    (round_trip / 2).clamp(LEAST_HOLD, MOST_HOLD)
 }
 
 /// What a cache wants to be done. The order counts.
@@ -384,6 +396,11 @@ impl Kernel {
         if let Link::Up { lease } = &mut self.link {
             *lease = Some(until);
         }
+    }
+
+    /// Pages that come from now on are kept for so long at least.
+    pub fn set_hold(&mut self, hold: Duration) {
+        self.settings.hold = hold;
     }
 
     /// Whether the session with the server goes on. When it does not, the link is to be

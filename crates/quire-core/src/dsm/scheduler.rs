@@ -11,6 +11,7 @@
 
 use super::message::{Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel};
 
+mod alone;
 mod contents;
 pub mod distributed;
 pub mod multi;

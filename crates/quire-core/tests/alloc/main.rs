@@ -14,7 +14,7 @@ use quire_core::dsm::alloc::{self, AllocError, Block, Class, Heap, Local, Owner,
 use quire_core::dsm::types::TypeTag;
 use quire_core::units::{Bytes, ObjectOffset};
 
-use shared::{Dying, Interrupted, Refusing, Traced, quiet};
+use shared::{Caches, Dying, Interrupted, Other, Refusing, Traced, quiet};
 
 const PAGE: u64 = 4096;
 
@@ -131,7 +131,7 @@ proptest! {
                     let (gone, again) = (owners[dead], owner(next_owner));
                     (owners[dead], next_owner) = (again, next_owner + 1);
                     heaps[dead] = Heap::attach(&object, again).unwrap();
-                    heaps[heap].recover(gone).unwrap();
+                    heaps[heap].recover(&BTreeSet::from([gone])).unwrap();
                 }
                 Step::Free(..) | Step::FreeAgain(..) | Step::Recover(..) => {}
             }
@@ -218,7 +218,7 @@ fn classes_touch_different_control_pages() {
     let reserved: BTreeSet<u64> = [0, 1].into();
     let contents = || -> Vec<u64> {
         let words = (0..2 * PAGE).step_by(8).map(ObjectOffset);
-        words.map(|at| object.word(at).load(Relaxed)).collect()
+        words.map(|at| object.word(at).load()).collect()
     };
     let before = contents();
     let mut touched: Vec<BTreeSet<u64>> = Vec::new();
@@ -347,8 +347,8 @@ fn die_at_each_step(object: impl Fn() -> Local, script: impl Fn(&Heap<Dying>, &m
         // Before anybody has cleaned up, the heap can be used.
         let early = survivor.tmalloc(TypeTag::Int16, 700).unwrap();
         assert!(done.iter().all(|(at, used)| !used || *at != early));
-        survivor.recover(owner(1)).unwrap();
-        survivor.recover(owner(1)).unwrap();
+        survivor.recover(&BTreeSet::from([owner(1)])).unwrap();
+        survivor.recover(&BTreeSet::from([owner(1)])).unwrap();
         // A block that is free by now may be the one that the survivor got.
         for (at, used) in done.iter().filter(|(at, _)| *at != early) {
             let freed = survivor.free(*at);
@@ -408,7 +408,7 @@ fn a_crash_among_used_pages_loses_nothing() {
             .collect();
         for at in &large {
             let words = (0..4 * PAGE).step_by(8).map(|word| *at + Bytes(word));
-            words.for_each(|at| object.word(at).store(u64::MAX / 3, Relaxed));
+            words.for_each(|at| object.word(at).store(u64::MAX / 3));
         }
         large.iter().for_each(|at| heap.free(*at).unwrap());
         heap.give_back().unwrap();
@@ -510,7 +510,7 @@ fn objects_that_cannot_have_a_heap_are_refused() {
         ));
     }
     let used = Local::new(Bytes(64 * PAGE));
-    used.word(ObjectOffset(PAGE + 48)).store(5, Relaxed);
+    used.word(ObjectOffset(PAGE + 48)).store(5);
     assert_eq!(alloc::format(&used, Bytes(PAGE)), Err(AllocError::NotEmpty));
     let twice = object(64);
     assert_eq!(
@@ -539,15 +539,16 @@ fn garbage_in_control_pages_is_an_error() {
             0xb000_0000_0000_0003,
             0xf7ff_0000_0000_0001,
         ] {
-            let before = word.swap(garbage, Relaxed);
+            let before = word.load();
+            word.store(garbage);
             let _ = heap.free(ObjectOffset(page * PAGE));
             let _ = heap.block(at);
             let _ = heap.tmalloc(TypeTag::Int8, 9000);
-            let _ = heap.recover(owner(9));
-            word.store(before, Relaxed);
+            let _ = heap.recover(&BTreeSet::from([owner(9)]));
+            word.store(before);
         }
     }
-    object.word(ObjectOffset(PAGE)).store(77, Relaxed);
+    object.word(ObjectOffset(PAGE)).store(77);
     let refused = heap.tmalloc(TypeTag::Int8, 90_000);
     assert_eq!(refused, Err(AllocError::Damaged { page: 0 }));
 }
@@ -601,14 +602,14 @@ fn threads_share_nothing_by_mistake() {
             let object = &object;
             scope.spawn(move || {
                 let check = |(at, count, mark): (ObjectOffset, u64, u64)| {
-                    assert!(words(at, count).all(|at| object.word(at).load(Relaxed) == mark));
+                    assert!(words(at, count).all(|at| object.word(at).load() == mark));
                     heap.free(at).unwrap();
                 };
                 for round in 0..ROUNDS {
                     let (tag, count) = sizes[(round as usize * 7 + thread) % sizes.len()];
                     let at = heap.tmalloc(tag, count).unwrap();
                     let (count, mark) = (count * tag.element() / 8, (thread as u64) << 32 | round);
-                    words(at, count).for_each(|at| object.word(at).store(mark, Relaxed));
+                    words(at, count).for_each(|at| object.word(at).store(mark));
                     next.send((at, count, mark)).unwrap();
                     receiver.try_iter().take(3).for_each(check);
                 }
@@ -619,4 +620,107 @@ fn threads_share_nothing_by_mistake() {
         drop(senders);
     });
     check_nothing_is_lost(&heaps, sizes.len(), free);
+}
+
+/// Owners are new ones each time; who owns segments is known.
+#[test]
+fn owners_are_counted_and_found() {
+    let object = object(256);
+    let numbers: Vec<Owner> = (0..3).map(|_| alloc::new_owner(&object).unwrap()).collect();
+    assert_eq!(numbers, [owner(1), owner(2), owner(3)]);
+    let heaps: Vec<Heap<Local>> = numbers
+        .iter()
+        .map(|owner| Heap::attach(&object, *owner).unwrap())
+        .collect();
+    assert_eq!(heaps[2].owners(), Ok(BTreeSet::new()));
+    heaps[0].tmalloc(TypeTag::Int8, 1).unwrap();
+    heaps[2].tmalloc(TypeTag::Float32, 1).unwrap();
+    let both = BTreeSet::from([owner(1), owner(3)]);
+    assert_eq!(heaps[1].owners(), Ok(both.clone()));
+    heaps[1].recover(&both).unwrap();
+    assert_eq!(heaps[1].owners(), Ok(BTreeSet::new()));
+    let empty = Local::new(Bytes(64 * PAGE));
+    assert_eq!(alloc::new_owner(&empty), Err(AllocError::NoHeap));
+}
+
+/// What a machine does until it dies: it takes blocks of several sizes, tells the other one
+/// of some, frees, and gives back.
+fn live(heap: &Heap<Caches>, other: &Heap<Other>, known: &mut BTreeSet<u64>) {
+    let pages = PAGE / 8;
+    for round in 0..3 {
+        let large = heap.tmalloc(TypeTag::Float64, 16 * pages).unwrap();
+        let small = heap.tmalloc(TypeTag::Int16, 700).unwrap();
+        let told = heap.tmalloc(TypeTag::Float64, 3 * pages).unwrap();
+        other.block(told).unwrap();
+        known.insert(told.0);
+        heap.free(large).unwrap();
+        if round != 1 {
+            heap.free(small).unwrap();
+        }
+        heap.give_back().unwrap();
+        let again = heap.tmalloc(TypeTag::Int64, 5 * pages).unwrap();
+        let told = heap.tmalloc(TypeTag::Int8, 100).unwrap();
+        other.block(told).unwrap();
+        known.insert(told.0);
+        heap.free(again).unwrap();
+    }
+}
+
+/// A machine dies after some steps, and some of what it wrote that nobody has seen is lost,
+/// page by page. The heap is whole all the same, and what others know to be in use stays so.
+/// Says whether it lived to the end.
+fn die_and_lose(seed: u64, steps: u64) -> bool {
+    let object = object(2048);
+    let caches = Caches::new(&object, PAGE, seed * 7919 + steps);
+    let other = Other(&caches);
+    let survivor = Heap::attach(&other, owner(2)).unwrap();
+    // Nearly all pages are taken whose words lie in the first page of the map.
+    let mut known: BTreeSet<u64> = [
+        (TypeTag::Int8, 256),
+        (TypeTag::Int16, 64),
+        (TypeTag::Int32, 16),
+        (TypeTag::Int64, 4),
+        (TypeTag::Float32, 1),
+    ]
+    .map(|(tag, pages)| survivor.tmalloc(tag, pages * PAGE).unwrap().0)
+    .into();
+    let heap = Heap::attach(&caches, owner(1)).unwrap();
+    caches.steps.store(steps, Relaxed);
+    let lived = catch_unwind(AssertUnwindSafe(|| live(&heap, &survivor, &mut known))).is_ok();
+    caches.lose();
+    let mut take = |tag, count| {
+        let at = survivor.tmalloc(tag, count).unwrap();
+        assert!(
+            known.insert(at.0),
+            "seed {seed} step {steps}: {at:?} is given out twice"
+        );
+    };
+    if seed.is_multiple_of(2) {
+        // Somebody goes on before anything is recovered.
+        take(TypeTag::Float64, 200);
+    }
+    survivor.recover(&BTreeSet::from([owner(1)])).unwrap();
+    assert!(!survivor.owners().unwrap().contains(&owner(1)));
+    for tag in [TypeTag::Int16, TypeTag::Float64, TypeTag::Int8] {
+        for count in [30, 700, 3 * PAGE / 8, 16 * PAGE / 8] {
+            (0..5).for_each(|_| take(tag, count));
+        }
+    }
+    for at in known {
+        let freed = survivor.free(ObjectOffset(at));
+        assert_eq!(freed, Ok(()), "seed {seed} step {steps}");
+    }
+    survivor.give_back().unwrap();
+    lived
+}
+
+#[test]
+fn lost_writes_of_a_dead_machine_damage_nothing() {
+    quiet();
+    for seed in 0..2 {
+        let steps = (0..)
+            .take_while(|steps| !die_and_lose(seed, *steps))
+            .count();
+        assert!(steps > 100, "{steps}");
+    }
 }

@@ -1,12 +1,12 @@
 //! Objects that watch, die or refuse.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, Once};
 
-use quire_core::dsm::alloc::{List, Local, Refused, Shared};
+use quire_core::dsm::alloc::{List, Local, Refused, Shared, Word};
 use quire_core::dsm::types::TypeTag;
 use quire_core::units::{Bytes, ObjectOffset};
 
@@ -34,7 +34,7 @@ impl Shared for Traced<'_> {
         self.object.size()
     }
 
-    fn word(&self, at: ObjectOffset) -> &AtomicU64 {
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
         self.touched.lock().unwrap().insert(at.0 / self.page);
         self.object.word(at)
     }
@@ -45,6 +45,10 @@ impl Shared for Traced<'_> {
 
     fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
         self.object.tag(range, tag)
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        self.object.publish(range)
     }
 }
 
@@ -90,7 +94,7 @@ impl Shared for Dying<'_> {
         self.object.size()
     }
 
-    fn word(&self, at: ObjectOffset) -> &AtomicU64 {
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
         self.step();
         self.object.word(at)
     }
@@ -103,6 +107,10 @@ impl Shared for Dying<'_> {
     fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
         self.step();
         self.object.tag(range, tag)
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        self.object.publish(range)
     }
 }
 
@@ -137,7 +145,7 @@ impl Shared for Interrupted<'_> {
         self.object.size()
     }
 
-    fn word(&self, at: ObjectOffset) -> &AtomicU64 {
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
         match self.steps.load(SeqCst) {
             0 => {}
             1 if self.held.load(SeqCst) > 0 => {}
@@ -163,6 +171,10 @@ impl Shared for Interrupted<'_> {
     fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
         self.object.tag(range, tag)
     }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        self.object.publish(range)
+    }
 }
 
 /// Refuses locks or tags while it is told to.
@@ -182,7 +194,7 @@ impl Shared for Refusing<'_> {
         self.object.size()
     }
 
-    fn word(&self, at: ObjectOffset) -> &AtomicU64 {
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
         self.object.word(at)
     }
 
@@ -198,5 +210,159 @@ impl Shared for Refusing<'_> {
             return Err(Refused(format!("no tag {tag}")));
         }
         self.object.tag(range, tag)
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        self.object.publish(range)
+    }
+}
+
+/// Two machines with caches of their own: what the first one wrote to a page since the
+/// second one last looked at it, or it published it, is lost when it dies.
+pub struct Caches<'a> {
+    pub object: &'a Local,
+    pub page: u64,
+    /// What the pages held before the first machine wrote what nobody else has.
+    pub before: Mutex<BTreeMap<u64, Vec<u64>>>,
+    /// The first machine dies after it has changed so many words.
+    pub steps: AtomicU64,
+    /// The word that it used last, and what that was before.
+    last: Mutex<Option<(ObjectOffset, u64)>>,
+    /// At each step, the second machine looks at some pages; which, this decides.
+    pub dice: AtomicU64,
+}
+
+impl<'a> Caches<'a> {
+    pub fn new(object: &'a Local, page: u64, seed: u64) -> Caches<'a> {
+        Caches {
+            object,
+            page,
+            before: Mutex::default(),
+            steps: u64::MAX.into(),
+            last: Mutex::default(),
+            dice: (seed + 1).into(),
+        }
+    }
+
+    fn words_of(&self, page: u64) -> impl Iterator<Item = Word<'_>> {
+        let start = page * self.page;
+        let offsets = (start..start + self.page).step_by(8).map(ObjectOffset);
+        offsets.map(|at| self.object.word(at))
+    }
+
+    /// The second machine has seen a page.
+    pub fn seen(&self, page: u64) {
+        self.before.lock().unwrap().remove(&page);
+    }
+
+    /// Whether the word that the first machine used last was changed by that.
+    fn has_written(&self) -> bool {
+        let last = self.last.lock().unwrap().take();
+        last.is_some_and(|(at, before)| self.object.word(at).load() != before)
+    }
+
+    /// A step of the first machine, which uses a word.
+    fn step(&self, at: ObjectOffset) {
+        if self.has_written() && self.steps.fetch_sub(1, SeqCst) == 0 {
+            std::panic::panic_any(END);
+        }
+        if self.roll(16) == 0 {
+            self.look();
+        }
+        let page = at.0 / self.page;
+        let old = || self.words_of(page).map(Word::load).collect();
+        let mut before = self.before.lock().unwrap();
+        before.entry(page).or_insert_with(old);
+        *self.last.lock().unwrap() = Some((at, self.object.word(at).load()));
+    }
+
+    /// A random number.
+    fn roll(&self, sides: u64) -> u64 {
+        let dice = self.dice.load(SeqCst);
+        let dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        self.dice.store(dice, SeqCst);
+        (dice >> 32) % sides
+    }
+
+    /// The second machine happens to look at one of the pages that the first one has.
+    fn look(&self) {
+        let mut before = self.before.lock().unwrap();
+        let which = self.roll(before.len().max(1) as u64) as usize;
+        let seen = before.keys().nth(which).copied();
+        seen.map(|page| before.remove(&page));
+    }
+
+    /// The first machine is dead; the last moment of some pages was seen.
+    pub fn lose(&self) {
+        (0..self.roll(6)).for_each(|_| self.look());
+        for (page, words) in std::mem::take(&mut *self.before.lock().unwrap()) {
+            let pairs = self.words_of(page).zip(words);
+            pairs.for_each(|(word, old)| word.store(old));
+        }
+    }
+}
+
+/// The first machine.
+impl Shared for Caches<'_> {
+    type Guard<'a>
+        = <Local as Shared>::Guard<'a>
+    where
+        Self: 'a;
+
+    fn size(&self) -> Bytes {
+        self.object.size()
+    }
+
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
+        self.step(at);
+        self.object.word(at)
+    }
+
+    fn lock(&self, list: List) -> Result<Self::Guard<'_>, Refused> {
+        self.object.lock(list)
+    }
+
+    fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
+        self.object.tag(range, tag)
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        if self.has_written() && self.steps.fetch_sub(1, SeqCst) == 0 {
+            std::panic::panic_any(END);
+        }
+        let pages = range.start.0 / self.page..range.end.0 / self.page;
+        pages.for_each(|page| self.seen(page));
+        Ok(())
+    }
+}
+
+/// The second machine, which sees all that the first one has written.
+pub struct Other<'a>(pub &'a Caches<'a>);
+
+impl Shared for Other<'_> {
+    type Guard<'a>
+        = <Local as Shared>::Guard<'a>
+    where
+        Self: 'a;
+
+    fn size(&self) -> Bytes {
+        self.0.object.size()
+    }
+
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
+        self.0.seen(at.0 / self.0.page);
+        self.0.object.word(at)
+    }
+
+    fn lock(&self, list: List) -> Result<Self::Guard<'_>, Refused> {
+        self.0.object.lock(list)
+    }
+
+    fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
+        self.0.object.tag(range, tag)
+    }
+
+    fn publish(&self, _: Range<ObjectOffset>) -> Result<(), Refused> {
+        Ok(())
     }
 }

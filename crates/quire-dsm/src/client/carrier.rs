@@ -2,12 +2,15 @@
 //! objects, and the program.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use quire_core::dsm::kernel::Space;
-use quire_core::dsm::message::{FromKernel, PageNumber, ToKernel};
+use quire_core::dsm::kernel::{Space, hold_for};
+use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::dsm::sync;
 use quire_core::units::{Bytes, ObjectOffset};
 
@@ -20,6 +23,8 @@ use crate::wire::control::{
 };
 use crate::wire::{Contents, Control};
 
+/// How late a timer of the thread may be, in nanoseconds.
+const SLACK: u64 = 1000;
 /// Between two attempts to reach a server.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -54,6 +59,16 @@ pub(super) enum Command {
         request: sync::Request,
         reply: Reply<Answer>,
     },
+    Tag {
+        key: Key,
+        part: control::Segment,
+        reply: Reply<Answer>,
+    },
+    GiveBack {
+        key: Key,
+        pages: Pages,
+        reply: Reply<()>,
+    },
     Flush {
         key: Key,
         reply: Reply<()>,
@@ -70,6 +85,7 @@ pub(super) struct Opened {
     pub mapping: Mapping,
     pub info: control::Object,
     pub key: Key,
+    pub breaks: Arc<AtomicU64>,
 }
 
 /// Whose answer it is.
@@ -96,6 +112,8 @@ struct Object {
     page: Bytes,
     /// What the server calls it on this link.
     handle: Option<Handle>,
+    /// How often the link broke.
+    breaks: Arc<AtomicU64>,
 }
 
 /// What was written to an object is given back, piece by piece.
@@ -146,6 +164,8 @@ pub(super) struct Carrier {
     awaited: BTreeMap<RequestId, Awaited>,
     /// One after the other.
     giving_back: VecDeque<GivingBack>,
+    /// How long pages are kept, as far away as the server is.
+    hold: Duration,
     last_key: u64,
     last_request: u64,
     is_over: bool,
@@ -164,6 +184,7 @@ impl Carrier {
             handles: BTreeMap::new(),
             awaited: BTreeMap::new(),
             giving_back: VecDeque::new(),
+            hold: hold_for(Duration::ZERO),
             last_key: 0,
             last_request: 0,
             is_over: false,
@@ -171,6 +192,9 @@ impl Carrier {
     }
 
     pub fn run(mut self, mut turn: Turn) {
+        // Pages are kept for some ten microseconds; by default a timer is late by as much. Where
+        // that is refused, they are kept somewhat longer.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(SLACK));
         self.connect(&mut turn.links);
         while !self.is_over {
             if let Err(error) = turn.once(&mut self, Duration::from_secs(1)) {
@@ -264,6 +288,19 @@ impl Carrier {
                 }
                 None => self.refuse(Awaited::Answer(reply)),
             },
+            Command::Tag { key, part, reply } => {
+                match self.objects.get(&key).and_then(|object| object.handle) {
+                    Some(object) => {
+                        let request = Request::TagPart { object, part };
+                        self.ask(links, request, Awaited::Answer(reply));
+                    }
+                    None => self.refuse(Awaited::Answer(reply)),
+                }
+            }
+            Command::GiveBack { key, pages, reply } => {
+                let done = self.with(links, key, |cache, way| cache.evict(pages, way));
+                let _ = reply.send(done.then_some(()).ok_or_else(|| self.unreachable()));
+            }
             Command::Flush { key, reply } => self.give_back(links, key, Then::Sync(reply)),
             Command::Close { key, reply } => self.give_back(links, key, Then::Close(reply)),
             Command::End => {
@@ -376,6 +413,7 @@ impl Carrier {
         };
         let mut settings = shape.settings();
         settings.reconnect = self.options.reconnect;
+        settings.hold = self.hold;
         let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
         let mut cache = Cache::new(shape.page, settings.clone()).map_err(system)?;
         let part = Part {
@@ -397,9 +435,16 @@ impl Carrier {
             rights,
             page: shape.page,
             handle: Some(handle),
+            breaks: Arc::default(),
         };
+        let breaks = Arc::clone(&object.breaks);
         self.objects.insert(key, object);
-        Ok(Opened { mapping, info, key })
+        Ok(Opened {
+            mapping,
+            info,
+            key,
+            breaks,
+        })
     }
 
     fn answered(&mut self, links: &mut Links, id: RequestId, answer: Result<Answer, Failure>) {
@@ -489,6 +534,7 @@ impl Handler for Carrier {
         for key in self.keys() {
             if let Some(object) = self.objects.get_mut(&key) {
                 object.handle = None;
+                object.breaks.fetch_add(1, Ordering::SeqCst);
             }
             self.with(links, key, |cache, way| cache.lost(node::now(), way));
         }
@@ -548,6 +594,13 @@ impl Handler for Carrier {
             self.connect(links);
         }
         self.go_on_giving_back(links);
+        let round_trip = self.link.and_then(|link| links.round_trip(link));
+        let hold = hold_for(round_trip.unwrap_or_default());
+        if hold != self.hold {
+            self.hold = hold;
+            let caches = self.objects.values_mut().map(|object| &mut object.cache);
+            caches.for_each(|cache| cache.set_hold(hold));
+        }
         let time = node::now();
         for key in self.keys() {
             let is_due = |object: &Object| object.cache.deadline().is_some_and(|due| due <= time);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Waker};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use config::Config;
 pub use links::{LinkId, Links};
@@ -29,6 +30,9 @@ use crate::wire::control::{Refusal, Welcome};
 
 /// A link gives way to others after so many reads and messages in a turn.
 const BUDGET: u32 = 256;
+
+/// What is due earlier than this is waited for to the microsecond.
+const EXACT: Duration = Duration::from_millis(2);
 
 /// A turn without any deadline lasts at most so long.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -190,8 +194,28 @@ impl Turn {
         self.look(until.saturating_duration_since(now))
     }
 
+    /// Sleeps until something is ready, or for so long.
+    fn sleep(&self, longest: Duration) -> io::Result<()> {
+        let mut ready = [PollFd::new(self.poll.registry(), PollFlags::IN)];
+        let longest = Timespec {
+            tv_sec: 0,
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        match rustix::event::poll(&mut ready, Some(&longest)) {
+            Err(errno) if errno != rustix::io::Errno::INTR => Err(errno.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits at the poll, no longer than this. The poll counts in whole milliseconds; what is
+    /// left of the last one is waited for beside it.
     fn look(&mut self, longest: Duration) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, Some(longest)) {
+        let mut whole = Duration::from_millis(u64::try_from(longest.as_millis()).unwrap_or(1));
+        if whole < EXACT && !longest.is_zero() {
+            self.sleep(longest)?;
+            whole = Duration::ZERO;
+        }
+        match self.poll.poll(&mut self.events, Some(whole)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             other => other,
         }

@@ -10,6 +10,7 @@ use quire_core::dsm::types::Machine;
 
 use super::backed::Asker;
 use super::keeping::Keeping;
+use super::object::tags::MOST_SEGMENTS;
 use super::object::{Object, Refused};
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
@@ -17,7 +18,7 @@ use crate::wire::control::{
 use crate::wire::{Contents, Control};
 
 /// Objects that one answer lists at most.
-const LISTED: usize = 256;
+const LISTED: usize = 128;
 /// Objects that one peer may have open at a time.
 const MOST_OPEN: usize = 4096;
 /// Objects that a server keeps at most.
@@ -181,6 +182,14 @@ impl Core {
                 let changed = self.tag(id, &name, tags);
                 return self.changed((id, number), &name, changed, out);
             }
+            Request::TagPart { object, part } => {
+                let tagged = self.tag_part(id, object, part);
+                let open = self.peers.get(&id).and_then(|peer| peer.open.get(&object));
+                return match open.map(|open| open.name.clone()) {
+                    Some(name) => self.changed((id, number), &name, tagged, out),
+                    None => answer_with(id, number, tagged, out),
+                };
+            }
             Request::Grant { name, to, rights } => {
                 let changed = self.grant(id, &name, to, rights);
                 return self.changed((id, number), &name, changed, out);
@@ -336,6 +345,26 @@ impl Core {
         Ok(Answer::Done)
     }
 
+    /// Somebody who has an object open gives a part of it another type, which is like writing
+    /// to it.
+    fn tag_part(
+        &mut self,
+        id: PeerId,
+        handle: Handle,
+        part: control::Segment,
+    ) -> Result<Answer, Refused> {
+        let open = self.peers.get(&id).and_then(|peer| peer.open.get(&handle));
+        let found = open.and_then(|open| Some((open, self.objects.get_mut(&open.name)?)));
+        let (open, object) =
+            found.ok_or((FailureKind::NotFound, "the object is not open".into()))?;
+        if !open.rights.write {
+            let text = format!("{} is open to be read; open it to be written", open.name);
+            return Err((FailureKind::Denied, text));
+        }
+        object.tag_part(open.kernel, part)?;
+        Ok(Answer::Done)
+    }
+
     fn grant(
         &mut self,
         id: PeerId,
@@ -349,15 +378,20 @@ impl Core {
 
     fn list(&self, after: Option<&Name>) -> Answer {
         let is_later = |object: &&Object| after.is_none_or(|after| object.info.name > *after);
-        let mut later = self.objects.values().filter(is_later);
-        let objects = later
-            .by_ref()
-            .take(LISTED)
-            .map(|object| object.info.clone());
-        let objects = objects.collect();
+        let mut later = self.objects.values().filter(is_later).peekable();
+        let mut objects: Vec<control::Object> = Vec::new();
+        // An object with all types that it may have fits; many of them do not.
+        let mut room = MOST_SEGMENTS;
+        while let Some(object) = later.next_if(|object| object.info.tags.len() <= room) {
+            room -= object.info.tags.len();
+            objects.push(object.info.clone());
+            if objects.len() == LISTED {
+                break;
+            }
+        }
         Answer::Listed {
             objects,
-            more: later.next().is_some(),
+            more: later.peek().is_some(),
         }
     }
 

@@ -12,7 +12,7 @@ use quire_core::dsm::scheduler::options::Options;
 use quire_core::dsm::scheduler::simple::Simple;
 use quire_core::dsm::scheduler::{Action, Nonsense, Scheduler};
 use quire_core::dsm::sync::SyncTable;
-use quire_core::dsm::types::{Machine, Report, TagMap, Translation, TypeTag};
+use quire_core::dsm::types::{Machine, Report, TagMap, Translation};
 use quire_core::units::{Bytes, ObjectOffset};
 
 use super::backed::saves::Outcome;
@@ -22,6 +22,10 @@ use crate::pager;
 use crate::store::ObjectId;
 use crate::wire::control::{self, Answer, FailureKind, PageState, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
+
+pub(super) mod tags;
+
+use tags::tag_map;
 
 /// As whom everybody counts.
 const ANYONE: &str = "anyone";
@@ -33,8 +37,8 @@ const NOTHING: Rights = Rights {
     write: false,
 };
 
-/// Pages that one answer tells of at most.
-const SHOWN: usize = 1024;
+/// Pages that one answer tells of at most, beside all types of the object.
+const SHOWN: usize = 512;
 
 /// Why an object cannot be made or changed.
 pub(super) type Refused = (FailureKind, String);
@@ -75,6 +79,8 @@ pub struct Object {
     pub(super) id: Option<ObjectId>,
     /// What counts for it in the server's bound of memory.
     pub(super) counted: Bytes,
+    /// What could not be carried over exactly when pages were translated.
+    report: Report,
 }
 
 impl Object {
@@ -114,6 +120,7 @@ impl Object {
             reclaim: Reclaim::default(),
             id: None,
             counted: Bytes::ZERO,
+            report: Report::new(),
         })
     }
 
@@ -148,22 +155,6 @@ impl Object {
         let may = |own: bool, all: bool, wanted: bool| own || all || !wanted;
         identity == self.owner
             || (may(own.read, all.read, wanted.read) && may(own.write, all.write, wanted.write))
-    }
-
-    /// Gives the object other types. What is cached somewhere was translated by the old
-    /// ones, so nobody may have it open.
-    pub(super) fn tag(&mut self, tags: Vec<control::Segment>) -> Result<(), Refused> {
-        if !self.kernels.is_empty() {
-            let text = "its types can only be changed while nobody has it open";
-            return Err((FailureKind::Busy, text.into()));
-        }
-        let info = control::Object {
-            tags,
-            ..self.info.clone()
-        };
-        self.tags = tag_map(&info)?;
-        self.info = info;
-        Ok(())
     }
 
     /// A kernel says something. What others are told is handed to `tell`.
@@ -223,6 +214,7 @@ impl Object {
             faults: faults(self.scheduler.stats().faults),
             kernels: self.kernels.keys().copied().collect(),
             pages: asked.take(SHOWN).filter_map(state).collect(),
+            report: Box::new(self.report.clone()),
         }
     }
 
@@ -413,7 +405,7 @@ impl Object {
     }
 
     /// A message to a kernel, its pages in the form of that kernel's machine.
-    fn sent(&self, kernel: KernelId, message: ToKernel<Page>) -> ToKernel<Contents> {
+    fn sent(&mut self, kernel: KernelId, message: ToKernel<Page>) -> ToKernel<Contents> {
         match message {
             ToKernel::LockRequest { pages, lock } => ToKernel::LockRequest { pages, lock },
             ToKernel::DataError { pages } => ToKernel::DataError { pages },
@@ -423,22 +415,23 @@ impl Object {
                 access,
             } => {
                 let to = self.kernels.get(&kernel).copied();
+                let size = self.info.page_size.bytes().0;
                 let pair = pages.iter().zip(data);
                 let data = pair.map(|(number, page)| {
-                    let page = page?;
-                    let at = ObjectOffset(number.0 * self.info.page_size.bytes().0);
-                    Some(self.translated(page, at, to))
+                    let at = ObjectOffset(number.0 * size);
+                    Some(self.translated(page?, at, to))
                 });
+                let data = data.collect();
                 ToKernel::DataProvided {
                     pages,
-                    data: data.collect(),
+                    data,
                     access,
                 }
             }
         }
     }
 
-    fn translated(&self, page: Page, at: ObjectOffset, to: Option<Machine>) -> Contents {
+    fn translated(&mut self, page: Page, at: ObjectOffset, to: Option<Machine>) -> Contents {
         let Some(to) = to.filter(|to| *to != page.machine) else {
             return page.contents;
         };
@@ -450,30 +443,10 @@ impl Object {
         let done = translation.copy_contents(&self.tags, at, &page.contents, into, &mut report);
         // Segments begin and end with whole elements, and so do pages.
         debug_assert!(done.is_ok(), "{done:?}");
-        for place in report.places() {
-            tracing::warn!(
-                "{}: {place:?}: the value is not what was written",
-                self.info.name
-            );
+        if report.replaced() > 0 {
+            tracing::warn!("{}, sent to {to}: {report}", self.info.name);
         }
+        self.report.merge(&report);
         Contents::whole(buffer, length)
     }
-}
-
-/// The types of an object.
-fn tag_map(info: &control::Object) -> Result<TagMap, Refused> {
-    let invalid = |text: String| (FailureKind::Invalid, text);
-    let mut map = TagMap::new(Bytes(
-        info.size.0.next_multiple_of(info.page_size.bytes().0),
-    ));
-    for segment in &info.tags {
-        let tag = TypeTag::ALL.get(usize::from(segment.tag.0)).copied();
-        let tag = tag.ok_or_else(|| invalid(format!("unknown type {}", segment.tag.0)))?;
-        let end = segment.start.0.checked_add(segment.length.0);
-        let end = end.ok_or_else(|| invalid("a segment ends beyond all addresses".into()))?;
-        let range = ObjectOffset(segment.start.0)..ObjectOffset(end);
-        map.tag(range, tag)
-            .map_err(|error| invalid(error.to_string()))?;
-    }
-    Ok(map)
 }

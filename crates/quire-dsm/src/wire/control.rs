@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use quire_core::dsm::message::{FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel};
 use quire_core::dsm::sync;
+use quire_core::dsm::types::Report;
 use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE};
 use serde::{Deserialize, Serialize};
 
@@ -502,6 +503,15 @@ pub enum Request {
         /// The object.
         object: Handle,
     },
+    /// Give whole pages of an open object another type: [`Answer::Done`]. Nobody else may
+    /// use them; what they hold means nothing any more. Refused as [`FailureKind::Busy`]
+    /// while others have copies of them.
+    TagPart {
+        /// The object.
+        object: Handle,
+        /// The pages, and their type.
+        part: Segment,
+    },
 }
 
 /// What is answered.
@@ -533,6 +543,8 @@ pub enum Answer {
         kernels: Vec<KernelId>,
         /// The pages that were asked for; fewer, where they do not all fit.
         pages: Vec<PageState>,
+        /// What translations could not carry over exactly, to whatever machine.
+        report: Box<Report>,
     },
     /// What came of synchronising.
     Synchronised(sync::Answer),

@@ -7,7 +7,8 @@ use quire_core::dsm::message::{
     Access, FromKernel, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel,
 };
 use quire_core::dsm::sync;
-use quire_core::units::Bytes;
+use quire_core::dsm::types::{Kind, Place, Report, TypeTag};
+use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::wire::control::{
     Answer, Failure, FailureKind, Faults, Handle, Hello, MachineCode, Name, Object, PageSize,
     PageState, Reason, Refusal, Request, RequestId, Rights, Role, SchedulerKind, Segment, TypeCode,
@@ -98,14 +99,17 @@ fn to_kernel() -> impl Strategy<Value = ToKernel<Contents>> {
     ]
 }
 
-fn tags() -> impl Strategy<Value = Vec<Segment>> {
-    let segment = (any::<u64>(), any::<u64>(), any::<u16>());
-    let segment = segment.prop_map(|(start, length, tag)| Segment {
+fn segment() -> impl Strategy<Value = Segment> {
+    let fields = (any::<u64>(), any::<u64>(), any::<u16>());
+    fields.prop_map(|(start, length, tag)| Segment {
         start: Bytes(start),
         length: Bytes(length),
         tag: TypeCode(tag),
-    });
-    vec(segment, 0..5)
+    })
+}
+
+fn tags() -> impl Strategy<Value = Vec<Segment>> {
+    vec(segment(), 0..5)
 }
 
 fn object() -> impl Strategy<Value = Object> {
@@ -191,6 +195,7 @@ fn request() -> impl Strategy<Value = Request> {
         (handle(), synchronise())
             .prop_map(|(object, request)| Request::Synchronise { object, request }),
         handle().prop_map(|object| Request::Sync { object }),
+        (handle(), segment()).prop_map(|(object, part)| Request::TagPart { object, part }),
     ]
 }
 
@@ -218,20 +223,43 @@ fn page_state() -> impl Strategy<Value = PageState> {
     })
 }
 
+fn report() -> impl Strategy<Value = Report> {
+    let kinds = vec((any::<u64>(), 0..Kind::ALL.len()), 0..20);
+    kinds.prop_map(|kinds| {
+        let mut report = Report::new();
+        for (offset, kind) in kinds {
+            report.note(Place {
+                offset: ObjectOffset(offset),
+                tag: TypeTag::Float64,
+                kind: Kind::ALL[kind],
+            });
+        }
+        report
+    })
+}
+
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         Just(Answer::Done),
         (handle(), object()).prop_map(|(object, info)| Answer::Opened { object, info }),
         (vec(object(), 0..4), any::<bool>())
             .prop_map(|(objects, more)| Answer::Listed { objects, more }),
-        (object(), faults(), kernels(), vec(page_state(), 0..4)).prop_map(
-            |(info, faults, kernels, pages)| Answer::Statistics {
-                info,
-                faults,
-                kernels,
-                pages,
-            }
-        ),
+        (
+            object(),
+            faults(),
+            kernels(),
+            vec(page_state(), 0..4),
+            report()
+        )
+            .prop_map(
+                |(info, faults, kernels, pages, report)| Answer::Statistics {
+                    info,
+                    faults,
+                    kernels,
+                    pages,
+                    report: Box::new(report),
+                }
+            ),
         synchronised().prop_map(Answer::Synchronised),
     ]
 }

@@ -4,12 +4,9 @@
 //! entries are the free list of the class. The marks are changed under the class's lock. A
 //! mark may be missing or wrong after a crash; the segment's own state decides.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
-
-use super::Shared;
 use super::class::Class;
 use super::map::{Geometry, WORD};
+use super::{Shared, Word};
 
 /// The word that says how many slots were ever in use.
 const USED: u64 = 0;
@@ -39,7 +36,7 @@ pub(super) struct Entry {
 }
 
 impl<S: Shared> Directory<'_, S> {
-    fn word(&self, index: u64) -> &AtomicU64 {
+    fn word(&self, index: u64) -> Word<'_> {
         self.shared.word(self.geometry.word(self.page, index))
     }
 
@@ -51,18 +48,18 @@ impl<S: Shared> Directory<'_, S> {
     /// Makes it empty.
     pub fn begin(&self) {
         for index in 0..self.geometry.page / WORD {
-            self.word(index).store(0, SeqCst);
+            self.word(index).store(0);
         }
     }
 
     /// The entries, in the order of their slots.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        let used = self.word(USED).load(SeqCst).min(self.slots());
+        let used = self.word(USED).load().min(self.slots());
         (0..used).filter_map(|slot| self.entry(slot))
     }
 
     fn entry(&self, slot: u64) -> Option<Entry> {
-        let word = self.word(SLOTS + slot).load(SeqCst);
+        let word = self.word(SLOTS + slot).load();
         (word != 0).then_some(Entry {
             slot,
             page: word & !LISTED,
@@ -82,24 +79,24 @@ impl<S: Shared> Directory<'_, S> {
 
     /// Enters a segment, unmarked.
     pub fn enter(&self, slot: u64, page: u64) {
-        if self.word(USED).load(SeqCst) <= slot {
-            self.word(USED).store(slot + 1, SeqCst);
+        if self.word(USED).load() <= slot {
+            self.word(USED).store(slot + 1);
         }
-        self.word(SLOTS + slot).store(page, SeqCst);
+        self.word(SLOTS + slot).store(page);
     }
 
     /// Strikes an entry out.
     pub fn strike(&self, slot: u64) {
-        self.word(SLOTS + slot).store(0, SeqCst);
+        self.word(SLOTS + slot).store(0);
     }
 
     /// Marks an entry, or takes the mark away.
     pub fn list(&self, slot: u64, listed: bool) {
         let word = self.word(SLOTS + slot);
         if listed {
-            word.fetch_or(LISTED, SeqCst);
+            word.fetch_or(LISTED);
         } else {
-            word.fetch_and(!LISTED, SeqCst);
+            word.fetch_and(!LISTED);
         }
     }
 }

@@ -1,8 +1,6 @@
 //! The free lists: how a heap takes segments from the list of a class and puts them back,
 //! and how segments come and go.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use super::class::Class;
 use super::directory::Directory;
 use super::map::Use;
@@ -44,7 +42,7 @@ impl<'a, S: Shared> Heap<'a, S> {
         class: Class,
     ) -> Result<Option<Directory<'a, S>>, AllocError> {
         let header = self.shared.word(self.geometry.directory_of(class));
-        let page = header.load(SeqCst);
+        let page = header.load();
         if page == 0 {
             return Ok(None);
         }
@@ -93,8 +91,10 @@ impl<'a, S: Shared> Heap<'a, S> {
             return Err(refused.into());
         }
         directory.begin();
+        self.geometry.publish(self.shared, page)?;
         let header = self.shared.word(self.geometry.directory_of(class));
-        header.store(page, SeqCst);
+        header.store(page);
+        self.geometry.publish(self.shared, 0)?;
         Ok(Some(directory))
     }
 
@@ -150,7 +150,9 @@ impl<'a, S: Shared> Heap<'a, S> {
             return Err(refused.into());
         }
         segment.begin(self.shared, self.owner, slot);
+        self.geometry.publish(self.shared, page)?;
         directory.enter(slot, page);
+        self.geometry.publish(self.shared, directory.page)?;
         Ok(Some(segment))
     }
 
@@ -232,6 +234,7 @@ impl<'a, S: Shared> Heap<'a, S> {
             return Ok(());
         }
         directory.strike(segment.slot(self.shared));
+        self.geometry.publish(self.shared, directory.page)?;
         self.map().give(segment.run)
     }
 }

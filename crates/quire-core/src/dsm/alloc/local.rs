@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{List, Refused, Shared};
+use super::{List, Refused, Shared, Word};
 use crate::dsm::types::{TagMap, TypeTag};
 use crate::units::{Bytes, ObjectOffset};
 
@@ -44,8 +44,8 @@ impl Shared for Local {
         Bytes(self.words.len() as u64 * 8)
     }
 
-    fn word(&self, at: ObjectOffset) -> &AtomicU64 {
-        &self.words[(at.0 / 8) as usize]
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
+        Word::new(&self.words[(at.0 / 8) as usize])
     }
 
     fn lock(&self, list: List) -> Result<MutexGuard<'_, ()>, Refused> {
@@ -59,5 +59,10 @@ impl Shared for Local {
         let untyped = tags.tag(range.clone(), TypeTag::Untyped);
         let tagged = untyped.and_then(|()| tags.tag(range, tag));
         tagged.map_err(|error| Refused(error.to_string()))
+    }
+
+    fn publish(&self, _: Range<ObjectOffset>) -> Result<(), Refused> {
+        // Whoever sees one word sees all.
+        Ok(())
     }
 }

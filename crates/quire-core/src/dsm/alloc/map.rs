@@ -10,13 +10,13 @@
 //! of other pages mean nothing.
 //!
 //! Each change takes effect by one store, the last one, to the first word of a run. Who
-//! dies before has changed nothing. The map is written when a segment comes or goes, and
+//! dies before has changed nothing. Where words of several pages of the map are written, the
+//! earlier ones are published first, as a machine that dies may lose what it wrote to one
+//! page and not what it wrote later to another. The map is written when a segment comes or goes, and
 //! otherwise only read, so all machines keep copies of it.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use super::class::Class;
-use super::{AllocError, List, Shared};
+use super::{AllocError, List, Refused, Shared};
 use crate::units::ObjectOffset;
 
 /// The bytes of a word.
@@ -72,6 +72,16 @@ impl Geometry {
     /// A word of a page.
     pub const fn word(self, page: u64, index: u64) -> ObjectOffset {
         ObjectOffset(page * self.page + index * WORD)
+    }
+
+    /// Has what was written to a page not be lost alone.
+    pub fn publish<S: Shared>(self, shared: &S, page: u64) -> Result<(), Refused> {
+        shared.publish(self.start(page)..self.start(page + 1))
+    }
+
+    /// The page of the map with a page's word.
+    const fn map_page(self, page: u64) -> u64 {
+        1 + page * WORD / self.page
     }
 
     /// The word of a page in the map.
@@ -148,13 +158,11 @@ pub(super) struct PageMap<'a, S> {
 
 impl<S: Shared> PageMap<'_, S> {
     fn load(&self, page: u64) -> u64 {
-        self.shared.word(self.geometry.entry(page)).load(SeqCst)
+        self.shared.word(self.geometry.entry(page)).load()
     }
 
     fn store(&self, page: u64, word: u64) {
-        self.shared
-            .word(self.geometry.entry(page))
-            .store(word, SeqCst);
+        self.shared.word(self.geometry.entry(page)).store(word);
     }
 
     fn store_run(&self, run: Run) {
@@ -183,6 +191,22 @@ impl<S: Shared> PageMap<'_, S> {
         run.map(Some).ok_or(AllocError::Damaged { page })
     }
 
+    /// Publishes the word of a page.
+    fn publish(&self, page: u64) -> Result<(), AllocError> {
+        let page = self.geometry.map_page(page);
+        Ok(self.geometry.publish(self.shared, page)?)
+    }
+
+    /// Publishes the words of some pages, but for those that lie beside a page's own.
+    fn publish_beside(&self, first: u64, pages: u64, own: u64) -> Result<(), AllocError> {
+        let (own, last) = (self.geometry.map_page(own), first + pages - 1);
+        let all = self.geometry.map_page(first)..=self.geometry.map_page(last);
+        for page in all.filter(|page| *page != own) {
+            self.geometry.publish(self.shared, page)?;
+        }
+        Ok(())
+    }
+
     /// Visits all runs. The caller holds the lock of the supply.
     pub fn each(&self, mut visit: impl FnMut(Run)) -> Result<(), AllocError> {
         let mut page = 0;
@@ -201,15 +225,21 @@ impl<S: Shared> PageMap<'_, S> {
             return Ok(None);
         };
         if step > 0 {
+            // The words behind the first may have begun runs that are part of this one now.
+            if self.geometry.map_page(first) != self.geometry.map_page(first + pages - 1) {
+                self.publish(first)?;
+            }
             for distance in (1..pages).step_by(step as usize) {
                 self.store(first + distance, distance);
             }
+            self.publish_beside(first, pages, first)?;
         }
         self.store_run(Run {
             first,
             pages,
             usage,
         });
+        self.publish(first)?;
         Ok(Some(first))
     }
 
@@ -217,7 +247,7 @@ impl<S: Shared> PageMap<'_, S> {
     pub fn give(&self, run: Run) -> Result<(), AllocError> {
         let _held = self.shared.lock(List::Supply)?;
         self.free(run);
-        Ok(())
+        self.publish(run.first)
     }
 
     /// The same. The caller holds the lock of the supply.
@@ -235,7 +265,7 @@ impl<S: Shared> PageMap<'_, S> {
             if run.usage == Use::Free {
                 let run = self.with_next(run, pages)?;
                 if run.pages >= pages {
-                    self.split(run, pages);
+                    self.split(run, pages)?;
                     return Ok(Some(page));
                 }
                 page += run.pages;
@@ -271,16 +301,18 @@ impl<S: Shared> PageMap<'_, S> {
     }
 
     /// Cuts a free run, so that its first part has so many pages.
-    fn split(&self, run: Run, pages: u64) {
+    fn split(&self, run: Run, pages: u64) -> Result<(), AllocError> {
         if run.pages == pages {
-            return;
+            return Ok(());
         }
         self.store_run(Run {
             first: run.first + pages,
             pages: run.pages - pages,
             usage: Use::Free,
         });
+        self.publish_beside(run.first + pages, 1, run.first)?;
         self.store_run(Run { pages, ..run });
+        Ok(())
     }
 
     /// Writes the map's first run into a new object. What is there already was written by

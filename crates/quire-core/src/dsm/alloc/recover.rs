@@ -14,13 +14,34 @@ use super::segment::{Segment, State};
 use super::{AllocError, Heap, List, Owner, Shared};
 
 impl<S: Shared> Heap<'_, S> {
-    /// Takes over what a dead heap owned. Its blocks stay in use, because others may use
-    /// them. It may be called again, or for a heap that owned nothing.
+    /// Who owns segments, alive or dead.
+    ///
+    /// # Errors
+    /// When a lock cannot be had, or the object is damaged.
+    pub fn owners(&self) -> Result<BTreeSet<Owner>, AllocError> {
+        let mut owners = BTreeSet::new();
+        for class in self.classes_of_runs()? {
+            let _held = self.shared.lock(List::Class(class))?;
+            let Some(directory) = self.existing_directory(class)? else {
+                continue;
+            };
+            for entry in directory.entries() {
+                if let State::Owned(owner) = self.segment_at(entry.page)?.state(self.shared) {
+                    owners.insert(owner);
+                }
+            }
+        }
+        Ok(owners)
+    }
+
+    /// Takes over what dead heaps owned, and pages that belong to nobody because a heap died
+    /// when it took them. Their blocks stay in use, because others may use them. It may be
+    /// called again, or for heaps that owned nothing.
     ///
     /// # Errors
     /// When a lock cannot be had, or the object is damaged. Then the rest can be done by
     /// another call.
-    pub fn recover(&self, dead: Owner) -> Result<(), AllocError> {
+    pub fn recover(&self, dead: &BTreeSet<Owner>) -> Result<(), AllocError> {
         for class in self.classes_of_runs()? {
             let _held = self.shared.lock(List::Class(class))?;
             let directory = self.existing_directory(class)?;
@@ -46,18 +67,18 @@ impl<S: Shared> Heap<'_, S> {
         Ok(classes)
     }
 
-    /// Makes the mark of a segment true, and takes it from a dead owner. The caller holds
+    /// Makes the mark of a segment true, and takes it from an owner that is dead. The caller holds
     /// the lock of the class, so nobody alive is giving the segment back.
     fn relist_after(
         &self,
         directory: &Directory<S>,
         entry: Entry,
-        dead: Owner,
+        dead: &BTreeSet<Owner>,
     ) -> Result<(), AllocError> {
         let segment = self.segment_at(entry.page)?;
         let state = segment.state(self.shared);
         let ownerless = match state {
-            State::Owned(owner) => owner == dead,
+            State::Owned(owner) => dead.contains(&owner),
             State::Listed | State::Full | State::Leaving => true,
         };
         if ownerless && segment.change(self.shared, state, State::Full) {

@@ -6,12 +6,9 @@
 //!
 //! Only who owns the segment sets bits. Everybody may clear them, without a lock.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
-
 use super::class::Class;
 use super::map::{Geometry, Run, Use, WORD};
-use super::{Owner, Shared};
+use super::{Owner, Shared, Word};
 use crate::units::ObjectOffset;
 
 /// The word of a control page that says who owns the segment.
@@ -100,35 +97,35 @@ impl Segment {
         (index < self.blocks && self.block(index) == at).then_some(index)
     }
 
-    fn word<S: Shared>(self, shared: &S, index: u64) -> &AtomicU64 {
+    fn word<S: Shared>(self, shared: &S, index: u64) -> Word<'_> {
         shared.word(self.geometry.word(self.run.first, index))
     }
 
     /// Writes the control page: all blocks are free.
     pub fn begin<S: Shared>(self, shared: &S, owner: Owner, slot: u64) {
         for index in 0..self.words() {
-            self.word(shared, BITS + index).store(0, SeqCst);
+            self.word(shared, BITS + index).store(0);
         }
-        self.word(shared, SLOT).store(slot, SeqCst);
+        self.word(shared, SLOT).store(slot);
         let state = State::Owned(owner).encode();
-        self.word(shared, STATE).store(state, SeqCst);
+        self.word(shared, STATE).store(state);
     }
 
     /// Where in its class's directory it is.
     pub fn slot<S: Shared>(self, shared: &S) -> u64 {
-        self.word(shared, SLOT).load(SeqCst)
+        self.word(shared, SLOT).load()
     }
 
     /// Who owns it.
     pub fn state<S: Shared>(self, shared: &S) -> State {
-        State::decode(self.word(shared, STATE).load(SeqCst))
+        State::decode(self.word(shared, STATE).load())
     }
 
     /// Changes who owns it, if it is as expected. Returns whether it was.
     pub fn change<S: Shared>(self, shared: &S, from: State, to: State) -> bool {
         let (from, to) = (from.encode(), to.encode());
         let state = self.word(shared, STATE);
-        state.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+        state.change(from, to)
     }
 
     /// How many words of bits there are.
@@ -148,7 +145,7 @@ impl Segment {
 
     /// The free blocks of a word, as bits.
     fn free_in<S: Shared>(self, shared: &S, index: u64) -> u64 {
-        !self.word(shared, BITS + index).load(SeqCst) & self.mask(index)
+        !self.word(shared, BITS + index).load() & self.mask(index)
     }
 
     /// Allocates a block in the words from `cursor` on, then in those before; the cursor
@@ -160,7 +157,7 @@ impl Segment {
             .find(|(_, free)| *free != 0);
         let (index, free) = found?;
         let bit = free.trailing_zeros();
-        self.word(shared, BITS + index).fetch_or(1 << bit, SeqCst);
+        self.word(shared, BITS + index).fetch_or(1 << bit);
         *cursor = index;
         Some(self.block(index * BLOCKS + u64::from(bit)))
     }
@@ -169,12 +166,12 @@ impl Segment {
     pub fn free<S: Shared>(self, shared: &S, block: u64) -> bool {
         let bit = 1 << (block % BLOCKS);
         let word = self.word(shared, BITS + block / BLOCKS);
-        word.fetch_and(!bit, SeqCst) & bit != 0
+        word.fetch_and(!bit) & bit != 0
     }
 
     /// Whether a block is in use.
     pub fn is_used<S: Shared>(self, shared: &S, block: u64) -> bool {
-        let word = self.word(shared, BITS + block / BLOCKS).load(SeqCst);
+        let word = self.word(shared, BITS + block / BLOCKS).load();
         word & 1 << (block % BLOCKS) != 0
     }
 

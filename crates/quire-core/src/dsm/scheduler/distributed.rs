@@ -97,7 +97,7 @@ pub use message::{Body, Epoch, Fault, Holding, Message, Version};
 pub use page::{Owner, State};
 pub use view::MissedView;
 
-use super::{Action, Nonsense, Scheduler};
+use super::{Action, Nonsense, Scheduler, observe};
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
 use page::{Page, Step, Writer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -312,7 +312,7 @@ impl<D: Clone> Distributed<D> {
         }
         self.counters
             .remote
-            .count(fault.access, fault.have.is_some());
+            .count(observe::Fault::of(fault.access, fault.have.is_some()));
         self.on(fault.page, actions, |page, step| {
             page.page_fault(fault, step)
         });
@@ -357,8 +357,9 @@ impl<D: Clone> Distributed<D> {
         let (live, from) = (self.is_live(), actions.len());
         let writer = (access == Access::Write).then_some(Writer::Kernel { kernel, unlock });
         for number in pages.iter() {
-            self.counters.local.count(access, unlock);
-            self.heat.entry(number).or_default().count(access, unlock);
+            let fault = observe::Fault::of(access, unlock);
+            self.counters.local.count(fault);
+            self.heat.entry(number).or_default().count(fault);
             self.on(number, actions, |page, step| match writer {
                 _ if !live => page.wait_for_view(kernel, writer),
                 Some(writer) => page.write_fault(writer, step),

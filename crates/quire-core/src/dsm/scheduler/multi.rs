@@ -36,15 +36,16 @@
 //!   nobody, and when it is next, those that follow it are next. Taking it out would mean to
 //!   look at all that point to it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use self::answer::Answer;
 use self::page::{Grant, Page};
 use self::request::{Index, Request, Requests};
 use self::runs::Runs;
+use super::alone::{Alone, Desk};
 use super::contents::Contents;
-use super::observe::{Aside, Fault, Observe, PageStatus, Stats};
+use super::observe::{Fault, Observe, PageStatus, Stats};
 use super::options::Options;
 use super::{Action, Nonsense, Scheduler};
 use crate::dsm::message::{
@@ -58,17 +59,13 @@ mod runs;
 #[cfg(test)]
 mod tests;
 
-/// The scheduler of one object. Two are equal if they do the same from now on, whatever
-/// they counted.
+/// The scheduler of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Multi<D> {
-    options: Options,
+    desk: Desk,
     /// Only pages that somebody asked for.
     pages: BTreeMap<PageNumber, Page<D>>,
     requests: Requests,
-    /// Kernels that said `Terminate` and are not gone yet.
-    ended: BTreeSet<KernelId>,
-    stats: Aside<Stats>,
 }
 
 impl<D: Clone> Multi<D> {
@@ -76,73 +73,10 @@ impl<D: Clone> Multi<D> {
     #[must_use]
     pub fn new(options: Options) -> Multi<D> {
         Multi {
-            options,
+            desk: Desk::new(options),
             pages: BTreeMap::new(),
             requests: Requests::default(),
-            ended: BTreeSet::new(),
-            stats: Aside::default(),
         }
-    }
-
-    fn hear(
-        &mut self,
-        kernel: KernelId,
-        message: FromKernel<D>,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        if self.ended.contains(&kernel) {
-            return super::after_the_end(&message);
-        }
-        match message {
-            FromKernel::DataRequest { pages, access } => {
-                let fault = match access {
-                    Access::Read => Fault::Read,
-                    Access::Write => Fault::Write,
-                };
-                self.fault(kernel, pages, fault, actions)
-            }
-            FromKernel::DataUnlock { pages } => self.fault(kernel, pages, Fault::Unlock, actions),
-            FromKernel::DataWrite { pages, data } => self.data_write(kernel, pages, data, actions),
-            FromKernel::LockCompleted { pages } => self.lock_completed(kernel, pages, actions),
-            FromKernel::Terminate => {
-                self.ended.insert(kernel);
-                self.forget(kernel, false, actions);
-                Ok(())
-            }
-        }
-    }
-
-    /// A request arrives.
-    fn fault(
-        &mut self,
-        kernel: KernelId,
-        pages: Pages,
-        fault: Fault,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        self.options.check(pages)?;
-        if self.is_repeated(kernel, pages, fault) {
-            self.stats.0.repeated += 1;
-            return Ok(());
-        }
-        if self.requests.of(kernel) >= self.options.requests_per_kernel {
-            return Err(Nonsense("a kernel has too many requests that wait"));
-        }
-        let index = self.requests.insert(Request::new(kernel, pages, fault));
-        self.touch(pages);
-        for page in self.pages.range_mut(span(pages)).map(|(_, page)| page) {
-            page.stats.0.faults.count(fault);
-            self.stats.0.faults.count(fault);
-            if let Some(before) = page.last.replace(index) {
-                self.requests.follow(before, index);
-            }
-        }
-        if self.requests.is_ready(index) && self.begin(index, actions) {
-            self.serve(VecDeque::from([index]), actions);
-        } else {
-            self.count_wait(pages);
-        }
-        Ok(())
     }
 
     /// Whether the last request for each of these pages is one of this kernel that gets it
@@ -181,7 +115,7 @@ impl<D: Clone> Multi<D> {
                 count += 1;
             }
             page.stats.0.descheduled += page.answers.len() as u64;
-            self.stats.0.descheduled += page.answers.len() as u64;
+            self.desk.stats.0.descheduled += page.answers.len() as u64;
             if page.must_load(kernel, fault) {
                 page.loading = true;
                 loads.push(number);
@@ -226,7 +160,7 @@ impl<D: Clone> Multi<D> {
             if let Some((kernel, answer)) = &mut answer {
                 let grant = page.grant(*kernel, request.fault);
                 let gives_away = request.access() == Access::Write && !matches!(grant, Grant::Lost);
-                if gives_away && !self.options.keeps_latest_copy {
+                if gives_away && !self.desk.options.keeps_latest_copy {
                     page.contents = Contents::Absent;
                 }
                 answer.push(number, grant);
@@ -235,65 +169,6 @@ impl<D: Clone> Multi<D> {
         if let Some((kernel, answer)) = answer {
             actions.extend(answer.finish().map(|said| Action::Tell(kernel, said)));
         }
-    }
-
-    fn data_write(
-        &mut self,
-        kernel: KernelId,
-        pages: Pages,
-        data: Vec<Option<D>>,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        self.options.check(pages)?;
-        if data.len() as u64 != u64::from(pages.count) {
-            return Err(Nonsense("DataWrite has not as many contents as pages"));
-        }
-        if !self.all(pages, |page| page.writer == Some(kernel) && !page.returned) {
-            return Err(Nonsense(
-                "DataWrite of a page that the kernel may not write to",
-            ));
-        }
-        actions.push(Action::Save(pages, data.clone()));
-        for ((_, page), data) in self.pages.range_mut(span(pages)).zip(data) {
-            page.data_write(kernel, data);
-        }
-        Ok(())
-    }
-
-    fn lock_completed(
-        &mut self,
-        kernel: KernelId,
-        pages: Pages,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        self.options.check(pages)?;
-        if !self.all(pages, |page| page.answers.contains(&kernel)) {
-            return Err(Nonsense("LockCompleted for a page that was not flushed"));
-        }
-        let mut ready = VecDeque::new();
-        for (&number, page) in self.pages.range_mut(span(pages)) {
-            if page.dropped(kernel) {
-                ready.extend(self.requests.returned(number, page, actions));
-            }
-        }
-        self.serve(ready, actions);
-        Ok(())
-    }
-
-    /// A kernel has no copies any more and wants none: it crashed, or ended.
-    fn forget(&mut self, kernel: KernelId, crashed: bool, actions: &mut Vec<Action<D>>) {
-        self.requests.forget(kernel);
-        let mut ready = VecDeque::new();
-        for (&number, page) in &mut self.pages {
-            if crashed && page.writer == Some(kernel) && !page.returned {
-                page.stats.0.recoveries += 1;
-                self.stats.0.recoveries += 1;
-            }
-            if page.dropped(kernel) {
-                ready.extend(self.requests.returned(number, page, actions));
-            }
-        }
-        self.serve(ready, actions);
     }
 
     /// Whether something holds for each of these pages; it holds for none that nobody ever
@@ -314,7 +189,7 @@ impl<D: Clone> Multi<D> {
     }
 
     fn count_wait(&mut self, pages: Pages) {
-        self.stats.0.waits += 1;
+        self.desk.stats.0.waits += 1;
         for page in self.pages.range_mut(span(pages)).map(|(_, page)| page) {
             page.stats.0.waits += 1;
         }
@@ -327,23 +202,93 @@ const fn span(pages: Pages) -> Range<PageNumber> {
     pages.first..PageNumber(end)
 }
 
-impl<D: Clone> Scheduler<D> for Multi<D> {
-    fn kernel_says(
-        &mut self,
-        kernel: KernelId,
-        message: FromKernel<D>,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        let before = actions.len();
-        self.stats.0.received.count(&message);
-        let outcome = self.hear(kernel, message, actions);
-        self.stats.0.received.nonsense += u64::from(outcome.is_err());
-        self.stats.0.count_actions(&actions[before..]);
-        outcome
+impl<D: Clone> Alone<D> for Multi<D> {
+    fn desk(&mut self) -> &mut Desk {
+        &mut self.desk
     }
 
-    fn loaded(&mut self, pages: Pages, data: Option<Vec<Option<D>>>, actions: &mut Vec<Action<D>>) {
-        let before = actions.len();
+    fn fault(
+        &mut self,
+        kernel: KernelId,
+        pages: Pages,
+        fault: Fault,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        if self.is_repeated(kernel, pages, fault) {
+            self.desk.stats.0.repeated += 1;
+            return Ok(());
+        }
+        if self.requests.of(kernel) >= self.desk.options.requests_per_kernel {
+            return Err(Nonsense("a kernel has too many requests that wait"));
+        }
+        let index = self.requests.insert(Request::new(kernel, pages, fault));
+        self.touch(pages);
+        for page in self.pages.range_mut(span(pages)).map(|(_, page)| page) {
+            page.stats.0.faults.count(fault);
+            self.desk.stats.0.faults.count(fault);
+            if let Some(before) = page.last.replace(index) {
+                self.requests.follow(before, index);
+            }
+        }
+        if self.requests.is_ready(index) && self.begin(index, actions) {
+            self.serve(VecDeque::from([index]), actions);
+        } else {
+            self.count_wait(pages);
+        }
+        Ok(())
+    }
+
+    fn may_write_back(&self, kernel: KernelId, pages: Pages) -> bool {
+        self.all(pages, |page| page.writer == Some(kernel) && !page.returned)
+    }
+
+    fn written_back(
+        &mut self,
+        kernel: KernelId,
+        pages: Pages,
+        data: Vec<Option<D>>,
+        _: &mut Vec<Action<D>>,
+    ) {
+        for ((_, page), data) in self.pages.range_mut(span(pages)).zip(data) {
+            page.data_write(kernel, data);
+        }
+    }
+
+    fn owes_answer(&self, kernel: KernelId, pages: Pages) -> bool {
+        self.all(pages, |page| page.answers.contains(&kernel))
+    }
+
+    fn answered(&mut self, kernel: KernelId, pages: Pages, actions: &mut Vec<Action<D>>) {
+        let mut ready = VecDeque::new();
+        for (&number, page) in self.pages.range_mut(span(pages)) {
+            if page.dropped(kernel) {
+                ready.extend(self.requests.returned(number, page, actions));
+            }
+        }
+        self.serve(ready, actions);
+    }
+
+    fn forget(&mut self, kernel: KernelId, crashed: bool, actions: &mut Vec<Action<D>>) {
+        self.requests.forget(kernel);
+        let mut ready = VecDeque::new();
+        for (&number, page) in &mut self.pages {
+            if crashed && page.writer == Some(kernel) && !page.returned {
+                page.stats.0.recoveries += 1;
+                self.desk.stats.0.recoveries += 1;
+            }
+            if page.dropped(kernel) {
+                ready.extend(self.requests.returned(number, page, actions));
+            }
+        }
+        self.serve(ready, actions);
+    }
+
+    fn supplied(
+        &mut self,
+        pages: Pages,
+        data: Option<Vec<Option<D>>>,
+        actions: &mut Vec<Action<D>>,
+    ) {
         let mut data = data.map(Vec::into_iter);
         let mut ready = VecDeque::new();
         for number in pages.iter() {
@@ -354,7 +299,7 @@ impl<D: Clone> Scheduler<D> for Multi<D> {
             if !page.loading {
                 continue;
             }
-            self.stats.0.lost += u64::from(supplied.is_none());
+            self.desk.stats.0.lost += u64::from(supplied.is_none());
             page.loading = false;
             page.contents = Contents::supplied(supplied);
             if let Some(index) = page.awaited
@@ -364,16 +309,25 @@ impl<D: Clone> Scheduler<D> for Multi<D> {
             }
         }
         self.serve(ready, actions);
-        self.stats.0.count_actions(&actions[before..]);
+    }
+}
+
+impl<D: Clone> Scheduler<D> for Multi<D> {
+    fn kernel_says(
+        &mut self,
+        kernel: KernelId,
+        message: FromKernel<D>,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        self.says(kernel, message, actions)
+    }
+
+    fn loaded(&mut self, pages: Pages, data: Option<Vec<Option<D>>>, actions: &mut Vec<Action<D>>) {
+        self.counted(actions, |it, actions| it.supplied(pages, data, actions));
     }
 
     fn gone(&mut self, client: Client, actions: &mut Vec<Action<D>>) {
-        let before = actions.len();
-        if let Client::Kernel(kernel) = client {
-            self.ended.remove(&kernel);
-            self.forget(kernel, true, actions);
-        }
-        self.stats.0.count_actions(&actions[before..]);
+        self.lose(client, actions);
     }
 
     fn release(&mut self, page: PageNumber) -> bool {
@@ -383,7 +337,7 @@ impl<D: Clone> Scheduler<D> for Multi<D> {
 
 impl<D: Clone> Observe for Multi<D> {
     fn stats(&self) -> &Stats {
-        &self.stats.0
+        &self.desk.stats.0
     }
 
     fn page(&self, page: PageNumber) -> Option<PageStatus> {

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
 
 use super::Action;
-use crate::dsm::message::{Client, FromKernel, Lock, PageNumber, ToKernel};
+use crate::dsm::message::{Access, Client, FromKernel, Lock, PageNumber, ToKernel};
 
 /// What a client needs a page for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,6 +17,18 @@ pub enum Fault {
     Write,
     /// It has it to be read, and writes.
     Unlock,
+}
+
+impl Fault {
+    /// What a client needs that has a copy of the page, or none.
+    #[must_use]
+    pub const fn of(access: Access, has_copy: bool) -> Fault {
+        match (access, has_copy) {
+            (Access::Read, _) => Fault::Read,
+            (Access::Write, false) => Fault::Write,
+            (Access::Write, true) => Fault::Unlock,
+        }
+    }
 }
 
 /// Faults by kind. A request for several pages is a fault on each.

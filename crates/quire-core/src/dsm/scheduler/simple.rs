@@ -36,28 +36,25 @@
 //! away, is the kernel's part: the flush follows the page at once, and the kernel obeys it
 //! after its hold time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use self::page::{Page, Turn};
-use super::observe::{Aside, Fault, Observe, PageStatus, Stats};
+use super::alone::{Alone, Desk};
+use super::observe::{Fault, Observe, PageStatus, Stats};
 use super::options::Options;
 use super::{Action, Nonsense, Scheduler};
-use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages};
+use crate::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages};
 
 mod page;
 #[cfg(test)]
 mod tests;
 
-/// The scheduler of one object. Two are equal if they do the same from now on, whatever
-/// they counted.
+/// The scheduler of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Simple<D> {
-    options: Options,
+    desk: Desk,
     /// Only pages that somebody asked for.
     pages: BTreeMap<PageNumber, Page<D>>,
-    /// Kernels that said `Terminate` and are not gone yet.
-    ended: BTreeSet<KernelId>,
-    stats: Aside<Stats>,
 }
 
 impl<D: Clone> Simple<D> {
@@ -65,100 +62,9 @@ impl<D: Clone> Simple<D> {
     #[must_use]
     pub fn new(options: Options) -> Simple<D> {
         Simple {
-            options,
+            desk: Desk::new(options),
             pages: BTreeMap::new(),
-            ended: BTreeSet::new(),
-            stats: Aside::default(),
         }
-    }
-
-    fn hear(
-        &mut self,
-        kernel: KernelId,
-        message: FromKernel<D>,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        if self.ended.contains(&kernel) {
-            return super::after_the_end(&message);
-        }
-        match message {
-            FromKernel::DataRequest { pages, access } => {
-                let fault = match access {
-                    Access::Read => Fault::Read,
-                    Access::Write => Fault::Write,
-                };
-                self.fault(kernel, pages, fault, actions)
-            }
-            FromKernel::DataUnlock { pages } => self.fault(kernel, pages, Fault::Unlock, actions),
-            FromKernel::DataWrite { pages, data } => self.data_write(kernel, pages, data, actions),
-            FromKernel::LockCompleted { pages } => self.lock_completed(kernel, pages, actions),
-            FromKernel::Terminate => {
-                self.ended.insert(kernel);
-                self.each(actions, |page, turn| page.forget(kernel, false, turn));
-                Ok(())
-            }
-        }
-    }
-
-    fn fault(
-        &mut self,
-        kernel: KernelId,
-        pages: Pages,
-        fault: Fault,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        self.options.check(pages)?;
-        for number in pages.iter() {
-            let (page, mut turn) = self.at(number, actions);
-            page.count(fault, &mut turn);
-            match fault {
-                Fault::Read => page.read_fault(kernel, &mut turn),
-                Fault::Write => page.write_fault(kernel, true, &mut turn),
-                Fault::Unlock => page.write_fault(kernel, false, &mut turn),
-            }
-        }
-        Ok(())
-    }
-
-    fn data_write(
-        &mut self,
-        kernel: KernelId,
-        pages: Pages,
-        data: Vec<Option<D>>,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        self.options.check(pages)?;
-        if data.len() as u64 != u64::from(pages.count) {
-            return Err(Nonsense("DataWrite has not as many contents as pages"));
-        }
-        if !self.all(pages, |page| page.may_write_back(kernel)) {
-            return Err(Nonsense(
-                "DataWrite of a page that the kernel may not write to",
-            ));
-        }
-        actions.push(Action::Save(pages, data.clone()));
-        for (number, data) in pages.iter().zip(data) {
-            let (page, mut turn) = self.at(number, actions);
-            page.data_write(kernel, data, &mut turn);
-        }
-        Ok(())
-    }
-
-    fn lock_completed(
-        &mut self,
-        kernel: KernelId,
-        pages: Pages,
-        actions: &mut Vec<Action<D>>,
-    ) -> Result<(), Nonsense> {
-        self.options.check(pages)?;
-        if !self.all(pages, |page| page.owes_answer(kernel)) {
-            return Err(Nonsense("LockCompleted for a page that was not flushed"));
-        }
-        for number in pages.iter() {
-            let (page, mut turn) = self.at(number, actions);
-            page.lock_completed(kernel, &mut turn);
-        }
-        Ok(())
     }
 
     /// Whether something holds for each of these pages; it holds for none that nobody ever
@@ -178,8 +84,8 @@ impl<D: Clone> Simple<D> {
         let page = self.pages.entry(number).or_insert_with(Page::untouched);
         let turn = Turn {
             number,
-            options: &self.options,
-            stats: &mut self.stats.0,
+            options: &self.desk.options,
+            stats: &mut self.desk.stats.0,
             actions,
         };
         (page, turn)
@@ -189,11 +95,85 @@ impl<D: Clone> Simple<D> {
         for (&number, page) in &mut self.pages {
             let mut turn = Turn {
                 number,
-                options: &self.options,
-                stats: &mut self.stats.0,
+                options: &self.desk.options,
+                stats: &mut self.desk.stats.0,
                 actions: &mut *actions,
             };
             act(page, &mut turn);
+        }
+    }
+}
+
+impl<D: Clone> Alone<D> for Simple<D> {
+    fn desk(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    fn fault(
+        &mut self,
+        kernel: KernelId,
+        pages: Pages,
+        fault: Fault,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<(), Nonsense> {
+        for number in pages.iter() {
+            let (page, mut turn) = self.at(number, actions);
+            page.count(fault, &mut turn);
+            match fault {
+                Fault::Read => page.read_fault(kernel, &mut turn),
+                Fault::Write => page.write_fault(kernel, true, &mut turn),
+                Fault::Unlock => page.write_fault(kernel, false, &mut turn),
+            }
+        }
+        Ok(())
+    }
+
+    fn may_write_back(&self, kernel: KernelId, pages: Pages) -> bool {
+        self.all(pages, |page| page.may_write_back(kernel))
+    }
+
+    fn written_back(
+        &mut self,
+        kernel: KernelId,
+        pages: Pages,
+        data: Vec<Option<D>>,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        for (number, data) in pages.iter().zip(data) {
+            let (page, mut turn) = self.at(number, actions);
+            page.data_write(kernel, data, &mut turn);
+        }
+    }
+
+    fn owes_answer(&self, kernel: KernelId, pages: Pages) -> bool {
+        self.all(pages, |page| page.owes_answer(kernel))
+    }
+
+    fn answered(&mut self, kernel: KernelId, pages: Pages, actions: &mut Vec<Action<D>>) {
+        for number in pages.iter() {
+            let (page, mut turn) = self.at(number, actions);
+            page.lock_completed(kernel, &mut turn);
+        }
+    }
+
+    fn forget(&mut self, kernel: KernelId, crashed: bool, actions: &mut Vec<Action<D>>) {
+        self.each(actions, |page, turn| page.forget(kernel, crashed, turn));
+    }
+
+    fn supplied(
+        &mut self,
+        pages: Pages,
+        data: Option<Vec<Option<D>>>,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        let mut data = data.map(Vec::into_iter);
+        for number in pages.iter() {
+            let supplied = data.as_mut().and_then(Iterator::next);
+            if !self.pages.contains_key(&number) {
+                continue;
+            }
+            let (page, mut turn) = self.at(number, actions);
+            page.loaded(supplied, &mut turn);
         }
     }
 }
@@ -205,35 +185,15 @@ impl<D: Clone> Scheduler<D> for Simple<D> {
         message: FromKernel<D>,
         actions: &mut Vec<Action<D>>,
     ) -> Result<(), Nonsense> {
-        let before = actions.len();
-        self.stats.0.received.count(&message);
-        let outcome = self.hear(kernel, message, actions);
-        self.stats.0.received.nonsense += u64::from(outcome.is_err());
-        self.stats.0.count_actions(&actions[before..]);
-        outcome
+        self.says(kernel, message, actions)
     }
 
     fn loaded(&mut self, pages: Pages, data: Option<Vec<Option<D>>>, actions: &mut Vec<Action<D>>) {
-        let before = actions.len();
-        let mut data = data.map(Vec::into_iter);
-        for number in pages.iter() {
-            let supplied = data.as_mut().and_then(Iterator::next);
-            if !self.pages.contains_key(&number) {
-                continue;
-            }
-            let (page, mut turn) = self.at(number, actions);
-            page.loaded(supplied, &mut turn);
-        }
-        self.stats.0.count_actions(&actions[before..]);
+        self.counted(actions, |it, actions| it.supplied(pages, data, actions));
     }
 
     fn gone(&mut self, client: Client, actions: &mut Vec<Action<D>>) {
-        let before = actions.len();
-        if let Client::Kernel(kernel) = client {
-            self.ended.remove(&kernel);
-            self.each(actions, |page, turn| page.forget(kernel, true, turn));
-        }
-        self.stats.0.count_actions(&actions[before..]);
+        self.lose(client, actions);
     }
 
     fn release(&mut self, page: PageNumber) -> bool {
@@ -243,7 +203,7 @@ impl<D: Clone> Scheduler<D> for Simple<D> {
 
 impl<D: Clone> Observe for Simple<D> {
     fn stats(&self) -> &Stats {
-        &self.stats.0
+        &self.desk.stats.0
     }
 
     fn page(&self, page: PageNumber) -> Option<PageStatus> {

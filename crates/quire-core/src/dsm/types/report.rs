@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::TypeTag;
 use crate::units::ObjectOffset;
 
@@ -14,7 +16,7 @@ use crate::units::ObjectOffset;
 pub const PLACES: usize = 8;
 
 /// What happened to a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// Replaced: IEEE NaN, by a VAX reserved operand.
     NotANumber,
@@ -85,7 +87,7 @@ impl fmt::Display for Kind {
 }
 
 /// Where a value was replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The element's place in the object.
     pub offset: ObjectOffset,
@@ -96,7 +98,7 @@ pub struct Place {
 }
 
 /// What became of the values of one or more spans. It allocates nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     counts: [u64; Kind::ALL.len()],
     places: [Option<Place>; PLACES],

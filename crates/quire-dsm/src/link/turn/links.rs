@@ -17,6 +17,7 @@ use crate::link::address::{Address, AddressError, Security};
 use crate::link::connection::{Counters, Link, LinkError};
 use crate::link::greeting::{Established, prove, refusal};
 use crate::link::lease::{Duty, Grantor, Holder, Terms};
+use crate::link::round_trip::RoundTrip;
 use crate::link::transport::{Peer, Tcp, Transport, Unix};
 use crate::wire::control::{Hello, Name, Refusal, Welcome};
 use crate::wire::{Control, Kind, Pool};
@@ -73,6 +74,8 @@ struct Entry {
     marked: bool,
     /// The poll looks for room to write, too.
     writable: bool,
+    /// As far as this side asked for something that is answered at once.
+    round_trip: RoundTrip,
 }
 
 /// All links of a loop.
@@ -234,6 +237,12 @@ impl Links {
         self.get(id).map(|entry| entry.link.counters())
     }
 
+    /// How long a message and its answer take, as far as this side knows.
+    #[must_use]
+    pub fn round_trip(&self, id: LinkId) -> Option<Duration> {
+        self.get(id).and_then(|entry| entry.round_trip.shortest())
+    }
+
     /// Who is at its other end.
     #[must_use]
     pub fn peer(&self, id: LinkId) -> Option<&Peer> {
@@ -307,6 +316,7 @@ impl Links {
             expected,
             marked: false,
             writable: connects,
+            round_trip: RoundTrip::default(),
         };
         let interest = interest(connects);
         let watched = entry.link.watch(&self.registry, token(id), interest, false);
@@ -512,6 +522,7 @@ impl Links {
             Some(terms) => Lease::Held(Holder::new(terms, entry.since - epoch), terms),
             None => Lease::None,
         };
+        entry.round_trip.took(entry.since.elapsed());
         entry.stage = Stage::Open(lease);
         entry.link.greeted();
         self.next_look = self.now;
@@ -554,6 +565,8 @@ impl Links {
         match &mut entry.stage {
             Stage::Open(Lease::Held(holder, terms)) => {
                 if holder.acknowledged(now, clock) {
+                    let sent = Duration::from_nanos(clock);
+                    entry.round_trip.took(now.saturating_sub(sent));
                     Ok(())
                 } else {
                     Err(LinkError::LeaseOver(terms.lease))

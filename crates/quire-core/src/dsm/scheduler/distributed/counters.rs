@@ -1,34 +1,7 @@
 //! What a distributed scheduler counts. Plain numbers, so that they can be copied at any
 //! time.
 
-use crate::dsm::message::Access;
-
-/// Faults by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// Someone needed a copy to read it.
-    pub read: u64,
-    /// Someone without a copy needed to write.
-    pub write: u64,
-    /// Someone with a copy needed to write to it (a protection fault).
-    pub protection: u64,
-}
-
-impl Faults {
-    /// All of them.
-    #[must_use]
-    pub const fn total(self) -> u64 {
-        self.read + self.write + self.protection
-    }
-
-    pub(super) fn count(&mut self, access: Access, has_copy: bool) {
-        match (access, has_copy) {
-            (Access::Read, _) => self.read += 1,
-            (Access::Write, false) => self.write += 1,
-            (Access::Write, true) => self.protection += 1,
-        }
-    }
-}
+pub use crate::dsm::scheduler::observe::Faults;
 
 /// Messages with one kind of client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 use super::counters::Counters;
 use super::message::{Body, Epoch, Fault, Holding, Message, Version};
 use crate::dsm::message::{Access, Client, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel};
+use crate::dsm::scheduler::observe;
 use crate::dsm::scheduler::{Action, Nonsense};
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::take;
@@ -224,7 +225,7 @@ impl<D: Clone> Page<D> {
         }
         step.counters
             .forwarded
-            .count(fault.access, fault.have.is_some());
+            .count(observe::Fault::of(fault.access, fault.have.is_some()));
         let hops = fault.hops + 1;
         step.send(owner, Body::Fault(Fault { hops, ..fault }));
         if fault.access == Access::Write {
@@ -385,7 +386,7 @@ impl<D: Clone> Page<D> {
         for client in take(&mut self.waiting) {
             match client {
                 Client::Server(who) => {
-                    step.counters.forwarded.count(Access::Read, false);
+                    step.counters.forwarded.count(observe::Fault::Read);
                     step.send_read_fault(to, who);
                 }
                 Client::Kernel(_) => {

@@ -60,7 +60,7 @@ fn several_pages_are_upgraded_in_one_message() {
     let actions = says(&mut server, KERNEL, FromKernel::DataUnlock { pages: ALL });
     assert_eq!(actions, Ok(vec![Action::Tell(KERNEL, allowed)]));
     let faults = server.counters().local;
-    assert_eq!((faults.read, faults.protection), (4, 4));
+    assert_eq!((faults.read, faults.unlock), (4, 4));
 }
 
 #[test]

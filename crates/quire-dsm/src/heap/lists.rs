@@ -1,0 +1,104 @@
+//! A shared object as the allocator needs it: its words, its locks, its types.
+//!
+//! The lock of a list is a mutex of the object's server, `quire.heap.NUMBER`. All threads of
+//! a program are one party there, so they lock a mutex of their own first.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use quire_core::dsm::alloc::{self, List, Refused, Word};
+use quire_core::dsm::sync::{Answer, Name, Request};
+use quire_core::dsm::types::{Machine, TypeTag};
+use quire_core::units::{Bytes, ObjectOffset};
+
+use crate::client::Shared;
+
+/// What the threads of a program lock before they lock a list.
+pub(crate) struct Lists {
+    mutexes: Vec<Mutex<()>>,
+    /// A list was locked whose holder is gone.
+    were_abandoned: AtomicBool,
+}
+
+impl Default for Lists {
+    fn default() -> Lists {
+        Lists {
+            mutexes: (0..List::COUNT).map(|_| Mutex::new(())).collect(),
+            were_abandoned: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Lists {
+    fn lock(&self, list: List) -> MutexGuard<'_, ()> {
+        let mutex = self.mutexes[list.number()].lock();
+        // It protects nothing here.
+        mutex.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a list was locked since the last call whose holder was gone.
+    pub(crate) fn were_abandoned(&self) -> bool {
+        self.were_abandoned.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// A list that is locked.
+pub struct Held<'a> {
+    shared: &'a Shared,
+    list: List,
+    _threads: MutexGuard<'a, ()>,
+}
+
+impl Drop for Held<'_> {
+    /// Nobody waits for the answer. What the program says next comes behind it.
+    fn drop(&mut self) {
+        self.shared.say(Request::Unlock(name_of(self.list)));
+    }
+}
+
+fn name_of(list: List) -> Name {
+    Name(format!("quire.heap.{}", list.number()))
+}
+
+impl alloc::Shared for Shared {
+    type Guard<'a> = Held<'a>;
+
+    fn size(&self) -> Bytes {
+        Shared::size(self)
+    }
+
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
+        let cell = &self.words()[(at.0 / 8) as usize];
+        match self.machine().order() == Machine::native().order() {
+            true => Word::new(cell),
+            false => Word::swapped(cell),
+        }
+    }
+
+    fn lock(&self, list: List) -> Result<Held<'_>, Refused> {
+        let threads = self.lists().lock(list);
+        let answer = self.synchronise(Request::Lock(name_of(list)));
+        let refused = |why: &str| Refused(format!("{list} cannot be locked: {why}"));
+        match answer.map_err(|error| refused(&error.to_string()))? {
+            Answer::Done => {}
+            Answer::Abandoned => self.lists().were_abandoned.store(true, Ordering::Relaxed),
+            _ => return Err(refused("this program has locked it by its name")),
+        }
+        Ok(Held {
+            shared: self,
+            list,
+            _threads: threads,
+        })
+    }
+
+    fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
+        Shared::tag(self, range, tag).map_err(|error| Refused(error.to_string()))
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        // The server gets what is sent over a link in this order, up to where it breaks.
+        self.give_back(range)
+            .map_err(|error| Refused(error.to_string()))
+    }
+}
