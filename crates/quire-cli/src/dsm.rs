@@ -2,6 +2,7 @@
 
 mod certify;
 mod demo;
+mod host;
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -22,6 +23,7 @@ pub fn dsm(options: &DsmArgs) -> Outcome<()> {
         DsmAction::Demo(options) => demo::demo(options),
         DsmAction::Certify(options) => certify::certify(options),
         DsmAction::Member(options) => member(options),
+        DsmAction::Host(options) => host::host(options),
     }
 }
 
@@ -38,7 +40,7 @@ fn program(name: ProgramName, size: usize) -> Program {
 
 /// Runs one member of a program, and prints how long it took, in seconds.
 fn member(options: &MemberArgs) -> Outcome<()> {
-    serve::log(Level::WARN);
+    serve::log(Level::ERROR);
     let mut wanted = reached(&options.server)?;
     wanted.reconnect = options.reconnect;
     let client = Client::connect(wanted).map_err(failed)?;

@@ -1,17 +1,19 @@
-//! `quire object`: makes, lists, shows, copies and removes shared objects, and looks at the
-//! stores in which servers keep them.
+//! `quire object`: makes, lists, shows, watches, copies and removes shared objects, and looks
+//! at the stores in which servers keep them.
 
 mod check;
 mod copy;
+mod stat;
+mod trace;
 
 use std::io::{self, Write};
 
-use quire_core::dsm::types::{Report, TypeTag};
+use quire_core::dsm::types::TypeTag;
 use quire_core::units::Bytes;
 use quire_dsm::client::{Client, ClientError, Options};
 use quire_dsm::wire::control::{
-    Answer, Failure as Refusal, FailureKind, Faults, MachineCode, Name, Object, PageState,
-    SchedulerKind, Segment, TypeCode,
+    Answer, Failure as Refusal, FailureKind, MachineCode, Name, Object, SchedulerKind, Segment,
+    TypeCode,
 };
 use serde_json::{Value, json};
 use tracing::Level;
@@ -37,10 +39,8 @@ pub fn object(options: &ObjectArgs) -> Outcome<()> {
     match &options.action {
         ObjectAction::Create(_) | ObjectAction::Check { .. } => Ok(()),
         ObjectAction::Ls { json } => list(&client, *json),
-        ObjectAction::Stat { name, pages, json } => {
-            let known = client.statistics(name.clone(), *pages).map_err(failed)?;
-            stat(known, *json)
-        }
+        ObjectAction::Stat(options) => stat::stat(&client, options),
+        ObjectAction::Trace(options) => trace::trace(&client, options),
         ObjectAction::Rm { names } => {
             for name in names {
                 client.remove(name.clone()).map_err(failed)?;
@@ -68,15 +68,29 @@ pub fn reached(options: &ServerArgs) -> Outcome<Options> {
 
 /// What a user is told.
 pub fn failed(error: ClientError) -> Failure {
-    match error {
+    match &error {
         ClientError::Unreachable { .. } => Failure::system(format!(
             "{error}; start a server with `quire serve`, name another with --server, or \
              give it the certificate that it wants with --certificate"
         )),
-        ClientError::Refused(Refusal {
-            kind: FailureKind::NotFound | FailureKind::Exists | FailureKind::Invalid,
-            ..
-        }) => Failure::bad_usage(error.to_string()),
+        ClientError::Refused(Refusal { kind, .. }) => refused(*kind, &error),
+        _ => Failure::system(error.to_string()),
+    }
+}
+
+/// What a user is told where the server refuses, with the remedy.
+fn refused(kind: FailureKind, error: &ClientError) -> Failure {
+    match kind {
+        FailureKind::NotFound => Failure::bad_usage(format!(
+            "{error}; `quire object ls` shows those that there are"
+        )),
+        FailureKind::Exists => Failure::bad_usage(format!(
+            "{error}; take another name, or remove it with `quire object rm`"
+        )),
+        FailureKind::Busy => Failure::system(format!(
+            "{error}; `quire object stat` shows who has it open"
+        )),
+        FailureKind::Invalid => Failure::bad_usage(error.to_string()),
         _ => Failure::system(error.to_string()),
     }
 }
@@ -142,85 +156,6 @@ fn list(client: &Client, in_json_form: bool) -> Outcome<()> {
         ]);
     }
     Ok(table.write(&mut stdout, 0)?)
-}
-
-fn stat(known: Answer, in_json_form: bool) -> Outcome<()> {
-    let Answer::Statistics {
-        info,
-        faults,
-        kernels,
-        pages,
-        report,
-    } = known
-    else {
-        return Err(failed(ClientError::Confused));
-    };
-    let mut stdout = io::stdout().lock();
-    if in_json_form {
-        let mut whole = in_json(&info);
-        whole["faults"] = faults_in_json(faults);
-        whole["open"] = kernels.len().into();
-        whole["translation"] =
-            json!({ "replaced": report.replaced(), "rounded": report.rounded() });
-        whole["pages"] = pages.iter().map(page_in_json).collect();
-        serde_json::to_writer_pretty(&mut stdout, &whole)?;
-        return Ok(writeln!(stdout)?);
-    }
-    let Faults {
-        read,
-        write,
-        unlock,
-    } = faults;
-    writeln!(
-        stdout,
-        "{}: {} in pages of {}, scheduler {}, open {} times",
-        info.name,
-        info.size,
-        info.page_size.bytes(),
-        scheduler(info.scheduler),
-        kernels.len()
-    )?;
-    writeln!(
-        stdout,
-        "faults: {read} to read, {write} to write, {unlock} to write what was there to be read"
-    )?;
-    if *report != Report::new() {
-        writeln!(stdout, "translation: {report}")?;
-    }
-    if pages.is_empty() {
-        return Ok(());
-    }
-    let header = [
-        "STATE", "PAGE", "OWNER", "READERS", "READ", "WRITE", "UNLOCK",
-    ];
-    let mut table = Table::new(1, &header);
-    for page in &pages {
-        table.row(vec![
-            page.state.clone(),
-            page.page.0.to_string(),
-            page.owner
-                .map_or_else(|| "-".into(), |owner| owner.0.to_string()),
-            page.readers.to_string(),
-            page.faults.read.to_string(),
-            page.faults.write.to_string(),
-            page.faults.unlock.to_string(),
-        ]);
-    }
-    Ok(table.write(&mut stdout, 0)?)
-}
-
-fn faults_in_json(faults: Faults) -> Value {
-    json!({ "read": faults.read, "write": faults.write, "unlock": faults.unlock })
-}
-
-fn page_in_json(page: &PageState) -> Value {
-    json!({
-        "page": page.page.0,
-        "state": page.state,
-        "owner": page.owner.map(|owner| owner.0),
-        "readers": page.readers,
-        "faults": faults_in_json(page.faults),
-    })
 }
 
 /// The object of a name, if there is one.

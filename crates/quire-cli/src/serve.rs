@@ -42,7 +42,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     let security = security(&options.tls, &options.name)?;
     let mut server = prepared(options)?;
     let at = server::listen(&mut turn, &options.listen, &security)
-        .map_err(|error| Failure::bad_usage(format!("cannot listen: {error}")))?;
+        .map_err(|error| cannot_listen(&error))?;
     let mut stdout = io::stdout().lock();
     for address in at {
         writeln!(stdout, "serving at {address}")?;
@@ -101,6 +101,20 @@ fn show(server: &mut Server, export: &Export, may_write: bool) -> Result<(), Str
     let pager = threaded(Box::new(pager)).map_err(told)?;
     let made = server.create_with_pager(offer, pager);
     made.map_err(|failure| failure.to_string())
+}
+
+/// Why it cannot listen, with the remedy.
+fn cannot_listen(error: &io::Error) -> Failure {
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => "; a server may be there already: name another with --listen",
+        io::ErrorKind::AddrNotAvailable => "; name an address of this machine with --listen",
+        io::ErrorKind::NotFound => "; make the directory of the socket first",
+        io::ErrorKind::PermissionDenied => {
+            "; name a port from 1024 on, or a socket in a directory of your own"
+        }
+        _ => "",
+    };
+    Failure::bad_usage(format!("cannot listen at {error}{remedy}"))
 }
 
 fn refused(error: io::Error) -> Failure {

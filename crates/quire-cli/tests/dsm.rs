@@ -123,7 +123,8 @@ fn objects_are_made_shown_and_removed() {
     assert_eq!(list[0]["size_bytes"], 1 << 20);
     assert_eq!(list[0]["types"], "float64:0-4096,int32:8192-12288");
     let shown = served.does(&["object", "stat", "grid"]);
-    assert!(shown.contains("scheduler multi, open 0 times"), "{shown}");
+    assert!(shown.contains("scheduler multi, made by uid:"), "{shown}");
+    assert!(shown.contains("open: nowhere"), "{shown}");
     served.does(&["object", "rm", "grid"]);
     assert_eq!(served.does(&["object", "ls"]).lines().count(), 1);
 }
@@ -169,11 +170,33 @@ fn what_cannot_be_is_refused_in_one_line() {
         "5K",
     ];
     refused(&pages, &["power of two"]);
-    refused(&["object", "rm", "nothing"], &["no object nothing"]);
+    refused(
+        &["object", "rm", "nothing"],
+        &["no object nothing", "quire object ls"],
+    );
+    for watched in ["trace", "stat"] {
+        refused(&["object", watched, "nothing"], &["no object nothing"]);
+    }
+    refused(
+        &["object", "stat", "grid", "--pages", "7-9"],
+        &["--pages", "last page of grid is 0"],
+    );
+    refused(
+        &["dsm", "demo", "--picture", "demo.png"],
+        &["demo.png", ".html"],
+    );
+    refused(
+        &["dsm", "demo", "--picture", "/nonexistent/demo.svg"],
+        &["/nonexistent/demo.svg"],
+    );
     refused(&["object", "cp", "a", "b"], &["colon"]);
     refused(&["object", "cp", "/nonexistent", ":b"], &["/nonexistent"]);
     let served_before = ["serve", "--listen", &served.address];
-    refused(&served_before, &["cannot listen"]);
+    refused(&served_before, &["cannot listen at unix:", "--listen"]);
+    let nowhere = ["serve", "--listen", "unix:/nonexistent/socket"];
+    refused(&nowhere, &["/nonexistent/socket", "make the directory"]);
+    refused(&["dsm", "demo", "--nodes", "0"], &["--nodes", "at least 1"]);
+    refused(&["dsm", "demo", "--nodes", "64"], &["--nodes", "63"]);
     refused(
         &["serve", "--listen", "192.0.2.1:1"],
         &["certificate", "plain text"],
@@ -224,6 +247,203 @@ fn the_demonstration_runs_all_programs() {
             );
         }
     }
+}
+
+#[test]
+fn the_demonstration_draws_who_had_which_page() {
+    let directory = TempDir::new().unwrap();
+    let demo = |more: &[&str]| {
+        let args = ["dsm", "demo", "--quick", "--runs", "1", "--nodes", "2"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+        let output = command.args(args).args(more).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for end in ["html", "svg"] {
+        let file = directory.path().join(format!("demo.{end}"));
+        let picture = ["--picture", file.to_str().unwrap()];
+        let text = demo(&[&["--programs", "matrix,hotspot"], &picture[..]].concat());
+        // Each node writes to pages of its own, and the table has the paper's times.
+        let rows = text.lines().filter(|line| line.ends_with('|'));
+        let rows: String = rows.collect();
+        assert!(rows.contains('A') && rows.contains('B'), "{text}");
+        assert!(
+            text.contains("Matrix 128x128    29") && text.contains("hotspot 100 on 2 nodes"),
+            "{text}"
+        );
+        assert!(!text.contains('\x1b'), "no colours in a file: {text}");
+        let drawn = fs::read_to_string(&file).unwrap();
+        assert!(drawn.contains("<svg") && drawn.contains("prefers-color-scheme"));
+        assert!(drawn.contains("node-2"), "both nodes are named");
+        assert!(!drawn.contains("src="), "it needs nothing else");
+    }
+    let text = demo(&["--programs", "hotspot", "--no-picture", "--loopback"]);
+    assert!(!text.contains('|') && text.contains("loopback"), "{text}");
+}
+
+#[test]
+fn the_unit_is_understood_and_its_options_too() {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist");
+    let unit = fs::read_to_string(dist.join("quire-serve.service")).unwrap();
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("quire-serve.service");
+    fs::write(
+        &file,
+        unit.replace("/usr/local/bin/quire", env!("CARGO_BIN_EXE_quire")),
+    )
+    .unwrap();
+    // The options that it gives, with files that are not there.
+    let unit = unit.replace("\\\n", " ");
+    let started = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .unwrap();
+    let missing = started.replace("/etc/quire/", "/nonexistent/");
+    let args: Vec<&str> = missing.split_whitespace().skip(1).collect();
+    let output = Command::new(env!("CARGO_BIN_EXE_quire"))
+        .args(args)
+        .output()
+        .unwrap();
+    assert_refused(&output, 2, &["/nonexistent/"]);
+    let verified = Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(&file)
+        .output();
+    let Ok(output) = verified else {
+        return println!("SKIP: systemd-analyze is missing");
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    let about_ours = text.lines().filter(|line| line.contains("quire-serve"));
+    assert_eq!(about_ours.collect::<Vec<_>>(), Vec::<&str>::new());
+    assert!(output.status.success(), "{text}");
+}
+
+/// A demonstration that is killed leaves no process and no file behind.
+#[test]
+fn a_demonstration_that_is_killed_leaves_nothing_behind() {
+    let directory = TempDir::new().unwrap();
+    let args = ["dsm", "demo", "--nodes", "2", "--programs", "router"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+    command
+        .args(args)
+        .env("TMPDIR", directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut demo = Node(command.spawn().unwrap());
+    let files = || fs::read_dir(directory.path()).unwrap().count();
+    wait_for(|| files() > 0);
+    let with_its_directory = |process: &fs::DirEntry| {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("host") && line.contains(directory.path().to_str().unwrap())
+    };
+    let servers = || {
+        let processes = fs::read_dir("/proc").unwrap().map_while(Result::ok);
+        processes.filter(with_its_directory).count()
+    };
+    wait_for(|| servers() > 0);
+    demo.0.kill().unwrap();
+    demo.0.wait().unwrap();
+    wait_for(|| servers() == 0 && files() == 0);
+}
+
+/// The lines of a trace of `hot` in JSON, of one second.
+fn traced(served: &Served, more: &[&str]) -> Vec<Value> {
+    let trace = ["object", "trace", "hot", "--json", "--for", "1"];
+    let text = served.does(&[&trace, more].concat());
+    let line = |line| serde_json::from_str(line).unwrap();
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn a_trace_shows_each_message_with_its_page_and_who_it_is() {
+    let served = Served::start();
+    served.does(&["object", "create", "hot", "--size", "64K"]);
+    let trace = ["object", "trace", "hot", "--json"];
+    let mut watcher = Command::new(env!("CARGO_BIN_EXE_quire"))
+        .args(trace)
+        .env("QUIRE_SERVER", &served.address)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(watcher.stdout.take().unwrap());
+    let mut begun = String::new();
+    output.read_line(&mut begun).unwrap();
+    assert_eq!(begun.trim(), r#"{"watching":"hot"}"#);
+    let file = served.path().join("file");
+    fs::write(&file, [7; 5000]).unwrap();
+    let file = file.to_str().unwrap();
+    served.does(&["object", "cp", file, ":hot", "--identity", "writer"]);
+    // It ends well when the object is gone.
+    served.does(&["object", "rm", "hot"]);
+    assert!(watcher.wait().unwrap().success());
+    let lines = output.lines().map(Result::unwrap);
+    let seen: Vec<Value> = lines
+        .map(|line| serde_json::from_str(&line).unwrap())
+        .collect();
+    let is = |seen: &Value, message: &str, detail: &str, page: u64| {
+        seen["message"] == message && seen["detail"] == detail && seen["first_page"] == page
+    };
+    let place = |message: &str, detail: &str, page: u64| {
+        let found = seen.iter().position(|seen| is(seen, message, detail, page));
+        found.unwrap_or_else(|| panic!("{message} {detail} {page}: {seen:?}"))
+    };
+    assert!(place("request", "write", 0) < place("provide", "write", 0));
+    assert!(place("provide", "write", 0) < place("write-back", "", 0));
+    assert!(place("request", "write", 1) < place("provide", "write", 1));
+    let who = seen[place("provide", "write", 0)]["who"].as_str().unwrap();
+    assert!(who.starts_with("writer (uid "), "{who}");
+    let times: Vec<u64> = seen
+        .iter()
+        .map(|seen| seen["unix_ns"].as_u64().unwrap())
+        .collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn a_watcher_sees_the_pages_that_it_asks_for() {
+    let served = Served::start();
+    let (_node, _) = hot(&served);
+    // The node takes its page again and again, as the copies take it away.
+    let copies = std::thread::scope(|scope| {
+        scope.spawn(|| (0..5).map(|_| served.counted()).max());
+        (
+            traced(&served, &["--pages", "0-0"]),
+            traced(&served, &["--pages", "5-9"]),
+        )
+    });
+    let names_pages = |seen: &Vec<Value>| seen.iter().filter(|s| !s["pages"].is_null()).count();
+    let (of_page, of_others) = copies;
+    assert!(names_pages(&of_page) > 0, "{of_page:?}");
+    assert_eq!(names_pages(&of_others), 0, "{of_others:?}");
+}
+
+#[test]
+fn a_watcher_that_is_stopped_holds_nobody_up() {
+    let served = Served::start();
+    served.does(&["object", "create", "hot", "--size", "64M"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+    command
+        .args(["object", "trace", "hot", "--server", &served.address])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut watcher = Node(command.spawn().unwrap());
+    let mut output = BufReader::new(watcher.0.stdout.take().unwrap());
+    let mut heading = String::new();
+    output.read_line(&mut heading).unwrap();
+    assert!(heading.contains("MESSAGE"), "{heading}");
+    signals::send("STOP", watcher.0.id());
+    wait_for(|| state(watcher.0.id()) == 'T');
+    let file = served.path().join("file");
+    fs::write(&file, vec![1; 32 << 20]).unwrap();
+    let begin = Instant::now();
+    served.does(&["object", "cp", file.to_str().unwrap(), ":hot"]);
+    assert!(
+        begin.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 /// An object that a node writes to all the time, and what the server had of it for sure.
@@ -357,6 +577,29 @@ fn nodes_are_known_by_their_certificates() {
         1,
         &["node-2", "grant"],
     );
+    // What an object is everybody may know, what happens in it only who may read it.
+    let watch = ["object", "trace", "grid", "--for", "0.1"];
+    let watched = as_node(&served, "node-2", "node-2", &watch);
+    assert_refused(&watched, 1, &["node-1", "grant"]);
+    let stat = ["object", "stat", "grid", "--json"];
+    let stat = |name: &str| -> Value {
+        let output = as_node(&served, name, name, &stat);
+        assert!(output.status.success());
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (own, others) = (stat("node-1"), stat("node-2"));
+    assert_eq!(
+        (&own["may_read"], &own["pages_used"]),
+        (&true.into(), &0.into())
+    );
+    assert_eq!(
+        (&others["may_read"], &others["owner"]),
+        (&false.into(), &"node-1".into())
+    );
+    assert!(
+        others["pages"].is_null() && others["faults"].is_null(),
+        "{others}"
+    );
     let grant = ["object", "grant", "grid", "node-2", "r"];
     assert!(
         as_node(&served, "node-1", "node-1", &grant)
@@ -364,6 +607,12 @@ fn nodes_are_known_by_their_certificates() {
             .success()
     );
     assert!(as_node(&served, "node-2", "node-2", &copy).status.success());
+    assert!(
+        as_node(&served, "node-2", "node-2", &watch)
+            .status
+            .success()
+    );
+    assert_eq!(stat("node-2")["may_read"], true);
     // A name that the certificate does not have, a CA that is not known, and no certificate.
     let list = ["object", "ls"];
     assert_refused(&as_node(&served, "node-1", "node-2", &list), 2, &["node-1"]);

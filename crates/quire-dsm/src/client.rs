@@ -33,9 +33,11 @@ use crate::wire::control::{
 
 mod carrier;
 mod cells;
+mod watch;
 
 use carrier::{Carrier, Command, Key};
 pub use cells::Cell;
+pub use watch::Watch;
 
 /// How often pages are taken from others before it is given up to change their type.
 const TAKES: u32 = 16;
@@ -232,6 +234,15 @@ impl Client {
     /// When the server refuses or cannot be reached.
     pub fn statistics(&self, name: Name, pages: Option<Pages>) -> Result<Answer, ClientError> {
         self.ask(Request::Statistics { name, pages })
+    }
+
+    /// What is known of an object and of its pages with the most faults, at most so many:
+    /// [`Answer::Statistics`].
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn hottest(&self, name: Name, most: u32) -> Result<Answer, ClientError> {
+        self.ask(Request::Hottest { name, most })
     }
 
     /// Opens an object and maps it.
@@ -501,7 +512,9 @@ impl Shared {
     /// When the server cannot be reached.
     pub fn reported(&self) -> Result<Report, ClientError> {
         match self.client.statistics(self.info.name.clone(), None)? {
-            Answer::Statistics { report, .. } => Ok(*report),
+            Answer::Statistics { inside, .. } => {
+                Ok(inside.map(|inside| *inside.report).unwrap_or_default())
+            }
             _ => Err(ClientError::Confused),
         }
     }

@@ -18,8 +18,9 @@ use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 
 use crate::link::connection::LinkError;
+use crate::link::greeting::Proof;
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
-use crate::link::{Address, Established, Security};
+use crate::link::{Address, Established, Peer as LinkPeer, Security};
 use crate::pager::Pager;
 use crate::store::Store;
 use crate::wire::Control;
@@ -31,6 +32,7 @@ mod depot;
 mod keeping;
 pub mod object;
 mod reclaim;
+mod watch;
 
 use self::core::{Core, Out, Peer, PeerId};
 pub use self::keeping::{Offer, PAGER_PATIENCE};
@@ -150,6 +152,17 @@ impl Server {
     }
 }
 
+/// Who a peer is, for a person: its name, and where it has not shown that the name is its
+/// own, what is known for sure.
+fn described(who: &Established) -> String {
+    let name = &who.hello.name;
+    match (who.proof, &who.peer) {
+        (Proof::Certificate, _) => name.to_string(),
+        (_, LinkPeer::Local { pid, uid, .. }) => format!("{name} (uid {uid}, pid {pid})"),
+        (_, peer) => format!("{name} ({peer})"),
+    }
+}
+
 fn describe(links: &Links, link: LinkId) -> String {
     links
         .peer(link)
@@ -187,7 +200,8 @@ impl Handler for Server {
         self.peers.insert(link, peer);
         self.links.insert(peer, link);
         let identity = who.to_string();
-        self.core.joined(peer, Peer::new(identity, machine));
+        let joined = Peer::new(identity, machine).described(described(who));
+        self.core.joined(peer, joined);
         Ok(Welcome {
             name: self.name.clone(),
             kernel: KernelId(peer.0),
@@ -242,6 +256,7 @@ impl Handler for Server {
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
         self.core.look_behind(now, &mut self.out);
+        self.core.tell_watchers(&mut self.out);
         self.send(links);
     }
 }
@@ -251,7 +266,10 @@ impl Handler for Server {
 /// # Errors
 /// When an address needs TLS and there is no identity, and those of the system.
 pub fn listen(turn: &mut Turn, at: &[Address], security: &Security) -> io::Result<Vec<Address>> {
-    let listen = |address| turn.links.listen(address, security);
+    let listen = |address: &Address| {
+        let listening = turn.links.listen(address, security);
+        listening.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
+    };
     at.iter().map(listen).collect()
 }
 

@@ -4,12 +4,15 @@
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
-use quire_core::dsm::sync::{Answer, Name as Point, Request};
+use quire_core::dsm::scheduler::trace::What;
+use quire_core::dsm::sync::{Answer as Met, Name as Point, Request};
 use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
+use quire_dsm::client::Client;
 use quire_dsm::programs::Program;
-use quire_dsm::wire::control::{PageSize, Rights, SchedulerKind, Segment, TypeCode};
+use quire_dsm::wire::control::{Answer, PageSize, Rights, SchedulerKind, Segment, TypeCode};
 
 mod served;
 
@@ -161,13 +164,13 @@ fn a_mutex_keeps_others_out() {
                 for _ in 0..50 {
                     let mutex = Point("it".into());
                     let lock = Request::Lock(mutex.clone());
-                    assert_eq!(shared.synchronise(lock).expect("a server"), Answer::Done);
+                    assert_eq!(shared.synchronise(lock).expect("a server"), Met::Done);
                     let word = &shared.words()[0];
                     let before = word.load(Ordering::Relaxed);
                     thread::yield_now();
                     word.store(before + 1, Ordering::Relaxed);
                     let unlock = Request::Unlock(mutex);
-                    assert_eq!(shared.synchronise(unlock).expect("a server"), Answer::Done);
+                    assert_eq!(shared.synchronise(unlock).expect("a server"), Met::Done);
                 }
             });
         }
@@ -243,4 +246,87 @@ fn rights_are_kept_to() {
         .grant(name("mine"), "anyone".into(), none)
         .expect("it is its own");
     assert!(refused(read));
+}
+
+/// A watcher that fetches nothing for a while is told how much it missed, and nobody waits
+/// for it.
+#[test]
+fn a_slow_watcher_is_told_how_much_it_missed() {
+    const PAGES: u64 = 8192;
+    let served = Served::start("127.0.0.1:0");
+    let (watcher, writer) = (served.client("watcher"), served.client("writer"));
+    let made = object("seen", Bytes(PAGES * 4096), SchedulerKind::Simple);
+    writer.create(made).expect("it is new");
+    let mut watch = watcher.watch(name("seen"), None).expect("it may be read");
+    let shared = open(&writer, "seen");
+    for page in shared.words().chunks(512) {
+        page[0].store(1, Ordering::Relaxed);
+    }
+    let (mut seen, mut lost) = (Vec::new(), 0);
+    while let Some(watched) = watch.next(Duration::from_millis(200)).expect("it is there") {
+        assert!(
+            watched
+                .known
+                .iter()
+                .all(|known| known.name.starts_with("writer ("))
+        );
+        lost += watched.lost;
+        seen.extend(watched.seen);
+    }
+    // Each page was asked for and given at least.
+    assert!(
+        seen.len() as u64 + lost >= 2 * PAGES,
+        "{} and {lost}",
+        seen.len()
+    );
+    assert!(lost > 0 && seen.len() > 4096, "{} and {lost}", seen.len());
+    assert!(seen.is_sorted_by_key(|seen| seen.at));
+    // Afterwards nothing is missed any more, until the object is gone.
+    drop(shared);
+    writer.remove(name("seen")).expect("nobody has it open");
+    let mut last = Vec::new();
+    while let Ok(watched) = watch.next(Duration::from_secs(5)) {
+        let watched = watched.expect("it is told that the object is gone");
+        assert_eq!(watched.lost, 0);
+        last.extend(watched.seen.into_iter().map(|seen| seen.event.what));
+    }
+    assert!(
+        last.contains(&What::Terminate) && last.contains(&What::DataWrite),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn who_may_not_read_an_object_sees_nothing_of_what_happens_in_it() {
+    let (_directory, path) = socket();
+    let served = Served::start_at(&[&path, "127.0.0.1:0"]);
+    let owner = served.client("owner");
+    owner
+        .create(object("mine", Bytes(1 << 20), SchedulerKind::Simple))
+        .expect("it is new");
+    let stranger = served.client_with("stranger", |options| {
+        options.address = served.addresses[1].clone();
+    });
+    for page in [3, 7, 7] {
+        open(&owner, "mine").words()[512 * page].fetch_add(1, Ordering::Relaxed);
+    }
+    let inside = |client: &Client| match client.hottest(name("mine"), 1) {
+        Ok(Answer::Statistics { inside, .. }) => inside,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(inside(&stranger), None);
+    let hottest = inside(&owner).expect("it is its own");
+    assert_eq!((hottest.touched, hottest.open), (2, 0));
+    assert_eq!(hottest.pages.len(), 1);
+    assert_eq!(hottest.pages[0].page.0, 7);
+    assert!(stranger.watch(name("mine"), None).is_err());
+    let read = Rights {
+        read: true,
+        write: false,
+    };
+    owner
+        .grant(name("mine"), "anyone".into(), read)
+        .expect("it is its own");
+    assert!(inside(&stranger).is_some());
+    assert!(stranger.watch(name("mine"), None).is_ok());
 }

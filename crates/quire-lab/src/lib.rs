@@ -26,6 +26,7 @@
 //! | [`tune`] | which policy and strategy suit a program |
 //! | [`compare`] | old and new results: whether something got worse |
 //! | [`figures`] | the plots of reports |
+//! | [`network`] | machines far from each other, on this one |
 
 pub mod caution;
 pub mod compare;
@@ -34,6 +35,7 @@ pub mod experiment;
 pub mod figures;
 pub mod import;
 pub mod judge;
+pub mod network;
 pub mod plan;
 pub mod prepare;
 pub mod protocol;

@@ -26,6 +26,7 @@ pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;
 pub mod tlb;
+pub mod tun;
 pub mod uffd;
 
 pub use raw::Errno;

@@ -27,18 +27,36 @@ EXAMPLES:
   quire object create grid --size 1G
   quire object create samples --size 64M --tags float64:0-32M,int32:32M-64M
   quire object ls
+  quire object stat grid                       the 10 pages with the most faults
   quire object stat grid --pages 0-15
+  quire object trace grid --for 5              each message, as it happens
   quire object cp input.bin :grid              a colon stands before an object
   quire object cp :grid output.bin
   quire object grant grid node-2 rw            by the name in its certificate
   quire object rm grid
   quire object check /var/lib/quire            a store that no server has open";
 
+pub const TRACE_EXAMPLES: &str = "\
+EXAMPLES:
+  quire object trace grid
+  quire object trace grid --pages 0-15 --for 10
+  quire object trace grid --json | jq .message
+
+A line has the seconds since the first message, the message, its pages, and who sent it
+(<-) or gets it (->). Requests ask to read, to write, or to unlock: to write to what is
+there to be read. A watcher that is too slow misses messages, and is told how many.";
+
 pub const DEMO_EXAMPLES: &str = "\
 EXAMPLES:
   quire dsm demo
   quire dsm demo --nodes 4 --programs matrix,hotspot --runs 5
-  quire dsm demo --quick --json";
+  quire dsm demo --delay 500 --programs matrix
+  quire dsm demo --quick --picture demo.html
+  quire dsm demo --quick --json
+
+Each node has a network namespace of its own where that is allowed (root); otherwise all
+share the loopback. Behind the table is a picture for each program: pages from top to
+bottom, time from left to right, and a letter for the node that could write to a page.";
 
 pub const CERTIFY_EXAMPLES: &str = "\
 EXAMPLES:
@@ -161,17 +179,11 @@ pub enum ObjectAction {
         #[arg(long)]
         json: bool,
     },
-    /// Show faults, readers and owners of an object
-    Stat {
-        /// The object
-        name: Name,
-        /// Show these pages, too, such as 0-15
-        #[arg(long, value_name = "FIRST-LAST", value_parser = pages)]
-        pages: Option<quire_core::dsm::message::Pages>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    /// Show faults, readers and owners of an object, and of its pages with the most faults
+    Stat(StatArgs),
+    /// Show each message in and out of an object's scheduler as it happens
+    #[command(after_help = TRACE_EXAMPLES)]
+    Trace(TraceArgs),
     /// Remove objects that nobody has open
     Rm {
         /// The objects
@@ -205,6 +217,39 @@ pub enum ObjectAction {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// What `quire object stat` takes.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// The object
+    pub name: Name,
+    /// Show so many pages, those with the most faults first
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "pages",
+          value_parser = clap::value_parser!(u32).range(0..=512))]
+    pub top: u32,
+    /// Show these pages instead, such as 0-15
+    #[arg(long, value_name = "FIRST-LAST", value_parser = pages)]
+    pub pages: Option<quire_core::dsm::message::Pages>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `quire object trace` takes.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The object
+    pub name: Name,
+    /// Only messages about these pages, such as 0-15, and those that name none
+    #[arg(long, value_name = "FIRST-LAST", value_parser = pages)]
+    pub pages: Option<quire_core::dsm::message::Pages>,
+    /// End after so many seconds; otherwise when the object is removed or a signal ends it
+    #[arg(long = "for", value_name = "SECONDS", value_parser = super::seconds)]
+    pub time: Option<Duration>,
+    /// Print a line of JSON for each message
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What `quire object create` takes.
@@ -270,6 +315,9 @@ pub enum DsmAction {
     /// Run one member of a program
     #[command(hide = true)]
     Member(MemberArgs),
+    /// Serve in plain text until the input ends
+    #[command(hide = true)]
+    Host(HostArgs),
 }
 
 /// What `quire dsm certify` takes.
@@ -289,21 +337,33 @@ pub struct CertifyArgs {
 /// What `quire dsm demo` takes.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// As many nodes at most, each a process with memory of its own
-    #[arg(long, default_value = "3")]
+    /// As many nodes at most, each a process with memory of its own; up to 63
+    #[arg(long, value_name = "N", default_value = "3", value_parser = count)]
     pub nodes: NonZeroUsize,
     /// Which programs
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, alias = "program", value_delimiter = ',', value_name = "LIST")]
     pub programs: Vec<ProgramName>,
     /// How often each is run; medians are shown
-    #[arg(long, default_value = "3")]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = count)]
     pub runs: NonZeroUsize,
     /// What orders the faults
     #[arg(long, value_name = "SCHEDULER", default_value = "simple", value_parser = scheduler)]
     pub scheduler: SchedulerKind,
+    /// How many microseconds a packet takes from a node to another
+    #[arg(long, value_name = "MICROSECONDS", default_value = "0", value_parser = microseconds)]
+    pub delay: Duration,
+    /// Nodes without network namespaces of their own
+    #[arg(long, conflicts_with = "delay")]
+    pub loopback: bool,
     /// Small sizes
     #[arg(long)]
     pub quick: bool,
+    /// Also draw who had which page when into this file, .html or .svg
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+    /// Print the table alone
+    #[arg(long)]
+    pub no_picture: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -322,6 +382,17 @@ pub enum ProgramName {
     Particles,
     /// Everybody increments one word.
     Hotspot,
+}
+
+/// What the server of the demonstration is told.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// A directory to be made for a socket; it goes when the server ends
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// Where else to listen
+    #[arg(long)]
+    pub listen: Address,
 }
 
 /// What a member of a program is told.
@@ -347,6 +418,16 @@ pub struct MemberArgs {
     pub reconnect: Duration,
     #[command(flatten)]
     pub server: ServerArgs,
+}
+
+fn count(text: &str) -> Result<NonZeroUsize, &'static str> {
+    text.parse().map_err(|_| "write a whole number, at least 1")
+}
+
+fn microseconds(text: &str) -> Result<Duration, &'static str> {
+    let number = text.parse().ok().filter(|number| *number <= 1_000_000);
+    let number = number.map(Duration::from_micros);
+    number.ok_or("write a whole number of microseconds, at most 1000000")
 }
 
 fn rights(text: &str) -> Result<Rights, &'static str> {

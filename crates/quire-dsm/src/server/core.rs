@@ -12,10 +12,13 @@ use super::backed::Asker;
 use super::keeping::Keeping;
 use super::object::tags::MOST_SEGMENTS;
 use super::object::{Object, Refused};
+use super::watch::Watchers;
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
 };
 use crate::wire::{Contents, Control};
+
+mod look;
 
 /// Objects that one answer lists at most.
 const LISTED: usize = 128;
@@ -33,6 +36,8 @@ pub struct PeerId(pub u64);
 pub struct Peer {
     /// As whom it counts where rights are given.
     identity: String,
+    /// Who it is, for a person.
+    described: String,
     machine: Machine,
     open: BTreeMap<Handle, Open>,
     next: u32,
@@ -67,6 +72,7 @@ pub struct Core {
     last_kernel: u64,
     /// What stands behind the objects.
     pub(super) keeping: Keeping,
+    watchers: Watchers,
 }
 
 impl Peer {
@@ -74,12 +80,20 @@ impl Peer {
     #[must_use]
     pub fn new(identity: String, machine: Machine) -> Peer {
         Peer {
+            described: identity.clone(),
             identity,
             machine,
             open: BTreeMap::new(),
             next: 0,
             is_cut_off: false,
         }
+    }
+
+    /// The same peer, described in these words where people look.
+    #[must_use]
+    pub fn described(mut self, words: String) -> Peer {
+        self.described = words;
+        self
     }
 }
 
@@ -100,6 +114,7 @@ impl Core {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.is_cut_off = true;
         }
+        self.unwatch(id);
     }
 
     /// A peer has certainly stopped to use what it had.
@@ -174,9 +189,11 @@ impl Core {
             Request::Create(info) => return self.create((id, number), info, out),
             Request::Remove { name } => return self.remove((id, number), &name, out),
             Request::List { after } => Ok(self.list(after.as_ref())),
-            Request::Statistics { name, pages } => match self.objects.get(&name) {
-                Some(object) => Ok(object.statistics(pages)),
-                None => Err(not_found(&name)),
+            Request::Statistics { name, pages } => self.statistics(id, &name, pages),
+            Request::Hottest { name, most } => self.hottest(id, &name, most),
+            Request::Watch { name, pages } => match self.watch(id, number, name, pages) {
+                Ok(()) => return,
+                Err(refused) => Err(refused),
             },
             Request::Tag { name, tags } => {
                 let changed = self.tag(id, &name, tags);
@@ -332,6 +349,7 @@ impl Core {
             let text = format!("{name} is open, {open} times; it is removed when nobody uses it");
             return Err((FailureKind::Busy, text));
         }
+        self.collect(name);
         Ok(())
     }
 

@@ -73,8 +73,8 @@ impl Memory {
     /// Counts what an object has in memory now.
     fn count(&mut self, object: &mut Object) {
         let now = object.resident();
-        self.used.0 = self.used.0 - object.counted.0 + now.0;
-        object.counted = now;
+        self.used.0 = self.used.0 - object.in_memory.0 + now.0;
+        object.in_memory = now;
     }
 }
 
@@ -168,8 +168,8 @@ impl Core {
             return;
         };
         self.keeping.busy.remove(name);
-        self.keeping.memory.used.0 -= object.counted.0;
-        object.counted = Bytes::ZERO;
+        self.keeping.memory.used.0 -= object.in_memory.0;
+        object.in_memory = Bytes::ZERO;
         let waiting = object.behind.as_mut().map(Behind::dismiss);
         for (peer, id) in waiting.into_iter().flatten() {
             let gone = (FailureKind::NotFound, format!("{name} was removed"));
@@ -250,7 +250,7 @@ impl Core {
             let largest = self
                 .objects
                 .values_mut()
-                .max_by_key(|object| object.counted);
+                .max_by_key(|object| object.in_memory);
             let Some(largest) = largest else {
                 break;
             };

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_core::dsm::message::{Client, FromKernel, KernelId, Pages, ToKernel};
+use quire_core::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages, ToKernel};
 use quire_core::dsm::scheduler::multi::Multi;
-use quire_core::dsm::scheduler::observe::{self, Observe};
+use quire_core::dsm::scheduler::observe::{Observe, PageStatus, Stats};
 use quire_core::dsm::scheduler::options::Options;
 use quire_core::dsm::scheduler::simple::Simple;
+use quire_core::dsm::scheduler::trace::Event;
 use quire_core::dsm::scheduler::{Action, Nonsense, Scheduler};
 use quire_core::dsm::sync::SyncTable;
 use quire_core::dsm::types::{Machine, Report, TagMap, Translation};
@@ -18,9 +19,10 @@ use quire_core::units::{Bytes, ObjectOffset};
 use super::backed::saves::Outcome;
 use super::backed::{Asker, Behind, Heard};
 use super::reclaim::{PAGER, Reclaim};
+use super::watch::Tap;
 use crate::pager;
 use crate::store::ObjectId;
-use crate::wire::control::{self, Answer, FailureKind, PageState, Rights, SchedulerKind};
+use crate::wire::control::{self, Answer, FailureKind, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
 
 pub(super) mod tags;
@@ -36,9 +38,6 @@ const NOTHING: Rights = Rights {
     read: false,
     write: false,
 };
-
-/// Pages that one answer tells of at most, beside all types of the object.
-const SHOWN: usize = 512;
 
 /// Why an object cannot be made or changed.
 pub(super) type Refused = (FailureKind, String);
@@ -78,9 +77,11 @@ pub struct Object {
     /// Which it is in the store.
     pub(super) id: Option<ObjectId>,
     /// What counts for it in the server's bound of memory.
-    pub(super) counted: Bytes,
+    pub(super) in_memory: Bytes,
     /// What could not be carried over exactly when pages were translated.
-    report: Report,
+    pub(super) report: Report,
+    /// What its scheduler is told and tells, while somebody watches.
+    pub(super) tap: Tap,
 }
 
 impl Object {
@@ -119,8 +120,9 @@ impl Object {
             behind: None,
             reclaim: Reclaim::default(),
             id: None,
-            counted: Bytes::ZERO,
+            in_memory: Bytes::ZERO,
             report: Report::new(),
+            tap: Tap::default(),
         })
     }
 
@@ -165,8 +167,12 @@ impl Object {
         tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
     ) -> Result<(), Nonsense> {
         let message = self.received(kernel, message)?;
+        self.tap.see(|| Event::received(kernel, &message));
         let mut actions = std::mem::take(&mut self.actions);
         let heard = self.scheduler.kernel_says(kernel, message, &mut actions);
+        if let Err(Nonsense(reason)) = heard {
+            self.tap.see(|| Event::nonsense(kernel, reason));
+        }
         self.carry_out(actions, tell);
         heard
     }
@@ -179,6 +185,7 @@ impl Object {
     ) {
         let mut actions = std::mem::take(&mut self.actions);
         let client = Client::Kernel(kernel);
+        self.tap.see(|| Event::gone(client));
         self.scheduler.gone(client, &mut actions);
         self.kernels.remove(&kernel);
         if let Some(behind) = &mut self.behind {
@@ -187,35 +194,19 @@ impl Object {
         self.carry_out(actions, tell);
     }
 
-    /// What is known of it, and of some of its pages.
-    pub(super) fn statistics(&self, pages: Option<Pages>) -> Answer {
-        let faults = |faults: observe::Faults| control::Faults {
-            read: faults.read,
-            write: faults.write,
-            unlock: faults.unlock,
-        };
-        let state = |page| {
-            let status = self.scheduler.page(page)?;
-            let owner = match status.owner {
-                Some(Client::Kernel(kernel)) => Some(kernel),
-                _ => None,
-            };
-            Some(PageState {
-                page,
-                faults: faults(status.stats.faults),
-                owner,
-                readers: status.readers as u64,
-                state: format!("{:?}", status.state),
-            })
-        };
-        let asked = pages.into_iter().flat_map(Pages::iter);
-        Answer::Statistics {
-            info: self.info.clone(),
-            faults: faults(self.scheduler.stats().faults),
-            kernels: self.kernels.keys().copied().collect(),
-            pages: asked.take(SHOWN).filter_map(state).collect(),
-            report: Box::new(self.report.clone()),
-        }
+    /// What its scheduler has counted.
+    pub(super) fn counted(&self) -> &Stats {
+        self.scheduler.stats()
+    }
+
+    /// What is known of a page, if somebody ever asked for it.
+    pub(super) fn page(&self, page: PageNumber) -> Option<PageStatus> {
+        self.scheduler.page(page)
+    }
+
+    /// The pages that somebody ever asked for.
+    pub(super) fn touched(&self) -> impl Iterator<Item = PageNumber> {
+        self.scheduler.touched()
     }
 
     /// What its pager has said by now, and what is due.
@@ -259,6 +250,7 @@ impl Object {
         loop {
             while at < actions.len() {
                 let placeholder = Action::Save(Pages::one(Default::default()), Vec::new());
+                self.tap.see(|| Event::sent(&actions[at]));
                 let action = std::mem::replace(&mut actions[at], placeholder);
                 self.carry_out_one(action, &mut actions, tell);
                 at += 1;
@@ -294,6 +286,7 @@ impl Object {
                 None => {
                     // Nobody backs it: what nobody has written is zeros.
                     let zeros = pages.iter().map(|_| None).collect();
+                    self.tap.see(|| Event::loaded(pages, true));
                     self.scheduler.loaded(pages, Some(zeros), actions);
                 }
             },
@@ -356,6 +349,7 @@ impl Object {
                 Heard::Loaded(pages, data) => {
                     let page = |held: Option<_>| held.map(page);
                     let data = data.map(|data| data.into_iter().map(page).collect());
+                    self.tap.see(|| Event::loaded(pages, data.is_some()));
                     self.scheduler.loaded(pages, data, actions);
                 }
                 Heard::WantsBack(pages) => self.wants_back(pages),

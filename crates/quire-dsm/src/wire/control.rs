@@ -4,7 +4,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use quire_core::dsm::message::{FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel};
+use quire_core::dsm::message::{
+    Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel,
+};
+use quire_core::dsm::scheduler::trace::Event;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::Report;
 use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE};
@@ -433,11 +436,44 @@ pub struct PageState {
     /// Its faults.
     pub faults: Faults,
     /// Who may write to it.
-    pub owner: Option<KernelId>,
+    pub owner: Option<Client>,
     /// How many may read it.
     pub readers: u64,
     /// Its state, in the scheduler's words.
     pub state: String,
+    /// How many requests wait for it.
+    pub waiting: u64,
+    /// How often somebody was asked to give it back.
+    pub descheduled: u64,
+}
+
+/// A kernel that has an object open, and who that is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The kernel.
+    pub kernel: KernelId,
+    /// Whose it is, for a person.
+    pub name: String,
+}
+
+/// A message in or out of a scheduler, as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// When, in nanoseconds since 1970 by the server's clock.
+    pub at: u64,
+    /// What was said.
+    pub event: Event,
+}
+
+/// What somebody has watched of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Messages, in their order.
+    pub seen: Vec<Seen>,
+    /// So many before them are not told, as they were not fetched in time.
+    pub lost: u64,
+    /// Who is who, of the kernels that they name and that have the object open.
+    pub known: Vec<Known>,
 }
 
 /// What is asked.
@@ -512,6 +548,22 @@ pub enum Request {
         /// The pages, and their type.
         part: Segment,
     },
+    /// Watch what an object's scheduler is told and tells, from the first such request on:
+    /// [`Answer::Watched`]. The first is answered at once, others when there is something.
+    Watch {
+        /// Its name.
+        name: Name,
+        /// Messages about these pages, and those that name none; otherwise all.
+        pages: Option<Pages>,
+    },
+    /// What is known of an object, and of its pages with the most faults:
+    /// [`Answer::Statistics`].
+    Hottest {
+        /// Its name.
+        name: Name,
+        /// So many pages at most.
+        most: u32,
+    },
 }
 
 /// What is answered.
@@ -537,17 +589,32 @@ pub enum Answer {
     Statistics {
         /// What it is.
         info: Object,
-        /// The faults of all pages.
-        faults: Faults,
-        /// Who has it open.
-        kernels: Vec<KernelId>,
-        /// The pages that were asked for; fewer, where they do not all fit.
-        pages: Vec<PageState>,
-        /// What translations could not carry over exactly, to whatever machine.
-        report: Box<Report>,
+        /// As whom its maker counts.
+        owner: String,
+        /// What only those are told who may read it.
+        inside: Option<Inside>,
     },
     /// What came of synchronising.
     Synchronised(sync::Answer),
+    /// What was seen.
+    Watched(Watched),
+}
+
+/// What happens in an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    /// The faults of all pages.
+    pub faults: Faults,
+    /// How many pages somebody ever asked for.
+    pub touched: u64,
+    /// How often it is open.
+    pub open: u64,
+    /// Who has it open; fewer, where they do not all fit.
+    pub kernels: Vec<Known>,
+    /// The pages that were asked for; fewer, where they do not all fit.
+    pub pages: Vec<PageState>,
+    /// What translations could not carry over exactly, to whatever machine.
+    pub report: Box<Report>,
 }
 
 /// A request that failed.

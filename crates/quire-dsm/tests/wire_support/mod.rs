@@ -4,15 +4,17 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use quire_core::dsm::message::{
-    Access, FromKernel, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel,
+    Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel,
 };
+use quire_core::dsm::scheduler::Action;
+use quire_core::dsm::scheduler::trace::Event;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::{Kind, Place, Report, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::wire::control::{
-    Answer, Failure, FailureKind, Faults, Handle, Hello, MachineCode, Name, Object, PageSize,
-    PageState, Reason, Refusal, Request, RequestId, Rights, Role, SchedulerKind, Segment, TypeCode,
-    Welcome,
+    Answer, Failure, FailureKind, Faults, Handle, Hello, Inside, Known, MachineCode, Name, Object,
+    PageSize, PageState, Reason, Refusal, Request, RequestId, Rights, Role, SchedulerKind, Seen,
+    Segment, TypeCode, Watched, Welcome,
 };
 use quire_dsm::wire::{Contents, Control, Outgoing, Pool};
 
@@ -184,6 +186,8 @@ fn request() -> impl Strategy<Value = Request> {
         name().prop_map(|name| Request::Remove { name }),
         option::of(name()).prop_map(|after| Request::List { after }),
         (name(), option::of(pages())).prop_map(|(name, pages)| Request::Statistics { name, pages }),
+        (name(), option::of(pages())).prop_map(|(name, pages)| Request::Watch { name, pages }),
+        (name(), any::<u32>()).prop_map(|(name, most)| Request::Hottest { name, most }),
         (name(), tags()).prop_map(|(name, tags)| Request::Tag { name, tags }),
         (name(), ".{0,20}", any::<[bool; 2]>()).prop_map(|(name, to, [read, write])| {
             Request::Grant {
@@ -207,19 +211,42 @@ fn faults() -> impl Strategy<Value = Faults> {
     })
 }
 
-fn kernels() -> impl Strategy<Value = Vec<KernelId>> {
-    vec(any::<u64>().prop_map(KernelId), 0..5)
+fn kernels() -> impl Strategy<Value = Vec<Known>> {
+    let known = (any::<u64>().prop_map(KernelId), ".{0,20}");
+    vec(
+        known.prop_map(|(kernel, name)| Known { kernel, name }),
+        0..5,
+    )
 }
 
-fn page_state() -> impl Strategy<Value = PageState> {
-    let owner = option::of(any::<u64>().prop_map(KernelId));
-    let fields = (any::<u64>(), faults(), owner, any::<u64>(), ".{0,20}");
-    fields.prop_map(|(page, faults, owner, readers, state)| PageState {
-        page: PageNumber(page),
+fn event() -> impl Strategy<Value = Event> {
+    let kernel = any::<u64>().prop_map(KernelId);
+    let server = any::<u64>().prop_map(ServerId);
+    prop_oneof![
+        (kernel.clone(), from_kernel()).prop_map(|(kernel, m)| Event::received(kernel, &m)),
+        (kernel, to_kernel()).prop_map(|(kernel, m)| Event::sent(&Action::Tell(kernel, m))),
+        server.prop_map(|server| Event::gone(Client::Server(server))),
+        (pages(), any::<bool>()).prop_map(|(pages, are_there)| Event::loaded(pages, are_there)),
+    ]
+}
+
+fn watched() -> impl Strategy<Value = Watched> {
+    let seen = (any::<u64>(), event()).prop_map(|(at, event)| Seen { at, event });
+    let fields = (vec(seen, 0..5), any::<u64>(), kernels());
+    fields.prop_map(|(seen, lost, known)| Watched { seen, lost, known })
+}
+
+fn inside() -> impl Strategy<Value = Inside> {
+    let counts = any::<[u64; 2]>();
+    let pages = vec(page_state(), 0..4);
+    let fields = (faults(), counts, kernels(), pages, report());
+    fields.prop_map(|(faults, [touched, open], kernels, pages, report)| Inside {
         faults,
-        owner,
-        readers,
-        state,
+        touched,
+        open,
+        kernels,
+        pages,
+        report: Box::new(report),
     })
 }
 
@@ -238,28 +265,36 @@ fn report() -> impl Strategy<Value = Report> {
     })
 }
 
+fn page_state() -> impl Strategy<Value = PageState> {
+    let owner = option::of(any::<u64>().prop_map(|n| Client::Kernel(KernelId(n))));
+    let fields = (faults(), owner, any::<[u64; 4]>(), ".{0,20}");
+    fields.prop_map(
+        |(faults, owner, [page, readers, waiting, descheduled], state)| PageState {
+            page: PageNumber(page),
+            faults,
+            owner,
+            readers,
+            state,
+            waiting,
+            descheduled,
+        },
+    )
+}
+
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         Just(Answer::Done),
         (handle(), object()).prop_map(|(object, info)| Answer::Opened { object, info }),
         (vec(object(), 0..4), any::<bool>())
             .prop_map(|(objects, more)| Answer::Listed { objects, more }),
-        (
-            object(),
-            faults(),
-            kernels(),
-            vec(page_state(), 0..4),
-            report()
-        )
-            .prop_map(
-                |(info, faults, kernels, pages, report)| Answer::Statistics {
-                    info,
-                    faults,
-                    kernels,
-                    pages,
-                    report: Box::new(report),
-                }
-            ),
+        (object(), ".{0,20}", option::of(inside())).prop_map(|(info, owner, inside)| {
+            Answer::Statistics {
+                info,
+                owner,
+                inside,
+            }
+        }),
+        watched().prop_map(Answer::Watched),
         synchronised().prop_map(Answer::Synchronised),
     ]
 }

@@ -13,7 +13,7 @@ use crate::report::markdown::{
 use crate::report::{Ranking, Report, Standing, notes, number};
 
 /// How the page looks.
-const STYLE: &str = include_str!("html/style.css");
+pub const STYLE: &str = include_str!("html/style.css");
 /// What the figures mean.
 const METHODS: &str = include_str!("html/methods.html");
 /// How many measurements all run-sequence plots together show at most, so that the page

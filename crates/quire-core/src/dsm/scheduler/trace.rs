@@ -2,7 +2,10 @@
 //! trace`). Contents are not shown. A scheduler that nobody watches pays one test for each
 //! message.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use super::{Action, Nonsense, Scheduler};
 use crate::dsm::message::{
@@ -10,7 +13,7 @@ use crate::dsm::message::{
 };
 
 /// Whom a scheduler speaks with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Peer {
     /// A kernel or a fellow server.
     Client(Client),
@@ -19,7 +22,7 @@ pub enum Peer {
 }
 
 /// What is said. The names are those of the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     /// [`FromKernel::DataRequest`].
     DataRequest(Access),
@@ -34,7 +37,7 @@ pub enum What {
     /// The client is gone.
     Gone,
     /// What it said just before makes no sense, for this reason.
-    Nonsense(&'static str),
+    Nonsense(Cow<'static, str>),
     /// [`ToKernel::DataProvided`].
     DataProvided(Access),
     /// [`ToKernel::LockRequest`].
@@ -52,7 +55,7 @@ pub enum What {
 }
 
 /// One message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Whether it came in.
     pub incoming: bool,
@@ -64,6 +67,77 @@ pub struct Event {
     pub pages: Option<Pages>,
 }
 
+impl Event {
+    const fn incoming(peer: Peer, what: What, pages: Option<Pages>) -> Event {
+        Event {
+            incoming: true,
+            peer,
+            what,
+            pages,
+        }
+    }
+
+    /// A kernel said something.
+    #[must_use]
+    pub const fn received<D>(kernel: KernelId, message: &FromKernel<D>) -> Event {
+        let (what, pages) = match message {
+            FromKernel::DataRequest { pages, access } => (What::DataRequest(*access), Some(*pages)),
+            FromKernel::DataUnlock { pages } => (What::DataUnlock, Some(*pages)),
+            FromKernel::DataWrite { pages, .. } => (What::DataWrite, Some(*pages)),
+            FromKernel::LockCompleted { pages } => (What::LockCompleted, Some(*pages)),
+            FromKernel::Terminate => (What::Terminate, None),
+        };
+        Event::incoming(Peer::Client(Client::Kernel(kernel)), what, pages)
+    }
+
+    /// What a kernel said just before makes no sense, for this reason.
+    #[must_use]
+    pub const fn nonsense(kernel: KernelId, reason: &'static str) -> Event {
+        let peer = Peer::Client(Client::Kernel(kernel));
+        Event::incoming(peer, What::Nonsense(Cow::Borrowed(reason)), None)
+    }
+
+    /// Whoever backs the object answered, with contents or without.
+    #[must_use]
+    pub const fn loaded(pages: Pages, are_there: bool) -> Event {
+        Event::incoming(Peer::Backer, What::Loaded(are_there), Some(pages))
+    }
+
+    /// A client is gone.
+    #[must_use]
+    pub const fn gone(client: Client) -> Event {
+        Event::incoming(Peer::Client(client), What::Gone, None)
+    }
+
+    /// The scheduler wants something to be done.
+    #[must_use]
+    pub const fn sent<D>(action: &Action<D>) -> Event {
+        let (peer, what, pages) = match action {
+            Action::Tell(kernel, message) => {
+                let (what, pages) = match message {
+                    ToKernel::DataProvided { pages, access, .. } => {
+                        (What::DataProvided(*access), *pages)
+                    }
+                    ToKernel::LockRequest { pages, lock } => (What::LockRequest(*lock), *pages),
+                    ToKernel::DataError { pages } => (What::DataError, *pages),
+                };
+                (Peer::Client(Client::Kernel(*kernel)), what, Some(pages))
+            }
+            Action::TellServer(server, _) => {
+                (Peer::Client(Client::Server(*server)), What::ToServer, None)
+            }
+            Action::Load(pages) => (Peer::Backer, What::Load, Some(*pages)),
+            Action::Save(pages, _) => (Peer::Backer, What::Save, Some(*pages)),
+        };
+        Event {
+            incoming: false,
+            peer,
+            what,
+            pages,
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.incoming { "<- " } else { "-> " })?;
@@ -72,7 +146,7 @@ impl fmt::Display for Event {
             Peer::Client(Client::Server(server)) => write!(f, "server {}", server.0)?,
             Peer::Backer => f.write_str("backer")?,
         }
-        match self.what {
+        match &self.what {
             What::DataRequest(access) => write!(f, " DataRequest {access:?}")?,
             What::DataProvided(access) => write!(f, " DataProvided {access:?}")?,
             What::LockRequest(lock) => write!(f, " LockRequest {lock:?}")?,
@@ -125,7 +199,7 @@ impl<S> Traced<S> {
 
     fn tell_actions<D>(&mut self, actions: &[Action<D>]) {
         if let Some(watcher) = &mut self.watcher {
-            actions.iter().map(sent).for_each(watcher);
+            actions.iter().map(Event::sent).for_each(watcher);
         }
     }
 }
@@ -139,15 +213,11 @@ impl<D: Clone, S: Scheduler<D>> Scheduler<D> for Traced<S> {
     ) -> Result<(), Nonsense> {
         let before = actions.len();
         if self.watcher.is_some() {
-            self.tell(received(kernel, &message));
+            self.tell(Event::received(kernel, &message));
         }
         let outcome = self.scheduler.kernel_says(kernel, message, actions);
         if let Err(Nonsense(reason)) = outcome {
-            self.tell(incoming(
-                Peer::Client(Client::Kernel(kernel)),
-                What::Nonsense(reason),
-                None,
-            ));
+            self.tell(Event::nonsense(kernel, reason));
         }
         self.tell_actions(&actions[before..]);
         outcome
@@ -155,67 +225,20 @@ impl<D: Clone, S: Scheduler<D>> Scheduler<D> for Traced<S> {
 
     fn loaded(&mut self, pages: Pages, data: Option<Vec<Option<D>>>, actions: &mut Vec<Action<D>>) {
         let before = actions.len();
-        let what = What::Loaded(data.is_some());
-        self.tell(incoming(Peer::Backer, what, Some(pages)));
+        self.tell(Event::loaded(pages, data.is_some()));
         self.scheduler.loaded(pages, data, actions);
         self.tell_actions(&actions[before..]);
     }
 
     fn gone(&mut self, client: Client, actions: &mut Vec<Action<D>>) {
         let before = actions.len();
-        self.tell(incoming(Peer::Client(client), What::Gone, None));
+        self.tell(Event::gone(client));
         self.scheduler.gone(client, actions);
         self.tell_actions(&actions[before..]);
     }
 
     fn release(&mut self, page: PageNumber) -> bool {
         self.scheduler.release(page)
-    }
-}
-
-const fn incoming(peer: Peer, what: What, pages: Option<Pages>) -> Event {
-    Event {
-        incoming: true,
-        peer,
-        what,
-        pages,
-    }
-}
-
-fn received<D>(kernel: KernelId, message: &FromKernel<D>) -> Event {
-    let (what, pages) = match message {
-        FromKernel::DataRequest { pages, access } => (What::DataRequest(*access), Some(*pages)),
-        FromKernel::DataUnlock { pages } => (What::DataUnlock, Some(*pages)),
-        FromKernel::DataWrite { pages, .. } => (What::DataWrite, Some(*pages)),
-        FromKernel::LockCompleted { pages } => (What::LockCompleted, Some(*pages)),
-        FromKernel::Terminate => (What::Terminate, None),
-    };
-    incoming(Peer::Client(Client::Kernel(kernel)), what, pages)
-}
-
-fn sent<D>(action: &Action<D>) -> Event {
-    let (peer, what, pages) = match action {
-        Action::Tell(kernel, message) => {
-            let (what, pages) = match message {
-                ToKernel::DataProvided { pages, access, .. } => {
-                    (What::DataProvided(*access), *pages)
-                }
-                ToKernel::LockRequest { pages, lock } => (What::LockRequest(*lock), *pages),
-                ToKernel::DataError { pages } => (What::DataError, *pages),
-            };
-            (Peer::Client(Client::Kernel(*kernel)), what, Some(pages))
-        }
-        Action::TellServer(server, _) => {
-            (Peer::Client(Client::Server(*server)), What::ToServer, None)
-        }
-        Action::Load(pages) => (Peer::Backer, What::Load, Some(*pages)),
-        Action::Save(pages, _) => (Peer::Backer, What::Save, Some(*pages)),
-    };
-    Event {
-        incoming: false,
-        peer,
-        what,
-        pages,
     }
 }
 
