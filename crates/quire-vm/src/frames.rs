@@ -66,6 +66,7 @@ mod folios;
 mod guards;
 mod jobs;
 mod memory;
+mod moving;
 mod named;
 mod pages;
 mod remap;

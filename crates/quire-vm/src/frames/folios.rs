@@ -28,6 +28,7 @@ use quire_linux::uffd::{self, Mode};
 use quire_linux::{pagemap, thread};
 
 use super::arena::Arena;
+use super::moving::move_pages;
 
 /// Frames of a folio, as a power of two.
 const FOLIO_ORDER: u32 = PAGES_PER_SUPERPAGE.trailing_zeros();
@@ -277,7 +278,12 @@ impl Folios {
         let aside = AddrRange::new(self.aside, Bytes(BASE_PAGE));
         let mut moved = self.arena.empty(aside);
         for (to, from) in [(aside, page.start), (page, aside.start)] {
-            moved = moved.and_then(|()| uffd::move_pages(uffd, to, from).error.map_or(Ok(()), Err));
+            let pagemap = self.pagemap.as_fd();
+            moved = moved.and_then(|()| {
+                move_pages(uffd, pagemap, to, from)
+                    .error
+                    .map_or(Ok(()), Err)
+            });
         }
         // One mapping again, from which pages can leave side by side, and of which the
         // kernel makes no superpage again. Where the folio was not divided, its place is

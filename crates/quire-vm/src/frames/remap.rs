@@ -22,6 +22,7 @@ use quire_linux::thread;
 use quire_linux::uffd::{self, Mode};
 
 use super::jobs::{Job, Known};
+use super::moving::move_pages;
 use super::server::Server;
 use super::{RANGES, Which};
 
@@ -299,14 +300,14 @@ impl Server {
         from: VirtAddr,
         aside: VirtAddr,
     ) -> Result<(), Reason> {
-        let uffd = self.uffd.as_fd();
-        let mut moved = uffd::move_pages(uffd, one(aside), page).error;
+        let (uffd, pagemap) = (self.uffd.as_fd(), self.folios.pagemap());
+        let mut moved = move_pages(uffd, pagemap, one(aside), page).error;
         if moved == Some(Errno(libc::EBUSY)) {
             // A forked process has the page as well, or had it. As at a write, this one
             // gets a page of its own. It is present, so nobody waits for this thread.
             // SAFETY: the contents do not change.
             let _ = unsafe { memory::advise(one(page), Advice::PopulateWrite) };
-            moved = uffd::move_pages(uffd, one(aside), page).error;
+            moved = move_pages(uffd, pagemap, one(aside), page).error;
         }
         if let Some(error) = moved {
             return Err(reason(error));
@@ -315,7 +316,7 @@ impl Server {
         // SAFETY: both are pages of the stock, mapped, which nobody else uses: one has
         // just been moved there, the other was taken from the free ones.
         unsafe { from.as_ptr().copy_from_nonoverlapping(aside.as_ptr(), len) };
-        let moved = uffd::move_pages(uffd, one(page), from).error;
+        let moved = move_pages(uffd, pagemap, one(page), from).error;
         let Some(error) = moved else {
             // Where nobody waits, there is nobody to wake.
             let _ = uffd::wake(uffd, one(page));

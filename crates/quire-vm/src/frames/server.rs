@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::folios::Folios;
 use super::jobs::{self, Job};
+use super::moving::move_pages;
 use super::stalls::Stalls;
 use super::streams::{Sequence, Streams, Window};
 use super::{Kind, Placed, RANGES, Setup, THREAD, UFFD, Which};
@@ -313,7 +314,7 @@ impl Server {
         let run = run.ok_or(none)?;
         let from = self.folios.address_of(run.first).ok_or(none)?;
         let to = AddrRange::new(request.page, PageCount(run.count).to_bytes());
-        let moved = uffd::move_pages(self.uffd.as_fd(), to, from);
+        let moved = move_pages(self.uffd.as_fd(), self.folios.pagemap(), to, from);
         let given = moved.done.to_pages().0;
         self.folios.note_left(run.first, given);
         let rest = Frame(run.first.0 + given);
