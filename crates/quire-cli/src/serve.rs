@@ -1,4 +1,6 @@
-//! `quire serve`: an object server.
+//! `quire serve`: an object server, alone or joined to others.
+
+mod joining;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -30,19 +32,23 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     for signal in [SIGINT, SIGTERM] {
         pipe::register(signal, signalled.try_clone().map_err(refused)?).map_err(refused)?;
     }
-    let mut config = Config::new(Hello {
+    let hello = Hello {
         name: options.name.clone(),
         role: Role::Server,
         machine: MachineCode(0),
         page_size: PageSize::BASE,
         features: 0,
-    });
+    };
+    let mut config = Config::new(hello.clone());
     config.spin = Duration::from_micros(options.spin.into());
     let mut turn = Turn::new(config).map_err(refused)?;
     let security = security(&options.tls, &options.name)?;
     let mut server = prepared(options)?;
     let at = server::listen(&mut turn, &options.listen, &security)
         .map_err(|error| cannot_listen(&error))?;
+    if let Some(joining) = joining::joining(options, &at, &security, hello)? {
+        server.join(&turn, joining).map_err(refused)?;
+    }
     let mut stdout = io::stdout().lock();
     for address in at {
         writeln!(stdout, "serving at {address}")?;

@@ -10,6 +10,7 @@
 //! | | holds | for |
 //! |---|---|---|
 //! | [`Embedded`] | all of it in one server, in memory, names and views also in its store | one server, or a few that ask that one |
+//! | [`Remote`] | a link to the server that has it embedded | the others of those few |
 //! | [`Etcd`] | it in an etcd cluster | any number of servers; the side of a partition with the majority goes on |
 //!
 //! Every call may wait, for a disk or the network. A server's event loop asks through a
@@ -30,16 +31,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Object, ObjectId, StoreError};
 
+pub(crate) mod asked;
 mod desk;
 mod embedded;
 mod etcd;
 mod http;
 mod lease;
+mod remote;
 
 pub use desk::Desk;
 pub use embedded::Embedded;
 pub use etcd::Etcd;
 pub use lease::Lease;
+pub use remote::Remote;
 
 pub use crate::pager::Waker;
 

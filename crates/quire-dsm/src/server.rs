@@ -5,6 +5,21 @@
 //! what a kernel had that went silent is given to nobody before its lease is certainly over.
 //! What stands behind the objects, a store or pagers, answers later and from other threads;
 //! the loop waits for none of it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`core`] | what is done with messages of programs |
+//! | [`object`] | one object |
+//! | `keeping` | objects with a store or a pager behind them |
+//! | `backed` | the pager of one object at work |
+//! | `depot` | what the store knows of objects |
+//! | `reclaim` | pages that a pager wants back |
+//! | `watch` | who watches what schedulers are told and tell |
+//! | `replica` | an object's scheduler, where several servers share it |
+//! | `fellows` | what a server does that is joined to others |
+//! | `views` | when an object needs another view |
+//! | `meeting` | mutexes, barriers and counters of an object that several servers share |
+//! | `said` | what servers say to each other |
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,12 +44,21 @@ use crate::wire::control::{Failure, Name, Reason, Refusal, Role, Welcome};
 mod backed;
 pub mod core;
 mod depot;
+mod fellows;
 mod keeping;
+mod meeting;
 pub mod object;
 mod reclaim;
+mod replica;
+pub(crate) mod said;
+#[cfg(test)]
+mod tests;
+mod views;
 mod watch;
 
 use self::core::{Core, Out, Peer, PeerId};
+pub use self::fellows::Joining;
+use self::fellows::{Around, Fellows};
 pub use self::keeping::{Offer, PAGER_PATIENCE};
 
 /// How long a lease lasts, unless told otherwise.
@@ -57,6 +81,8 @@ pub struct Server {
     /// Peers that are gone, by when they have certainly stopped to use what they have.
     leaving: BTreeMap<(Instant, PeerId), Parting>,
     out: Vec<Out>,
+    /// Other servers that it is joined to.
+    fellows: Option<Fellows>,
     /// Somebody wants it to end.
     is_over: bool,
 }
@@ -74,6 +100,7 @@ impl Server {
             next: 0,
             leaving: BTreeMap::new(),
             out: Vec::new(),
+            fellows: None,
             is_over: false,
         }
     }
@@ -114,6 +141,36 @@ impl Server {
         });
     }
 
+    /// Joins it to other servers.
+    ///
+    /// # Errors
+    /// Where no thread can be started that asks the directory.
+    pub fn join(&mut self, turn: &Turn, joining: Joining) -> io::Result<()> {
+        let waker = turn.waker();
+        let wake = Arc::new(move || {
+            if let Err(error) = waker.wake() {
+                tracing::error!("the event loop cannot be woken: {error}");
+            }
+        });
+        self.fellows = Some(Fellows::new(joining, self.lease, wake)?);
+        Ok(())
+    }
+
+    /// Does something with the fellows, if there are any.
+    fn with_fellows<R>(
+        &mut self,
+        links: &mut Links,
+        act: impl FnOnce(&mut Fellows, &mut Around<'_>) -> R,
+    ) -> Option<R> {
+        let fellows = self.fellows.as_mut()?;
+        let mut around = Around {
+            core: &mut self.core,
+            links,
+            out: &mut self.out,
+        };
+        Some(act(fellows, &mut around))
+    }
+
     /// What it keeps.
     #[must_use]
     pub fn core(&self) -> &Core {
@@ -122,7 +179,14 @@ impl Server {
 
     /// Sends what there is to be sent.
     fn send(&mut self, links: &mut Links) {
-        for out in self.out.drain(..) {
+        while !self.out.is_empty() {
+            self.send_once(links);
+        }
+    }
+
+    /// Sends what there is to be sent now; what comes of that may be more.
+    fn send_once(&mut self, links: &mut Links) {
+        for out in std::mem::take(&mut self.out) {
             match out {
                 Out::Send(peer, message) => {
                     if let Some(link) = self.links.get(&peer) {
@@ -136,7 +200,36 @@ impl Server {
                         links.close(*link, &why);
                     }
                 }
+                Out::Fellow(name, to, message) => {
+                    self.with_fellows(links, |fellows, a| fellows.tell(a, &name, to, message));
+                }
+                Out::Meet {
+                    name,
+                    kernel,
+                    number,
+                    request,
+                } => {
+                    self.with_fellows(links, |fellows, a| {
+                        fellows.meet(a, &name, (kernel, number), request);
+                    });
+                }
+                Out::Parted { name, kernel, how } => {
+                    self.with_fellows(links, |fellows, a| fellows.parted(a, &name, kernel, how));
+                }
             }
+        }
+    }
+
+    /// A program says something.
+    fn peer_says(&mut self, links: &mut Links, peer: PeerId, message: Control) {
+        let message = match self.fellows {
+            Some(_) => self
+                .with_fellows(links, |fellows, a| fellows.intercept(a, peer, message))
+                .flatten(),
+            None => Some(message),
+        };
+        if let Some(message) = message {
+            self.core.says(peer, message, &mut self.out);
         }
     }
 
@@ -183,10 +276,7 @@ impl Handler for Server {
             });
         }
         if who.hello.role == Role::Server {
-            return Err(Refusal {
-                reason: Reason::Denied,
-                text: "this server has no fellow servers".into(),
-            });
+            return self.greeted_server(link, who);
         }
         let machine = usize::from(who.hello.machine.0);
         let Some(machine) = Machine::ALL.get(machine).copied() else {
@@ -210,7 +300,11 @@ impl Handler for Server {
         })
     }
 
-    fn welcomed(&mut self, _links: &mut Links, _link: LinkId, _welcome: &Welcome) {}
+    fn welcomed(&mut self, links: &mut Links, link: LinkId, welcome: &Welcome) {
+        if let Some(fellows) = &mut self.fellows {
+            fellows.welcomed(links, link, welcome);
+        }
+    }
 
     fn message(
         &mut self,
@@ -219,13 +313,21 @@ impl Handler for Server {
         message: Control,
         _descriptors: Vec<OwnedFd>,
     ) {
-        if let Some(peer) = self.peers.get(&link) {
-            self.core.says(*peer, message, &mut self.out);
-            self.send(links);
+        let now = links.now();
+        self.with_fellows(links, |fellows, a| fellows.look_at_lease(a, now));
+        if let Some(peer) = self.peers.get(&link).copied() {
+            self.peer_says(links, peer, message);
+        } else {
+            self.with_fellows(links, |fellows, a| fellows.heard(a, link, message));
         }
+        self.send(links);
     }
 
     fn closed(&mut self, links: &mut Links, link: LinkId, closed: &Closed) {
+        if self.fellows.as_ref().is_some_and(|it| it.has(link)) {
+            self.with_fellows(links, |fellows, a| fellows.closed(a, link));
+            return self.send(links);
+        }
         let Some(peer) = self.peers.remove(&link) else {
             tracing::warn!("{}: {}", describe(links, link), closed.why);
             return;
@@ -248,16 +350,43 @@ impl Handler for Server {
         self.is_over = true;
     }
 
+    fn woken(&mut self, links: &mut Links) {
+        self.with_fellows(links, |fellows, a| fellows.woken(a));
+        self.send(links);
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let leaving = self.leaving.first_key_value().map(|((at, _), _)| *at);
-        leaving.into_iter().chain(self.core.next_look()).min()
+        let fellows = self.fellows.as_ref().and_then(Fellows::deadline);
+        let due = leaving.into_iter().chain(self.core.next_look());
+        due.chain(fellows).min()
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
         self.core.look_behind(now, &mut self.out);
+        self.with_fellows(links, |fellows, a| fellows.turn_ends(a, now));
         self.core.tell_watchers(&mut self.out);
         self.send(links);
+    }
+}
+
+impl Server {
+    /// A server has connected.
+    fn greeted_server(&mut self, link: LinkId, who: &Established) -> Result<Welcome, Refusal> {
+        let Some(fellows) = &mut self.fellows else {
+            return Err(Refusal {
+                reason: Reason::Denied,
+                text: "this server has no fellow servers: give it --peers or --etcd".into(),
+            });
+        };
+        fellows.greeted(link, who)?;
+        Ok(Welcome {
+            name: self.name.clone(),
+            kernel: KernelId(0),
+            lease: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
+            features: 0,
+        })
     }
 }
 
@@ -292,6 +421,9 @@ pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::R
     let end = Instant::now() + LAST;
     while server.core.is_giving_back() && Instant::now() < end {
         turn.once(server, LONGEST)?;
+    }
+    if let Some(fellows) = &mut server.fellows {
+        fellows.leave();
     }
     Ok(())
 }

@@ -173,7 +173,7 @@ impl World {
         for out in out {
             match out {
                 Out::Send(to, message) => self.kernels[to.0 as usize].down.push_back(message),
-                Out::Cut(_, why) => panic!("{why}"),
+                other => panic!("{other:?}"),
             }
         }
     }

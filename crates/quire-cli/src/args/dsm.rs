@@ -17,10 +17,15 @@ EXAMPLES:
   quire serve --store /var/lib/quire           objects survive the server
   quire serve --export samples=samples.bin     a file as an object, to be read
   quire serve --listen 10.0.0.5:7450 --certificate s.pem --key s.key --ca ca.pem
+  quire serve --listen unix:/run/a --peers unix:/run/a,unix:/run/b
+  quire serve --listen unix:/run/b --peers unix:/run/a,unix:/run/b
+  quire serve --etcd http://127.0.0.1:2379
 
 Addresses that other machines reach need certificates of both sides, unless
 --plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM.
-Without --store objects are in memory: they are gone when it ends.";
+Without --store objects are in memory: they are gone when it ends. With --peers or --etcd,
+servers share objects that are made with --scheduler distributed; when one fails, the
+others go on with the newest copies that are left.";
 
 pub const OBJECT_EXAMPLES: &str = "\
 EXAMPLES:
@@ -98,6 +103,27 @@ pub struct ServeArgs {
     /// After a message, look for more for so many microseconds before sleeping
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub spin: u32,
+    /// Servers that share objects, all given the same list; the first keeps the directory
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        conflicts_with_all = ["etcd", "store", "export", "export_writable"]
+    )]
+    pub peers: Vec<Address>,
+    /// Share objects with all servers of this etcd cluster: URLs with commas between
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with_all = ["store", "export", "export_writable"]
+    )]
+    pub etcd: Option<String>,
+    /// Where other servers reach this one, if not where it listens first
+    #[arg(long, value_name = "ADDRESS")]
+    pub advertise: Option<Address>,
+    /// The names of other servers' certificates; without it, they have this server's name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub fellow: Vec<Name>,
     #[command(flatten)]
     pub tls: TlsArgs,
 }
@@ -449,7 +475,8 @@ fn scheduler(text: &str) -> Result<SchedulerKind, String> {
     match text {
         "simple" => Ok(SchedulerKind::Simple),
         "multi" => Ok(SchedulerKind::Multi),
-        _ => Err("choose `simple` or `multi`".into()),
+        "distributed" => Ok(SchedulerKind::Distributed),
+        _ => Err("choose `simple`, `multi` or `distributed`".into()),
     }
 }
 

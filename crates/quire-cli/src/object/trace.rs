@@ -160,7 +160,7 @@ fn words(what: &What) -> (&'static str, &'static str) {
         What::LockRequest(Lock::Flush) => ("flush", ""),
         What::LockRequest(Lock::AllowWrite) => ("allow write", ""),
         What::DataError => ("error", ""),
-        What::ToServer => ("to server", ""),
+        What::ToServer | What::FromServer => ("fellow", ""),
         What::Load => ("load", ""),
         What::Loaded(true) => ("loaded", ""),
         What::Loaded(false) => ("loaded", "nothing"),

@@ -1,17 +1,19 @@
 //! What a server does with messages: it finds the object, looks at rights, and asks the
 //! object. No I/O: one message in, messages out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use quire_core::dsm::message::{FromKernel, KernelId, ToKernel};
+use quire_core::dsm::message::{FromKernel, KernelId, ServerId, ToKernel};
+use quire_core::dsm::scheduler::Nonsense;
+use quire_core::dsm::scheduler::distributed::{Message, MissedView};
 use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
 use super::backed::Asker;
 use super::keeping::Keeping;
 use super::object::tags::MOST_SEGMENTS;
-use super::object::{Object, Refused};
+use super::object::{Object, Page, Part, Refused};
 use super::watch::Watchers;
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
@@ -21,7 +23,7 @@ use crate::wire::{Contents, Control};
 mod look;
 
 /// Objects that one answer lists at most.
-const LISTED: usize = 128;
+pub(super) const LISTED: usize = 128;
 /// Objects that one peer may have open at a time.
 const MOST_OPEN: usize = 4096;
 /// Objects that a server keeps at most.
@@ -60,6 +62,28 @@ pub enum Out {
     Send(PeerId, Control),
     /// The link to a peer is ended, for this reason.
     Cut(PeerId, String),
+    /// A fellow server gets a message about an object.
+    Fellow(Name, ServerId, Message<Page>),
+    /// Somebody synchronises over an object that several servers share.
+    Meet {
+        /// The object.
+        name: Name,
+        /// Who.
+        kernel: KernelId,
+        /// Which of its requests it is.
+        number: RequestId,
+        /// How.
+        request: quire_core::dsm::sync::Request,
+    },
+    /// Somebody is gone who had an object open that several servers share.
+    Parted {
+        /// The object.
+        name: Name,
+        /// Who.
+        kernel: KernelId,
+        /// How.
+        how: Parting,
+    },
 }
 
 /// The objects of a server, and its peers.
@@ -171,15 +195,30 @@ impl Core {
             return;
         }
         let (kernel, name) = (open.kernel, open.name.clone());
-        let (kernels, peers) = (&self.kernels, &self.peers);
-        let Some(object) = self.objects.get_mut(&name) else {
-            return;
-        };
-        let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
-        if let Err(nonsense) = object.hear(kernel, message, &mut tell) {
+        let heard = self.act(&name, out, |object, tell| {
+            object.hear(kernel, message, tell)
+        });
+        if let Some(Err(nonsense)) = heard {
             out.push(Out::Cut(id, nonsense.to_string()));
         }
-        self.settle(&name, out);
+    }
+
+    /// Does something with an object, if it is here, and passes on what comes of it.
+    fn act<R>(
+        &mut self,
+        name: &Name,
+        out: &mut Vec<Out>,
+        act: impl FnOnce(&mut Object, &mut dyn FnMut(KernelId, ToKernel<Contents>)) -> R,
+    ) -> Option<R> {
+        let (kernels, peers) = (&self.kernels, &self.peers);
+        let object = self.objects.get_mut(name)?;
+        let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
+        let result = act(object, &mut tell);
+        for (to, message) in object.mail.drain(..) {
+            out.push(Out::Fellow(name.clone(), to, message));
+        }
+        self.settle(name, out);
+        Some(result)
     }
 
     fn asked(&mut self, id: PeerId, number: RequestId, request: Request, out: &mut Vec<Out>) {
@@ -283,27 +322,34 @@ impl Core {
     /// Takes back what a kernel had.
     fn close(&mut self, open: &Open, how: Parting, out: &mut Vec<Out>) {
         self.kernels.remove(&open.kernel);
-        let (kernels, peers) = (&self.kernels, &self.peers);
-        let Some(object) = self.objects.get_mut(&open.name) else {
-            return;
-        };
-        let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
-        object.gone(open.kernel, &mut tell);
+        let (kernel, name) = (open.kernel, open.name.clone());
         let mut answers = Vec::new();
-        object.sync.gone(Party(open.kernel.0), how, &mut answers);
+        let is_joint = self.act(&name, out, |object, tell| {
+            object.gone(kernel, tell);
+            object.sync.gone(Party(kernel.0), how, &mut answers);
+            object.is_joint
+        });
+        if is_joint == Some(true) {
+            out.push(Out::Parted { name, kernel, how });
+        }
         self.met(answers, out);
-        self.settle(&open.name, out);
     }
 
     fn create(&mut self, asker: Asker, info: control::Object, out: &mut Vec<Out>) {
-        let made = match self.peers.get(&asker.0) {
-            Some(peer) => self.new_object(info, peer.identity.clone()),
-            None => Err((FailureKind::Denied, "the link has ended".into())),
-        };
-        match made {
+        let owner = self.may_create(asker.0, &info);
+        match owner.and_then(|owner| Object::new(info, owner, None)) {
             Ok(object) => self.admit(asker, object, out),
             Err(refused) => answer_with(asker.0, asker.1, Err(refused), out),
         }
+    }
+
+    /// As whom a peer would own an object that it wants to make, if it may.
+    pub(super) fn may_create(&self, id: PeerId, info: &control::Object) -> Result<String, Refused> {
+        let Some(peer) = self.peers.get(&id) else {
+            return Err((FailureKind::Denied, "the link has ended".into()));
+        };
+        self.new_object(info.clone(), peer.identity.clone())?;
+        Ok(peer.identity.clone())
     }
 
     /// An object that there may be. It is not among the others yet.
@@ -320,7 +366,19 @@ impl Core {
             let text = format!("{MOST_OBJECTS} objects are here already; remove some");
             return Err((FailureKind::Full, text));
         }
-        Object::new(info, owner)
+        Object::new(info, owner, None)
+    }
+
+    /// Adds an object that holds zeros, or this server's part in one.
+    pub(super) fn insert(
+        &mut self,
+        info: control::Object,
+        owner: String,
+        part: Option<Part>,
+    ) -> Result<(), Refused> {
+        let name = info.name.clone();
+        self.objects.insert(name, Object::new(info, owner, part)?);
+        Ok(())
     }
 
     /// The object, if the peer may change what it is.
@@ -337,20 +395,84 @@ impl Core {
 
     fn remove(&mut self, asker: Asker, name: &Name, out: &mut Vec<Out>) {
         match self.may_remove(asker.0, name) {
-            Ok(()) => self.dismiss(asker, name, out),
+            Ok(()) => {
+                self.collect(name);
+                self.dismiss(asker, name, out);
+            }
             Err(refused) => answer_with(asker.0, asker.1, Err(refused), out),
         }
     }
 
-    fn may_remove(&mut self, id: PeerId, name: &Name) -> Result<(), Refused> {
-        let object = self.own(id, name)?;
-        if !object.kernels.is_empty() {
-            let open = object.kernels.len();
-            let text = format!("{name} is open, {open} times; it is removed when nobody uses it");
-            return Err((FailureKind::Busy, text));
+    /// Whether a peer may remove an object now.
+    pub(super) fn may_remove(&mut self, id: PeerId, name: &Name) -> Result<(), Refused> {
+        match self.own(id, name)?.kernels.len() {
+            0 => Ok(()),
+            open => Err(still_open(name, open)),
         }
+    }
+
+    /// An object, if it is here.
+    pub(super) fn object(&mut self, name: &Name) -> Option<&mut Object> {
+        self.objects.get_mut(name)
+    }
+
+    /// The identity as which a peer counts.
+    pub(super) fn identity(&self, id: PeerId) -> Option<&str> {
+        self.peers.get(&id).map(|peer| peer.identity.as_str())
+    }
+
+    /// Drops an object without regard to who uses it. Their links are ended.
+    pub(super) fn drop_object(&mut self, name: &Name, why: &str, out: &mut Vec<Out>) {
         self.collect(name);
-        Ok(())
+        let Some(object) = self.objects.remove(name) else {
+            return;
+        };
+        let users: BTreeSet<PeerId> = object
+            .kernels
+            .keys()
+            .filter_map(|kernel| self.kernels.get(kernel))
+            .map(|(peer, _)| *peer)
+            .collect();
+        out.extend(users.into_iter().map(|user| Out::Cut(user, why.to_owned())));
+    }
+
+    /// A fellow server speaks about an object; `None` where that is not here.
+    pub(super) fn hear_fellow(
+        &mut self,
+        name: &Name,
+        from: ServerId,
+        message: Message<Page>,
+        out: &mut Vec<Out>,
+    ) -> Option<Result<(), Nonsense>> {
+        self.act(name, out, |object, tell| {
+            object.hear_fellow(from, message, tell)
+        })
+    }
+
+    /// An object that several servers share has a new view.
+    pub(super) fn new_view(
+        &mut self,
+        name: &Name,
+        (epoch, members): (u64, BTreeSet<ServerId>),
+        out: &mut Vec<Out>,
+    ) -> Result<(), MissedView> {
+        let entered = self.act(name, out, |object, tell| {
+            object.new_view(epoch, members, tell)
+        });
+        entered.unwrap_or(Ok(()))
+    }
+
+    /// Answers somebody who synchronises over an object that several servers share.
+    pub(super) fn met_elsewhere(
+        &self,
+        kernel: KernelId,
+        number: RequestId,
+        answer: Result<quire_core::dsm::sync::Answer, Refused>,
+        out: &mut Vec<Out>,
+    ) {
+        if let Some((peer, _)) = self.kernels.get(&kernel) {
+            answer_with(*peer, number, answer.map(Answer::Synchronised), out);
+        }
     }
 
     fn tag(
@@ -426,6 +548,16 @@ impl Core {
         let Some((kernel, object)) = found else {
             return not_open((id, number), out);
         };
+        if object.is_joint {
+            let name = object.info.name.clone();
+            out.push(Out::Meet {
+                name,
+                kernel,
+                number,
+                request,
+            });
+            return;
+        }
         let mut answers = Vec::new();
         let party = Party(kernel.0);
         object
@@ -469,6 +601,12 @@ fn not_open(asker: Asker, out: &mut Vec<Out>) {
 
 fn not_found(name: &Name) -> Refused {
     (FailureKind::NotFound, format!("there is no object {name}"))
+}
+
+/// What is said where an object cannot be removed.
+pub(super) fn still_open(name: &Name, open: usize) -> Refused {
+    let text = format!("{name} is open, {open} times; it is removed when nobody uses it");
+    (FailureKind::Busy, text)
 }
 
 pub(super) fn answer_with(

@@ -16,7 +16,7 @@ use super::object::{Object, Refused};
 use crate::pager::{Readers, Stored};
 use crate::store::{self, Grant, NewObject, ObjectId, Store, StoreError, Tagged};
 use crate::wire::control::{
-    self, FailureKind, MachineCode, Name, PageSize, Rights, SchedulerKind, Segment, TypeCode,
+    self, FailureKind, Name, PageSize, Rights, SchedulerKind, Segment, TypeCode,
 };
 
 /// What became of something that the store was asked for.
@@ -125,16 +125,23 @@ pub fn refusal(error: &StoreError) -> Refused {
 
 /// An object as the store keeps it.
 fn record(object: &Object) -> NewObject {
-    let info = &object.info;
-    let tagged = |segment: &Segment| Tagged {
-        start: ObjectOffset(segment.start.0),
-        length: segment.length,
-        tag: tag_name(segment.tag).to_owned(),
-    };
     let grant = |(who, rights): (&String, &Rights)| Grant {
         who: who.clone(),
         read: rights.read,
         write: rights.write,
+    };
+    NewObject {
+        rights: object.grants.iter().map(grant).collect(),
+        ..described(&object.info, object.machine(), &object.owner)
+    }
+}
+
+/// What an object is, in the words of the store and the directory, without rights.
+pub(super) fn described(info: &control::Object, machine: Machine, owner: &str) -> NewObject {
+    let tagged = |segment: &Segment| Tagged {
+        start: ObjectOffset(segment.start.0),
+        length: segment.length,
+        tag: tag_name(segment.tag).to_owned(),
     };
     NewObject {
         name: info.name.to_string(),
@@ -145,22 +152,24 @@ fn record(object: &Object) -> NewObject {
             SchedulerKind::Multi => store::SchedulerKind::Multi,
             SchedulerKind::Distributed => store::SchedulerKind::Distributed,
         },
-        machine: object.machine(),
+        machine,
         tags: info.tags.iter().map(tagged).collect(),
-        owner: object.owner.clone(),
-        rights: object.grants.iter().map(grant).collect(),
+        owner: owner.to_owned(),
+        rights: Vec::new(),
     }
 }
 
 /// The name of a type. Objects are made with types that there are.
 fn tag_name(tag: TypeCode) -> &'static str {
-    let known = TypeTag::ALL.get(usize::from(tag.0)).copied();
-    known.unwrap_or_default().name()
+    tag.tag().unwrap_or_default().name()
 }
 
-/// The object that the store kept.
-fn restored(kept: &NewObject) -> Result<Object, String> {
-    let info = control::Object {
+/// What an object is that the store or the directory has.
+///
+/// # Errors
+/// Why it cannot be an object.
+pub(super) fn info(kept: &NewObject) -> Result<control::Object, String> {
+    Ok(control::Object {
         name: Name::try_from(kept.name.clone()).map_err(|error| error.to_string())?,
         size: kept.size,
         page_size: PageSize::try_from(kept.page_size).map_err(|error| error.to_string())?,
@@ -169,10 +178,14 @@ fn restored(kept: &NewObject) -> Result<Object, String> {
             store::SchedulerKind::Multi => SchedulerKind::Multi,
             store::SchedulerKind::Distributed => SchedulerKind::Distributed,
         },
-        machine: code(kept.machine),
+        machine: kept.machine.into(),
         tags: kept.tags.iter().map(segment).collect::<Result<_, _>>()?,
-    };
-    let object = Object::new(info, kept.owner.clone());
+    })
+}
+
+/// The object that the store kept.
+fn restored(kept: &NewObject) -> Result<Object, String> {
+    let object = Object::new(info(kept)?, kept.owner.clone(), None);
     let mut object = object.map_err(|(_, text)| text)?;
     object.grants = kept
         .rights
@@ -188,26 +201,19 @@ fn restored(kept: &NewObject) -> Result<Object, String> {
     Ok(object)
 }
 
-/// The number of a machine on the wire.
-fn code(machine: Machine) -> MachineCode {
-    let place = Machine::ALL.iter().position(|known| *known == machine);
-    // All machines are among all machines, which are few.
-    MachineCode(place.unwrap_or_default() as u16)
-}
-
 fn segment(tagged: &Tagged) -> Result<Segment, String> {
     let tag: TypeTag = tagged.tag.parse().map_err(|error| format!("{error}"))?;
-    let place = TypeTag::ALL.iter().position(|known| *known == tag);
     Ok(Segment {
         start: Bytes(tagged.start.0),
         length: tagged.length,
-        tag: TypeCode(place.unwrap_or_default() as u16),
+        tag: tag.into(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::control::MachineCode;
 
     #[test]
     fn what_an_object_is_comes_back_as_it_was() {
@@ -223,7 +229,7 @@ mod tests {
                 tag: TypeCode(6),
             }],
         };
-        let mut object = Object::new(info, "node-1".into())
+        let mut object = Object::new(info, "node-1".into(), None)
             .map_err(|(_, text)| text)
             .expect("valid");
         let only = |read, write| Rights { read, write };

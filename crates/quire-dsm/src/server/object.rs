@@ -1,11 +1,14 @@
 //! One object of a server: its scheduler, its types, who may do what to it, and who meets
 //! over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_core::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages, ToKernel};
+use quire_core::dsm::message::{
+    Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel,
+};
+use quire_core::dsm::scheduler::distributed::{Body, Distributed, Epoch, Message, MissedView};
 use quire_core::dsm::scheduler::multi::Multi;
 use quire_core::dsm::scheduler::observe::{Observe, PageStatus, Stats};
 use quire_core::dsm::scheduler::options::Options;
@@ -19,6 +22,7 @@ use quire_core::units::{Bytes, ObjectOffset};
 use super::backed::saves::Outcome;
 use super::backed::{Asker, Behind, Heard};
 use super::reclaim::{PAGER, Reclaim};
+use super::replica::Replica;
 use super::watch::Tap;
 use crate::pager;
 use crate::store::ObjectId;
@@ -45,13 +49,34 @@ pub(super) type Refused = (FailureKind, String);
 /// A page, in the form of the machine that wrote it.
 #[derive(Clone, Debug)]
 pub struct Page {
-    contents: Contents,
-    machine: Machine,
+    pub(super) contents: Contents,
+    pub(super) machine: Machine,
 }
 
 /// A scheduler that can be looked at.
-pub(super) trait Fault: Scheduler<Page> + Observe + Send {}
-impl<S: Scheduler<Page> + Observe + Send> Fault for S {}
+pub(super) trait Fault: Scheduler<Page> + Observe + Send {
+    /// The scheduler, if it is one that has fellows.
+    fn joint(&mut self) -> Option<&mut Replica> {
+        None
+    }
+}
+
+impl Fault for Simple<Page> {}
+impl Fault for Multi<Page> {}
+impl Fault for Replica {
+    fn joint(&mut self) -> Option<&mut Replica> {
+        Some(self)
+    }
+}
+
+/// A server's part in an object that several servers share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// This server.
+    pub me: ServerId,
+    /// The server that made the object.
+    pub of: ServerId,
+}
 
 /// An object.
 pub struct Object {
@@ -65,6 +90,10 @@ pub struct Object {
     pub(super) grants: BTreeMap<String, Rights>,
     tags: TagMap,
     pub(super) scheduler: Box<dyn Fault>,
+    /// Whether several servers share it.
+    pub(super) is_joint: bool,
+    /// What fellow servers are to be told.
+    pub(super) mail: Vec<(ServerId, Message<Page>)>,
     actions: Vec<Action<Page>>,
     pool: Pool,
     /// The machine in whose form the pager has its contents.
@@ -85,8 +114,12 @@ pub struct Object {
 }
 
 impl Object {
-    /// Makes an object that holds zeros.
-    pub(super) fn new(info: control::Object, owner: String) -> Result<Object, Refused> {
+    /// Makes an object that holds zeros; with a part, one that several servers share.
+    pub(super) fn new(
+        info: control::Object,
+        owner: String,
+        part: Option<Part>,
+    ) -> Result<Object, Refused> {
         let invalid = |text: String| (FailureKind::Invalid, text);
         if info.size.0 == 0 || info.size.0 > 1 << 47 {
             let text = format!("an object has 1 to 2^47 bytes, not {}", info.size.0);
@@ -100,9 +133,12 @@ impl Object {
             SchedulerKind::Simple => Box::new(Simple::new(options)),
             SchedulerKind::Multi => Box::new(Multi::new(options)),
             SchedulerKind::Distributed => {
-                let text = "the scheduler `distributed` needs several servers; \
-                            take `simple` or `multi`";
-                return Err(invalid(text.into()));
+                let alone = Part {
+                    me: ServerId(0),
+                    of: ServerId(0),
+                };
+                let Part { me, of } = part.unwrap_or(alone);
+                Box::new(Replica::new(Distributed::replica(me, of, options.pages)))
             }
         };
         let tags = tag_map(&info)?;
@@ -114,6 +150,8 @@ impl Object {
             grants: BTreeMap::new(),
             tags,
             scheduler,
+            is_joint: part.is_some(),
+            mail: Vec::new(),
             actions: Vec::new(),
             pool: Pool::new(),
             machine,
@@ -209,6 +247,63 @@ impl Object {
         self.scheduler.touched()
     }
 
+    /// A fellow server says something.
+    pub(super) fn hear_fellow(
+        &mut self,
+        from: ServerId,
+        message: Message<Page>,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) -> Result<(), Nonsense> {
+        let size = self.info.page_size.bytes().0;
+        if let Body::Copy { page, data, .. } = &message.body {
+            look_at_page(size, &self.info, page.0, data.as_ref())?;
+        }
+        if let Body::Own { page, data, .. } = &message.body {
+            look_at_page(
+                size,
+                &self.info,
+                page.0,
+                data.as_ref().and_then(Option::as_ref),
+            )?;
+        }
+        self.tap.see(|| Event::from_server(from));
+        let mut actions = std::mem::take(&mut self.actions);
+        let heard = match self.scheduler.joint() {
+            Some(replica) => replica.server_says(from, message, &mut actions),
+            None => Err(Nonsense("one server alone keeps this object")),
+        };
+        self.carry_out(actions, tell);
+        heard
+    }
+
+    /// There is a new view.
+    pub(super) fn new_view(
+        &mut self,
+        epoch: u64,
+        members: BTreeSet<ServerId>,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) -> Result<(), MissedView> {
+        let mut actions = std::mem::take(&mut self.actions);
+        let entered = match self.scheduler.joint() {
+            Some(replica) => replica.new_view(Epoch(epoch), members, &mut actions),
+            None => Ok(()),
+        };
+        self.carry_out(actions, tell);
+        entered
+    }
+
+    /// Whether faults are answered: not while servers agree on a new view.
+    pub(super) fn is_live(&mut self) -> bool {
+        self.scheduler
+            .joint()
+            .is_none_or(|replica| replica.is_live())
+    }
+
+    /// Whom its maker gave which rights.
+    pub(super) fn grants(&self) -> impl Iterator<Item = (&String, Rights)> {
+        self.grants.iter().map(|(to, rights)| (to, *rights))
+    }
+
     /// What its pager has said by now, and what is due.
     pub(super) fn look_behind(
         &mut self,
@@ -292,7 +387,7 @@ impl Object {
             },
             // Without a pager what is given back stays in the scheduler.
             Action::Save(pages, data) => self.save(pages, data),
-            Action::TellServer(..) => {}
+            Action::TellServer(to, message) => self.mail.push((to, message)),
         }
     }
 
@@ -442,5 +537,23 @@ impl Object {
         }
         self.report.merge(&report);
         Contents::whole(buffer, length)
+    }
+}
+
+/// Whether a fellow's page can be one of the object.
+fn look_at_page(
+    size: u64,
+    info: &control::Object,
+    page: u64,
+    data: Option<&Page>,
+) -> Result<(), Nonsense> {
+    if page >= info.size.0.div_ceil(size) {
+        return Err(Nonsense("a page is beyond the object's end"));
+    }
+    match data {
+        Some(data) if data.contents.len() as u64 != size => {
+            Err(Nonsense("contents that are not as long as a page"))
+        }
+        _ => Ok(()),
     }
 }

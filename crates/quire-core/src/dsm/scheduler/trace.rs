@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, Nonsense, Scheduler};
 use crate::dsm::message::{
-    Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ToKernel,
+    Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel,
 };
 
 /// Whom a scheduler speaks with.
@@ -52,6 +52,8 @@ pub enum What {
     Loaded(bool),
     /// [`Action::Save`].
     Save,
+    /// A message from a fellow server.
+    FromServer,
 }
 
 /// One message.
@@ -101,6 +103,13 @@ impl Event {
     #[must_use]
     pub const fn loaded(pages: Pages, are_there: bool) -> Event {
         Event::incoming(Peer::Backer, What::Loaded(are_there), Some(pages))
+    }
+
+    /// A fellow server said something.
+    #[must_use]
+    pub const fn from_server(server: ServerId) -> Event {
+        let peer = Peer::Client(Client::Server(server));
+        Event::incoming(peer, What::FromServer, None)
     }
 
     /// A client is gone.

@@ -1,0 +1,790 @@
+//! Several servers that share objects: real processes that are killed, stopped and cut off,
+//! joined by `--peers` or by a real etcd. Each client of these tests has a cache of its own,
+//! so it stands for a machine.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::message::ServerId;
+use quire_core::dsm::sync::{Answer, Name as Point, Request};
+use quire_core::dsm::types::Machine;
+use quire_core::units::Bytes;
+use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::link::turn::{Closed, Config};
+use quire_dsm::link::{Established, Handler, LinkId, Links, Security, Turn};
+use quire_dsm::programs::Program;
+use quire_dsm::wire::Control;
+use quire_dsm::wire::control::{
+    Handle, Hello, MachineCode, Name, Object, PageSize, Refusal, Rights, Role, SchedulerKind,
+    Segment, TypeCode, Welcome,
+};
+use tempfile::TempDir;
+
+#[path = "common/signals.rs"]
+mod signals;
+
+/// How long a machine that went silent keeps what it has.
+const LEASE: Duration = Duration::from_secs(1);
+
+/// Everything that waits for failures ends within this.
+const SOON: Duration = Duration::from_secs(20);
+
+const BOTH: Rights = Rights {
+    read: true,
+    write: true,
+};
+
+/// Servers of one group.
+struct Group {
+    servers: Vec<Child>,
+    addresses: Vec<String>,
+    _directory: TempDir,
+    joined: Vec<String>,
+}
+
+impl Group {
+    /// So many servers that know each other by their addresses.
+    fn of(count: usize) -> Group {
+        let directory = TempDir::new().unwrap();
+        let address = |number| format!("unix:{}/{number}", directory.path().display());
+        let all: Vec<String> = (0..count).map(address).collect();
+        let joined = vec!["--peers".to_owned(), all.join(",")];
+        Group::start(directory, count, joined)
+    }
+
+    fn start(directory: TempDir, count: usize, joined: Vec<String>) -> Group {
+        let address = |number| format!("unix:{}/{number}", directory.path().display());
+        let addresses: Vec<String> = (0..count).map(address).collect();
+        let mut group = Group {
+            servers: Vec::new(),
+            addresses,
+            _directory: directory,
+            joined,
+        };
+        for number in 0..count {
+            let server = group.serve(number);
+            group.servers.push(server);
+        }
+        group
+    }
+
+    fn serve(&self, number: usize) -> Child {
+        let lease = LEASE.as_secs().to_string();
+        serve(
+            &["--lease", &lease, "--listen", &self.addresses[number]],
+            &self.joined,
+        )
+    }
+
+    fn client(&self, server: usize) -> Client {
+        self.client_with(server, |_| {})
+    }
+
+    fn client_with(&self, server: usize, change: impl FnOnce(&mut Options)) -> Client {
+        let address = self.addresses[server].parse().unwrap();
+        let mut options = Options::new(address, name("client"));
+        change(&mut options);
+        Client::connect(options).expect("the server is there")
+    }
+
+    fn signal(&self, server: usize, signal: &str) {
+        signals::send(signal, self.servers[server].id());
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// Starts a server, and waits until it listens.
+fn serve(args: &[&str], more: &[String]) -> Child {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_quire"))
+        .arg("serve")
+        .args(args)
+        .args(more)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.starts_with("serving at "), "{line}");
+    server
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn object(text: &str, size: Bytes, scheduler: SchedulerKind) -> Object {
+    Object {
+        name: name(text),
+        size,
+        page_size: PageSize::BASE,
+        scheduler,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
+fn grid(pages: u64) -> Object {
+    object("grid", Bytes(pages * 4096), SchedulerKind::Distributed)
+}
+
+fn open(client: &Client) -> Shared {
+    client
+        .open(name("grid"), BOTH)
+        .expect("the object is there")
+}
+
+/// Does something that may take a while, but not longer than `SOON`.
+fn soon<R: Send + 'static>(what: &str, act: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || done.send(act()));
+    is_done
+        .recv_timeout(SOON)
+        .unwrap_or_else(|_| panic!("{what}: it hangs"))
+}
+
+/// The first word of a page.
+fn word(shared: &Shared, page: usize) -> &quire_dsm::programs::Word {
+    &shared.words()[page * 512]
+}
+
+/// Runs programs with a member at each server.
+fn run_programs(group: &Group, programs: &[Program], servers: usize) {
+    for program in programs {
+        let first = group.client(0);
+        let size = program.memory(servers);
+        let made = object("grid", size, SchedulerKind::Distributed);
+        first.create(made).expect("it is new");
+        thread::scope(|scope| {
+            let member = |me| {
+                scope.spawn(move || {
+                    let client = group.client(me);
+                    let shared = open(&client);
+                    program.run(&shared.member(me, servers), shared.words())
+                })
+            };
+            let members: Vec<_> = (0..servers).map(member).collect();
+            for (me, member) in members.into_iter().enumerate() {
+                assert_eq!(member.join().unwrap(), Ok(()), "{program:?}, member {me}");
+            }
+        });
+        let last = group.client(servers - 1);
+        let shared = open(&last);
+        assert_eq!(
+            program.check(shared.words(), servers),
+            Ok(()),
+            "{program:?}"
+        );
+        drop(shared);
+        first.remove(name("grid")).expect("nobody has it open");
+    }
+}
+
+const SMALL: [Program; 5] = [
+    Program::Matrix(65),
+    Program::Paths(24),
+    Program::Router(60),
+    Program::Particles(300),
+    Program::Hotspot(300),
+];
+
+#[test]
+fn programs_run_across_servers() {
+    run_programs(&Group::of(3), &SMALL, 3);
+}
+
+#[test]
+fn names_belong_to_all_servers() {
+    let group = Group::of(2);
+    let (here, there) = (group.client(0), group.client(1));
+    let alone = object("alone", Bytes(4096), SchedulerKind::Simple);
+    here.create(alone.clone()).unwrap();
+    let twice = there.create(alone).unwrap_err().to_string();
+    assert!(twice.contains("already"), "{twice}");
+    let elsewhere = there.open(name("alone"), BOTH).err().unwrap().to_string();
+    assert!(elsewhere.contains(&group.addresses[0]), "{elsewhere}");
+    there.create(grid(1)).unwrap();
+    let names = |client: &Client| {
+        let all = client.list().unwrap().into_iter();
+        all.map(|object| object.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&here), ["alone", "grid"]);
+    assert_eq!(names(&there), ["alone", "grid"]);
+    let shared = open(&here);
+    let busy = there.remove(name("grid")).unwrap_err().to_string();
+    assert!(busy.contains("open, 1 times"), "{busy}");
+    drop(shared);
+    there.remove(name("grid")).unwrap();
+    let gone = here.open(name("grid"), BOTH).err().unwrap().to_string();
+    assert!(gone.contains("no object"), "{gone}");
+    here.remove(name("alone")).unwrap();
+    assert!(names(&there).is_empty());
+}
+
+#[test]
+fn rights_count_at_all_servers() {
+    let directory = TempDir::new().unwrap();
+    let address = |number| format!("unix:{}/{number}", directory.path().display());
+    let tcp = free();
+    let joined = vec![
+        "--peers".to_owned(),
+        address(0),
+        "--listen".to_owned(),
+        tcp.clone(),
+    ];
+    let mut group = Group::start(directory, 1, joined);
+    group.joined.truncate(2);
+    group.addresses.push(group.addresses[0].replace("/0", "/1"));
+    let second = group.serve(1);
+    group.servers.push(second);
+    let owner = group.client(1);
+    owner.create(grid(1)).unwrap();
+    owner.grant(name("grid"), "anyone".into(), BOTH).unwrap();
+    open(&owner).words()[0].store(5, Ordering::Relaxed);
+    // Over plain TCP everybody counts as anyone. Rights come over the same link as the view.
+    let stranger = Client::connect(Options::new(tcp.parse().unwrap(), name("stranger"))).unwrap();
+    let end = Instant::now() + SOON;
+    let shared = loop {
+        match stranger.open(name("grid"), BOTH) {
+            Ok(shared) => break shared,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(shared.words()[0].load(Ordering::Relaxed), 5);
+    drop(shared);
+    let none = Rights {
+        read: false,
+        write: false,
+    };
+    owner.grant(name("grid"), "anyone".into(), none).unwrap();
+    let end = Instant::now() + SOON;
+    while stranger.open(name("grid"), BOTH).is_ok() {
+        assert!(Instant::now() < end, "the right is not taken back");
+    }
+}
+
+#[test]
+fn machines_at_different_servers_get_their_own_numbers() {
+    let group = Group::of(2);
+    let ours = group.client(0);
+    let theirs = group.client_with(1, |options| {
+        options.machine = "vax-d".parse::<Machine>().unwrap();
+    });
+    let mut made = grid(2);
+    made.tags = vec![Segment {
+        start: Bytes(0),
+        length: Bytes(4096),
+        // A floating point number of 8 bytes.
+        tag: TypeCode(6),
+    }];
+    ours.create(made).unwrap();
+    let (mine, other) = (open(&ours), open(&theirs));
+    word(&mine, 0).store(1.0f64.to_bits(), Ordering::Relaxed);
+    // 1.0 is 0x4080 in the first word of VAX D.
+    assert_eq!(word(&other, 0).load(Ordering::Relaxed), 0x4080);
+    other.words()[1].store(0x4080, Ordering::Relaxed);
+    assert_eq!(mine.words()[1].load(Ordering::Relaxed), 1.0f64.to_bits());
+}
+
+/// The server that keeps the object's mutexes and made it is killed.
+fn what_survives_a_kill(group: &mut Group, killed: usize, [one, other]: [usize; 2]) {
+    let maker = group.client(killed);
+    maker.create(grid(4)).unwrap();
+    let lost = open(&maker);
+    let clients = [group.client(one), group.client(other)];
+    let [first, second] = clients.each_ref().map(open);
+    word(&lost, 0).store(1, Ordering::Relaxed);
+    assert_eq!(word(&first, 0).load(Ordering::Relaxed), 1);
+    word(&second, 1).store(2, Ordering::Relaxed);
+    // Nobody but the killed server has this.
+    word(&lost, 2).store(3, Ordering::Relaxed);
+    let arrive = || Request::Arrive {
+        barrier: Point("all".into()),
+        parties: 3,
+    };
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| first.synchronise(arrive()));
+        thread::sleep(Duration::from_millis(200));
+        group.servers[killed].kill().unwrap();
+        let told = waits.join().unwrap().unwrap_err().to_string();
+        assert!(told.contains("is gone"), "{told}");
+    });
+    let start = Instant::now();
+    let (first, second) = soon("what is left", move || {
+        assert_eq!(word(&first, 1).load(Ordering::Relaxed), 2);
+        assert_eq!(word(&second, 0).load(Ordering::Relaxed), 1);
+        // It goes back to what it was before the killed server had it.
+        assert_eq!(word(&first, 2).load(Ordering::Relaxed), 0);
+        word(&first, 2).store(7, Ordering::Relaxed);
+        assert_eq!(word(&second, 2).load(Ordering::Relaxed), 7);
+        word(&second, 0).fetch_add(1, Ordering::Relaxed);
+        assert_eq!(word(&first, 0).load(Ordering::Relaxed), 2);
+        (first, second)
+    });
+    eprintln!("the others went on after {:?}", start.elapsed());
+    let broken = second.synchronise(arrive()).unwrap();
+    assert_eq!(broken, Answer::Broken);
+    let mend = Request::Mend(Point("all".into()));
+    assert_eq!(first.synchronise(mend).unwrap(), Answer::Done);
+    // Its own program has no server any more; it is not to be waited for.
+    std::mem::forget((lost, maker));
+}
+
+#[test]
+fn a_server_that_is_killed_is_left_out() {
+    let mut group = Group::of(3);
+    what_survives_a_kill(&mut group, 2, [0, 1]);
+    // Another takes its place.
+    let again = group.serve(2);
+    group.servers[2] = again;
+    let client = group.client(2);
+    let shared = soon("a new server", move || open(&client));
+    assert_eq!(word(&shared, 2).load(Ordering::Relaxed), 7);
+}
+
+#[test]
+fn a_server_that_is_stopped_starts_anew() {
+    let group = Group::of(3);
+    let clients: Vec<Client> = (0..3).map(|server| group.client(server)).collect();
+    clients[0].create(grid(1)).unwrap();
+    let shared: Vec<Shared> = clients.iter().map(open).collect();
+    for shared in &shared {
+        word(shared, 0).fetch_add(1, Ordering::Relaxed);
+    }
+    let stopped = Instant::now();
+    group.signal(2, "STOP");
+    let shared = soon("the others", move || {
+        // The stopped server has the page; the others have its contents of before.
+        word(&shared[0], 0).fetch_add(10, Ordering::Relaxed);
+        word(&shared[1], 0).fetch_add(10, Ordering::Relaxed);
+        shared
+    });
+    // Its programs may have used the page until their leases were over.
+    assert!(stopped.elapsed() > LEASE * 3 / 2, "{:?}", stopped.elapsed());
+    assert_eq!(word(&shared[0], 0).load(Ordering::Relaxed), 22);
+    group.signal(2, "CONT");
+    soon("the stopped one", move || {
+        assert_eq!(word(&shared[2], 0).load(Ordering::Relaxed), 22);
+        word(&shared[2], 0).fetch_add(100, Ordering::Relaxed);
+        assert_eq!(word(&shared[0], 0).load(Ordering::Relaxed), 122);
+    });
+    drop(clients);
+}
+
+/// A socket between two servers, all links through which can be broken.
+struct Between {
+    broken: Arc<Mutex<Vec<UnixStream>>>,
+    links: Arc<AtomicU64>,
+}
+
+impl Between {
+    fn start(from: PathBuf, to: PathBuf) -> Between {
+        let socket = UnixListener::bind(from).unwrap();
+        let broken: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
+        let links = Arc::new(AtomicU64::new(0));
+        let (all, count) = (Arc::clone(&broken), Arc::clone(&links));
+        thread::spawn(move || {
+            for one in socket.incoming() {
+                let (Ok(one), Ok(other)) = (one, UnixStream::connect(&to)) else {
+                    continue;
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+                let mut all = all.lock().unwrap();
+                for (from, into) in [(&one, &other), (&other, &one)] {
+                    let (from, into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
+                    thread::spawn(move || carry(from, into));
+                }
+                all.extend([one, other]);
+            }
+        });
+        Between { broken, links }
+    }
+
+    fn break_all(&self) {
+        for stream in self.broken.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn carry(mut from: UnixStream, mut into: UnixStream) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) if into.write_all(&buffer[..count]).is_ok() => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            _ => break,
+        }
+    }
+    let _ = into.shutdown(std::net::Shutdown::Both);
+}
+
+/// Links between servers break again and again while pages go to and fro over them. Nothing
+/// is lost: each break costs a view.
+#[test]
+fn links_between_servers_that_break_lose_nothing() {
+    let directory = TempDir::new().unwrap();
+    let path = |text: &str| directory.path().join(text);
+    let [real, seen] = [["0", "1"], ["seen-0", "seen-1"]];
+    let between: Vec<Between> = (0..2)
+        .map(|number| Between::start(path(seen[number]), path(real[number])))
+        .collect();
+    let address = |text: &str| format!("unix:{}", path(text).display());
+    // The directory is asked past the sockets between, so that leases live.
+    let lease = LEASE.as_secs().to_string();
+    let both = (0..2).map(|number| {
+        let joined = [
+            "--peers",
+            &address(seen[0]),
+            "--advertise",
+            &address(seen[number]),
+        ];
+        let peers = match number {
+            0 => joined.map(str::to_owned).to_vec(),
+            _ => vec![
+                "--peers".to_owned(),
+                address(real[0]),
+                "--advertise".to_owned(),
+                address(seen[1]),
+            ],
+        };
+        serve(
+            &["--lease", &lease, "--listen", &address(real[number])],
+            &peers,
+        )
+    });
+    let servers = both.collect();
+    let group = Group {
+        servers,
+        addresses: real.map(address).to_vec(),
+        _directory: directory,
+        joined: Vec::new(),
+    };
+    let clients = [group.client(0), group.client(1)];
+    clients[0].create(grid(2)).unwrap();
+    let all = clients.each_ref().map(open);
+    let is_over = Arc::new(AtomicU64::new(0));
+    let counters = all.map(|shared| {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            let mut count: u64 = 0;
+            while is_over.load(Ordering::Relaxed) == 0 {
+                word(&shared, 0).fetch_add(1, Ordering::Relaxed);
+                word(&shared, 1).load(Ordering::Relaxed);
+                count += 1;
+            }
+            (shared, count)
+        })
+    });
+    for _ in 0..6 {
+        thread::sleep(Duration::from_millis(300));
+        between.iter().for_each(Between::break_all);
+    }
+    thread::sleep(Duration::from_millis(300));
+    is_over.store(1, Ordering::Relaxed);
+    let (all, counts): (Vec<Shared>, Vec<u64>) = soon("counting", move || {
+        counters.into_iter().map(|it| it.join().unwrap()).unzip()
+    });
+    let counted: u64 = counts.iter().sum();
+    for shared in &all {
+        assert_eq!(word(shared, 0).load(Ordering::Relaxed), counted);
+    }
+    let links: u64 = between
+        .iter()
+        .map(|it| it.links.load(Ordering::Relaxed))
+        .sum();
+    assert!(links >= 5, "only {links} links were made");
+    assert!(counted > 100, "only {counted} times");
+}
+
+#[test]
+fn without_the_directory_all_stop_and_start_anew() {
+    let mut group = Group::of(2);
+    let client = group.client_with(1, |options| options.reconnect = LEASE / 2);
+    client.create(grid(1)).unwrap();
+    drop(open(&client));
+    group.servers[0].kill().unwrap();
+    group.servers[0].wait().unwrap();
+    // The server that is left has no lease any more.
+    thread::sleep(2 * LEASE);
+    let client = group.client(1);
+    let stuck = soon("opening", move || client.open(name("grid"), BOTH).err());
+    let stuck = stuck.expect("nobody may have it").to_string();
+    assert!(stuck.contains("directory"), "{stuck}");
+    let again = group.serve(0);
+    group.servers[0] = again;
+    let client = group.client(1);
+    soon("making it again", move || {
+        while let Err(error) = client.create(grid(1)) {
+            eprintln!("{error}");
+            thread::sleep(LEASE / 10);
+        }
+        word(&open(&client), 0).store(1, Ordering::Relaxed);
+    });
+}
+
+fn free() -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().to_string()
+}
+
+/// An etcd, killed when it is dropped.
+struct Etcd {
+    process: Child,
+    url: String,
+    _data: TempDir,
+}
+
+impl Etcd {
+    fn start() -> Option<Etcd> {
+        let data = TempDir::new().unwrap();
+        let url = format!("http://{}", free());
+        let peer = format!("http://{}", free());
+        let started = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(data.path())
+            .args(["--listen-client-urls", &url])
+            .args(["--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match started {
+            Ok(process) => Some(Etcd {
+                process,
+                url,
+                _data: data,
+            }),
+            Err(error) => {
+                eprintln!("SKIP: no etcd, run ./setup: {error}");
+                None
+            }
+        }
+    }
+
+    /// Servers that meet here, when it answers.
+    fn group(&self, count: usize) -> Group {
+        let address = self.url.strip_prefix("http://").unwrap();
+        let end = Instant::now() + SOON;
+        while std::net::TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < end, "etcd does not answer");
+            thread::sleep(Duration::from_millis(50));
+        }
+        thread::sleep(Duration::from_secs(1));
+        let joined = vec!["--etcd".to_owned(), self.url.clone()];
+        Group::start(TempDir::new().unwrap(), count, joined)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn servers_meet_in_etcd_and_any_of_them_may_be_killed() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut group = etcd.group(3);
+    run_programs(&group, &[Program::Matrix(65), Program::Hotspot(300)], 3);
+    what_survives_a_kill(&mut group, 0, [1, 2]);
+}
+
+#[test]
+fn a_server_cut_off_from_etcd_stops_what_it_has() {
+    let Some(etcd) = Etcd::start() else { return };
+    let group = etcd.group(1);
+    let client = group.client_with(0, |options| options.reconnect = LEASE / 2);
+    client.create(grid(1)).unwrap();
+    signals::send("STOP", etcd.process.id());
+    thread::sleep(5 * LEASE);
+    let other = group.client(0);
+    let stuck = soon("opening", move || other.open(name("grid"), BOTH).err());
+    signals::send("CONT", etcd.process.id());
+    let stuck = stuck.expect("nobody may have it").to_string();
+    assert!(stuck.contains("directory"), "{stuck}");
+}
+
+/// With TLS, a fellow has to show that it has the name of a server.
+#[test]
+fn fellows_are_known_by_their_certificates() {
+    let directory = TempDir::new().unwrap();
+    let made = Command::new(env!("CARGO_BIN_EXE_quire"))
+        .args(["dsm", "certify", "server", "node-1", "--directory"])
+        .arg(directory.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let addresses = [free(), free(), free()];
+    let lease = LEASE.as_secs().to_string();
+    let known_as = |number: usize, name: &str| {
+        let path = |file: &str| directory.path().join(file).display().to_string();
+        let mut args = vec!["--peers".to_owned(), addresses.join(",")];
+        args.extend([
+            "--name".to_owned(),
+            name.to_owned(),
+            "--tls-everywhere".to_owned(),
+        ]);
+        args.extend(["--certificate".to_owned(), path(&format!("{name}.pem"))]);
+        args.extend(["--key".to_owned(), path(&format!("{name}.key"))]);
+        args.extend(["--ca".to_owned(), path("ca.pem")]);
+        serve(&["--lease", &lease, "--listen", &addresses[number]], &args)
+    };
+    let servers = vec![
+        known_as(0, "server"),
+        known_as(1, "server"),
+        known_as(2, "node-1"),
+    ];
+    let quire = |server: usize, args: &[&str]| {
+        let path = |file: &str| directory.path().join(file).display().to_string();
+        Command::new(env!("CARGO_BIN_EXE_quire"))
+            .arg("object")
+            .args(args)
+            .args(["--server", &addresses[server], "--identity", "node-1"])
+            .args(["--tls-everywhere", "--certificate", &path("node-1.pem")])
+            .args(["--key", &path("node-1.key"), "--ca", &path("ca.pem")])
+            .output()
+            .unwrap()
+    };
+    let create = [
+        "create",
+        "grid",
+        "--size",
+        "4K",
+        "--scheduler",
+        "distributed",
+    ];
+    let made = quire(0, &create);
+    assert!(made.status.success(), "{made:?}");
+    let seen = quire(1, &["stat", "grid"]);
+    assert!(seen.status.success(), "{seen:?}");
+    // What is no server is not let in.
+    let strange = quire(2, &["stat", "grid"]);
+    assert!(!strange.status.success(), "{strange:?}");
+    for mut server in servers {
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+}
+
+/// Says that it is a server, and sends one message.
+struct Liar {
+    sends: Option<Control>,
+    ended: Option<String>,
+}
+
+impl Handler for Liar {
+    fn greeted(&mut self, _: &mut Links, _: LinkId, _: &Established) -> Result<Welcome, Refusal> {
+        unreachable!("it listens nowhere")
+    }
+
+    fn welcomed(&mut self, links: &mut Links, link: LinkId, _: &Welcome) {
+        links.send(link, self.sends.take().unwrap());
+    }
+
+    fn message(&mut self, _: &mut Links, _: LinkId, _: Control, _: Vec<OwnedFd>) {}
+
+    fn closed(&mut self, _: &mut Links, _: LinkId, closed: &Closed) {
+        self.ended = Some(closed.why.to_string());
+    }
+}
+
+/// What becomes of a server that sends this as its first message to another.
+fn lied(address: &str, body: &[u8]) -> String {
+    let hello = Hello {
+        name: name("server"),
+        role: Role::Server,
+        machine: MachineCode(0),
+        page_size: PageSize::BASE,
+        features: 0,
+    };
+    let mut turn = Turn::new(Config::new(hello)).unwrap();
+    let address = address.parse().unwrap();
+    let plain = Security::Automatic(None);
+    turn.links.connect(&address, &plain, None).unwrap();
+    let mut liar = Liar {
+        sends: Some(Control::Fellow {
+            object: Handle(0),
+            from: ServerId(7),
+            body: body.to_vec(),
+            data: Vec::new(),
+        }),
+        ended: None,
+    };
+    let end = Instant::now() + SOON;
+    while liar.ended.is_none() && Instant::now() < end {
+        turn.once(&mut liar, Duration::from_millis(50)).unwrap();
+    }
+    liar.ended.expect("it is not cut off")
+}
+
+#[test]
+fn a_server_that_sends_garbage_is_cut_off_and_harms_nobody() {
+    let group = Group::of(2);
+    let clients = [group.client(0), group.client(1)];
+    clients[0].create(grid(1)).unwrap();
+    let [one, other] = clients.each_ref().map(open);
+    word(&one, 0).store(3, Ordering::Relaxed);
+    for address in &group.addresses {
+        for garbage in [&[][..], &[0], &[0, 200, 1, 2], &[0, 0, 99]] {
+            let ended = lied(address, garbage);
+            assert!(ended.contains("goodbye"), "{garbage:?}: {ended}");
+        }
+    }
+    assert_eq!(word(&other, 0).load(Ordering::Relaxed), 3);
+    word(&other, 0).store(4, Ordering::Relaxed);
+    assert_eq!(word(&one, 0).load(Ordering::Relaxed), 4);
+    // A server alone has no fellows.
+    let directory = TempDir::new().unwrap();
+    let alone = Group::start(directory, 1, Vec::new());
+    let ended = lied(&alone.addresses[0], &[0]);
+    assert!(ended.contains("no fellow servers"), "{ended}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let refused = |args: &[&str], words: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_quire"))
+            .arg("serve")
+            .args(args)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(words), "{args:?}: {error}");
+    };
+    let both = ["--peers", "unix:/x", "--etcd", "http://127.0.0.1:1"];
+    refused(&both, "--etcd");
+    let any = [
+        "--listen",
+        "0.0.0.0:0",
+        "--plaintext",
+        "--peers",
+        "127.0.0.1:9",
+    ];
+    refused(&any, "--advertise");
+}

@@ -1,0 +1,354 @@
+//! The directory of another server, asked over a link.
+//!
+//! A thread has the link, makes it anew when it breaks, and hears of changes. Whoever asks
+//! waits at most [`PATIENCE`].
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::message::ServerId;
+
+use super::asked::{Question, Reply};
+use super::{Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher};
+use crate::link::turn::{Closed, Config, Handler, LinkId, Links, Turn};
+use crate::link::{Address, Established, Security};
+use crate::server::said::{self, Parts, Said};
+use crate::store::ObjectId;
+use crate::wire::Control;
+use crate::wire::control::{Hello, Reason, Refusal, Welcome};
+
+/// So long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two attempts to reach the server, at first and at most.
+const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// The directory of another server.
+pub struct Remote {
+    commands: Mutex<Sender<Command>>,
+    waker: Arc<mio::Waker>,
+    address: String,
+}
+
+enum Command {
+    Ask(Asked),
+    Watch(Watcher),
+}
+
+/// A question, and who waits for the answer.
+struct Asked {
+    question: Question,
+    reply: Sender<Reply>,
+    until: Instant,
+}
+
+impl Remote {
+    /// The directory of the server at an address. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// Where no thread can be started.
+    pub fn new(address: Address, security: Security, hello: Hello) -> std::io::Result<Remote> {
+        let turn = Turn::new(Config::new(hello))?;
+        let waker = turn.waker();
+        let (commands, inbox) = mpsc::channel();
+        let text = address.to_string();
+        let carrier = Carrier {
+            address,
+            security,
+            inbox,
+            link: None,
+            is_up: false,
+            again: Instant::now(),
+            pause: AGAIN[0],
+            last: 0,
+            waiting: Vec::new(),
+            asked: BTreeMap::new(),
+            watchers: Vec::new(),
+            parts: Parts::default(),
+            is_over: false,
+        };
+        thread::Builder::new()
+            .name("quire-remote".to_owned())
+            .spawn(move || carrier.run(turn))?;
+        Ok(Remote {
+            commands: Mutex::new(commands),
+            waker,
+            address: text,
+        })
+    }
+
+    fn command(&self, command: Command) -> Result<(), DirectoryError> {
+        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = commands.send(command).is_ok() && self.waker.wake().is_ok();
+        drop(commands);
+        sent.then_some(())
+            .ok_or_else(|| self.silent("its thread has ended"))
+    }
+
+    fn silent(&self, why: &str) -> DirectoryError {
+        DirectoryError::Silent(self.address.clone(), why.to_owned())
+    }
+
+    fn ask(&self, question: Question) -> Result<Reply, DirectoryError> {
+        let (reply, answer) = mpsc::channel();
+        let until = Instant::now() + PATIENCE;
+        self.command(Command::Ask(Asked {
+            question,
+            reply,
+            until,
+        }))?;
+        match answer.recv_timeout(PATIENCE) {
+            Ok(Reply::Failed(failed)) => Err(failed.error(&self.address)),
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(self.silent("no answer over the link to it")),
+        }
+    }
+
+    fn nonsense<T>(&self) -> Result<T, DirectoryError> {
+        let what = "an answer that does not fit the question".to_owned();
+        Err(DirectoryError::Refused(self.address.clone(), what))
+    }
+
+    fn done(&self, question: Question) -> Result<(), DirectoryError> {
+        match self.ask(question)? {
+            Reply::Done => Ok(()),
+            _ => self.nonsense(),
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // The thread sees that nobody can ask any more.
+        let (nobody, _) = mpsc::channel();
+        *self
+            .commands
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner) = nobody;
+        let _ = self.waker.wake();
+    }
+}
+
+impl Directory for Remote {
+    fn join(
+        &self,
+        member: &Member,
+        lease: Duration,
+    ) -> Result<(LeaseId, Duration), DirectoryError> {
+        match self.ask(Question::Join(member.clone(), lease))? {
+            Reply::Joined(lease, length) => Ok((lease, length)),
+            _ => self.nonsense(),
+        }
+    }
+
+    fn renew(&self, lease: LeaseId) -> Result<Duration, DirectoryError> {
+        match self.ask(Question::Renew(lease))? {
+            Reply::Renewed(length) => Ok(length),
+            _ => self.nonsense(),
+        }
+    }
+
+    fn leave(&self, lease: LeaseId) -> Result<(), DirectoryError> {
+        self.done(Question::Leave(lease))
+    }
+
+    fn members(&self) -> Result<Vec<Member>, DirectoryError> {
+        match self.ask(Question::Members)? {
+            Reply::Members(members) => Ok(members),
+            _ => self.nonsense(),
+        }
+    }
+
+    fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        self.done(Question::Publish(entry.clone()))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError> {
+        match self.ask(Question::Find(name.to_owned()))? {
+            Reply::Found(entry) => Ok(entry),
+            _ => self.nonsense(),
+        }
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, DirectoryError> {
+        match self.ask(Question::Entries)? {
+            Reply::Entries(entries) => Ok(entries),
+            _ => self.nonsense(),
+        }
+    }
+
+    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
+        self.done(Question::Withdraw(name.to_owned()))
+    }
+
+    fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
+        match self.ask(Question::View(object))? {
+            Reply::Viewed(view) => Ok(view),
+            _ => self.nonsense(),
+        }
+    }
+
+    fn propose(&self, lease: LeaseId, view: &View) -> Result<(), DirectoryError> {
+        self.done(Question::Propose(lease, view.clone()))
+    }
+
+    fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {
+        self.command(Command::Watch(watcher))
+    }
+}
+
+/// The thread that has the link.
+struct Carrier {
+    address: Address,
+    security: Security,
+    inbox: Receiver<Command>,
+    link: Option<LinkId>,
+    is_up: bool,
+    again: Instant,
+    /// Before the next attempt.
+    pause: Duration,
+    last: u64,
+    /// What was not asked yet, as there was no link.
+    waiting: Vec<Asked>,
+    /// Who waits for which answer.
+    asked: BTreeMap<u64, Sender<Reply>>,
+    watchers: Vec<Watcher>,
+    parts: Parts,
+    is_over: bool,
+}
+
+impl Carrier {
+    fn run(mut self, mut turn: Turn) {
+        while !self.is_over {
+            if let Err(error) = turn.once(&mut self, Duration::from_secs(1)) {
+                tracing::error!("the link to the directory: {error}");
+                break;
+            }
+        }
+    }
+
+    fn say(&mut self, links: &mut Links, said: &Said) {
+        if let Some(link) = self.link.filter(|_| self.is_up) {
+            for part in said::encode(ServerId(0), said, None) {
+                links.send(link, part);
+            }
+        }
+    }
+
+    fn ask(&mut self, links: &mut Links, asked: Asked) {
+        // Who asked has given up, and may have asked for the same again.
+        if asked.until <= Instant::now() {
+            return;
+        }
+        if !self.is_up {
+            self.waiting.push(asked);
+            return;
+        }
+        self.last += 1;
+        let number = self.last;
+        let question = asked.question;
+        self.asked.insert(number, asked.reply);
+        self.say(links, &Said::Ask { number, question });
+    }
+
+    fn try_later(&mut self, now: Instant) {
+        self.again = now + self.pause;
+        self.pause = (2 * self.pause).min(AGAIN[1]);
+    }
+
+    fn tell(&mut self, change: &Change) {
+        self.watchers.retain(|watcher| watcher.tell(change.clone()));
+    }
+
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Told { number, reply } => {
+                if let Some(asker) = self.asked.remove(&number) {
+                    // Who asked may have given up.
+                    let _ = asker.send(reply);
+                }
+            }
+            Said::News(news) => self.tell(&news.into()),
+            other => tracing::warn!("the directory says {other:?}"),
+        }
+    }
+}
+
+impl Handler for Carrier {
+    fn greeted(&mut self, _: &mut Links, _: LinkId, _: &Established) -> Result<Welcome, Refusal> {
+        Err(Refusal {
+            reason: Reason::Denied,
+            text: "nobody is served here".into(),
+        })
+    }
+
+    fn welcomed(&mut self, links: &mut Links, _: LinkId, _: &Welcome) {
+        self.is_up = true;
+        self.pause = AGAIN[0];
+        self.parts = Parts::default();
+        if !self.watchers.is_empty() {
+            self.say(links, &Said::Watch);
+        }
+        for asked in std::mem::take(&mut self.waiting) {
+            self.ask(links, asked);
+        }
+    }
+
+    fn message(&mut self, links: &mut Links, link: LinkId, message: Control, _: Vec<OwnedFd>) {
+        let Control::Fellow { body, data, .. } = message else {
+            return links.close(link, "this side only asks the directory");
+        };
+        match self.parts.add(&body, data) {
+            Ok(Some((said, _))) => self.hear(said),
+            Ok(None) => {}
+            Err(garbage) => links.close(link, &garbage.to_string()),
+        }
+    }
+
+    fn closed(&mut self, links: &mut Links, _: LinkId, closed: &Closed) {
+        if self.is_up {
+            tracing::warn!("the directory at {}: {}", self.address, closed.why);
+        }
+        (self.link, self.is_up) = (None, false);
+        self.try_later(links.now());
+        // Who waits hears it as the end of the channel.
+        self.asked.clear();
+    }
+
+    fn woken(&mut self, links: &mut Links) {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Command::Ask(asked)) => self.ask(links, asked),
+                Ok(Command::Watch(watcher)) => {
+                    self.watchers.push(watcher);
+                    self.say(links, &Said::Watch);
+                }
+                Err(mpsc::TryRecvError::Empty) => return,
+                Err(mpsc::TryRecvError::Disconnected) => {
+                    self.is_over = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.link.is_none().then_some(self.again)
+    }
+
+    fn turn_ends(&mut self, links: &mut Links, now: Instant) {
+        if self.link.is_none() && now >= self.again {
+            match links.connect(&self.address, &self.security, None) {
+                Ok(link) => self.link = Some(link),
+                Err(error) => {
+                    tracing::debug!("the directory at {}: {error}", self.address);
+                    self.try_later(now);
+                }
+            }
+        }
+        self.waiting.retain(|asked| asked.until > now);
+    }
+}

@@ -1,0 +1,490 @@
+//! Servers that are joined: what a server does beside its own objects when it has fellows.
+//!
+//! They agree through a directory on who is a member, which names there are, and which
+//! servers have a part in which object (its *view*). A server is a member as long as its
+//! lease in the directory lives, under a number that nobody had before. When its lease is
+//! over, or it has missed something that it had to know, it *starts anew*: it ends the links
+//! of all programs that have a shared object open, forgets these objects, and joins under
+//! another number.
+//!
+//! # Who may have a page
+//! When a server is gone from the directory, its programs may still use what they have, as
+//! long as their leases from that server run: it acknowledged their heartbeats until its own
+//! lease was over at the latest, which is before the directory drops it. So others wait for
+//! one lease of programs, and its margin, before they make a view without it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `wires` | the links to fellows |
+//! | `names` | what programs ask by the name of an object |
+//! | `joint` | the objects that several servers share |
+//! | `known` | objects as the directory has them |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::message::ServerId;
+
+use super::core::{Core, Out, PeerId};
+use super::said::Said;
+use crate::directory::asked::Reply;
+use crate::directory::{
+    Change, Desk, DirectoryError, Entry, Lease, Member, Shared, View, Waker, Watcher,
+};
+use crate::link::lease::Terms;
+use crate::link::{Address, Established, LinkId, Links, Security};
+use crate::store::ObjectId;
+use crate::wire::Control;
+use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
+
+mod joint;
+mod known;
+mod names;
+mod wires;
+
+use joint::Joint;
+use names::Waiting;
+use wires::{Came, Wires};
+
+/// Between two attempts to ask a directory that does not answer.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// How a server is joined to others.
+pub struct Joining {
+    /// Through what they agree.
+    pub directory: Shared,
+    /// Others ask this server for the directory, which is inside of it.
+    pub is_host: bool,
+    /// Where others reach this server.
+    pub address: Address,
+    /// The names that certificates of fellow servers are for.
+    pub names: Vec<Name>,
+    /// How links to them are secured.
+    pub security: Security,
+}
+
+/// What the fellows need of the server that they belong to.
+pub(super) struct Around<'a> {
+    pub core: &'a mut Core,
+    pub links: &'a mut Links,
+    pub out: &'a mut Vec<Out>,
+}
+
+/// Whether this server is a member.
+enum Stage {
+    /// No; it asks to become one then.
+    Out(Instant),
+    /// It has asked.
+    Asked,
+    /// It is.
+    In(ServerId, Lease),
+}
+
+/// What the directory answered.
+enum Told {
+    Joined(ServerId, Result<Lease, DirectoryError>),
+    Members(Result<Vec<Member>, DirectoryError>),
+    Found(Name, Result<Option<Entry>, DirectoryError>),
+    /// A name was withdrawn, and this is behind it now.
+    Behind(Name, Result<Option<Entry>, DirectoryError>),
+    Listed(
+        PeerId,
+        RequestId,
+        Option<Name>,
+        Result<Vec<Entry>, DirectoryError>,
+    ),
+    Published(Making, Result<(), DirectoryError>),
+    Withdrawn(PeerId, RequestId, Name, Result<(), DirectoryError>),
+    Proposed(View, Result<(), DirectoryError>),
+    /// Where changes may have been missed, with `true`.
+    Viewed(ObjectId, bool, Result<Option<View>, DirectoryError>),
+    /// For a server that asked this one.
+    Asked(LinkId, u64, Reply),
+    Nothing,
+}
+
+/// An object that somebody makes.
+struct Making {
+    peer: PeerId,
+    number: RequestId,
+    info: control::Object,
+    owner: String,
+    id: ObjectId,
+    home: ServerId,
+}
+
+/// The fellows of a server.
+pub(super) struct Fellows {
+    directory: Shared,
+    desk: Desk<Told>,
+    changes: Receiver<Change>,
+    is_host: bool,
+    /// Servers that want to hear what changes in the directory of this one.
+    watching: BTreeSet<LinkId>,
+    address: String,
+    /// How long programs and servers have leases.
+    lease: Duration,
+    stage: Stage,
+    wires: Wires,
+    members: BTreeMap<ServerId, Member>,
+    /// Whether all members are known.
+    is_current: bool,
+    /// Servers that are gone from the directory, and since when that is known.
+    left: BTreeMap<ServerId, Instant>,
+    joints: BTreeMap<ObjectId, Joint>,
+    ids: BTreeMap<Name, ObjectId>,
+    waiting: Vec<Waiting>,
+    /// Names that the directory was asked for.
+    sought: BTreeSet<Name>,
+    /// Views are to be looked at, now or then.
+    look_at: Option<Instant>,
+}
+
+impl Fellows {
+    /// A server that joins others through a directory.
+    pub fn new(joining: Joining, lease: Duration, wake: Waker) -> io::Result<Fellows> {
+        let (changes, heard) = mpsc::channel();
+        let watcher = Watcher {
+            changes,
+            wake: wake.clone(),
+        };
+        joining.directory.watch(watcher).map_err(io::Error::other)?;
+        Ok(Fellows {
+            desk: Desk::new(joining.directory.clone(), wake)?,
+            directory: joining.directory,
+            changes: heard,
+            is_host: joining.is_host,
+            watching: BTreeSet::new(),
+            address: joining.address.to_string(),
+            lease,
+            stage: Stage::Out(Instant::now()),
+            wires: Wires::new(joining.security, joining.names, lease),
+            members: BTreeMap::new(),
+            is_current: false,
+            left: BTreeMap::new(),
+            joints: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            waiting: Vec::new(),
+            sought: BTreeSet::new(),
+            look_at: None,
+        })
+    }
+
+    fn me(&self) -> Option<ServerId> {
+        match self.stage {
+            Stage::In(me, _) => Some(me),
+            _ => None,
+        }
+    }
+
+    /// Whether a link is one to a server.
+    pub fn has(&self, link: LinkId) -> bool {
+        self.wires.has(link)
+    }
+
+    /// A server has connected. Whether it may stay.
+    pub fn greeted(&mut self, link: LinkId, who: &Established) -> Result<(), Refusal> {
+        self.wires.greeted(link, who)
+    }
+
+    /// A server to which this one connected has welcomed it.
+    pub fn welcomed(&mut self, links: &mut Links, link: LinkId, welcome: &Welcome) {
+        self.wires.welcomed(links, link, welcome);
+        self.look_soon();
+    }
+
+    /// A link to a server has ended.
+    pub fn closed(&mut self, a: &mut Around<'_>, link: LinkId) {
+        self.watching.remove(&link);
+        if let Some(fellow) = self.wires.ended(link) {
+            self.broke(a, fellow);
+        }
+    }
+
+    /// Something came over a link to a server.
+    pub fn heard(&mut self, a: &mut Around<'_>, link: LinkId, message: Control) {
+        let Control::Fellow {
+            from, body, data, ..
+        } = message
+        else {
+            let why = format!("{:?} is nothing that a server says", message.kind());
+            return a.links.close(link, &why);
+        };
+        match self.wires.came(link, from, (&body, data)) {
+            Ok(None) => {}
+            Ok(Some(came)) => self.obey(a, link, came),
+            Err(garbage) => {
+                tracing::warn!("{garbage}");
+                a.links.close(link, &garbage.to_string());
+            }
+        }
+    }
+
+    fn obey(&mut self, a: &mut Around<'_>, link: LinkId, (from, said, page): Came) {
+        match (from, said) {
+            (Some(from), Said::Introduce { to }) => {
+                if let Some(broken) = self.wires.introduced(a.links, link, (from, to)) {
+                    self.broke(a, broken);
+                }
+                if self.wires.has(link) {
+                    self.wires.up(a.links, from);
+                }
+                self.look_soon();
+            }
+            (_, Said::Ask { number, question }) if self.is_host => {
+                self.desk
+                    .ask(move |directory| Told::Asked(link, number, question.ask(directory)));
+            }
+            (_, Said::Watch) if self.is_host => {
+                self.watching.insert(link);
+                let missed = Said::News(Change::Missed.into());
+                self.wires.reply(a.links, link, &missed);
+            }
+            (Some(from), said) => self.obey_fellow(a, link, (from, said, page)),
+            (None, _) => a
+                .links
+                .close(link, "this server keeps no directory for others"),
+        }
+    }
+
+    /// The directory has answered, or something has changed in it.
+    pub fn woken(&mut self, a: &mut Around<'_>) {
+        while let Ok(change) = self.changes.try_recv() {
+            self.changed(a, change);
+        }
+        while let Some(told) = self.desk.answer() {
+            self.told(a, told);
+        }
+    }
+
+    fn changed(&mut self, a: &mut Around<'_>, change: Change) {
+        if self.is_host && change != Change::Missed {
+            let news = Said::News(change.clone().into());
+            for link in &self.watching {
+                self.wires.reply(a.links, *link, &news);
+            }
+        }
+        match change {
+            Change::Joined(member) => self.joined(member),
+            Change::Left(id) => self.left(a, id),
+            Change::Published(_) => {}
+            Change::Withdrawn(name) => {
+                // Another object may have this name by now: the directory is asked.
+                if let Ok(name) = Name::try_from(name) {
+                    self.desk.ask(move |directory| {
+                        let found = directory.find(name.as_str());
+                        Told::Behind(name, found)
+                    });
+                }
+            }
+            Change::Viewed(view) => self.viewed(a, view, true),
+            Change::Missed => {
+                self.is_current = false;
+                self.desk
+                    .ask(|directory| Told::Members(directory.members()));
+                for object in self.joints.keys().copied() {
+                    self.desk
+                        .ask(move |directory| Told::Viewed(object, true, directory.view(object)));
+                }
+            }
+        }
+        self.look_soon();
+    }
+
+    fn joined(&mut self, member: Member) {
+        if Some(member.id) != self.me() {
+            self.wires.joined(&member);
+        }
+        self.left.remove(&member.id);
+        self.members.insert(member.id, member);
+    }
+
+    fn left(&mut self, a: &mut Around<'_>, id: ServerId) {
+        self.members.remove(&id);
+        self.left.entry(id).or_insert_with(Instant::now);
+        self.wires.left(id);
+        if Some(id) == self.me() {
+            self.start_anew(a, "the directory has put this server out");
+        }
+    }
+
+    fn told(&mut self, a: &mut Around<'_>, told: Told) {
+        match told {
+            Told::Joined(me, Ok(lease)) => self.is_in(a, me, lease),
+            Told::Joined(_, Err(error)) => {
+                tracing::warn!("this server cannot join the others: {error}");
+                self.stage = Stage::Out(Instant::now() + AGAIN);
+            }
+            Told::Members(Ok(members)) => self.all_members(a, members),
+            Told::Members(Err(error)) => {
+                tracing::warn!("{error}");
+                self.desk.ask(|directory| {
+                    std::thread::sleep(AGAIN);
+                    Told::Members(directory.members())
+                });
+            }
+            Told::Found(name, found) => self.found(a, name, found),
+            Told::Behind(name, found) => {
+                let is_mine = found
+                    .ok()
+                    .flatten()
+                    .is_some_and(|entry| self.ids.get(&name) == Some(&entry.object.id));
+                if !is_mine {
+                    self.withdrawn(a, &name);
+                }
+            }
+            Told::Listed(peer, number, after, entries) => {
+                names::list(a, (peer, number), after.as_ref(), entries);
+            }
+            Told::Published(making, done) => self.published(a, making, done),
+            Told::Withdrawn(peer, number, name, done) => {
+                self.removed(a, (peer, number), &name, done);
+            }
+            Told::Proposed(view, done) => self.proposed(a, view, done),
+            Told::Viewed(object, missed, view) => self.view_read(a, object, missed, view),
+            Told::Asked(link, number, reply) => {
+                let told = Said::Told { number, reply };
+                self.wires.reply(a.links, link, &told);
+            }
+            Told::Nothing => {}
+        }
+        self.look_soon();
+    }
+
+    /// This server is a member.
+    fn is_in(&mut self, a: &mut Around<'_>, me: ServerId, lease: Lease) {
+        self.stage = Stage::In(me, lease);
+        self.wires.start(Some(me), a.links);
+        for member in self.members.values().filter(|member| member.id != me) {
+            self.wires.joined(member);
+        }
+        self.desk
+            .ask(|directory| Told::Members(directory.members()));
+        self.publish_again(a.core, me);
+        self.retry_all(a);
+    }
+
+    fn all_members(&mut self, a: &mut Around<'_>, members: Vec<Member>) {
+        self.is_current = true;
+        let known: BTreeSet<ServerId> = members.iter().map(|member| member.id).collect();
+        let gone = self.members.keys().filter(|id| !known.contains(id));
+        for id in gone.copied().collect::<Vec<_>>() {
+            self.left(a, id);
+        }
+        for member in members {
+            self.joined(member);
+        }
+    }
+
+    /// Gives up what this server has of shared objects, and joins under another number.
+    fn start_anew(&mut self, a: &mut Around<'_>, why: &str) {
+        let Stage::In(_, lease) =
+            std::mem::replace(&mut self.stage, Stage::Out(Instant::now() + AGAIN))
+        else {
+            return;
+        };
+        tracing::error!("{why}; what it has of shared objects is given up");
+        for joint in std::mem::take(&mut self.joints).into_values() {
+            a.core.drop_object(&joint.name, why, a.out);
+        }
+        self.ids.clear();
+        self.wires.start(None, a.links);
+        // It waits for its thread, which may wait for the directory.
+        self.desk.ask(move |_| {
+            drop(lease);
+            Told::Nothing
+        });
+    }
+
+    /// Asks to become a member.
+    fn join(&mut self) {
+        let id = ServerId(random());
+        let member = Member {
+            id,
+            address: self.address.clone(),
+        };
+        let (directory, length) = (self.directory.clone(), self.lease);
+        self.stage = Stage::Asked;
+        self.desk
+            .ask(move |_| Told::Joined(id, Lease::take(directory, &member, length)));
+    }
+
+    /// Whether the lease of this server is over; then it starts anew. To be called before
+    /// anything that came is obeyed.
+    pub fn look_at_lease(&mut self, a: &mut Around<'_>, now: Instant) {
+        if let Stage::In(_, lease) = &self.stage
+            && lease.is_over(now)
+        {
+            self.start_anew(a, "this server's lease in the directory is over");
+        }
+    }
+
+    /// Views are to be looked at in this turn.
+    fn look_soon(&mut self) {
+        self.look_at = Some(Instant::now());
+    }
+
+    /// When something is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let stage = match &self.stage {
+            Stage::Out(at) => Some(*at),
+            Stage::Asked => None,
+            Stage::In(_, lease) => Some(lease.ends()),
+        };
+        let waiting = self.waiting.iter().map(|waiting| waiting.until).min();
+        let all = [stage, waiting, self.look_at, self.wires.deadline()];
+        all.into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn turn_ends(&mut self, a: &mut Around<'_>, now: Instant) {
+        self.look_at_lease(a, now);
+        if matches!(self.stage, Stage::Out(at) if at <= now) {
+            self.join();
+        }
+        self.wires.connect(a.links, now);
+        self.give_up_waiting(a, now);
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.look_at_views(a, now);
+        }
+    }
+
+    /// Leaves the directory, as this server ends: others need not wait until the lease is
+    /// over. Waits for the directory for a moment.
+    pub fn leave(&mut self) {
+        let Stage::In(_, lease) = std::mem::replace(&mut self.stage, Stage::Asked) else {
+            return;
+        };
+        let (left, has_left) = mpsc::channel::<()>();
+        self.desk.ask(move |_| {
+            drop(lease);
+            drop(left);
+            Told::Nothing
+        });
+        // The channel ends when it has left.
+        let _ = has_left.recv_timeout(Duration::from_secs(1));
+    }
+
+    /// So long after a server left the directory its programs have certainly stopped.
+    fn certain(&self) -> Duration {
+        let terms = Terms::new(self.lease);
+        terms.lease + terms.margin
+    }
+}
+
+/// A number that nobody else has.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_ne_bytes(bytes).max(1),
+        // Old kernels only: each of these is hashed with keys of its own.
+        _ => {
+            use std::hash::{BuildHasher, Hasher};
+            let state = std::collections::hash_map::RandomState::new();
+            state.build_hasher().finish().max(1)
+        }
+    }
+}

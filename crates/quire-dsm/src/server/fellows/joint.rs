@@ -1,0 +1,631 @@
+//! The objects that several servers share: their views, what their schedulers say to each
+//! other, and who meets over them.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use quire_core::dsm::message::{KernelId, ServerId};
+use quire_core::dsm::scheduler::distributed::Message;
+use quire_core::dsm::sync::{Parting, Request};
+
+use super::{AGAIN, Around, Fellows, Stage, Told};
+use crate::directory::{DirectoryError, LeaseId, View};
+use crate::link::LinkId;
+use crate::server::core::{self, PeerId};
+use crate::server::meeting::{Do, Meeting};
+use crate::server::object::Page;
+use crate::server::said::{self, Said};
+use crate::server::views::{Heard, Views, Wish};
+use crate::store::ObjectId;
+use crate::wire::Contents;
+use crate::wire::control::{FailureKind, MachineCode, Name, RequestId};
+
+/// An object that several servers share, at one of them.
+pub(super) struct Joint {
+    pub name: Name,
+    pub views: Views,
+    meeting: Meeting,
+    /// What came about meetings of a view that is not known here yet.
+    early: Vec<(ServerId, Said)>,
+    /// The directory was asked something about its view.
+    is_asked: bool,
+    /// The directory is not asked before.
+    not_before: Instant,
+    /// It is opened by nobody until then: it is about to be removed elsewhere.
+    pub closed_until: Option<Instant>,
+    /// Somebody wants to remove it.
+    removal: Option<Removal>,
+}
+
+/// Somebody wants to remove an object, and all its servers are asked whether it is open.
+struct Removal {
+    peer: PeerId,
+    number: RequestId,
+    silent: BTreeSet<ServerId>,
+}
+
+impl Fellows {
+    /// This server has a part in an object from now on.
+    pub(super) fn add(&mut self, id: ObjectId, name: Name, (me, is_maker): (ServerId, bool)) {
+        self.ids.insert(name.clone(), id);
+        let joint = Joint {
+            name,
+            views: Views::new(me, is_maker),
+            meeting: Meeting::new(me),
+            early: Vec::new(),
+            is_asked: !is_maker,
+            not_before: Instant::now(),
+            closed_until: None,
+            removal: None,
+        };
+        self.joints.insert(id, joint);
+        if !is_maker {
+            self.read_view(id);
+        }
+        self.look_soon();
+    }
+
+    fn read_view(&mut self, id: ObjectId) {
+        self.desk
+            .ask(move |directory| Told::Viewed(id, false, directory.view(id)));
+    }
+
+    /// Looks whether other views are needed.
+    pub(super) fn look_at_views(&mut self, a: &mut Around<'_>, now: Instant) {
+        let Stage::In(me, lease) = &self.stage else {
+            return;
+        };
+        if !self.is_current {
+            return;
+        }
+        let (me, lease) = (*me, lease.id());
+        self.look_who_is_gone(now);
+        if self.is_apart(me, now) {
+            return self.start_anew(a, "this server does not reach a fellow server that lives");
+        }
+        let ids: Vec<ObjectId> = self.joints.keys().copied().collect();
+        for id in ids {
+            match self.wish(id, now) {
+                Some(Wish::Next(epoch, members)) => self.propose(lease, id, (epoch, members, me)),
+                Some(Wish::Lost) => self.lose(a, id),
+                Some(Wish::Nothing) | None => {}
+            }
+        }
+    }
+
+    /// Counts from now on for members of views that the directory does not know, forgets
+    /// those that are in no view any more, and comes back when others are certainly gone.
+    fn look_who_is_gone(&mut self, now: Instant) {
+        let certain = self.certain();
+        let joints = self.joints.values();
+        let in_views: BTreeSet<ServerId> = joints
+            .flat_map(|joint| joint.views.members().iter().copied())
+            .collect();
+        for member in &in_views {
+            if !self.members.contains_key(member) {
+                self.left.entry(*member).or_insert(now);
+            }
+        }
+        self.left
+            .retain(|id, left| *left + certain > now || in_views.contains(id));
+        let later = self.left.values().map(|left| *left + certain);
+        if let Some(at) = later.filter(|at| *at > now).min() {
+            self.look_at_the_latest(at);
+        }
+    }
+
+    fn look_at_the_latest(&mut self, at: Instant) {
+        self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
+    }
+
+    /// Whether a member lives that was there before this server, and that it has not reached
+    /// for long.
+    fn is_apart(&mut self, me: ServerId, now: Instant) -> bool {
+        let patience = 3 * self.lease;
+        let mut next: Option<Instant> = None;
+        for joint in self.joints.values().filter(|joint| joint.views.is_in()) {
+            let before_me = joint.views.members().iter().take_while(|it| **it != me);
+            let living = before_me.filter(|other| self.members.contains_key(other));
+            let down = living.filter_map(|other| self.wires.down_since(*other));
+            next = down.map(|down| down + patience).chain(next).min();
+        }
+        if let Some(at) = next.filter(|at| *at > now) {
+            self.look_at_the_latest(at);
+        }
+        next.is_some_and(|at| at <= now)
+    }
+
+    /// What is to be proposed for an object. Where its first view is not known, the directory
+    /// is asked for it again.
+    fn wish(&mut self, id: ObjectId, now: Instant) -> Option<Wish> {
+        let certain = self.certain();
+        let joint = self.joints.get_mut(&id).filter(|joint| !joint.is_asked)?;
+        if joint.not_before > now {
+            let at = joint.not_before;
+            self.look_at_the_latest(at);
+            return None;
+        }
+        let left = &self.left;
+        let is_gone = |member| left.get(&member).is_some_and(|left| *left + certain <= now);
+        let wish = joint.views.wish(is_gone, |id| self.wires.is_up(id));
+        if wish == Wish::Nothing && joint.views.epoch() == 0 {
+            joint.is_asked = true;
+            self.desk.ask(move |directory| {
+                std::thread::sleep(AGAIN / 5);
+                Told::Viewed(id, false, directory.view(id))
+            });
+        }
+        Some(wish)
+    }
+
+    fn propose(
+        &mut self,
+        lease: LeaseId,
+        object: ObjectId,
+        (epoch, members, by): (u64, Vec<ServerId>, ServerId),
+    ) {
+        if let Some(joint) = self.joints.get_mut(&object) {
+            joint.is_asked = true;
+        }
+        let view = View {
+            object,
+            epoch,
+            members,
+            by,
+        };
+        self.desk.ask(move |directory| {
+            let done = directory.propose(lease, &view);
+            Told::Proposed(view, done)
+        });
+    }
+
+    /// All servers that had an object are gone.
+    fn lose(&mut self, a: &mut Around<'_>, id: ObjectId) {
+        let Some(joint) = self.joints.remove(&id) else {
+            return;
+        };
+        self.ids.remove(&joint.name);
+        let owner = a
+            .core
+            .object(&joint.name)
+            .map(|object| object.owner.clone());
+        self.all_gone(a, &joint.name, &owner.unwrap_or_default());
+        a.core
+            .drop_object(&joint.name, "all servers of the object are gone", a.out);
+    }
+
+    /// What became of a view that this server proposed.
+    pub(super) fn proposed(
+        &mut self,
+        a: &mut Around<'_>,
+        view: View,
+        done: Result<(), DirectoryError>,
+    ) {
+        let Some(joint) = self.joints.get_mut(&view.object) else {
+            return;
+        };
+        joint.is_asked = false;
+        match done {
+            Ok(()) => self.viewed(a, view, false),
+            Err(DirectoryError::Overtaken(other)) => {
+                joint.not_before = Instant::now() + AGAIN / 10;
+                self.viewed(a, other, false);
+            }
+            Err(DirectoryError::LeaseOver) => {
+                self.start_anew(a, "this server's lease in the directory is over");
+            }
+            Err(error) => {
+                tracing::warn!("{}: no new view: {error}", joint.name);
+                joint.not_before = Instant::now() + AGAIN;
+                joint.is_asked = true;
+                self.read_view(view.object);
+            }
+        }
+    }
+
+    /// The directory says what view an object has.
+    pub(super) fn view_read(
+        &mut self,
+        a: &mut Around<'_>,
+        id: ObjectId,
+        missed: bool,
+        view: Result<Option<View>, DirectoryError>,
+    ) {
+        let Some(joint) = self.joints.get_mut(&id) else {
+            return;
+        };
+        if !missed {
+            joint.is_asked = false;
+        }
+        match view {
+            Ok(Some(view)) => self.viewed(a, view, missed),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!("{}: {error}", joint.name);
+                joint.not_before = Instant::now() + AGAIN;
+                if missed {
+                    self.desk.ask(move |directory| {
+                        std::thread::sleep(AGAIN);
+                        Told::Viewed(id, true, directory.view(id))
+                    });
+                }
+            }
+        }
+    }
+
+    /// There is a view. Where it is certain, nothing that came before it is still to be heard.
+    pub(super) fn viewed(&mut self, a: &mut Around<'_>, view: View, is_certain: bool) {
+        let id = view.object;
+        let Some(joint) = self.joints.get_mut(&id) else {
+            return;
+        };
+        let before = joint.views.members().to_vec();
+        if !is_certain && joint.views.is_in() && view.epoch > joint.views.epoch() + 1 {
+            // Those in between are still under way.
+            return;
+        }
+        match joint.views.heard(view.epoch, view.members) {
+            Heard::Known => {}
+            Heard::Outside => self.look_soon(),
+            Heard::Missed => self.start_anew(a, "this server has missed a view of an object"),
+            Heard::Enter => self.enter(a, id, &before),
+        }
+    }
+
+    /// This server is in a new view of an object.
+    fn enter(&mut self, a: &mut Around<'_>, id: ObjectId, before: &[ServerId]) {
+        let me = self.me();
+        let Some(joint) = self.joints.get_mut(&id) else {
+            return;
+        };
+        let members = joint.views.members().to_vec();
+        let epoch = joint.views.epoch();
+        tracing::info!("{}: view {epoch} has {} servers", joint.name, members.len());
+        let name = joint.name.clone();
+        let mut all = Vec::new();
+        joint.meeting.view(&members, &mut all);
+        let early = std::mem::take(&mut joint.early);
+        self.carry_out(a, id, all);
+        let view = (epoch, members.iter().copied().collect());
+        if let Err(missed) = a.core.new_view(&name, view, a.out) {
+            return self.start_anew(a, &format!("{name}: {missed}"));
+        }
+        if members.first().copied() == me {
+            let newcomers = members
+                .iter()
+                .filter(|it| !before.contains(it) && Some(**it) != me);
+            self.pass_on_rights(a, id, &name, newcomers);
+        }
+        for (from, said) in early {
+            self.meet_said(a, (from, said));
+        }
+        self.look_soon();
+        self.if_live(a, &name);
+    }
+
+    /// Tells servers that are new whom the maker of an object gave which rights.
+    fn pass_on_rights<'m>(
+        &mut self,
+        a: &mut Around<'_>,
+        object: ObjectId,
+        name: &Name,
+        newcomers: impl Iterator<Item = &'m ServerId>,
+    ) {
+        let Some(here) = a.core.object(name) else {
+            return;
+        };
+        let grants: Vec<Said> = here
+            .grants()
+            .map(|(to, rights)| {
+                let to = to.clone();
+                Said::Granted { object, to, rights }
+            })
+            .collect();
+        for newcomer in newcomers {
+            for said in &grants {
+                self.wires.say(a.links, *newcomer, said, None);
+            }
+        }
+    }
+
+    /// Asks again what waits for an object, if it can be used now.
+    fn if_live(&mut self, a: &mut Around<'_>, name: &Name) {
+        let is_awaited = self.waiting.iter().any(|waiting| waiting.name == *name);
+        if is_awaited && a.core.object(name).is_some_and(|object| object.is_live()) {
+            self.retry(a, name);
+        }
+    }
+
+    /// A link to a fellow broke: what was under way is lost.
+    pub(super) fn broke(&mut self, a: &mut Around<'_>, fellow: ServerId) {
+        let ids: Vec<ObjectId> = self.joints.keys().copied().collect();
+        for id in ids {
+            let mut all = Vec::new();
+            let Some(joint) = self.joints.get_mut(&id) else {
+                continue;
+            };
+            joint.views.broke(fellow);
+            joint.meeting.broke(fellow, &mut all);
+            let removal = joint.removal.take_if(|it| it.silent.contains(&fellow));
+            if let Some(removal) = removal {
+                let text = format!("the link to a server of {} broke; try again", joint.name);
+                let refused = (FailureKind::Unavailable, text);
+                core::answer_with(removal.peer, removal.number, Err(refused), a.out);
+            }
+            self.carry_out(a, id, all);
+        }
+        self.look_soon();
+    }
+
+    /// The scheduler of an object speaks to its fellow.
+    pub fn tell(&mut self, a: &mut Around<'_>, name: &Name, to: ServerId, message: Message<Page>) {
+        let Some(&id) = self.ids.get(name) else {
+            return;
+        };
+        let epoch = message.epoch.0;
+        let joint = self.joints.get(&id);
+        if joint.is_some_and(|joint| joint.views.may_send(to, epoch)) {
+            let (said, page) = said::scheduler(id, message);
+            self.wires.say(a.links, to, &said, page);
+        }
+    }
+
+    /// A fellow says something.
+    pub(super) fn obey_fellow(
+        &mut self,
+        a: &mut Around<'_>,
+        link: LinkId,
+        (from, said, page): (ServerId, Said, Option<Contents>),
+    ) {
+        match said {
+            Said::Scheduler { object, message } => {
+                if let Err(why) = self.scheduler_says(a, from, object, (message, page)) {
+                    tracing::error!("a fellow server is cut off: {why}");
+                    a.links.close(link, &why);
+                }
+            }
+            Said::Synchronise { .. } | Said::Synchronised { .. } | Said::Parted { .. } => {
+                self.meet_said(a, (from, said));
+            }
+            Said::Granted { object, to, rights } => {
+                let name = self.joints.get(&object).map(|joint| &joint.name);
+                if let Some(object) = name.and_then(|name| a.core.object(name))
+                    && let Err((_, text)) = object.grant(to, rights)
+                {
+                    tracing::warn!("{text}");
+                }
+            }
+            Said::IsOpen { object } => {
+                let name = self.joints.get(&object).map(|joint| &joint.name);
+                let here = name.and_then(|name| a.core.object(name));
+                let times = here.map_or(0, |here| here.kernels.len() as u64);
+                if let Some(joint) = self.joints.get_mut(&object).filter(|_| times == 0) {
+                    joint.closed_until = Some(Instant::now() + self.lease);
+                }
+                let open = Said::Open { object, times };
+                self.wires.say(a.links, from, &open, None);
+            }
+            Said::Open { object, times } => self.is_open(a, object, from, times),
+            _ => a
+                .links
+                .close(link, "this server keeps no directory for others"),
+        }
+    }
+
+    /// The scheduler of a fellow says something. What is wrong with it is an error.
+    fn scheduler_says(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        object: ObjectId,
+        (message, page): (Message<MachineCode>, Option<Contents>),
+    ) -> Result<(), String> {
+        let Some(joint) = self.joints.get(&object) else {
+            return Ok(());
+        };
+        let name = joint.name.clone();
+        let message = said::with_page(message, page).map_err(|error| error.to_string())?;
+        match a.core.hear_fellow(&name, from, message, a.out) {
+            Some(Err(nonsense)) => Err(format!("{name}: {nonsense}")),
+            _ => {
+                self.if_live(a, &name);
+                Ok(())
+            }
+        }
+    }
+
+    /// A program wants to remove an object that it may remove, and nobody has open here.
+    pub(super) fn remove(
+        &mut self,
+        a: &mut Around<'_>,
+        (peer, number): (PeerId, RequestId),
+        name: &Name,
+    ) {
+        let me = self.me();
+        let Some((&object, joint)) = self
+            .ids
+            .get(name)
+            .and_then(|id| Some((id, self.joints.get_mut(id)?)))
+        else {
+            return self.withdraw(peer, number, name.clone());
+        };
+        let others = joint.views.members().iter().copied();
+        let silent: BTreeSet<ServerId> = others.filter(|it| Some(*it) != me).collect();
+        if silent.is_empty() {
+            return self.withdraw(peer, number, name.clone());
+        }
+        if joint.removal.is_some() {
+            let refused = (
+                FailureKind::Busy,
+                format!("{name} is being removed already"),
+            );
+            return core::answer_with(peer, number, Err(refused), a.out);
+        }
+        joint.removal = Some(Removal {
+            peer,
+            number,
+            silent: silent.clone(),
+        });
+        for server in silent {
+            self.wires
+                .say(a.links, server, &Said::IsOpen { object }, None);
+        }
+    }
+
+    /// A server says how often an object is open there.
+    fn is_open(&mut self, a: &mut Around<'_>, object: ObjectId, from: ServerId, times: u64) {
+        let Some(joint) = self.joints.get_mut(&object) else {
+            return;
+        };
+        let Some(removal) = &mut joint.removal else {
+            return;
+        };
+        removal.silent.remove(&from);
+        let (peer, number) = (removal.peer, removal.number);
+        let name = joint.name.clone();
+        if times > 0 {
+            joint.removal = None;
+            let refused = core::still_open(&name, times as usize);
+            core::answer_with(peer, number, Err(refused), a.out);
+        } else if removal.silent.is_empty() {
+            joint.removal = None;
+            self.withdraw(peer, number, name);
+        }
+    }
+
+    /// An object is no more.
+    pub(super) fn withdrawn(&mut self, a: &mut Around<'_>, name: &Name) {
+        if let Some(id) = self.ids.remove(name) {
+            self.joints.remove(&id);
+            a.core.drop_object(name, "the object was removed", a.out);
+            self.retry(a, name);
+        }
+    }
+
+    /// A kernel of this server synchronises with others.
+    pub fn meet(
+        &mut self,
+        a: &mut Around<'_>,
+        name: &Name,
+        (kernel, number): (KernelId, RequestId),
+        request: Request,
+    ) {
+        self.with_meeting(a, name, |meeting, all| {
+            meeting.ask(kernel, number.0, request, all);
+        });
+    }
+
+    /// A kernel of this server is gone.
+    pub fn parted(&mut self, a: &mut Around<'_>, name: &Name, kernel: KernelId, how: Parting) {
+        self.with_meeting(a, name, |meeting, all| meeting.left(kernel, how, all));
+    }
+
+    fn with_meeting(
+        &mut self,
+        a: &mut Around<'_>,
+        name: &Name,
+        act: impl FnOnce(&mut Meeting, &mut Vec<Do>),
+    ) {
+        let Some(&id) = self.ids.get(name) else {
+            return;
+        };
+        let Some(joint) = self.joints.get_mut(&id) else {
+            return;
+        };
+        let mut all = Vec::new();
+        act(&mut joint.meeting, &mut all);
+        self.carry_out(a, id, all);
+    }
+
+    /// A fellow says something about a meeting.
+    fn meet_said(&mut self, a: &mut Around<'_>, (from, said): (ServerId, Said)) {
+        let (Said::Synchronise { object, .. }
+        | Said::Synchronised { object, .. }
+        | Said::Parted { object, .. }) = said
+        else {
+            return;
+        };
+        let Some(joint) = self.joints.get_mut(&object) else {
+            return;
+        };
+        let mut all = Vec::new();
+        match said {
+            Said::Synchronise { epoch, .. } if epoch > joint.views.epoch() => {
+                joint.early.push((from, said));
+            }
+            Said::Synchronise {
+                kernel,
+                number,
+                request,
+                ..
+            } => joint
+                .meeting
+                .asked((from, kernel), number, request, &mut all),
+            Said::Synchronised {
+                kernel,
+                number,
+                answer,
+                ..
+            } => joint
+                .meeting
+                .answered(from, (kernel, number), answer, &mut all),
+            Said::Parted {
+                kernel, crashed, ..
+            } => {
+                let how = match crashed {
+                    true => Parting::Crashed,
+                    false => Parting::Left,
+                };
+                joint.meeting.parted((from, kernel), how, &mut all);
+            }
+            _ => {}
+        }
+        self.carry_out(a, object, all);
+    }
+
+    fn carry_out(&mut self, a: &mut Around<'_>, object: ObjectId, all: Vec<Do>) {
+        let epoch = self.joints.get(&object).map_or(0, |it| it.views.epoch());
+        for one in all {
+            let (to, said) = match one {
+                Do::Answer(kernel, number, answer) => {
+                    let answer = answer.ok_or_else(|| {
+                        let text = "the server that kept mutexes, barriers and counters of \
+                                    the object is gone, or the link to it broke";
+                        (FailureKind::Unavailable, text.to_owned())
+                    });
+                    a.core
+                        .met_elsewhere(kernel, RequestId(number), answer, a.out);
+                    continue;
+                }
+                Do::Ask(to, kernel, number, request) => (
+                    to,
+                    Said::Synchronise {
+                        object,
+                        epoch,
+                        kernel,
+                        number,
+                        request,
+                    },
+                ),
+                Do::Part(to, kernel, how) => (
+                    to,
+                    Said::Parted {
+                        object,
+                        kernel,
+                        crashed: how == Parting::Crashed,
+                    },
+                ),
+                Do::Tell(to, kernel, number, answer) => (
+                    to,
+                    Said::Synchronised {
+                        object,
+                        kernel,
+                        number,
+                        answer,
+                    },
+                ),
+            };
+            self.wires.say(a.links, to, &said, None);
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! What programs ask by the name of an object. Names belong to all servers: the directory is
+//! asked before an object is made or removed, and where one is wanted that is not here.
+
+use std::time::Instant;
+
+use quire_core::dsm::message::ServerId;
+
+use super::{Around, Fellows, Making, Stage, Told, known, random};
+use crate::directory::{DirectoryError, Entry};
+use crate::server::core::{self, Core, LISTED, PeerId};
+use crate::server::object::{Part, Refused};
+use crate::server::said::Said;
+use crate::store::ObjectId;
+use crate::wire::Control;
+use crate::wire::control::{self, Answer, FailureKind, Name, Request, RequestId, SchedulerKind};
+
+/// A request that waits until its object can be used here.
+pub(super) struct Waiting {
+    pub peer: PeerId,
+    pub number: RequestId,
+    pub request: Request,
+    pub name: Name,
+    pub until: Instant,
+}
+
+/// Whether an object can be used here.
+enum Reach {
+    Here,
+    Later,
+}
+
+impl Fellows {
+    /// A program says something. What the server's own core is to answer comes back.
+    pub fn intercept(
+        &mut self,
+        a: &mut Around<'_>,
+        peer: PeerId,
+        message: Control,
+    ) -> Option<Control> {
+        let Control::Request {
+            id: number,
+            request,
+        } = message
+        else {
+            return Some(message);
+        };
+        let name = match &request {
+            Request::Create(info) => info.name.clone(),
+            Request::Open { name, .. }
+            | Request::Statistics { name, .. }
+            | Request::Tag { name, .. }
+            | Request::Grant { name, .. }
+            | Request::Remove { name } => name.clone(),
+            Request::List { after } => {
+                let after = after.clone();
+                self.desk
+                    .ask(move |directory| Told::Listed(peer, number, after, directory.entries()));
+                return None;
+            }
+            _ => {
+                let id = number;
+                return Some(Control::Request { id, request });
+            }
+        };
+        let reach = match &request {
+            Request::Create(_) if self.me().is_some() => Reach::Here,
+            Request::Create(_) => Reach::Later,
+            _ => self.reach(a.core, &name, &request),
+        };
+        match reach {
+            Reach::Here => self.here(a, (peer, number), &name, request),
+            Reach::Later => {
+                let until = Instant::now() + 4 * self.lease;
+                self.waiting.push(Waiting {
+                    peer,
+                    number,
+                    request,
+                    name,
+                    until,
+                });
+                None
+            }
+        }
+    }
+
+    /// Whether an object can be used here. Where it is not here, it is sought.
+    fn reach(&mut self, core: &mut Core, name: &Name, request: &Request) -> Reach {
+        let is_shown = matches!(request, Request::Statistics { .. });
+        let Some(object) = core.object(name) else {
+            if self.me().is_some() && self.sought.insert(name.clone()) {
+                let name = name.clone();
+                self.desk.ask(move |directory| {
+                    let found = directory.find(name.as_str());
+                    Told::Found(name, found)
+                });
+            }
+            return Reach::Later;
+        };
+        let is_ready = !object.is_joint || is_shown || {
+            let live = object.is_live();
+            let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
+            let is_closed = |until: Instant| until > Instant::now();
+            live && joint.is_some_and(|joint| {
+                joint.views.is_in() && !joint.closed_until.is_some_and(is_closed)
+            })
+        };
+        match is_ready {
+            true => Reach::Here,
+            false => Reach::Later,
+        }
+    }
+
+    /// Does what is asked of an object that can be used here, or leaves it to the core.
+    fn here(
+        &mut self,
+        a: &mut Around<'_>,
+        (peer, number): (PeerId, RequestId),
+        name: &Name,
+        request: Request,
+    ) -> Option<Control> {
+        match &request {
+            Request::Create(info) => {
+                match a.core.may_create(peer, info) {
+                    Ok(owner) => self.publish(peer, number, info.clone(), owner),
+                    Err(refused) => core::answer_with(peer, number, Err(refused), a.out),
+                }
+                return None;
+            }
+            Request::Remove { .. } => {
+                match a.core.may_remove(peer, name) {
+                    Ok(()) => self.remove(a, (peer, number), name),
+                    Err(refused) => core::answer_with(peer, number, Err(refused), a.out),
+                }
+                return None;
+            }
+            Request::Tag { .. } if self.ids.contains_key(name) => {
+                let text = "the types of an object that several servers share are chosen \
+                            when it is made";
+                let refused = (FailureKind::Invalid, text.to_owned());
+                core::answer_with(peer, number, Err(refused), a.out);
+                return None;
+            }
+            Request::Grant { to, rights, .. } => self.pass_on(a, peer, name, (to, *rights)),
+            _ => {}
+        }
+        let id = number;
+        Some(Control::Request { id, request })
+    }
+
+    /// Tells the other servers of an object whom its maker gave which rights.
+    fn pass_on(
+        &mut self,
+        a: &mut Around<'_>,
+        peer: PeerId,
+        name: &Name,
+        (to, rights): (&String, control::Rights),
+    ) {
+        let identity = a.core.identity(peer).map(str::to_owned);
+        let owner = a.core.object(name).map(|object| object.owner.clone());
+        let Some((joint, &object)) = self
+            .ids
+            .get(name)
+            .and_then(|id| Some((self.joints.get(id)?, id)))
+            .filter(|_| identity == owner)
+        else {
+            return;
+        };
+        let (to, me) = (to.clone(), self.me());
+        let said = Said::Granted { object, to, rights };
+        for member in joint.views.members() {
+            if Some(*member) != me {
+                self.wires.say(a.links, *member, &said, None);
+            }
+        }
+    }
+
+    fn publish(&mut self, peer: PeerId, number: RequestId, info: control::Object, owner: String) {
+        let Some(home) = self.me() else { return };
+        let id = ObjectId(random());
+        let entry = known::entry(&info, &owner, id, home);
+        let making = Making {
+            peer,
+            number,
+            info,
+            owner,
+            id,
+            home,
+        };
+        self.desk.ask(move |directory| {
+            let done = directory.publish(&entry);
+            Told::Published(making, done)
+        });
+    }
+
+    /// The name of an object is known to all.
+    pub(super) fn published(
+        &mut self,
+        a: &mut Around<'_>,
+        making: Making,
+        done: Result<(), DirectoryError>,
+    ) {
+        let Making {
+            peer,
+            number,
+            info,
+            owner,
+            id,
+            home,
+        } = making;
+        let is_joint = info.scheduler == SchedulerKind::Distributed;
+        let part = Part { me: home, of: home };
+        let name = info.name.clone();
+        let made = match done {
+            Ok(()) if is_joint && self.me() != Some(home) => Err((
+                FailureKind::Unavailable,
+                "this server has started anew meanwhile; remove the object and make it again"
+                    .to_owned(),
+            )),
+            Ok(()) => a.core.insert(info, owner, is_joint.then_some(part)),
+            Err(error) => Err(refused(&error)),
+        };
+        if made.is_ok() && is_joint {
+            self.add(id, name, (home, true));
+        }
+        let answer = made.map(|()| Answer::Done);
+        core::answer_with(peer, number, answer, a.out);
+    }
+
+    /// Objects that only this server has are its own under its new number, too.
+    pub(super) fn publish_again(&mut self, core: &Core, me: ServerId) {
+        for object in core.objects().filter(|object| !object.is_joint) {
+            let entry = known::entry(&object.info, &object.owner, ObjectId(random()), me);
+            self.desk.ask(move |directory| {
+                let name = &entry.object.is.name;
+                // It may not have been there.
+                let _ = directory.withdraw(name);
+                if let Err(error) = directory.publish(&entry) {
+                    tracing::warn!("{name} cannot be found by others: {error}");
+                }
+                Told::Nothing
+            });
+        }
+    }
+
+    /// The directory says what is behind a name.
+    pub(super) fn found(
+        &mut self,
+        a: &mut Around<'_>,
+        name: Name,
+        found: Result<Option<Entry>, DirectoryError>,
+    ) {
+        self.sought.remove(&name);
+        let Stage::In(me, _) = &self.stage else {
+            return;
+        };
+        let me = *me;
+        if a.core.object(&name).is_some() {
+            return self.retry(a, &name);
+        }
+        let entry = match found {
+            Ok(Some(entry)) => entry,
+            Ok(None) => {
+                let text = format!("there is no object {name}");
+                return self.fail(a, &name, &(FailureKind::NotFound, text));
+            }
+            Err(error) => return self.fail(a, &name, &refused(&error)),
+        };
+        let Some((info, owner)) = known::info(&entry) else {
+            let text = format!("{name} is of a kind that this server does not know");
+            return self.fail(a, &name, &(FailureKind::Invalid, text));
+        };
+        if info.scheduler != SchedulerKind::Distributed {
+            return self.kept_elsewhere(a, &name, &owner, entry.home);
+        }
+        let part = Part { me, of: entry.home };
+        match a.core.insert(info, owner, Some(part)) {
+            Ok(()) => self.add(entry.object.id, name, (me, false)),
+            Err(refused) => self.fail(a, &name, &refused),
+        }
+    }
+
+    /// Another server alone keeps the object.
+    fn kept_elsewhere(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, home: ServerId) {
+        match self.members.get(&home) {
+            Some(member) => {
+                let text = format!(
+                    "{name} is kept by the server at {0} alone: take --server {0}, or make it \
+                     with --scheduler distributed",
+                    member.address
+                );
+                self.fail(a, name, &(FailureKind::Unavailable, text));
+            }
+            None => self.all_gone(a, name, owner),
+        }
+    }
+
+    /// The servers that had an object are gone. All that can be done is to remove its name.
+    pub(super) fn all_gone(&mut self, a: &mut Around<'_>, name: &Name, owner: &str) {
+        for waiting in self.take_waiting(name) {
+            let (peer, number) = (waiting.peer, waiting.number);
+            let is_owner = a.core.identity(peer) == Some(owner);
+            if is_owner && matches!(waiting.request, Request::Remove { .. }) {
+                self.withdraw(peer, number, name.clone());
+                continue;
+            }
+            let text = format!(
+                "the servers that had {name} are gone, and what it held with them; remove it \
+                 with `quire object rm {name}`"
+            );
+            let refused = (FailureKind::Unavailable, text);
+            core::answer_with(peer, number, Err(refused), a.out);
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, peer: PeerId, number: RequestId, name: Name) {
+        self.desk.ask(move |directory| {
+            let done = directory.withdraw(name.as_str());
+            Told::Withdrawn(peer, number, name, done)
+        });
+    }
+
+    /// A name is gone from the directory.
+    pub(super) fn removed(
+        &mut self,
+        a: &mut Around<'_>,
+        (peer, number): (PeerId, RequestId),
+        name: &Name,
+        done: Result<(), DirectoryError>,
+    ) {
+        let answer = match done {
+            Ok(()) | Err(DirectoryError::Missing(_)) => {
+                self.withdrawn(a, name);
+                a.core.drop_object(name, "the object was removed", a.out);
+                Ok(Answer::Done)
+            }
+            Err(error) => Err(refused(&error)),
+        };
+        core::answer_with(peer, number, answer, a.out);
+    }
+
+    /// Asks again what waits for an object.
+    pub(super) fn retry(&mut self, a: &mut Around<'_>, name: &Name) {
+        for waiting in self.take_waiting(name) {
+            self.again(a, waiting);
+        }
+    }
+
+    /// Asks everything again that waits.
+    pub(super) fn retry_all(&mut self, a: &mut Around<'_>) {
+        self.sought.clear();
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.again(a, waiting);
+        }
+    }
+
+    fn again(&mut self, a: &mut Around<'_>, waiting: Waiting) {
+        let (peer, until, number) = (waiting.peer, waiting.until, waiting.number);
+        let message = Control::Request {
+            id: waiting.number,
+            request: waiting.request,
+        };
+        if let Some(message) = self.intercept(a, peer, message) {
+            a.core.says(peer, message, a.out);
+        }
+        let is_it = |other: &&mut Waiting| (other.peer, other.number) == (peer, number);
+        if let Some(still) = self.waiting.iter_mut().find(is_it) {
+            still.until = until;
+        }
+    }
+
+    fn take_waiting(&mut self, name: &Name) -> Vec<Waiting> {
+        let all = std::mem::take(&mut self.waiting);
+        let (these, others) = all.into_iter().partition(|waiting| waiting.name == *name);
+        self.waiting = others;
+        these
+    }
+
+    /// Tells all who wait for an object that it cannot be had.
+    pub(super) fn fail(&mut self, a: &mut Around<'_>, name: &Name, refused: &Refused) {
+        for waiting in self.take_waiting(name) {
+            let (peer, number) = (waiting.peer, waiting.number);
+            core::answer_with(peer, number, Err(refused.clone()), a.out);
+        }
+    }
+
+    /// Tells those who have waited for too long.
+    pub(super) fn give_up_waiting(&mut self, a: &mut Around<'_>, now: Instant) {
+        if self.waiting.iter().all(|waiting| waiting.until > now) {
+            return;
+        }
+        let why = match self.stage {
+            Stage::In(..) => {
+                "its servers do not agree on who has it; see whether they reach each other"
+            }
+            _ => "this server is not joined to the others: the directory does not answer",
+        };
+        let all = std::mem::take(&mut self.waiting);
+        let (over, others) = all.into_iter().partition(|waiting| waiting.until <= now);
+        self.waiting = others;
+        for waiting in over {
+            self.sought.remove(&waiting.name);
+            let refused = (FailureKind::Unavailable, format!("{}: {why}", waiting.name));
+            core::answer_with(waiting.peer, waiting.number, Err(refused), a.out);
+        }
+    }
+}
+
+/// Answers with the objects of all servers.
+pub(super) fn list(
+    a: &mut Around<'_>,
+    (peer, number): (PeerId, RequestId),
+    after: Option<&Name>,
+    entries: Result<Vec<Entry>, DirectoryError>,
+) {
+    let answer = entries.map_err(|error| refused(&error)).map(|entries| {
+        let all = entries.iter().filter_map(known::info).map(|(info, _)| info);
+        let mut later: Vec<control::Object> = all
+            .filter(|info| after.is_none_or(|after| info.name > *after))
+            .collect();
+        later.sort_by(|one, other| one.name.cmp(&other.name));
+        let more = later.len() > LISTED;
+        later.truncate(LISTED);
+        Answer::Listed {
+            objects: later,
+            more,
+        }
+    });
+    core::answer_with(peer, number, answer, a.out);
+}
+
+/// What a program is told when the directory did not do something.
+fn refused(error: &DirectoryError) -> Refused {
+    match error {
+        DirectoryError::Exists(what) => (FailureKind::Exists, format!("there is {what} already")),
+        error => (FailureKind::Unavailable, error.to_string()),
+    }
+}

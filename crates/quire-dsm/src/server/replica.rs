@@ -1,0 +1,143 @@
+//! A distributed scheduler as a server has it: with counters and pages that are looked at like
+//! those of the other schedulers.
+
+use std::collections::BTreeSet;
+
+use quire_core::dsm::message::{Client, FromKernel, PageNumber, Pages, ServerId};
+use quire_core::dsm::scheduler::distributed::{
+    self, Distributed, Epoch, Message, MissedView, Owner,
+};
+use quire_core::dsm::scheduler::observe::{self, Observe, PageStats, PageStatus, Stats};
+use quire_core::dsm::scheduler::{Action, Nonsense, Scheduler};
+
+use super::object::Page;
+
+/// A server's part in an object.
+pub(super) struct Replica {
+    inner: Distributed<Page>,
+    stats: Stats,
+}
+
+impl Replica {
+    pub fn new(inner: Distributed<Page>) -> Replica {
+        Replica {
+            inner,
+            stats: Stats::default(),
+        }
+    }
+
+    /// A fellow server says something.
+    pub fn server_says(
+        &mut self,
+        from: ServerId,
+        message: Message<Page>,
+        actions: &mut Vec<Action<Page>>,
+    ) -> Result<(), Nonsense> {
+        self.counted(actions, |inner, actions| {
+            inner.server_says(from, message, actions)
+        })
+    }
+
+    /// There is a new view.
+    pub fn new_view(
+        &mut self,
+        epoch: Epoch,
+        members: BTreeSet<ServerId>,
+        actions: &mut Vec<Action<Page>>,
+    ) -> Result<(), MissedView> {
+        self.counted(actions, |inner, actions| {
+            inner.new_view(epoch, members, actions)
+        })
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.inner.is_live()
+    }
+
+    /// Does something, and counts what comes of it.
+    fn counted<R>(
+        &mut self,
+        actions: &mut Vec<Action<Page>>,
+        act: impl FnOnce(&mut Distributed<Page>, &mut Vec<Action<Page>>) -> R,
+    ) -> R {
+        let from = actions.len();
+        let result = act(&mut self.inner, actions);
+        self.stats.count_actions(&actions[from..]);
+        let counters = self.inner.counters();
+        self.stats.faults = counters.local;
+        self.stats.received_from_servers = counters.servers.received;
+        self.stats.forwarded = counters.forwarded.total();
+        result
+    }
+}
+
+impl Scheduler<Page> for Replica {
+    fn kernel_says(
+        &mut self,
+        kernel: quire_core::dsm::message::KernelId,
+        message: FromKernel<Page>,
+        actions: &mut Vec<Action<Page>>,
+    ) -> Result<(), Nonsense> {
+        self.stats.received.count(&message);
+        let heard = self.counted(actions, |inner, actions| {
+            inner.kernel_says(kernel, message, actions)
+        });
+        self.stats.received.nonsense += u64::from(heard.is_err());
+        heard
+    }
+
+    fn loaded(
+        &mut self,
+        pages: Pages,
+        data: Option<Vec<Option<Page>>>,
+        actions: &mut Vec<Action<Page>>,
+    ) {
+        self.counted(actions, |inner, actions| inner.loaded(pages, data, actions));
+    }
+
+    fn gone(&mut self, client: Client, actions: &mut Vec<Action<Page>>) {
+        self.counted(actions, |inner, actions| inner.gone(client, actions));
+    }
+}
+
+impl Observe for Replica {
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn page(&self, page: PageNumber) -> Option<PageStatus> {
+        let known = self.inner.stat(page)?;
+        let owner = match known.owner {
+            Owner::Myself | Owner::Pager => None,
+            Owner::Kernel(kernel) => Some(Client::Kernel(kernel)),
+            Owner::Server(server) => Some(Client::Server(server)),
+        };
+        let is_here = known.state == distributed::State::Read;
+        Some(PageStatus {
+            state: state(known.state),
+            owner,
+            readers: known.readers.len(),
+            waiting_readers: 0,
+            waiting_writers: known.waiting,
+            here: is_here,
+            lost: false,
+            stats: PageStats {
+                faults: known.faults,
+                ..PageStats::default()
+            },
+        })
+    }
+
+    fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
+        Box::new(self.inner.known())
+    }
+}
+
+fn state(state: distributed::State) -> observe::State {
+    match state {
+        distributed::State::Read => observe::State::Read,
+        distributed::State::Write => observe::State::Write,
+        distributed::State::ReadWait => observe::State::ReadWait,
+        distributed::State::WriteWait => observe::State::WriteWait,
+    }
+}

@@ -1,0 +1,183 @@
+//! The view of one object as one server knows it, and when this server wants another one. No
+//! I/O, no clock: who is gone and which links are up is said by the caller.
+//!
+//! A server wants the next view when
+//! - it is not a member itself, to become one;
+//! - a member is certainly gone;
+//! - a link to a member broke while messages may have been under way in this view, and is
+//!   there again. Until the next view comes, nothing more is sent to that member: a message
+//!   must not arrive where one before it was lost.
+
+use std::collections::BTreeMap;
+
+use quire_core::dsm::message::ServerId;
+
+/// What became of a view that was heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It is not new.
+    Known,
+    /// It is the next, and this server is in it.
+    Enter,
+    /// This server is not in it, and was not before.
+    Outside,
+    /// Views in between were not heard of, or this server was put out: it must start anew.
+    Missed,
+}
+
+/// What is to be proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Nothing; all is well, or has to be waited for.
+    Nothing,
+    /// These members, in the order in which they came.
+    Next(u64, Vec<ServerId>),
+    /// All that had the object are gone, and what it held with them.
+    Lost,
+}
+
+/// A view, and what stands against messages in it.
+#[derive(Clone, Debug)]
+pub(super) struct Views {
+    me: ServerId,
+    /// This server has made the object.
+    is_maker: bool,
+    epoch: u64,
+    members: Vec<ServerId>,
+    /// Up to which epoch a fellow gets nothing more, as something was lost on its way.
+    barred: BTreeMap<ServerId, u64>,
+}
+
+impl Views {
+    /// Before any view is known.
+    pub fn new(me: ServerId, is_maker: bool) -> Views {
+        Views {
+            me,
+            is_maker,
+            epoch: 0,
+            members: Vec::new(),
+            barred: BTreeMap::new(),
+        }
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The members, those who came first at the beginning.
+    pub fn members(&self) -> &[ServerId] {
+        &self.members
+    }
+
+    /// Whether this server is in the view.
+    pub fn is_in(&self) -> bool {
+        self.members.contains(&self.me)
+    }
+
+    /// There is a view.
+    pub fn heard(&mut self, epoch: u64, members: Vec<ServerId>) -> Heard {
+        if epoch <= self.epoch {
+            return Heard::Known;
+        }
+        let (was_in, is_in) = (self.is_in(), members.contains(&self.me));
+        let follows = epoch == self.epoch + 1;
+        if was_in && !(is_in && follows) {
+            return Heard::Missed;
+        }
+        self.epoch = epoch;
+        self.members = members;
+        match is_in {
+            true => Heard::Enter,
+            false => Heard::Outside,
+        }
+    }
+
+    /// A link to a fellow broke; what was under way is lost.
+    pub fn broke(&mut self, fellow: ServerId) {
+        self.barred.insert(fellow, self.epoch);
+    }
+
+    /// Whether a fellow may get a message of this epoch.
+    pub fn may_send(&self, to: ServerId, epoch: u64) -> bool {
+        self.barred.get(&to).is_none_or(|barred| epoch > *barred)
+    }
+
+    /// What is to be proposed now.
+    pub fn wish(
+        &self,
+        is_gone: impl Fn(ServerId) -> bool,
+        is_up: impl Fn(ServerId) -> bool,
+    ) -> Wish {
+        if self.epoch == 0 && !self.is_maker {
+            // Whoever made the object makes its first view.
+            return Wish::Nothing;
+        }
+        let mut next: Vec<ServerId> = self.members.clone();
+        next.retain(|member| !is_gone(*member));
+        if next.is_empty() && self.epoch > 0 {
+            return Wish::Lost;
+        }
+        if !next.contains(&self.me) {
+            next.push(self.me);
+        }
+        let is_cut = |member: &ServerId| !self.may_send(*member, self.epoch) && is_up(*member);
+        match next != self.members || next.iter().any(is_cut) {
+            true => Wish::Next(self.epoch + 1, next),
+            false => Wish::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ServerId = ServerId(1);
+    const B: ServerId = ServerId(2);
+    const C: ServerId = ServerId(3);
+
+    fn nobody(_: ServerId) -> bool {
+        false
+    }
+
+    fn all(_: ServerId) -> bool {
+        true
+    }
+
+    #[test]
+    fn the_maker_makes_the_first_view_and_others_join() {
+        let mut a = Views::new(A, true);
+        assert_eq!(a.wish(nobody, all), Wish::Next(1, vec![A]));
+        assert_eq!(a.heard(1, vec![A]), Heard::Enter);
+        assert_eq!(a.wish(nobody, all), Wish::Nothing);
+        let mut b = Views::new(B, false);
+        assert_eq!(b.wish(nobody, all), Wish::Nothing);
+        assert_eq!(b.heard(1, vec![A]), Heard::Outside);
+        assert_eq!(b.wish(nobody, all), Wish::Next(2, vec![A, B]));
+    }
+
+    #[test]
+    fn who_is_gone_is_left_out_and_the_last_takes_all_with_it() {
+        let mut b = Views::new(B, false);
+        b.heard(1, vec![A]);
+        assert_eq!(b.wish(|who| who == A, all), Wish::Lost);
+        assert_eq!(b.heard(2, vec![A, B, C]), Heard::Enter);
+        assert_eq!(b.wish(|who| who == A, all), Wish::Next(3, vec![B, C]));
+        // Put out, or told too late: others may own its pages by now.
+        assert_eq!(b.clone().heard(3, vec![A, C]), Heard::Missed);
+        assert_eq!(b.heard(4, vec![A, B]), Heard::Missed);
+    }
+
+    #[test]
+    fn a_link_that_broke_needs_a_view_when_it_is_there_again() {
+        let mut b = Views::new(B, false);
+        b.heard(5, vec![A, B]);
+        b.broke(A);
+        assert!(!b.may_send(A, 5));
+        assert!(b.may_send(A, 6));
+        assert_eq!(b.wish(nobody, nobody), Wish::Nothing);
+        assert_eq!(b.wish(nobody, all), Wish::Next(6, vec![A, B]));
+        assert_eq!(b.heard(6, vec![A, B]), Heard::Enter);
+        assert_eq!(b.wish(nobody, all), Wish::Nothing);
+    }
+}
