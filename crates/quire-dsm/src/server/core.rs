@@ -497,6 +497,11 @@ impl Core {
         let found = open.and_then(|open| Some((open, self.objects.get_mut(&open.name)?)));
         let (open, object) =
             found.ok_or((FailureKind::NotFound, "the object is not open".into()))?;
+        if object.is_joint {
+            let text = "the types of an object that several servers share are chosen when it \
+                        is made";
+            return Err((FailureKind::Invalid, text.into()));
+        }
         if !open.rights.write {
             let text = format!("{} is open to be read; open it to be written", open.name);
             return Err((FailureKind::Denied, text));

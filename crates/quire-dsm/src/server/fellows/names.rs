@@ -48,6 +48,8 @@ impl Fellows {
             Request::Create(info) => info.name.clone(),
             Request::Open { name, .. }
             | Request::Statistics { name, .. }
+            | Request::Hottest { name, .. }
+            | Request::Watch { name, .. }
             | Request::Tag { name, .. }
             | Request::Grant { name, .. }
             | Request::Remove { name } => name.clone(),
@@ -85,7 +87,10 @@ impl Fellows {
 
     /// Whether an object can be used here. Where it is not here, it is sought.
     fn reach(&mut self, core: &mut Core, name: &Name, request: &Request) -> Reach {
-        let is_shown = matches!(request, Request::Statistics { .. });
+        let is_shown = matches!(
+            request,
+            Request::Statistics { .. } | Request::Hottest { .. } | Request::Watch { .. }
+        );
         let Some(object) = core.object(name) else {
             if self.me().is_some() && self.sought.insert(name.clone()) {
                 let name = name.clone();
