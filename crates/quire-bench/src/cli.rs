@@ -10,6 +10,7 @@ use quire_core::units::Bytes;
 
 use crate::colours::allocation::Allocation;
 use crate::colours::experiment::Part;
+use crate::dsm::{Part as DsmPart, worker::DsmWorker};
 use crate::figure3::PROGRAMS;
 use crate::kernels::Kernel;
 use crate::set;
@@ -71,6 +72,19 @@ Examples:
 The results are written after each execution. After an interruption the same command goes
 on where it stopped. With more --executions it goes on with a study that had ended.";
 
+const DSM_EXAMPLES: &str = "\
+Examples:
+  quire-bench dsm
+      all of it, over loopback and between nodes 50 us and 500 us from each other; report in
+      target/bench (about half an hour)
+  quire-bench dsm --quick
+      everything on small sizes, to see that it works (a minute)
+  quire-bench dsm --only faults,hotspot --delay 0
+      two parts, over loopback only
+
+Run it as root, with `ip` and `nsenter`, for the nodes with a delay: each is a network
+namespace, and nothing of it is left behind. Keep the machine quiet.";
+
 /// Experiments and workloads that measure what Quire gains.
 #[derive(Debug, Parser)]
 #[command(name = "quire-bench", version, after_help = EXAMPLES)]
@@ -89,6 +103,11 @@ pub enum Command {
     Colours(Colours),
     /// Measure non-determinism under default, colour and binhop (paper 002)
     Nondeterminism(Nondeterminism),
+    /// Measure shared memory across machines: faults, messages, translation, programs (paper 003)
+    Dsm(Dsm),
+    /// Be a node of a measurement of shared memory
+    #[command(hide = true)]
+    DsmWorker(DsmWorker),
     /// Run one benchmark of the set and report each repetition (`quire: time VALUE s`)
     Workload(WorkloadRun),
     /// Answer the pings of a benchmark
@@ -252,6 +271,39 @@ pub struct Nondeterminism {
     /// and --quick, names that say so]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// Options of the measurements of shared memory across machines.
+#[derive(Args, Debug)]
+#[command(after_help = DSM_EXAMPLES)]
+pub struct Dsm {
+    /// Rounds, in each of which every variant has its turn [default: 7, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+    /// Run only these parts
+    #[arg(long, value_name = "PART,..", value_delimiter = ',')]
+    pub only: Vec<DsmPart>,
+    /// How far nodes are from each other, in microseconds one way; 0 is loopback
+    /// [default: 0,50,500]
+    #[arg(long, value_name = "US,..", value_delimiter = ',',
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub delay: Vec<u64>,
+    /// Small sizes: shows that everything works, measures nothing of worth
+    #[arg(long)]
+    pub quick: bool,
+    /// Directory of the report
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    pub out: PathBuf,
+}
+
+impl Dsm {
+    /// The delays that are measured, in microseconds.
+    pub fn delays(&self) -> Vec<u64> {
+        match self.delay.is_empty() {
+            true => vec![0, 50, 500],
+            false => self.delay.clone(),
+        }
+    }
 }
 
 /// Options of a benchmark of the set.

@@ -14,6 +14,7 @@
 //! | [`service`] | workloads that drive other programs |
 //! | [`figure3`] | ten open programs, as in Figure 3 of paper 000 |
 //! | [`colours`] | what strategies for frames cost and save (paper 002) |
+//! | [`dsm`] | what shared memory across machines costs (paper 003) |
 //! | [`set`] | the benchmark set: what paper 002 measured with |
 //! | [`nondeterminism`] | how much that varies under strategies for frames (paper 002) |
 //! | [`kernels`] | FFT, LU, SOR and others, of whose accesses somebody may be told |
@@ -25,6 +26,7 @@
 mod cgroup;
 mod cli;
 mod colours;
+mod dsm;
 mod figure3;
 mod guard;
 mod host;
@@ -56,6 +58,8 @@ fn main() -> ExitCode {
         Command::Superpages(options) => schedule::run(&options),
         Command::Colours(options) => colours::run(&options),
         Command::Nondeterminism(options) => nondeterminism::run(&options),
+        Command::Dsm(options) => dsm::run(&options),
+        Command::DsmWorker(options) => dsm::worker::run(&options),
         Command::Workload(options) => set::worker::run(&options),
         Command::PingServer { protocol } => set::ping::serve(protocol),
         Command::Worker(options) => worker::run(&options),

@@ -1,0 +1,151 @@
+//! What a fault cannot do without: a round trip through a userfaultfd and one through a
+//! socket, bare. Those who answer wait as those of a fault do, asleep or polling.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
+use quire_dsm::link::Address;
+use quire_linux::uffd::{self, Mode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+
+use crate::dsm::worker::say;
+use crate::memory::Block;
+
+const PAGE: usize = BASE_PAGE as usize;
+/// Bytes of a request: about those of a fault's, in which there is the answer's length.
+const REQUEST: usize = 32;
+/// The longest that who answers faults sleeps without a look whether it shall end.
+const LONGEST: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// Microseconds of bare round trips.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Floor {
+    /// Through a userfaultfd.
+    pub fault: Vec<f64>,
+    /// Through a socket.
+    pub socket: Vec<f64>,
+}
+
+fn tcp(address: &Address) -> Result<std::net::SocketAddr> {
+    match address {
+        Address::Tcp(address) => Ok(*address),
+        Address::Unix(_) => bail!("the floor is measured over TCP"),
+    }
+}
+
+/// Answers requests with as many bytes as they ask for, until its input ends.
+pub fn echo(listen: &Address, polls: bool) -> Result<()> {
+    let listener = TcpListener::bind(tcp(listen)?)?;
+    say(&listener.local_addr()?.to_string())?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // A peer that is gone has ended its measurement.
+            thread::spawn(move || answer(stream, polls));
+        }
+    });
+    std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())?;
+    Ok(())
+}
+
+fn answer(mut stream: TcpStream, polls: bool) -> Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(polls)?;
+    let mut request = [0; REQUEST];
+    loop {
+        whole(&mut stream, &mut request)?;
+        let length = u32::from_le_bytes([request[0], request[1], request[2], request[3]]);
+        stream.write_all(&vec![0; length as usize])?;
+    }
+}
+
+/// Reads all of it; a socket that does not block is asked again and again.
+fn whole(stream: &mut TcpStream, into: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while done < into.len() {
+        match stream.read(&mut into[done..]) {
+            Ok(0) => bail!("the peer is gone"),
+            Ok(read) => done += read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Measures both, so often, with answers of so many bytes. One comes after the other, so that
+/// no more threads look again and again than for a fault.
+pub fn measure(server: &Address, polls: bool, reply: usize, count: usize) -> Result<Floor> {
+    Ok(Floor {
+        fault: faults(polls, count)?,
+        socket: round_trips(server, polls, reply, count)?,
+    })
+}
+
+/// Microseconds of round trips through a socket.
+fn round_trips(server: &Address, polls: bool, reply: usize, count: usize) -> Result<Vec<f64>> {
+    let mut stream = TcpStream::connect(tcp(server)?)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(polls)?;
+    let mut request = [0; REQUEST];
+    request[..4].copy_from_slice(&u32::try_from(reply)?.to_le_bytes());
+    let mut answer = vec![0; reply];
+    let mut trip = || {
+        let begun = Instant::now();
+        stream.write_all(&request)?;
+        whole(&mut stream, &mut answer)?;
+        Ok(begun.elapsed().as_secs_f64() * 1e6)
+    };
+    (0..count).map(|_| trip()).collect()
+}
+
+/// Microseconds of round trips through a userfaultfd.
+fn faults(polls: bool, count: usize) -> Result<Vec<f64>> {
+    let mut memory = Block::map(count * PAGE)?;
+    // The page that each fault is answered with.
+    let mut page = Block::map(PAGE)?;
+    page.touch(PAGE);
+    let start = VirtAddr(memory.address() as u64);
+    let range = AddrRange::new(start, Bytes((count * PAGE) as u64));
+    let (uffd, _) = uffd::open()?;
+    uffd::register(uffd.as_fd(), range, Mode::Missing)?;
+    let ends = AtomicBool::new(false);
+    let from = VirtAddr(page.address() as u64);
+    Ok(thread::scope(|scope| {
+        scope.spawn(|| supply(uffd.as_fd(), from, polls, &ends));
+        let mut touch = |at: usize| {
+            let begun = Instant::now();
+            memory.touch_at(at * PAGE);
+            begun.elapsed().as_secs_f64() * 1e6
+        };
+        let times = (0..count).map(&mut touch).collect();
+        ends.store(true, Ordering::Relaxed);
+        times
+    }))
+}
+
+/// Answers faults until it shall end.
+fn supply(uffd: BorrowedFd<'_>, from: VirtAddr, polls: bool, ends: &AtomicBool) {
+    while !ends.load(Ordering::Relaxed) {
+        if let Some(fault) = uffd::read_fault(uffd) {
+            let page = VirtAddr(fault.address.0 & !(BASE_PAGE - 1));
+            // A page that cannot be had leaves the touch waiting, until the worker's end.
+            let _ = uffd::copy_page(uffd, page, from);
+        } else if polls {
+            std::hint::spin_loop();
+        } else {
+            let mut one = [PollFd::from_borrowed_fd(uffd, PollFlags::IN)];
+            // However it ends, the descriptor is read next.
+            let _ = poll(&mut one, Some(&LONGEST));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Nodes, far from each other or not, and the server on the first of them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use quire_lab::network::Network;
+use serde::de::DeserializeOwned;
+
+use crate::dsm::results::Results;
+
+/// Nodes, with the server's.
+const NODES: usize = 5;
+
+/// How those wait who answer faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Asleep.
+    Sleeping,
+    /// They look again and again.
+    Polling,
+}
+
+impl Waiting {
+    /// Both.
+    pub const ALL: [Waiting; 2] = [Waiting::Sleeping, Waiting::Polling];
+
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Waiting::Sleeping => "sleeping",
+            Waiting::Polling => "polling",
+        }
+    }
+
+    /// For how long they look again, in microseconds, as an argument.
+    pub fn spin(self) -> String {
+        match self {
+            Waiting::Sleeping => "0".to_owned(),
+            Waiting::Polling => "2000".to_owned(),
+        }
+    }
+}
+
+/// Nodes between which packets take a time.
+pub struct Site {
+    network: Network,
+    /// How long packets take, one way.
+    delay: Duration,
+    /// In words.
+    pub setting: String,
+}
+
+impl Site {
+    /// Nodes with a delay, or all on this machine's loopback where it is zero. `None`, with a
+    /// note, where that cannot be had.
+    pub fn new(delay: Duration, results: &mut Results) -> Option<Site> {
+        if delay.is_zero() {
+            return Some(Site {
+                network: Network::loopback(NODES),
+                delay,
+                setting: "loopback".to_owned(),
+            });
+        }
+        let network = Network::new(NODES, delay);
+        if let Some(why) = network.refused() {
+            let note = format!("Nothing with a delay was measured: {why}.");
+            eprintln!("{note}");
+            results.note(note);
+            return None;
+        }
+        results.note("Between nodes with a delay a relay of this program passes packets on; it spins, and takes a processor while packets are under way.");
+        Some(Site {
+            network,
+            delay,
+            setting: format!("{} us", delay.as_micros()),
+        })
+    }
+
+    /// Nothing that goes to another node and back can be faster, in microseconds.
+    pub fn round_trip_us(&self) -> f64 {
+        self.delay.as_secs_f64() * 2e6
+    }
+
+    /// The ways to wait that this machine has the processors for: to poll, the server, the
+    /// thread that answers faults and the relay take one each, and the program one more.
+    pub fn waits(&self, results: &mut Results) -> Vec<Waiting> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores < 4 && self.network.is_separate() {
+            results.note(format!("With {cores} processors nothing is measured that polls between nodes with a delay: it takes four, with the relay's."));
+            return vec![Waiting::Sleeping];
+        }
+        if cores < 3 {
+            results.note(format!("With {cores} processors those who poll take them from the program that they work for: read the figures as those of too small a machine."));
+        }
+        Waiting::ALL.to_vec()
+    }
+
+    /// Starts a worker at a node. It ends when the `Child`'s input is closed.
+    pub fn start(&self, node: usize, args: &[&str]) -> Result<Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("dsm-worker").args(args);
+        self.network
+            .command(node, command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting a worker at node {node}"))
+    }
+
+    /// Starts something that others connect to, at the first node.
+    pub fn serve(&self, args: &[&str]) -> Result<Served> {
+        let listen = format!("{}:0", self.network.address(0));
+        let mut child = self.start(0, &[args, &["--listen", &listen]].concat())?;
+        let output = child.stdout.take().context("no output")?;
+        let mut output = BufReader::new(output);
+        let mut address = String::new();
+        output.read_line(&mut address)?;
+        let address = address.trim().to_owned();
+        if address.is_empty() {
+            let status = child.wait()?;
+            bail!("{args:?} did not start: {status}");
+        }
+        Ok(Served {
+            child,
+            output,
+            address,
+        })
+    }
+
+    /// Runs a worker to its end. Returns what it found.
+    pub fn run<T: DeserializeOwned>(&self, node: usize, args: &[&str]) -> Result<T> {
+        answer(self.start(node, args)?, args)
+    }
+
+    /// Runs workers at once, at the nodes from the second on. Returns what they found.
+    pub fn together<T: DeserializeOwned>(&self, all: &[Vec<String>]) -> Result<Vec<T>> {
+        let mut children = Vec::new();
+        for (node, args) in (1..).zip(all) {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            // More workers than nodes share them.
+            let node = (node - 1) % (NODES - 1) + 1;
+            children.push((self.start(node, &args)?, args));
+        }
+        let answers = children.into_iter();
+        answers.map(|(child, args)| answer(child, &args)).collect()
+    }
+}
+
+/// What a worker printed at its end.
+fn answer<T: DeserializeOwned>(mut child: Child, args: &[&str]) -> Result<T> {
+    let input = child.stdin.take();
+    let output = child.wait_with_output()?;
+    drop(input);
+    ensure!(output.status.success(), "{args:?}: {}", output.status);
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{args:?} printed no result"))
+}
+
+/// A process that others connect to.
+pub struct Served {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    /// Where it is.
+    pub address: String,
+}
+
+impl Served {
+    /// The processor time that it has used so far, in seconds.
+    pub fn processor_seconds(&mut self) -> Result<f64> {
+        let input = self.child.stdin.as_mut().context("no input")?;
+        input.write_all(b"t\n")?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim().parse()?)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Without its input it ends.
+        self.child.stdin = None;
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,414 @@
+//! What runs on a node, in a process of its own: the server, programs that fault, and the
+//! bare round trips to compare with.
+//!
+//! What others connect to prints its address and ends with its input; the rest prints what
+//! it found as JSON, and ends.
+
+use std::hint;
+use std::io::{BufRead, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use quire_core::units::Bytes;
+use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::link::turn::Config;
+use quire_dsm::link::{Address, Security, Turn};
+use quire_dsm::programs::{Program, Team, Trouble, WORDS_PER_PAGE, Word};
+use quire_dsm::server::{self, Server};
+use quire_dsm::wire::control::{
+    Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
+};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::dsm::floor;
+
+/// No worker takes longer; one that hangs ends then.
+const LONGEST: Duration = Duration::from_secs(600);
+/// An increment that took longer was a fault.
+const FAULT: Duration = Duration::from_micros(5);
+
+/// Options of a worker.
+#[derive(Args, Debug)]
+pub struct DsmWorker {
+    /// What to do
+    #[command(subcommand)]
+    pub task: Task,
+}
+
+/// What a worker does.
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Serves objects
+    Serve {
+        /// Where
+        #[arg(long)]
+        listen: Address,
+        /// How long to look for more before sleeping, in microseconds
+        #[arg(long)]
+        spin: u64,
+        /// How long leases are, in milliseconds
+        #[arg(long)]
+        lease: u64,
+    },
+    /// Touches pages of an object and times each touch
+    Touch {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// How many pages
+        #[arg(long)]
+        pages: usize,
+        /// How
+        #[arg(long)]
+        touch: Touch,
+    },
+    /// Increments one word for a while
+    Increment {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// Which of them this is
+        #[arg(long)]
+        me: usize,
+        /// How many there are
+        #[arg(long)]
+        members: usize,
+        /// For how long, in milliseconds
+        #[arg(long)]
+        milliseconds: u64,
+    },
+    /// Runs a program as one of its members
+    Member {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// Which of them this is
+        #[arg(long)]
+        me: usize,
+        /// How many there are
+        #[arg(long)]
+        members: usize,
+        /// Which program
+        #[arg(long)]
+        program: ProgramName,
+        /// Its size
+        #[arg(long)]
+        size: usize,
+    },
+    /// Keeps links to a server for a while, and does nothing
+    Idle {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// For how long, in milliseconds
+        #[arg(long)]
+        milliseconds: u64,
+    },
+    /// Answers bare requests
+    Echo {
+        /// Where
+        #[arg(long)]
+        listen: Address,
+        /// Whether to look again and again (any but 0)
+        #[arg(long)]
+        spin: u64,
+    },
+    /// Times bare round trips
+    Floor {
+        /// Where the echo is
+        #[arg(long)]
+        server: Address,
+        /// Whether to look again and again (any but 0)
+        #[arg(long)]
+        spin: u64,
+        /// Bytes of each answer
+        #[arg(long)]
+        reply: usize,
+        /// How many of each
+        #[arg(long)]
+        count: usize,
+    },
+}
+
+/// An object at a server.
+#[derive(Args, Debug)]
+pub struct At {
+    /// The server
+    #[arg(long)]
+    pub server: Address,
+    /// The object; it is made if it is not there
+    #[arg(long)]
+    pub object: Name,
+    /// Its pages, if it is made
+    #[arg(long, default_value_t = 1)]
+    pub room: u64,
+    /// Its scheduler, if it is made
+    #[arg(long, default_value = "simple")]
+    pub scheduler: Scheduler,
+    /// How long to look for more before sleeping, in microseconds
+    #[arg(long, default_value_t = 0)]
+    pub spin: u64,
+}
+
+/// Schedulers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scheduler {
+    /// One page size, one server
+    Simple,
+    /// Several page sizes, one server
+    Multi,
+}
+
+/// How pages are touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Touch {
+    /// Each is written to
+    Write,
+    /// Each is read
+    Read,
+    /// Each is read, and then written to, which is what is timed
+    Unlock,
+}
+
+/// Programs of Table 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgramName {
+    /// Product of two matrices
+    Matrix,
+    /// Shortest paths
+    Paths,
+    /// Wires on a circuit
+    Router,
+    /// Particles in a wind tunnel
+    Particles,
+}
+
+impl ProgramName {
+    /// The program, of some size.
+    pub const fn of_size(self, size: usize) -> Program {
+        match self {
+            ProgramName::Matrix => Program::Matrix(size),
+            ProgramName::Paths => Program::Paths(size),
+            ProgramName::Router => Program::Router(size),
+            ProgramName::Particles => Program::Particles(size),
+        }
+    }
+}
+
+/// What came of incrementing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Increments {
+    /// How many were done.
+    pub done: u64,
+    /// How many of them had to wait for the page.
+    pub faults: u64,
+    /// For how long, in seconds.
+    pub seconds: f64,
+}
+
+/// Does it.
+pub fn run(options: &DsmWorker) -> Result<()> {
+    thread::spawn(|| {
+        thread::sleep(LONGEST);
+        eprintln!("quire-bench: a worker hangs");
+        std::process::exit(1);
+    });
+    match &options.task {
+        Task::Serve {
+            listen,
+            spin,
+            lease,
+        } => serve(listen, *spin, *lease),
+        Task::Touch { at, pages, touch } => print(&touched(&at.open()?, *pages, *touch)),
+        Task::Increment {
+            at,
+            me,
+            members,
+            milliseconds,
+        } => {
+            let (shared, time) = (at.open()?, Duration::from_millis(*milliseconds));
+            let member = shared.member(*me, *members);
+            let found = incremented(&member, shared.words(), time)?;
+            print(&found)
+        }
+        Task::Member {
+            at,
+            me,
+            members,
+            program,
+            size,
+        } => {
+            let shared = at.open()?;
+            let member = shared.member(*me, *members);
+            print(&took(&member, shared.words(), program.of_size(*size))?)
+        }
+        Task::Idle { at, milliseconds } => {
+            let _shared = at.open()?;
+            thread::sleep(Duration::from_millis(*milliseconds));
+            print(&())
+        }
+        Task::Echo { listen, spin } => floor::echo(listen, *spin != 0),
+        Task::Floor {
+            server,
+            spin,
+            reply,
+            count,
+        } => print(&floor::measure(server, *spin != 0, *reply, *count)?),
+    }
+}
+
+fn print(found: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string(found)?);
+    Ok(())
+}
+
+impl At {
+    /// Opens the object. The names of programs are those of their objects.
+    fn open(&self) -> Result<Shared> {
+        let mut options = Options::new(self.server.clone(), self.object.clone());
+        options.security = Security::Plaintext;
+        options.spin = Duration::from_micros(self.spin);
+        let client = Client::connect(options)?;
+        // That there is one already is no error here; opening it tells what is.
+        let _ = client.create(Object {
+            name: self.object.clone(),
+            size: Bytes(self.room * PageSize::BASE.bytes().0),
+            page_size: PageSize::BASE,
+            scheduler: match self.scheduler {
+                Scheduler::Simple => SchedulerKind::Simple,
+                Scheduler::Multi => SchedulerKind::Multi,
+            },
+            machine: MachineCode(0),
+            tags: Vec::new(),
+        });
+        let rights = Rights {
+            read: true,
+            write: true,
+        };
+        // The objects are for everybody, whoever makes them.
+        let _ = client.grant(self.object.clone(), "anyone".into(), rights);
+        Ok(client.open(self.object.clone(), rights)?)
+    }
+}
+
+/// Serves until its input ends. For each line of input it says what processor time it used.
+fn serve(listen: &Address, spin: u64, lease: u64) -> Result<()> {
+    let name: Name = "bench".parse()?;
+    let mut config = Config::new(Hello {
+        name: name.clone(),
+        role: Role::Server,
+        machine: MachineCode(0),
+        page_size: PageSize::BASE,
+        features: 0,
+    });
+    config.spin = Duration::from_micros(spin);
+    let mut turn = Turn::new(config)?;
+    let at = server::listen(
+        &mut turn,
+        std::slice::from_ref(listen),
+        &Security::Plaintext,
+    )?;
+    println!("{}", at.first().context("no address")?);
+    let (end, ended) = UnixStream::pair()?;
+    thread::spawn(move || tell_time(end));
+    let mut server = Server::new(name, Duration::from_millis(lease));
+    Ok(server::serve(&mut turn, &mut server, ended.as_fd())?)
+}
+
+/// Closes `end` when the input ends.
+fn tell_time(end: UnixStream) {
+    for line in std::io::stdin().lock().lines() {
+        if line.is_err() {
+            break;
+        }
+        println!("{}", processor_seconds());
+    }
+    drop(end);
+}
+
+fn processor_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+/// Microseconds of each touch.
+fn touched(shared: &Shared, pages: usize, touch: Touch) -> Vec<f64> {
+    let words = shared.words();
+    let read = |page: usize| {
+        hint::black_box(words[page * WORDS_PER_PAGE].load(Ordering::Relaxed));
+    };
+    let write = |page: usize| words[page * WORDS_PER_PAGE].store(1, Ordering::Relaxed);
+    if touch == Touch::Unlock {
+        apart(pages).for_each(read);
+    }
+    apart(pages)
+        .map(|page| {
+            let start = Instant::now();
+            match touch {
+                Touch::Read => read(page),
+                Touch::Write | Touch::Unlock => write(page),
+            }
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect()
+}
+
+/// All pages, the last first: nobody reads ahead there.
+fn apart(pages: usize) -> impl Iterator<Item = usize> {
+    (0..pages).rev()
+}
+
+/// Increments the first word for so long.
+fn incremented(team: &dyn Team, words: &[Word], time: Duration) -> Result<Increments> {
+    team.barrier()?;
+    let start = Instant::now();
+    let (mut done, mut faults, mut before) = (0, 0, start);
+    while before < start + time {
+        words[0].fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        done += 1;
+        faults += u64::from(now - before > FAULT);
+        before = now;
+    }
+    team.barrier()?;
+    let counter = team.add(0, i64::try_from(done)?)?;
+    team.barrier()?;
+    hint::black_box(counter);
+    let all = team.add(0, 0)?;
+    let counted = words[0].load(Ordering::Relaxed);
+    if i64::try_from(counted)? != all {
+        bail!("{counted} increments of {all}");
+    }
+    // Nobody leaves before all have looked.
+    team.barrier()?;
+    Ok(Increments {
+        done,
+        faults,
+        seconds: (before - start).as_secs_f64(),
+    })
+}
+
+/// Seconds for a program, as one of its members.
+fn took(team: &dyn Team, words: &[Word], program: Program) -> Result<f64, Trouble> {
+    team.barrier()?;
+    let start = Instant::now();
+    program.run(team, words)?;
+    let took = start.elapsed().as_secs_f64();
+    if team.me() == 0 {
+        program.check(words, team.size())?;
+    }
+    Ok(took)
+}
+
+/// Writes a line at once.
+pub fn say(line: &str) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")?;
+    Ok(output.flush()?)
+}

@@ -1,0 +1,78 @@
+//! `quire-bench dsm`: real servers, real programs, on small sizes.
+
+mod common;
+
+use common::{assert_refused, bench, is_root, text};
+use serde_json::Value;
+
+/// Runs parts of it; returns the results.
+fn measured(args: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let all = [&["dsm", "--quick", "--runs", "1", "--out", out], args].concat();
+    let output = bench(&all);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(dir.path().join("dsm.md")).unwrap();
+    assert!(text(&output.stdout).contains(&page));
+    let json = std::fs::read_to_string(dir.path().join("dsm.json")).unwrap();
+    serde_json::from_str(&json).unwrap()
+}
+
+fn figures<'a>(json: &'a Value, words: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let figures = json["figures"].as_array().unwrap().iter();
+    let named = figures.filter(move |figure| figure["name"].as_str().unwrap().contains(words));
+    named.map(|figure| figure["median"].as_f64().unwrap())
+}
+
+#[test]
+fn all_parts_are_measured_over_loopback() {
+    let json = measured(&["--delay", "0"]);
+    for words in [
+        "zero-fill fault, sleeping: simple",
+        "protection fault, polling: floor",
+        "remote read fault, sleeping: extra for multi",
+        "2 programs, sleeping: cycle",
+        "16 servers, remote",
+        "float64, little to vax-d",
+        "matrix 96, speed-up on 4 nodes",
+        "renews the leases",
+    ] {
+        assert!(figures(&json, words).next().is_some(), "{words}");
+    }
+    // What does not depend on how busy the machine is, holds.
+    let verdicts = json["verdicts"].as_array().unwrap().iter();
+    let mut counted = verdicts.filter(|verdict| verdict["part"] == "messages");
+    assert!(
+        counted.all(|verdict| verdict["outcome"] == "holds"),
+        "{json:#}"
+    );
+}
+
+#[test]
+fn faults_take_the_delay() {
+    if !is_root("nodes with a delay") {
+        return;
+    }
+    let json = measured(&["--only", "faults", "--delay", "2000"]);
+    if figures(&json, "fault").next().is_none() {
+        return println!("SKIP: nodes with a delay: {}", json["notes"]);
+    }
+    for words in ["sleeping: simple", "sleeping: floor"] {
+        let medians: Vec<f64> = figures(&json, words).filter(|us| *us > 10.0).collect();
+        assert_eq!(medians.len(), 3, "{words}");
+        for median in medians {
+            assert!((4000.0..40_000.0).contains(&median), "{words}: {median} us");
+        }
+    }
+}
+
+#[test]
+fn bad_input_ends_with_status_2() {
+    for (args, words) in [
+        (&["--only", "nosuch"][..], "nosuch"),
+        (&["--delay", "soon"], "soon"),
+        (&["--runs", "0"], "--runs"),
+    ] {
+        assert_refused(&[&["dsm"], args].concat(), words);
+    }
+}
