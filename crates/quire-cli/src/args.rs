@@ -43,10 +43,12 @@ EXAMPLES:
   quire run --ahead --reserve-limit 2G -- python3 train.py
   quire run --stats run.json -- make -j8
   quire run --policy static --pool-page 2M -- ./solver   no pages of 1 GiB
+  quire run --dsm grid@127.0.0.1:7450 -- ./solver        its shared memory /grid
 
 The exit status is that of PROGRAM; if a signal kills PROGRAM, quire dies by the
 same signal. 127: PROGRAM was not found; 126: it cannot be executed; 2: bad usage.
-QUIRE_LIB names the libquire.so to use, where it is not found by itself.";
+QUIRE_LIB names the libquire.so to use, where it is not found by itself, and
+QUIRE_DSM_LIB the libquire_dsm.so for --dsm.";
 
 const STAT_EXAMPLES: &str = "\
 EXAMPLES:
@@ -459,6 +461,8 @@ pub struct RunArgs {
     /// Put program text and read-only data of 2 MiB and more onto superpages
     #[arg(long)]
     pub text: bool,
+    #[command(flatten)]
+    pub dsm: dsm::AttachArgs,
     /// The program and its arguments
     #[arg(
         value_name = "PROGRAM",

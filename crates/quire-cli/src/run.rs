@@ -2,6 +2,7 @@
 //! while it runs, and sums up what it had.
 
 pub(crate) mod child;
+mod dsm;
 pub mod frames;
 pub(crate) mod library;
 mod placement;
@@ -33,6 +34,7 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     let frames = frames::config(options)?;
     let library = library::find()?;
     let program = Program::find(&options.command)?;
+    let objects = dsm::prepare(&options.dsm, &program)?;
     let session = Session::create();
     let config = Config {
         policy: options.policy,
@@ -48,6 +50,9 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
     let mut command = managed_command(&program, &options.command, &config, &library);
     command.envs(frames.to_env());
+    if let Some(objects) = &objects {
+        objects.give_to(&mut command);
+    }
     if options.no_inherit {
         command.env(ENV_NO_INHERIT, "1");
     }

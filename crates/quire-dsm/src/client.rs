@@ -33,10 +33,12 @@ use crate::wire::control::{
 
 mod carrier;
 mod cells;
+mod region;
 mod watch;
 
 use carrier::{Carrier, Command, Key};
 pub use cells::Cell;
+pub use region::{Place, Region};
 pub use watch::Watch;
 
 /// How often pages are taken from others before it is given up to change their type.
@@ -197,6 +199,14 @@ impl Client {
     /// When the server refuses or cannot be reached.
     pub fn remove(&self, name: Name) -> Result<(), ClientError> {
         done(self.ask(Request::Remove { name })?)
+    }
+
+    /// Says what types the data of an object have.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn tag(&self, name: Name, tags: Vec<control::Segment>) -> Result<(), ClientError> {
+        done(self.ask(Request::Tag { name, tags })?)
     }
 
     /// Says what somebody may do to an object: a node by its name, `uid:NUMBER`, or `anyone`.

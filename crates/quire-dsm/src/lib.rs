@@ -7,6 +7,7 @@
 //! | [`wire`] | messages as bytes |
 //! | [`link`] | connections: TCP and Unix sockets, TLS, heartbeats |
 //! | [`server`] | the object server |
+//! | [`attachment`] | what `quire run --dsm` tells the library in a program |
 //! | [`client`] | a program's way to the objects of a server |
 //! | [`heap`] | memory of an object, allocated by type |
 //! | [`node`] | the cache of objects on this machine, and who maps it |
@@ -15,6 +16,7 @@
 //! | [`directory`] | what servers agree on: names, members, views |
 //! | [`programs`] | parallel programs over shared memory |
 
+pub mod attachment;
 pub mod client;
 pub mod directory;
 pub mod heap;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use quire_core::dsm::types::map::TagMap;
 use quire_core::units::Bytes;
+use quire_dsm::attachment::Attachment;
 use quire_dsm::link::Address;
 use quire_dsm::wire::control::{Name, PageSize, Rights, SchedulerKind};
 
@@ -179,6 +180,25 @@ pub struct ServerArgs {
     pub server: Address,
     /// What this side is called; with TLS its certificate is for this name
     #[arg(long, global = true, value_name = "NAME", default_value = "quire")]
+    pub identity: Name,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+/// What `quire run` takes of it.
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// Give the program an object as shared memory: `grid@HOST:PORT` where it opens
+    /// `/grid` (`shm_open`), `grid=NAME@ADDRESS` where it opens another name,
+    /// `grid=0x1234@ADDRESS` where it gets the segment of this key (`shmget`). ADDRESS is
+    /// HOST:PORT or unix:PATH. May be given again
+    #[arg(long, value_name = "OBJECT@ADDRESS")]
+    pub dsm: Vec<Attachment>,
+    /// Do not make objects that do not exist when the program makes shared memory
+    #[arg(long, requires = "dsm")]
+    pub no_create: bool,
+    /// What this side is called; with TLS its certificate is for this name
+    #[arg(long, value_name = "NAME", default_value = "quire", requires = "dsm")]
     pub identity: Name,
     #[command(flatten)]
     pub tls: TlsArgs,

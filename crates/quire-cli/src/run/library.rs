@@ -1,12 +1,29 @@
-//! Finds `libquire.so`.
+//! Finds `libquire.so`, and `libquire_dsm.so` for shared memory across machines.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome};
 
-const NAME: &str = "libquire.so";
-const VARIABLE: &str = "QUIRE_LIB";
+/// What is looked for.
+struct Wanted {
+    name: &'static str,
+    /// The variable by which a user names the file.
+    variable: &'static str,
+    /// The crate that it is built from.
+    package: &'static str,
+}
+
+const MANAGER: Wanted = Wanted {
+    name: "libquire.so",
+    variable: "QUIRE_LIB",
+    package: "quire-preload",
+};
+const SHARED_MEMORY: Wanted = Wanted {
+    name: "libquire_dsm.so",
+    variable: "QUIRE_DSM_LIB",
+    package: "quire-shm",
+};
 const INSTALLED: [&str; 2] = ["/usr/local/lib/quire", "/usr/lib/quire"];
 
 /// The library, by a path that the loader can read from a list.
@@ -21,59 +38,76 @@ impl Library {
 
     /// Takes a file that exists. The loader splits its list at colons and
     /// blanks and knows no way to quote them.
-    fn new(path: &Path) -> Outcome<Library> {
+    fn new(path: &Path, wanted: &Wanted) -> Outcome<Library> {
         let path = path.canonicalize().map_err(|error| {
             Failure::bad_usage(format!("cannot use {}: {error}", path.display()))
         })?;
         if path.to_string_lossy().contains([':', ' ', '\t', '\n']) {
             return Err(Failure::bad_usage(format!(
-                "cannot preload {}: its path holds a blank or a colon; move it and set {VARIABLE} to its new path",
-                path.display()
+                "cannot preload {}: its path holds a blank or a colon; move it and set {} to its new path",
+                path.display(),
+                wanted.variable
             )));
         }
         Ok(Library(path))
     }
 }
 
-/// Finds the library: where the user says, near this executable, or where it
-/// is installed.
+/// Finds the library that manages memory: where the user says, near this executable, or
+/// where it is installed.
 pub fn find() -> Outcome<Library> {
-    if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+    find_wanted(&MANAGER)
+}
+
+/// Finds the library of shared memory across machines in the same way.
+pub fn find_shared_memory() -> Outcome<Library> {
+    find_wanted(&SHARED_MEMORY)
+}
+
+fn find_wanted(wanted: &Wanted) -> Outcome<Library> {
+    let Wanted { name, variable, .. } = wanted;
+    if let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) {
         let path = PathBuf::from(path);
         if !path.is_file() {
             return Err(Failure::bad_usage(format!(
-                "{VARIABLE}={} is no file: set it to the path of {NAME}, or unset it",
+                "{variable}={} is no file: set it to the path of {name}, or unset it",
                 path.display()
             )));
         }
-        return Library::new(&path);
+        return Library::new(&path, wanted);
     }
     let exe = env::current_exe().and_then(|exe| exe.canonicalize());
-    let near = exe.ok().and_then(|exe| exe.parent().map(candidates_near));
-    let installed = INSTALLED.iter().map(|dir| Path::new(dir).join(NAME));
+    let near = exe.ok();
+    let near = near.and_then(|exe| exe.parent().map(|dir| candidates_near(dir, name)));
+    let installed = INSTALLED.iter().map(|dir| Path::new(dir).join(name));
     near.into_iter()
         .flatten()
         .chain(installed)
         .find(|path| path.is_file())
-        .map_or_else(|| Err(absent()), |path| Library::new(&path))
+        .map_or_else(|| Err(absent(wanted)), |path| Library::new(&path, wanted))
 }
 
-fn absent() -> Failure {
+fn absent(wanted: &Wanted) -> Failure {
+    let Wanted {
+        name,
+        variable,
+        package,
+    } = wanted;
     Failure::bad_usage(format!(
-        "{NAME} was not found: build it with `cargo build --profile preload -p quire-preload`, or set {VARIABLE} to its path"
+        "{name} was not found: build it with `cargo build --profile preload -p {package}`, or set {variable} to its path"
     ))
 }
 
 /// Where the library may lie, given the directory of this executable. In a
 /// build tree it has a profile, and so a directory, of its own.
-fn candidates_near(dir: &Path) -> Vec<PathBuf> {
+fn candidates_near(dir: &Path, name: &str) -> Vec<PathBuf> {
     let mut list = Vec::new();
     if dir.ends_with("debug") || dir.ends_with("release") {
-        list.push(dir.with_file_name("preload").join(NAME));
+        list.push(dir.with_file_name("preload").join(name));
     }
-    list.push(dir.join(NAME));
+    list.push(dir.join(name));
     if let Some(prefix) = dir.parent() {
-        list.push(prefix.join("lib/quire").join(NAME));
+        list.push(prefix.join("lib/quire").join(name));
     }
     list
 }
@@ -84,10 +118,10 @@ mod tests {
 
     #[test]
     fn a_build_tree_comes_before_its_own_directory() {
-        let list = candidates_near(Path::new("/w/target/release"));
+        let list = candidates_near(Path::new("/w/target/release"), MANAGER.name);
         assert_eq!(list[0], Path::new("/w/target/preload/libquire.so"));
         assert_eq!(list[1], Path::new("/w/target/release/libquire.so"));
-        let list = candidates_near(Path::new("/opt/bin"));
+        let list = candidates_near(Path::new("/opt/bin"), MANAGER.name);
         assert_eq!(list[0], Path::new("/opt/bin/libquire.so"));
         assert_eq!(list[1], Path::new("/opt/lib/quire/libquire.so"));
     }

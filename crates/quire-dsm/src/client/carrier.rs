@@ -14,6 +14,7 @@ use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::dsm::sync;
 use quire_core::units::{Bytes, ObjectOffset};
 
+use super::region::{Regions, Wanted};
 use super::{ClientError, Options};
 use crate::link::Established;
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
@@ -38,7 +39,7 @@ const NEXT_PIECE: Duration = Duration::from_millis(1);
 
 /// An object that is open, among all that this client ever opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(u64);
+pub(super) struct Key(pub(super) u64);
 
 /// Who waits for something.
 type Reply<T> = Sender<Result<T, ClientError>>;
@@ -77,6 +78,17 @@ pub(super) enum Command {
         key: Key,
         reply: Reply<()>,
     },
+    /// A part is to be mapped, beside the whole.
+    Map {
+        key: Key,
+        wanted: Wanted,
+        reply: Reply<(Mapping, u64)>,
+    },
+    /// It is not wanted any more.
+    Unmap {
+        number: u64,
+        reply: Reply<()>,
+    },
     End,
 }
 
@@ -103,8 +115,8 @@ enum Awaited {
 }
 
 /// An object that is open.
-struct Object {
-    cache: Cache<Contents>,
+pub(super) struct Object {
+    pub(super) cache: Cache<Contents>,
     space: Space,
     name: Name,
     rights: Rights,
@@ -160,6 +172,8 @@ pub(super) struct Carrier {
     is_up: bool,
     again: Option<Instant>,
     objects: BTreeMap<Key, Object>,
+    /// Parts of objects that are mapped beside the whole.
+    regions: Regions,
     handles: BTreeMap<Handle, Key>,
     awaited: BTreeMap<RequestId, Awaited>,
     /// One after the other.
@@ -181,6 +195,7 @@ impl Carrier {
             is_up: false,
             again: None,
             objects: BTreeMap::new(),
+            regions: Regions::default(),
             handles: BTreeMap::new(),
             awaited: BTreeMap::new(),
             giving_back: VecDeque::new(),
@@ -303,6 +318,16 @@ impl Carrier {
             }
             Command::Flush { key, reply } => self.give_back(links, key, Then::Sync(reply)),
             Command::Close { key, reply } => self.give_back(links, key, Then::Close(reply)),
+            Command::Map { key, wanted, reply } => {
+                self.last_key += 1;
+                let (number, objects) = (self.last_key, &mut self.objects);
+                // Who waited may have gone.
+                let _ = reply.send(self.regions.map(links, objects, number, key, wanted));
+            }
+            Command::Unmap { number, reply } => {
+                self.regions.unmap(links, &mut self.objects, number);
+                let _ = reply.send(Ok(()));
+            }
             Command::End => {
                 self.is_over = true;
                 if let Some(link) = self.link.filter(|_| self.is_up) {
@@ -387,6 +412,7 @@ impl Carrier {
             // The descriptor ends with the cache anyway.
             let _ = links.unwatch(uffd);
         }
+        self.regions.forget(links, key, &object.cache);
         object.cache.remove(object.space);
         match object.handle {
             Some(handle) => {
@@ -557,8 +583,10 @@ impl Handler for Carrier {
     }
 
     fn ready(&mut self, links: &mut Links, key: u64) {
-        let key = Key(key);
-        if let Some(space) = self.objects.get(&key).map(|object| object.space) {
+        let region = self.regions.get(key);
+        let whole = self.objects.get(&Key(key)).map(|object| object.space);
+        let mapped = region.or(whole.map(|space| (Key(key), space)));
+        if let Some((key, space)) = mapped {
             self.with(links, key, |cache, way| {
                 cache.read_faults(space, node::now(), way).map(drop)
             });

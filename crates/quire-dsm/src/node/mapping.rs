@@ -85,6 +85,32 @@ impl Mapping {
         at: Option<VirtAddr>,
         writable: bool,
     ) -> Result<Mapping, MappingError> {
+        let place = at.map_or(Place::Anywhere, Place::Free);
+        Mapping::make(file, part, place, writable)
+    }
+
+    /// Maps a part of an object's file in the place of whatever is mapped at an address.
+    ///
+    /// # Errors
+    /// See [`MappingError`].
+    ///
+    /// # Safety
+    /// Nobody needs what is mapped there.
+    pub unsafe fn over(
+        file: BorrowedFd<'_>,
+        part: Part,
+        at: VirtAddr,
+        writable: bool,
+    ) -> Result<Mapping, MappingError> {
+        Mapping::make(file, part, Place::Over(at), writable)
+    }
+
+    fn make(
+        file: BorrowedFd<'_>,
+        part: Part,
+        place: Place,
+        writable: bool,
+    ) -> Result<Mapping, MappingError> {
         let aligned = |n: u64| n.is_multiple_of(BASE_PAGE);
         if !aligned(part.start.0) || !aligned(part.len.0) || part.len.0 == 0 {
             return Err(MappingError::Unaligned);
@@ -93,7 +119,7 @@ impl Mapping {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
         let nothing = rustix::fs::memfd_create(c"quire-dsm-nothing", flags);
         let nothing = nothing.map_err(|errno| MappingError::Addresses(errno.into()))?;
-        let range = map(file, part, at, writable).map_err(MappingError::Addresses)?;
+        let range = map(file, part, place, writable).map_err(MappingError::Addresses)?;
         let mapped = Mapped {
             uffd,
             nothing,
@@ -260,22 +286,29 @@ impl Mapped {
     }
 }
 
-fn map(
-    file: BorrowedFd<'_>,
-    part: Part,
-    at: Option<VirtAddr>,
-    writable: bool,
-) -> Result<AddrRange, Errno> {
-    let (hint, fixed) = match at {
-        Some(at) => (at.as_ptr().cast(), MapFlags::FIXED_NOREPLACE),
-        None => (ptr::null_mut(), MapFlags::empty()),
+/// Where a mapping is wanted.
+#[derive(Clone, Copy)]
+enum Place {
+    Anywhere,
+    /// Here, where nothing is mapped.
+    Free(VirtAddr),
+    /// Here, in the place of what is mapped.
+    Over(VirtAddr),
+}
+
+fn map(file: BorrowedFd<'_>, part: Part, place: Place, writable: bool) -> Result<AddrRange, Errno> {
+    let (hint, fixed) = match place {
+        Place::Anywhere => (ptr::null_mut(), MapFlags::empty()),
+        Place::Free(at) => (at.as_ptr().cast(), MapFlags::FIXED_NOREPLACE),
+        Place::Over(at) => (at.as_ptr().cast(), MapFlags::FIXED),
     };
     let prot = match writable {
         true => ProtFlags::READ | ProtFlags::WRITE,
         false => ProtFlags::READ,
     };
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
-    // SAFETY: a new mapping, which takes no other's place.
+    // SAFETY: a new mapping. It takes another's place only where whoever called
+    // `Mapping::over` has said that nobody needs that one.
     let start =
         unsafe { rustix::mm::mmap(hint, part.len.0 as usize, prot, flags, file, part.start.0)? };
     Ok(AddrRange::new(VirtAddr(start as u64), part.len))

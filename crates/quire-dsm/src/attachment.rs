@@ -1,0 +1,396 @@
+//! What `quire run --dsm` tells the library that it preloads: which names of shared memory
+//! stand for which objects of which servers, and as whom these are reached. It is passed on
+//! in the environment, so programs that the program starts get the same.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::client::Options;
+use crate::link::address::AddressError;
+use crate::link::identity::{Files, IdentityError};
+use crate::link::{Address, Identity, Security};
+use crate::wire::control::{Name, NameError};
+
+/// The attachments, one a line.
+pub const ENV_LIST: &str = "QUIRE_DSM";
+/// `0`: objects that do not exist are not made.
+pub const ENV_CREATE: &str = "QUIRE_DSM_CREATE";
+/// The name of this side.
+pub const ENV_IDENTITY: &str = "QUIRE_DSM_IDENTITY";
+/// `automatic`, `everywhere` or `plaintext`.
+pub const ENV_TLS: &str = "QUIRE_DSM_TLS";
+/// The file with this side's certificate.
+pub const ENV_CERTIFICATE: &str = "QUIRE_DSM_CERTIFICATE";
+/// The file with its key.
+pub const ENV_KEY: &str = "QUIRE_DSM_KEY";
+/// The file with the CA's certificate.
+pub const ENV_CA: &str = "QUIRE_DSM_CA";
+
+/// All of these variables.
+pub const ENV_ALL: [&str; 7] = [
+    ENV_LIST,
+    ENV_CREATE,
+    ENV_IDENTITY,
+    ENV_TLS,
+    ENV_CERTIFICATE,
+    ENV_KEY,
+    ENV_CA,
+];
+
+/// The longest name of shared memory that the system takes, in bytes.
+const LONGEST: usize = 255;
+
+/// What a program calls shared memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The name that it gives to `shm_open`, without the slash before it.
+    Posix(String),
+    /// The key that it gives to `shmget`.
+    SystemV(i32),
+}
+
+/// Shared memory of a program that is an object of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The object.
+    pub object: Name,
+    /// What the program calls it.
+    pub target: Target,
+    /// Where the server is.
+    pub server: Address,
+}
+
+/// An attachment that cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachmentError {
+    /// There is no server.
+    #[error(
+        "{0:?} names no server: write NAME@ADDRESS, NAME=SHM_NAME@ADDRESS or NAME=0xKEY@ADDRESS"
+    )]
+    NoServer(String),
+    /// The object's name cannot be one.
+    #[error(transparent)]
+    Object(#[from] NameError),
+    /// The address cannot be one.
+    #[error(transparent)]
+    Server(#[from] AddressError),
+    /// The name of shared memory cannot be one.
+    #[error(
+        "{0:?} is no name of shared memory: it has 1 to {LONGEST} bytes, and no slash but the first"
+    )]
+    Shm(String),
+    /// The key cannot be one.
+    #[error("{0:?} is no key: write 0x1 to 0xffffffff")]
+    Key(String),
+    /// Two objects have one name.
+    #[error("{0} stands for two objects: choose one of them")]
+    Twice(Target),
+    /// A variable of the environment says what it cannot.
+    #[error("{0}={1:?} means nothing; `quire run --dsm` sets it")]
+    Variable(&'static str, String),
+}
+
+impl FromStr for Target {
+    type Err = AttachmentError;
+
+    fn from_str(text: &str) -> Result<Target, AttachmentError> {
+        if let Some(digits) = text.strip_prefix("0x") {
+            return match u32::from_str_radix(digits, 16) {
+                // Zero makes memory that nobody else finds.
+                Ok(key) if key != 0 => Ok(Target::SystemV(key.cast_signed())),
+                _ => Err(AttachmentError::Key(text.to_owned())),
+            };
+        }
+        let name = text.strip_prefix('/').unwrap_or(text);
+        let fits = !name.is_empty() && name.len() <= LONGEST;
+        if !fits || name.contains(['/', '\n', '\0']) || name == "." || name == ".." {
+            return Err(AttachmentError::Shm(text.to_owned()));
+        }
+        Ok(Target::Posix(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Posix(name) => write!(f, "/{name}"),
+            Target::SystemV(key) => write!(f, "{key:#x}"),
+        }
+    }
+}
+
+impl FromStr for Attachment {
+    type Err = AttachmentError;
+
+    /// Reads `NAME@ADDRESS`, `NAME=SHM_NAME@ADDRESS` or `NAME=0xKEY@ADDRESS`.
+    fn from_str(text: &str) -> Result<Attachment, AttachmentError> {
+        let (what, server) = text
+            .split_once('@')
+            .ok_or_else(|| AttachmentError::NoServer(text.to_owned()))?;
+        let (object, target) = what.split_once('=').unwrap_or((what, what));
+        if server.contains('\n') {
+            return Err(AddressError::Unreadable(server.to_owned()).into());
+        }
+        let object: Name = object.parse()?;
+        let target = match what == object.as_str() {
+            true => Target::Posix(object.to_string()),
+            false => target.parse()?,
+        };
+        Ok(Attachment {
+            object,
+            target,
+            server: server.parse()?,
+        })
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}@{}", self.object, self.target, self.server)
+    }
+}
+
+/// How links to servers are secured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// TLS where other machines reach the address.
+    #[default]
+    Automatic,
+    /// TLS everywhere but on Unix sockets.
+    Everywhere,
+    /// None.
+    Plaintext,
+}
+
+impl Tls {
+    const NAMES: [(&'static str, Tls); 3] = [
+        ("automatic", Tls::Automatic),
+        ("everywhere", Tls::Everywhere),
+        ("plaintext", Tls::Plaintext),
+    ];
+
+    fn name(&self) -> &'static str {
+        let mut names = Tls::NAMES.iter().filter(|(_, tls)| tls == self);
+        names.next().map_or("automatic", |(name, _)| name)
+    }
+}
+
+/// All that a program is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachments {
+    /// What stands for what; no target twice.
+    list: Vec<Attachment>,
+    /// Whether objects are made that do not exist, when the program makes shared memory.
+    pub create: bool,
+    /// The name of this side.
+    pub identity: Name,
+    /// How links are secured.
+    pub tls: Tls,
+    /// The certificate of this side.
+    pub files: Option<Files>,
+}
+
+impl Attachments {
+    /// Attachments that are reached without certificates.
+    ///
+    /// # Errors
+    /// When one target stands for two objects.
+    pub fn new(list: Vec<Attachment>, identity: Name) -> Result<Attachments, AttachmentError> {
+        for (n, attachment) in list.iter().enumerate() {
+            let mut before = list[..n].iter();
+            if before.any(|other| other.target == attachment.target) {
+                return Err(AttachmentError::Twice(attachment.target.clone()));
+            }
+        }
+        Ok(Attachments {
+            list,
+            create: true,
+            identity,
+            tls: Tls::Automatic,
+            files: None,
+        })
+    }
+
+    /// What stands for what.
+    #[must_use]
+    pub fn list(&self) -> &[Attachment] {
+        &self.list
+    }
+
+    /// As variables of the environment.
+    #[must_use]
+    pub fn to_env(&self) -> Vec<(&'static str, String)> {
+        let lines: Vec<String> = self.list.iter().map(ToString::to_string).collect();
+        let mut all = vec![
+            (ENV_LIST, lines.join("\n")),
+            (ENV_CREATE, u8::from(self.create).to_string()),
+            (ENV_IDENTITY, self.identity.to_string()),
+            (ENV_TLS, self.tls.name().to_owned()),
+        ];
+        if let Some(files) = &self.files {
+            let file = |path: &PathBuf| path.display().to_string();
+            all.push((ENV_CERTIFICATE, file(&files.certificate)));
+            all.push((ENV_KEY, file(&files.key)));
+            all.push((ENV_CA, file(&files.authority)));
+        }
+        all
+    }
+
+    /// Reads the variables; nothing where there are none.
+    ///
+    /// # Errors
+    /// When one of them says what it cannot.
+    pub fn from_env(
+        get: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Attachments>, AttachmentError> {
+        let Some(lines) = get(ENV_LIST).filter(|lines| !lines.is_empty()) else {
+            return Ok(None);
+        };
+        let list = lines.lines().map(str::parse).collect::<Result<_, _>>()?;
+        let identity = get(ENV_IDENTITY).unwrap_or_else(|| "quire".to_owned());
+        let mut all = Attachments::new(list, identity.parse()?)?;
+        all.create = match get(ENV_CREATE).as_deref() {
+            None | Some("1") => true,
+            Some("0") => false,
+            Some(other) => return Err(AttachmentError::Variable(ENV_CREATE, other.to_owned())),
+        };
+        if let Some(text) = get(ENV_TLS) {
+            let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
+            let named = named.next();
+            all.tls = named.ok_or(AttachmentError::Variable(ENV_TLS, text))?.1;
+        }
+        let file = |name| get(name).map(PathBuf::from);
+        if let (Some(certificate), Some(key), Some(authority)) =
+            (file(ENV_CERTIFICATE), file(ENV_KEY), file(ENV_CA))
+        {
+            all.files = Some(Files {
+                certificate,
+                key,
+                authority,
+            });
+        }
+        Ok(Some(all))
+    }
+
+    /// How links are secured, with the certificate read.
+    ///
+    /// # Errors
+    /// When there is something wrong with the certificate.
+    pub fn security(&self) -> Result<Security, IdentityError> {
+        let load = |files| Identity::load(&self.identity, files).map(Arc::new);
+        let identity = self.files.as_ref().map(load).transpose()?;
+        Ok(match (&self.tls, identity) {
+            (Tls::Plaintext, _) => Security::Plaintext,
+            (Tls::Everywhere, Some(identity)) => Security::Tls(identity),
+            (_, identity) => Security::Automatic(identity),
+        })
+    }
+
+    /// How a server is reached.
+    ///
+    /// # Errors
+    /// When there is something wrong with the certificate.
+    pub fn options(&self, server: &Address) -> Result<Options, IdentityError> {
+        let mut options = Options::new(server.clone(), self.identity.clone());
+        options.security = self.security()?;
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attachment(text: &str) -> Attachment {
+        text.parse().expect("it can be one")
+    }
+
+    #[test]
+    fn attachments_are_read() {
+        let plain = attachment("grid@127.0.0.1:7450");
+        assert_eq!(plain.target, Target::Posix("grid".into()));
+        let named = attachment("grid=/psm_1@unix:/run/a@b");
+        assert_eq!(named.target, Target::Posix("psm_1".into()));
+        assert_eq!(named.server, Address::Unix("/run/a@b".into()));
+        let key = attachment("grid=0x80001234@unix:/run/s");
+        assert_eq!(key.target, Target::SystemV(0x8000_1234_u32.cast_signed()));
+        // An object's own name is a name, whatever it looks like.
+        assert_eq!(
+            attachment("0x12@unix:/s").target,
+            Target::Posix("0x12".into())
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_remedy() {
+        let bad = [
+            ("grid", "NAME@ADDRESS"),
+            ("gr id@unix:/s", "letters"),
+            ("grid=@unix:/s", "name of shared memory"),
+            ("grid=a/b@unix:/s", "slash"),
+            ("grid=0x@unix:/s", "0x1"),
+            ("grid=0x0@unix:/s", "0x1"),
+            ("grid=0x100000000@unix:/s", "0xffffffff"),
+            ("grid@nowhere", "HOST:PORT"),
+            ("grid@unix:/s\nother@unix:/s", "HOST:PORT"),
+        ];
+        for (text, words) in bad {
+            let error = text.parse::<Attachment>().expect_err(text).to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let twice = vec![attachment("a=x@unix:/s"), attachment("b=/x@unix:/t")];
+        let error = Attachments::new(twice, "n".parse().expect("a name")).expect_err("twice");
+        assert!(error.to_string().contains("/x"), "{error}");
+    }
+
+    #[test]
+    fn without_variables_nothing_is_attached() {
+        assert_eq!(Attachments::from_env(|_| None), Ok(None));
+        let bad = |name: &str| match name {
+            ENV_LIST => Some("a@unix:/s".to_owned()),
+            ENV_CREATE => Some("yes".to_owned()),
+            _ => None,
+        };
+        assert!(Attachments::from_env(bad).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn the_environment_passes_all_of_it_on(
+            names in prop::collection::btree_set("[a-z][a-z0-9.]{0,8}", 1..5),
+            keys in prop::collection::btree_set(1u32.., 0..3),
+            path in "/[a-z@= ]{1,20}",
+            create: bool,
+            tls in 0usize..3,
+            with_files: bool,
+        ) {
+            let server = Address::Unix(path.into());
+            let keys = keys.iter().map(|key| ("object".to_owned(), Target::SystemV(key.cast_signed())));
+            let names = names.iter().map(|name| (name.clone(), Target::Posix(format!("_{name}"))));
+            let list = names.chain(keys).map(|(object, target)| Attachment {
+                object: object.parse().expect("a name"),
+                target,
+                server: server.clone(),
+            });
+            let identity = "node-1".parse().expect("a name");
+            let mut all = Attachments::new(list.collect(), identity).expect("no target twice");
+            all.create = create;
+            all.tls = Tls::NAMES[tls].1.clone();
+            all.files = with_files.then(|| Files {
+                certificate: "/a b".into(),
+                key: "/k".into(),
+                authority: "/c".into(),
+            });
+            let env: BTreeMap<_, _> = all.to_env().into_iter().collect();
+            prop_assert!(env.keys().all(|name| ENV_ALL.contains(name)));
+            let read = Attachments::from_env(|name| env.get(name).cloned());
+            prop_assert_eq!(read, Ok(Some(all)));
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The thread that speaks with servers on behalf of the program's threads, and what it has:
+//! links, open objects, and their mappings.
+//!
+//! It has a descriptor table of its own, and so have the threads that it starts. A program
+//! that closes all its descriptors does not reach the links, sees no foreign numbers, and a
+//! child that it forks has none of them: when the program ends, servers know at once. So
+//! nothing here may be used or dropped on another thread. Signals are blocked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
+use quire_dsm::attachment::{Attachment, Attachments};
+use quire_dsm::client::{Client, ClientError, Place, Region, Shared};
+use quire_dsm::node::Part;
+use quire_dsm::wire::control::{
+    Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
+};
+use rustix::thread::UnshareFlags;
+use tracing::Level;
+
+use crate::ending;
+use crate::trouble::{Result, Trouble};
+
+/// Which of the attachments it is.
+pub type Entry = usize;
+
+type Job = Box<dyn FnOnce(&mut Works) + Send>;
+
+/// The way to the thread.
+pub struct Host {
+    jobs: Sender<Job>,
+}
+
+impl Host {
+    /// Starts the thread.
+    pub fn start(attachments: &'static Attachments) -> Result<Host> {
+        let (jobs, inbox) = mpsc::channel::<Job>();
+        let run = move || {
+            own_descriptors();
+            log();
+            let mut works = Works::new(attachments);
+            while let Ok(job) = inbox.recv() {
+                job(&mut works);
+            }
+        };
+        let last = jobs.clone();
+        let give_back = move || {
+            let (done, is_done) = mpsc::channel();
+            let finish = move |works: &mut Works| {
+                works.finish();
+                // Who waits is there until then.
+                let _ = done.send(());
+            };
+            if last.send(Box::new(finish)).is_ok() {
+                let _ = is_done.recv();
+            }
+        };
+        let unblock = block_signals();
+        let started = thread::Builder::new().name("quire-shm".into()).spawn(run);
+        let started = started.and_then(|_| ending::start(give_back));
+        unblock();
+        let failed = |error: io::Error| Trouble::new(libc::EAGAIN, format!("no thread: {error}"));
+        started.map_err(failed)?;
+        Ok(Host { jobs })
+    }
+
+    /// Has something done, and waits for it. What goes wrong is logged.
+    pub fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Works) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = mpsc::channel();
+        let job = move |works: &mut Works| {
+            let done = job(works);
+            if let Err(trouble) = &done
+                && trouble.is_worth_telling()
+            {
+                tracing::error!("{}", trouble.text);
+            }
+            // Who waits is there until it has the answer.
+            let _ = reply.send(done);
+        };
+        let ended = || Trouble::new(libc::EIO, "the thread quire-shm has ended");
+        self.jobs.send(Box::new(job)).map_err(|_| ended())?;
+        answer.recv().map_err(|_| ended())?
+    }
+}
+
+/// Gives this thread a descriptor table with nothing but the standard streams. Where the
+/// system refuses, it shares the program's.
+fn own_descriptors() {
+    // SAFETY: this thread has just begun, and has no descriptor that it would miss.
+    let own = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) };
+    if own.is_ok() {
+        // SAFETY: the table is this thread's own, and nobody has used anything in it.
+        unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    }
+}
+
+/// Blocks all signals, which threads that are started inherit; what is returned undoes it.
+fn block_signals() -> impl FnOnce() {
+    // SAFETY: zeros are a value of this type, and the calls write whole sets.
+    let before = unsafe {
+        let (mut all, mut before) = std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        before
+    };
+    move || {
+        // SAFETY: the set is the one that was there before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+        };
+    }
+}
+
+/// Standard error, without the lock that a thread may have held at a fork.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: nothing closes the descriptor here, which stays the process's.
+        let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
+        file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn log() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(|| Stderr)
+        .with_ansi(false)
+        .with_max_level(Level::WARN);
+    // A forked child has its parent's.
+    let _ = subscriber.try_init();
+}
+
+/// A part of an object that is to be mapped, in bytes of the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub entry: Entry,
+    pub offset: u64,
+    pub len: u64,
+    pub at: At,
+    /// Whether the program is going to write.
+    pub write: bool,
+}
+
+/// Where.
+#[derive(Clone, Copy, Debug)]
+pub enum At {
+    Anywhere,
+    /// Here if nothing is there, else anywhere.
+    Hint(u64),
+    /// Here; nothing must be there.
+    Free(u64),
+    /// Here, over what the program has given up.
+    Over(u64),
+}
+
+/// What was mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// What it is called here.
+    pub number: u64,
+    /// Where it starts.
+    pub start: u64,
+    /// Whether the program may write.
+    pub writable: bool,
+}
+
+struct Open {
+    shared: Shared,
+    writable: bool,
+    /// How many mappings there are of it.
+    mappings: usize,
+}
+
+/// Who has removed an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Remover {
+    This,
+    Parent,
+}
+
+/// What the thread has.
+pub struct Works {
+    attachments: &'static Attachments,
+    regions: BTreeMap<u64, (Entry, Region)>,
+    open: BTreeMap<Entry, Open>,
+    /// By the servers' addresses.
+    clients: BTreeMap<String, Client>,
+    /// Objects that were removed while they were in use, and by whom.
+    removed: BTreeMap<Entry, Remover>,
+    last: u64,
+}
+
+impl Works {
+    fn new(attachments: &'static Attachments) -> Works {
+        Works {
+            attachments,
+            regions: BTreeMap::new(),
+            open: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    fn attachment(&self, entry: Entry) -> &'static Attachment {
+        &self.attachments.list()[entry]
+    }
+
+    /// The link to the server of an object.
+    fn client(&mut self, entry: Entry) -> Result<&Client> {
+        let server = &self.attachment(entry).server;
+        let key = server.to_string();
+        if !self.clients.contains_key(&key) {
+            let options = self.attachments.options(server);
+            let options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
+            self.clients.insert(key.clone(), Client::connect(options)?);
+        }
+        Ok(&self.clients[&key])
+    }
+
+    /// The size of an object and how often it is open, as far as this program may know, if it
+    /// exists.
+    pub fn find(&mut self, entry: Entry) -> Result<Option<(u64, usize)>> {
+        let name = self.attachment(entry).object.clone();
+        match self.client(entry)?.statistics(name, None) {
+            Ok(Answer::Statistics { info, inside, .. }) => {
+                let open = inside.map_or(0, |inside| inside.open);
+                Ok(Some((info.size.0, open as usize)))
+            }
+            Ok(_) => Err(ClientError::Confused.into()),
+            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes an object. Where there is one already it must have this size, unless it must be
+    /// a new one.
+    pub fn create(&mut self, entry: Entry, size: u64, only_new: bool) -> Result<()> {
+        let object = Object {
+            name: self.attachment(entry).object.clone(),
+            size: Bytes(size),
+            page_size: PageSize::BASE,
+            scheduler: SchedulerKind::Multi,
+            machine: MachineCode(0),
+            tags: Vec::new(),
+        };
+        let made = self.client(entry)?.create(object).map_err(Trouble::from);
+        match made {
+            Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {
+                self.check_size(entry, size)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether an object that exists has this size.
+    pub fn check_size(&mut self, entry: Entry, size: u64) -> Result<()> {
+        match self.find(entry)? {
+            Some((is, _)) if is == size => Ok(()),
+            Some((is, _)) => {
+                let name = &self.attachment(entry).object;
+                let text = format!(
+                    "{name} has {is} bytes, and the program asks for {size}: an object keeps its \
+                     size; remove it first (quire object rm {name})"
+                );
+                Err(Trouble::new(libc::EINVAL, text))
+            }
+            None => Err(Trouble::new(libc::ENOENT, "the object was removed")),
+        }
+    }
+
+    /// Removes an object. One that is in use goes when it is not, if this program is the
+    /// last; says whether it is gone.
+    pub fn remove(&mut self, entry: Entry) -> Result<bool> {
+        match self.remove_now(entry) {
+            Err(trouble) if trouble.errno == libc::EBUSY => {
+                self.removed.insert(entry, Remover::This);
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        }
+    }
+
+    /// Removes an object that nobody uses.
+    pub fn remove_now(&mut self, entry: Entry) -> Result<()> {
+        let name = self.attachment(entry).object.clone();
+        Ok(self.client(entry)?.remove(name)?)
+    }
+
+    /// Maps a part of an object.
+    pub fn map(&mut self, wanted: Wanted) -> Result<Placed> {
+        self.open(wanted.entry)?;
+        let mapped = self.map_open(wanted);
+        self.close_unused(wanted.entry);
+        mapped
+    }
+
+    fn map_open(&mut self, wanted: Wanted) -> Result<Placed> {
+        let gone = || Trouble::new(libc::EIO, "the object is not open");
+        let open = self.open.get_mut(&wanted.entry).ok_or_else(gone)?;
+        if wanted.write && !open.writable {
+            let name = &open.shared.info().name;
+            let text = format!("{name} may only be read; quire object grant {name} NODE rw");
+            return Err(Trouble::new(libc::EACCES, text));
+        }
+        let part = Part {
+            start: ObjectOffset(wanted.offset),
+            len: Bytes(wanted.len),
+        };
+        let (shared, writable) = (&open.shared, open.writable);
+        let anywhere = || shared.map(part, Place::Anywhere, writable);
+        let free = |at| shared.map(part, Place::Free(VirtAddr(at)), writable);
+        let region = match wanted.at {
+            At::Anywhere => anywhere()?,
+            At::Free(at) => free(at)?,
+            At::Hint(at) => free(at).or_else(|_| anywhere())?,
+            // SAFETY: the program has given up what is there: it asked for this address.
+            At::Over(at) => unsafe { shared.map_over(part, VirtAddr(at), writable)? },
+        };
+        open.mappings += 1;
+        self.last += 1;
+        let start = region.range().start.0;
+        self.regions.insert(self.last, (wanted.entry, region));
+        Ok(Placed {
+            number: self.last,
+            start,
+            writable,
+        })
+    }
+
+    /// Opens an object, to write to it if that is allowed.
+    fn open(&mut self, entry: Entry) -> Result<()> {
+        if self.open.contains_key(&entry) {
+            return Ok(());
+        }
+        let name = self.attachment(entry).object.clone();
+        let client = self.client(entry)?;
+        let open = |write| {
+            let rights = Rights { read: true, write };
+            client.open(name.clone(), rights)
+        };
+        let (shared, writable) = match open(true) {
+            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Denied => {
+                (open(false)?, false)
+            }
+            other => (other?, true),
+        };
+        let open = Open {
+            shared,
+            writable,
+            mappings: 0,
+        };
+        self.open.insert(entry, open);
+        Ok(())
+    }
+
+    /// Unmaps what was mapped. What was written is given back when nothing is mapped of an
+    /// object any more.
+    pub fn unmap(&mut self, number: u64) -> Result<()> {
+        let Some((entry, region)) = self.regions.remove(&number) else {
+            return Ok(());
+        };
+        drop(region);
+        if let Some(open) = self.open.get_mut(&entry) {
+            open.mappings -= 1;
+        }
+        self.close_unused(entry);
+        Ok(())
+    }
+
+    fn close_unused(&mut self, entry: Entry) {
+        if self.open.get(&entry).is_some_and(|open| open.mappings == 0) {
+            self.open.remove(&entry);
+            self.remove_unused(entry);
+        }
+    }
+
+    /// Removes an object that the program has removed while it was in use.
+    fn remove_unused(&mut self, entry: Entry) {
+        if !self.removed.contains_key(&entry) {
+            return;
+        }
+        match self.remove_now(entry) {
+            Err(trouble) if trouble.errno == libc::EBUSY => {}
+            // Somebody else was faster, or it is not ours to remove.
+            _ => drop(self.removed.remove(&entry)),
+        }
+    }
+
+    /// Gives back all that was written to an object, and waits until the server has it.
+    pub fn flush(&mut self, entry: Entry) -> Result<()> {
+        let Some(open) = self.open.get(&entry) else {
+            return Ok(());
+        };
+        Ok(open.shared.flush()?)
+    }
+
+    /// The same with all objects.
+    pub fn flush_all(&mut self) -> Result<()> {
+        for entry in self.open.keys().copied().collect::<Vec<_>>() {
+            if let Err(trouble) = self.flush(entry) {
+                tracing::error!("what was written is lost: {}", trouble.text);
+            }
+        }
+        Ok(())
+    }
+
+    /// The process ends: what was written is given back, and what was removed goes.
+    fn finish(&mut self) {
+        // What goes wrong is logged.
+        let _ = self.flush_all();
+        for (entry, by) in self.removed.clone() {
+            self.regions.retain(|_, (of, _)| *of != entry);
+            self.open.remove(&entry);
+            self.remove_unused(entry);
+            if self.removed.contains_key(&entry) && by == Remover::This {
+                let name = &self.attachment(entry).object;
+                tracing::warn!(
+                    "{name} is to be removed and open elsewhere; if it stays: quire object rm {name}"
+                );
+            }
+        }
+    }
+
+    /// Takes over, in a forked child, what its parent had removed.
+    pub fn inherit(&mut self, removed: BTreeSet<Entry>) -> Result<()> {
+        let parents = removed.into_iter().map(|entry| (entry, Remover::Parent));
+        self.removed = parents.collect();
+        Ok(())
+    }
+}

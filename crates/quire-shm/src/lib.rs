@@ -1,0 +1,50 @@
+//! `libquire_dsm.so`: objects of servers as the shared memory of unmodified programs, and the
+//! C interface `quire_dsm.h`.
+//!
+//! Loaded by `LD_PRELOAD`, with `QUIRE_DSM` in the environment (`quire run --dsm` sets both),
+//! it answers the calls by which a program makes, finds and maps the shared memory that is
+//! named there. All other calls go on as they came: to the next library, which may be
+//! `libquire.so`, or to the C library.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
+//! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
+//! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `msync` |
+//! | `processes` | what is done at a fork and at the end of the process |
+//! | `state` | what the program has open and mapped, and its lock |
+//! | `pieces` | which parts of a mapping are left, and what they allow |
+//! | `ending` | how a process that ends waits until what it wrote is given back |
+//! | `host` | the thread that speaks with servers |
+//! | `trouble` | why something cannot be had: `errno`, and a line for the log |
+//! | `real` | the functions behind these |
+//! | `capi` | the C interface |
+
+mod capi;
+mod ending;
+mod host;
+mod mappings;
+mod pieces;
+mod posix;
+mod processes;
+mod real;
+mod state;
+mod sysv;
+mod trouble;
+
+extern "C" fn start() {
+    state::start();
+    processes::start();
+}
+
+extern "C" fn finish() {
+    processes::give_back();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINISH: extern "C" fn() = finish;

@@ -1,0 +1,269 @@
+//! Shared memory of POSIX: `shm_open`, `shm_unlink`, `ftruncate`.
+//!
+//! For an object, `shm_open` gives a descriptor of an empty memory file of the object's size,
+//! so that `fstat` tells the size and `dup`, `close` and forks do what they do. The file
+//! cannot be read, written or mapped, not even by a bare system call: whoever tried would have
+//! memory of his own and not notice. `mmap` here knows the file and maps the object.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+
+use quire_dsm::attachment::Target;
+
+use crate::host::Entry;
+use crate::real::Real;
+use crate::state::{self, FileId, Opened, State, answer};
+use crate::trouble::{Result, Trouble};
+
+type ShmOpen = unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int;
+type ShmUnlink = unsafe extern "C" fn(*const c_char) -> c_int;
+type Ftruncate = unsafe extern "C" fn(c_int, libc::off_t) -> c_int;
+
+// SAFETY: the types of the C library's functions, here and below.
+static SHM_OPEN: Real<ShmOpen> = unsafe { Real::new(c"shm_open") };
+// SAFETY: as above.
+static SHM_UNLINK: Real<ShmUnlink> = unsafe { Real::new(c"shm_unlink") };
+// SAFETY: as above.
+static FTRUNCATE: Real<Ftruncate> = unsafe { Real::new(c"ftruncate") };
+
+/// The attachment that a name of the program means.
+///
+/// # Safety
+/// The name is a C string.
+unsafe fn entry_named(name: *const c_char) -> Option<Entry> {
+    if !state::is_active() || name.is_null() {
+        return None;
+    }
+    // SAFETY: the caller vouches for it.
+    let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
+    let name = name.strip_prefix('/').unwrap_or(name);
+    state::entry_of(&Target::Posix(name.to_owned()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: the program gives a C string.
+    let entry = unsafe { entry_named(name) };
+    let opened = entry.and_then(|entry| state::locked(|state| open(state, entry, flags)));
+    match (opened, SHM_OPEN.get()) {
+        (Some(opened), _) => answer(opened, -1),
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(name, flags, mode) },
+        (None, None) => -1,
+    }
+}
+
+fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
+    let has = |flag| flags & flag != 0;
+    let writable = flags & libc::O_ACCMODE == libc::O_RDWR;
+    let mut known = state.run(move |works| works.find(entry))?;
+    if known.is_some() && has(libc::O_CREAT) && has(libc::O_EXCL) {
+        return Err(Trouble::new(libc::EEXIST, "the object exists"));
+    }
+    if known.is_some() && has(libc::O_TRUNC) && writable {
+        state.run(move |works| works.remove_now(entry))?;
+        known = None;
+    }
+    if known.is_none() && !(has(libc::O_CREAT) || has(libc::O_TRUNC) && writable) {
+        return Err(Trouble::new(libc::ENOENT, "there is no such object"));
+    }
+    if known.is_none() {
+        may_create(state, entry)?;
+    }
+    let size = known.map(|(size, _)| size);
+    let (descriptor, file) = descriptor(size)?;
+    let opened = Opened {
+        entry,
+        writable,
+        is_pending: size.is_none(),
+        only_new: has(libc::O_EXCL),
+    };
+    state.opened(file, opened);
+    Ok(descriptor)
+}
+
+/// Whether objects may be made.
+pub fn may_create(state: &mut State, entry: Entry) -> Result<()> {
+    let Some(attachments) = state::attachments().filter(|all| !all.create) else {
+        return Ok(());
+    };
+    let name = &attachments.list()[entry].object;
+    let text = format!(
+        "the program makes shared memory, and there is no object {name}: make it with \
+         quire object create {name}, or leave out --no-create"
+    );
+    state.run(move |_| Err(Trouble::new(libc::EACCES, text)))
+}
+
+fn system(what: &str) -> Trouble {
+    let error = std::io::Error::last_os_error();
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    Trouble::new(errno, format!("{what}: {error}"))
+}
+
+/// What a call of the system returned, if it did well.
+fn checked(returned: c_int, what: &str) -> Result<c_int> {
+    match returned {
+        -1 => Err(system(what)),
+        returned => Ok(returned),
+    }
+}
+
+/// A descriptor of a memory file of a size, or of one whose size is not known yet. It is the
+/// program's from now on.
+fn descriptor(size: Option<u64>) -> Result<(c_int, FileId)> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string.
+    let made = unsafe { libc::memfd_create(c"quire-dsm-object".as_ptr(), flags) };
+    let descriptor = checked(made, "a memory file")?;
+    let file = sized(descriptor, size).and_then(|()| only_write(descriptor));
+    file.inspect_err(|_| {
+        // SAFETY: the descriptor was made here, and nobody has it.
+        unsafe { libc::close(descriptor) };
+    })?;
+    let file = id(descriptor).ok_or_else(|| system("a memory file"))?;
+    Ok((descriptor, file))
+}
+
+/// Gives a memory file its size, and makes that and its contents unchangeable.
+fn sized(descriptor: c_int, size: Option<u64>) -> Result<()> {
+    // SAFETY: the calls have no conditions but their arguments' types.
+    unsafe {
+        if let Some(size) = size {
+            let size = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
+            checked(libc::ftruncate(descriptor, size), "the size")?;
+        }
+        let sealed = libc::fcntl(descriptor, libc::F_ADD_SEALS, seals(size.is_some()));
+        checked(sealed, "a seal").map(drop)
+    }
+}
+
+const fn seals(has_size: bool) -> c_int {
+    match has_size {
+        true => libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK,
+        false => libc::F_SEAL_WRITE,
+    }
+}
+
+/// Opens the file anew, only to be written, which its seal forbids, and puts that in the
+/// place of the descriptor.
+fn only_write(descriptor: c_int) -> Result<()> {
+    let path = CString::new(format!("/proc/self/fd/{descriptor}")).unwrap_or_default();
+    // SAFETY: the path is a C string, and the descriptors are this function's own.
+    unsafe {
+        let again = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        checked(again, "/proc/self/fd")?;
+        let put = libc::dup3(again, descriptor, libc::O_CLOEXEC);
+        libc::close(again);
+        checked(put, "a descriptor").map(drop)
+    }
+}
+
+fn status(descriptor: c_int) -> Option<libc::stat> {
+    // SAFETY: zeros are a value of this type, which the call fills.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(descriptor, &raw mut status) == 0).then_some(status)
+    }
+}
+
+fn id(descriptor: c_int) -> Option<FileId> {
+    status(descriptor).map(|status| (status.st_dev, status.st_ino))
+}
+
+/// What a descriptor stands for, if it is one that was given here, and the size of its file.
+pub fn find(state: &State, descriptor: c_int) -> Option<(FileId, Opened, u64)> {
+    let status = status(descriptor)?;
+    let file = (status.st_dev, status.st_ino);
+    let opened = *state.files.get(&file)?;
+    // A file that is gone has left its number to others.
+    // SAFETY: the call has no conditions.
+    let sealed = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
+    let ours = sealed == seals(false) || sealed == seals(true);
+    ours.then_some((file, opened, status.st_size.unsigned_abs()))
+}
+
+/// The file of an object that did not exist has a size now: the object is made.
+pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Result<()> {
+    let (entry, only_new) = (opened.entry, opened.only_new);
+    state.run(move |works| match size {
+        0 => {
+            let text = "shared memory is mapped before it has a size (ftruncate)";
+            Err(Trouble::new(libc::ENXIO, text))
+        }
+        size => works.create(entry, size, only_new),
+    })?;
+    let is_pending = false;
+    state.opened(
+        file,
+        Opened {
+            is_pending,
+            ..opened
+        },
+    );
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ftruncate(descriptor: c_int, size: libc::off_t) -> c_int {
+    let done = match state::has_files() {
+        true => state::locked(|state| resize(state, descriptor, size)).flatten(),
+        false => None,
+    };
+    match (done, FTRUNCATE.get()) {
+        (Some(done), _) => answer(done.map(|()| 0), -1),
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(descriptor, size) },
+        (None, None) => -1,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ftruncate64(descriptor: c_int, size: libc::off_t) -> c_int {
+    // SAFETY: the same function by another name.
+    unsafe { ftruncate(descriptor, size) }
+}
+
+/// Gives an object its size, or checks that it has it; nothing where it is no object's file.
+fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option<Result<()>> {
+    let (file, opened, _) = find(state, descriptor)?;
+    let entry = opened.entry;
+    let Ok(size) = u64::try_from(size) else {
+        return Some(Err(Trouble::new(libc::EINVAL, "a negative size")));
+    };
+    if !opened.writable {
+        return Some(Err(Trouble::new(libc::EINVAL, "opened to be read")));
+    }
+    if !opened.is_pending {
+        return Some(state.run(move |works| works.check_size(entry, size)));
+    }
+    if size == 0 {
+        return Some(Ok(()));
+    }
+    let settled = settle(state, file, opened, size);
+    Some(settled.and_then(|()| sized(descriptor, Some(size))))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
+    // SAFETY: the program gives a C string.
+    let entry = unsafe { entry_named(name) };
+    let removed = entry.and_then(|entry| state::locked(|state| remove(state, entry)));
+    match (removed, SHM_UNLINK.get()) {
+        (Some(removed), _) => answer(removed.map(|()| 0), -1),
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(name) },
+        (None, None) => -1,
+    }
+}
+
+/// Removes an object, now or when it is not in use any more.
+pub fn remove(state: &mut State, entry: Entry) -> Result<()> {
+    let is_gone = state.run(move |works| works.remove(entry))?;
+    if !is_gone {
+        state.removed.insert(entry);
+    }
+    Ok(())
+}
+
+/// A mode of permissions, as `shmctl` tells it.
+pub const MODE: c_uint = 0o600;

@@ -1,0 +1,242 @@
+//! What the program has open and mapped of objects, and the lock of it.
+//!
+//! Most calls have nothing to do with objects: that is found out without the lock. While a
+//! thread holds it, its own calls go on as they came, since the allocator below may map and
+//! unmap memory. The lock is held over a fork, so that a child finds nothing half done.
+
+use std::cell::UnsafeCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use quire_core::units::BASE_PAGE;
+use quire_dsm::attachment::{Attachments, Target};
+
+use crate::ending;
+use crate::host::{Entry, Host, Placed, Works};
+use crate::pieces::Pieces;
+use crate::trouble::{Result, Trouble, set_errno};
+
+/// What `QUIRE_DSM` says, where it says anything.
+static ATTACHMENTS: OnceLock<Attachments> = OnceLock::new();
+static STATE: Mutex<State> = Mutex::new(State::new());
+/// The thread that holds the lock, as the C library calls it.
+static HOLDER: AtomicUsize = AtomicUsize::new(0);
+/// All mappings lie between these addresses.
+static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
+static HIGHEST: AtomicU64 = AtomicU64::new(0);
+/// How many descriptors were given to the program.
+static FILES: AtomicUsize = AtomicUsize::new(0);
+
+/// A memory file, in all the system.
+pub type FileId = (u64, u64);
+
+/// What a descriptor that the program has stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    pub entry: Entry,
+    /// Whether the program opened it to write, too.
+    pub writable: bool,
+    /// The object does not exist yet: it is made when its size is known.
+    pub is_pending: bool,
+    /// It must be a new one.
+    pub only_new: bool,
+}
+
+/// A mapping that the program has.
+#[derive(Debug)]
+pub struct Mapped {
+    pub entry: Entry,
+    /// What the thread calls it.
+    pub number: u64,
+    /// Where in the object it starts, in bytes.
+    pub offset: u64,
+    pub len: u64,
+    /// Whether it can be written to.
+    pub writable: bool,
+    /// Whether `shmat` made it.
+    pub is_attached: bool,
+    /// What is left of it.
+    pub pieces: Pieces,
+}
+
+/// All of it.
+pub struct State {
+    pub files: BTreeMap<FileId, Opened>,
+    /// By their starts.
+    pub mapped: BTreeMap<u64, Mapped>,
+    /// Objects that the program has removed while they were in use.
+    pub removed: BTreeSet<Entry>,
+    host: Option<Host>,
+}
+
+impl State {
+    const fn new() -> State {
+        State {
+            files: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            host: None,
+        }
+    }
+
+    /// Has the thread do something, which is started at the first time.
+    pub fn run<T: Send + 'static>(
+        &mut self,
+        job: impl FnOnce(&mut Works) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let host = match self.host.take() {
+            Some(host) => host,
+            None => {
+                let none = || Trouble::new(libc::ENOENT, "nothing stands for an object");
+                Host::start(attachments().ok_or_else(none)?)?
+            }
+        };
+        self.host.insert(host).run(job)
+    }
+
+    /// In a forked child: the thread is the parent's.
+    pub fn forget_host(&mut self) {
+        std::mem::forget(self.host.take());
+        ending::forget();
+    }
+
+    /// A descriptor was given to the program.
+    pub fn opened(&mut self, file: FileId, opened: Opened) {
+        self.files.insert(file, opened);
+        FILES.store(self.files.len(), Ordering::Release);
+    }
+
+    /// A mapping was given to the program.
+    pub fn add(&mut self, placed: Placed, mapped: Mapped) {
+        let range = placed.start..placed.start + mapped.len;
+        LOWEST.fetch_min(range.start, Ordering::AcqRel);
+        HIGHEST.fetch_max(range.end, Ordering::AcqRel);
+        self.mapped.insert(range.start, mapped);
+    }
+
+    /// The starts of mappings that have pieces in a range.
+    pub fn within(&self, range: &Range<u64>) -> Vec<u64> {
+        let before = self.mapped.range(..range.end);
+        let touched = before.filter(|(_, mapped)| !mapped.pieces.within(range).is_empty());
+        touched.map(|(start, _)| *start).collect()
+    }
+
+    /// The starts of mappings that take addresses in a range, though the program may have
+    /// unmapped a part of them.
+    pub fn overlapping(&self, range: &Range<u64>) -> Vec<u64> {
+        let before = self.mapped.range(..range.end);
+        let taken = before.filter(|(start, mapped)| range.start < **start + mapped.len);
+        taken.map(|(start, _)| *start).collect()
+    }
+}
+
+/// Reads the environment.
+pub fn start() {
+    // What cannot be read is `quire run`'s business to refuse.
+    if let Ok(Some(attachments)) = Attachments::from_env(|name| std::env::var(name).ok()) {
+        let _ = ATTACHMENTS.set(attachments);
+    }
+}
+
+/// Whether any name of shared memory stands for an object.
+pub fn is_active() -> bool {
+    ATTACHMENTS.get().is_some()
+}
+
+/// What stands for what.
+pub fn attachments() -> Option<&'static Attachments> {
+    ATTACHMENTS.get()
+}
+
+/// Which attachment is meant.
+pub fn entry_of(target: &Target) -> Option<Entry> {
+    let mut list = ATTACHMENTS.get()?.list().iter();
+    list.position(|attachment| attachment.target == *target)
+}
+
+/// Whether the program has descriptors that stand for objects.
+pub fn has_files() -> bool {
+    FILES.load(Ordering::Acquire) > 0
+}
+
+/// Whether a range may have anything of an object.
+pub fn may_concern(range: &Range<u64>) -> bool {
+    range.start < HIGHEST.load(Ordering::Acquire) && LOWEST.load(Ordering::Acquire) < range.end
+}
+
+/// A range of whole pages, as the kernel sees it; nothing where it is none.
+pub fn pages(at: usize, len: usize) -> Option<Range<u64>> {
+    let whole = (len as u64).checked_next_multiple_of(BASE_PAGE)?;
+    let end = (at as u64).checked_add(whole)?;
+    let aligned = (at as u64).is_multiple_of(BASE_PAGE);
+    (aligned && whole > 0).then_some(at as u64..end)
+}
+
+fn me() -> usize {
+    // SAFETY: the call has no conditions.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Whether this thread is one of those that work for whoever holds the lock. They have no
+/// memory of objects but what they map themselves.
+fn is_of_host() -> bool {
+    let mut name = [0u8; 16];
+    // SAFETY: the call writes 16 bytes.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    name.starts_with(b"quire-")
+}
+
+/// Does something with the lock held; nothing where this thread holds it already, or works for
+/// whoever does.
+pub fn locked<T>(act: impl FnOnce(&mut State) -> T) -> Option<T> {
+    if !is_active() || HOLDER.load(Ordering::Acquire) == me() || is_of_host() {
+        return None;
+    }
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    HOLDER.store(me(), Ordering::Release);
+    let done = act(&mut state);
+    HOLDER.store(0, Ordering::Release);
+    Some(done)
+}
+
+/// The lock while a thread forks.
+struct Held(UnsafeCell<Option<MutexGuard<'static, State>>>);
+
+// SAFETY: only the thread that holds the lock uses it.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(None));
+
+/// Takes the lock before a fork.
+pub fn hold() {
+    if !is_active() || HOLDER.load(Ordering::Acquire) == me() {
+        return;
+    }
+    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    HOLDER.store(me(), Ordering::Release);
+    // SAFETY: the lock is held, by this thread.
+    unsafe { *HELD.0.get() = Some(state) };
+}
+
+/// Does something with what [`hold`] has locked, and lets go of it.
+pub fn release(act: impl FnOnce(&mut State)) {
+    if HOLDER.load(Ordering::Acquire) != me() {
+        return;
+    }
+    // SAFETY: the lock is held, by this thread: the one that forked.
+    let held = unsafe { (*HELD.0.get()).take() };
+    if let Some(mut state) = held {
+        act(&mut state);
+        HOLDER.store(0, Ordering::Release);
+    }
+}
+
+/// What a call returns: -1 with `errno`, or what there is.
+pub fn answer<T>(result: Result<T>, failed: T) -> T {
+    result.unwrap_or_else(|trouble| {
+        set_errno(trouble.errno);
+        failed
+    })
+}

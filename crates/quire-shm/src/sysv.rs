@@ -1,0 +1,198 @@
+//! Shared memory of System V: `shmget`, `shmat`, `shmdt`, `shmctl`.
+//!
+//! A segment of an object has a number that follows from its place in the environment, so it
+//! means the same in all programs that `quire run` started in the same way.
+
+use std::ffi::{c_int, c_void};
+
+use quire_core::units::BASE_PAGE;
+use quire_dsm::attachment::Target;
+
+use crate::host::{At, Entry};
+use crate::mappings::{self, Part};
+use crate::posix;
+use crate::real::Real;
+use crate::state::{self, State, answer};
+use crate::trouble::{Result, Trouble};
+
+type Shmget = unsafe extern "C" fn(libc::key_t, usize, c_int) -> c_int;
+type Shmat = unsafe extern "C" fn(c_int, *const c_void, c_int) -> *mut c_void;
+type Shmdt = unsafe extern "C" fn(*const c_void) -> c_int;
+type Shmctl = unsafe extern "C" fn(c_int, c_int, *mut libc::shmid_ds) -> c_int;
+
+// SAFETY: the types of the C library's functions, here and below.
+static SHMGET: Real<Shmget> = unsafe { Real::new(c"shmget") };
+// SAFETY: as above.
+static SHMAT: Real<Shmat> = unsafe { Real::new(c"shmat") };
+// SAFETY: as above.
+static SHMDT: Real<Shmdt> = unsafe { Real::new(c"shmdt") };
+// SAFETY: as above.
+static SHMCTL: Real<Shmctl> = unsafe { Real::new(c"shmctl") };
+
+/// The first of our numbers. The kernel comes to these when it has used one of its places
+/// for segments more than 65000 times.
+const FIRST: c_int = 0x7fff_0000;
+/// Replace what is mapped at the address.
+const REMAP: c_int = 0o40000;
+/// Map to be executed.
+const EXEC: c_int = 0o100000;
+
+/// Which attachment a number means.
+fn entry_of(id: c_int) -> Option<Entry> {
+    let entry = usize::try_from(id.checked_sub(FIRST)?).ok()?;
+    let attachment = state::attachments()?.list().get(entry)?;
+    matches!(attachment.target, Target::SystemV(_)).then_some(entry)
+}
+
+fn absent() -> Trouble {
+    Trouble::new(libc::ENOENT, "there is no such object")
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shmget(key: libc::key_t, size: usize, flags: c_int) -> c_int {
+    let entry = match key {
+        libc::IPC_PRIVATE => None,
+        key => state::entry_of(&Target::SystemV(key)),
+    };
+    let got = entry.and_then(|entry| state::locked(|state| get(state, entry, size as u64, flags)));
+    match (got, SHMGET.get()) {
+        (Some(got), _) => answer(got, -1),
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(key, size, flags) },
+        (None, None) => -1,
+    }
+}
+
+fn get(state: &mut State, entry: Entry, size: u64, flags: c_int) -> Result<c_int> {
+    let create = flags & libc::IPC_CREAT != 0;
+    let only_new = create && flags & libc::IPC_EXCL != 0;
+    match state.run(move |works| works.find(entry))? {
+        Some(_) if only_new => return Err(Trouble::new(libc::EEXIST, "the object exists")),
+        Some((is, _)) if size > is => {
+            state.run(move |works| works.check_size(entry, size))?;
+        }
+        Some(_) => {}
+        None if !create => return Err(absent()),
+        None => {
+            posix::may_create(state, entry)?;
+            state.run(move |works| works.create(entry, size, only_new))?;
+        }
+    }
+    Ok(FIRST + entry as c_int)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
+    let entry = entry_of(id);
+    let mapped =
+        entry.and_then(|entry| state::locked(|state| attach(state, entry, at as u64, flags)));
+    match (mapped, SHMAT.get()) {
+        (Some(mapped), _) => answer(mapped.map(|at| at as *mut c_void), libc::MAP_FAILED),
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(id, at, flags) },
+        (None, None) => libc::MAP_FAILED,
+    }
+}
+
+fn attach(state: &mut State, entry: Entry, at: u64, flags: c_int) -> Result<u64> {
+    let has = |flag| flags & flag != 0;
+    if has(EXEC) {
+        return Err(Trouble::new(libc::EACCES, "objects are not executed"));
+    }
+    let at = match has(libc::SHM_RND) {
+        true => at - at % BASE_PAGE,
+        false => at,
+    };
+    if !at.is_multiple_of(BASE_PAGE) || (at == 0 && has(REMAP)) {
+        return Err(Trouble::new(libc::EINVAL, "no such address"));
+    }
+    let place = match at {
+        0 => At::Anywhere,
+        at if has(REMAP) => At::Over(at),
+        at => At::Free(at),
+    };
+    let found = state.run(move |works| works.find(entry))?;
+    let (size, _) = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+    let part = Part {
+        entry,
+        offset: 0,
+        len: size.next_multiple_of(BASE_PAGE),
+        size,
+        writable: !has(libc::SHM_RDONLY),
+        is_attached: true,
+    };
+    let prot = match has(libc::SHM_RDONLY) {
+        true => libc::PROT_READ,
+        false => libc::PROT_READ | libc::PROT_WRITE,
+    };
+    mappings::map(state, part, place, prot)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
+    let start = at as u64;
+    let detached = match state::may_concern(&(start..start.saturating_add(1))) {
+        true => state::locked(|state| detach(state, start)).flatten(),
+        false => None,
+    };
+    match (detached, SHMDT.get()) {
+        (Some(detached), _) => answer(detached.map(|()| 0), -1),
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(at) },
+        (None, None) => -1,
+    }
+}
+
+fn detach(state: &mut State, start: u64) -> Option<Result<()>> {
+    let mapped = state.mapped.get(&start).filter(|m| m.is_attached)?;
+    let number = mapped.number;
+    state.mapped.remove(&start);
+    Some(state.run(move |works| works.unmap(number)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_ds) -> c_int {
+    let entry = entry_of(id);
+    let done = entry.and_then(|entry| {
+        state::locked(|state| match command {
+            libc::IPC_RMID => posix::remove(state, entry),
+            libc::IPC_STAT if about.is_null() => Err(Trouble::new(libc::EFAULT, "no room")),
+            // SAFETY: the program gives room for the structure.
+            libc::IPC_STAT => tell(state, entry).map(|told| unsafe { about.write(told) }),
+            _ => state.run(|_| {
+                let text = "shmctl of an object: only IPC_STAT and IPC_RMID are offered";
+                Err(Trouble::new(libc::EINVAL, text))
+            }),
+        })
+    });
+    match (done, SHMCTL.get()) {
+        (Some(done), _) => answer(done.map(|()| 0), -1),
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(id, command, about) },
+        (None, None) => -1,
+    }
+}
+
+/// What is known of a segment. A program counts as one attachment, however often it has it
+/// attached, but for this program itself.
+fn tell(state: &mut State, entry: Entry) -> Result<libc::shmid_ds> {
+    let found = state.run(move |works| works.find(entry))?;
+    let (size, open) = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+    let here = state.mapped.values().filter(|m| m.entry == entry).count();
+    let others = open - usize::from(here > 0).min(open);
+    let key = state::attachments().map(|all| all.list()[entry].target.clone());
+    // SAFETY: zeros are a value of this structure.
+    let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    about.shm_segsz = size as usize;
+    about.shm_nattch = (here + others) as libc::shmatt_t;
+    about.shm_perm.mode = posix::MODE as _;
+    if let Some(Target::SystemV(key)) = key {
+        about.shm_perm.__key = key;
+    }
+    // SAFETY: the calls have no conditions.
+    unsafe {
+        (about.shm_perm.uid, about.shm_perm.gid) = (libc::geteuid(), libc::getegid());
+    }
+    (about.shm_perm.cuid, about.shm_perm.cgid) = (about.shm_perm.uid, about.shm_perm.gid);
+    Ok(about)
+}

@@ -1,0 +1,191 @@
+//! Unmodified programs that share memory through a server, each with its own copy of what it
+//! uses, as on machines of their own; and programs in C that ask for it.
+
+mod capi;
+mod harness;
+mod refusals;
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use harness::{Running, Served, assert_well, compile, library, quire, source};
+
+fn program(served: &Served, name: &str) -> PathBuf {
+    compile(&format!("tests/programs/{name}.c"), served.path(), &[])
+}
+
+/// One program makes it, another uses it, and the first sees what that one wrote.
+fn share(served: &Served, object: &str, make: (&Path, &[&str]), usage: (&Path, &[&str])) {
+    let mut maker = Running::start(&mut served.run(object, make.0, make.1));
+    maker.hear("made");
+    let user = served.run(object, usage.0, usage.1).output();
+    assert_well(&user.expect("it was built"));
+    assert_eq!(served.objects().len(), 1);
+    maker.go_on();
+    assert!(served.objects().is_empty(), "it was removed");
+}
+
+#[test]
+fn programs_share_memory_of_posix() {
+    let served = Served::start();
+    let posix = program(&served, "posix");
+    share(
+        &served,
+        "grid",
+        (&posix, &["make", "/grid"]),
+        (&posix, &["use", "/grid"]),
+    );
+    // By another name than the object's, which programs need not agree on.
+    let mut maker = Running::start(&mut served.run("grid=a_b", &posix, &["make", "/a_b"]));
+    maker.hear("made");
+    let user = served.run("grid=/c d", &posix, &["use", "/c d"]).output();
+    assert_well(&user.expect("it was built"));
+    maker.go_on();
+}
+
+#[test]
+fn programs_share_memory_of_system_v() {
+    let served = Served::start();
+    let sysv = program(&served, "sysv");
+    let object = "segment=0x80001234";
+    let arguments = |what| [what, "0x80001234"];
+    share(
+        &served,
+        object,
+        (&sysv, &arguments("make")),
+        (&sysv, &arguments("use")),
+    );
+}
+
+#[test]
+fn programs_in_python_share_memory() {
+    let served = Served::start();
+    let python = Path::new("python3");
+    let script = |name: &str| {
+        let path = source(&format!("tests/programs/{name}.py"));
+        path.to_str().expect("text").to_owned()
+    };
+    let (make, usage) = (script("make"), script("use"));
+    let arguments = (&[&*make, "grid"][..], &[&*usage, "grid"][..]);
+    share(
+        &served,
+        "grid",
+        (python, arguments.0),
+        (python, arguments.1),
+    );
+}
+
+#[test]
+fn memory_is_mapped_in_odd_ways() {
+    let served = Served::start();
+    let posix = program(&served, "posix");
+    let output = served.run("grid", &posix, &["odd", "/grid"]).output();
+    let output = output.expect("it was built");
+    assert_well(&output);
+    let log = String::from_utf8_lossy(&output.stderr);
+    for words in [
+        "MAP_PRIVATE",
+        "beyond its end",
+        "mremap",
+        "keeps its size",
+        "is open",
+        "over a part",
+    ] {
+        assert!(log.contains(words), "{log} lacks {words}");
+    }
+    assert!(!log.contains("if it stays"), "{log}");
+    assert!(served.objects().is_empty(), "it went with its last user");
+}
+
+/// However a program ends by itself, what it wrote is there.
+#[test]
+fn what_was_written_outlives_the_program() {
+    let served = Served::start();
+    let posix = program(&served, "posix");
+    for how in ["exit", "_exit", "return", "quick", "handler", "daemon"] {
+        let output = served.run("grid", &posix, &["end", "/grid", how]).output();
+        assert_well(&output.expect("it was built"));
+        let contents = served.contents("grid");
+        assert_eq!(contents.len(), 9 * 4096 + 100);
+        let ends = [contents[0], contents[contents.len() - 1]];
+        assert_eq!(ends, [how.as_bytes()[0]; 2], "{how}");
+    }
+    // The daemon goes on after its parent.
+    let begin = Instant::now();
+    while served.contents("grid")[1] != b'D' {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "the daemon has the memory"
+        );
+    }
+}
+
+/// Parents and children on two nodes, of which each child maps the memory anew.
+#[test]
+fn children_keep_the_memory() {
+    let served = Served::start();
+    let forks = program(&served, "forks");
+    let node = || served.run("grid", &forks, &["/grid", "8"]);
+    let nodes = [Running::start(&mut node()), Running::start(&mut node())];
+    for mut node in nodes {
+        node.hear("2400");
+        assert!(node.status().success());
+    }
+}
+
+/// The same with superpages for what else the programs have.
+#[test]
+fn memory_is_shared_beside_superpages() {
+    let served = Served::start();
+    let (posix, forks) = (program(&served, "posix"), program(&served, "forks"));
+    for policy in ["reserve", "eager"] {
+        let run = |program: &Path, arguments: &[&str]| {
+            let mut command = quire();
+            let dsm = format!("grid@{}", served.address);
+            command.args(["run", "--quiet", "--policy", policy, "--dsm", &dsm, "--"]);
+            command.args(["timeout", "-s", "KILL", "60"]);
+            command.arg(program).args(arguments);
+            assert_well(&command.output().expect("it was built"));
+        };
+        run(&posix, &["odd", "/grid"]);
+        run(&forks, &["/grid", "4"]);
+        served.does(&["object", "rm", "grid"]);
+    }
+}
+
+/// What has no object is the kernel's, with the library and without it.
+#[test]
+fn other_names_are_the_kernels() {
+    let served = Served::start();
+    let (posix, sysv) = (program(&served, "posix"), program(&served, "sysv"));
+    let name = format!("/quire-test-{}", std::process::id());
+    let key = format!("{:#x}", 0x5175_0000 + std::process::id() % 0x8000);
+    for (program, argument) in [(&posix, &name), (&sysv, &key)] {
+        let run = served.run("grid", program, &["other", argument]).output();
+        assert_well(&run.expect("it was built"));
+        let plain = Command::new(program).args(["other", argument]).output();
+        assert_well(&plain.expect("it was built"));
+        let preloaded = Command::new(program)
+            .args(["other", argument])
+            .env("LD_PRELOAD", library())
+            .output();
+        assert_well(&preloaded.expect("it was built"));
+    }
+    assert!(served.objects().is_empty());
+}
+
+#[test]
+fn memory_of_a_server_that_is_killed_fails() {
+    let mut served = Served::start();
+    let posix = program(&served, "posix");
+    let mut maker = Running::start(&mut served.run("grid", &posix, &["make", "/grid"]));
+    maker.hear("made");
+    served.kill();
+    // All pages are gone, so it waits for a server and then gets a signal, with which
+    // `timeout` ends, too.
+    let status = maker.status();
+    let signal = status.signal().or(status.code().map(|code| code - 128));
+    assert_eq!(signal, Some(7), "{status}");
+}
