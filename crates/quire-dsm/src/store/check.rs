@@ -1,5 +1,6 @@
 //! Looks at all of a store, without changing it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::disk::{Directory, Disk};
@@ -56,11 +57,20 @@ pub fn check(directory: &Path) -> Result<Report, StoreError> {
 /// Looks at a store of this version.
 pub(super) fn look(disk: &dyn Disk) -> std::io::Result<Report> {
     let mut report = Report::default();
+    // What is in the log is written to its place anew at the next start, whatever a crash
+    // has left there.
+    let mut logged = BTreeSet::new();
     match log::look(disk)? {
         Err(damage) => report.damage.push(damage),
         Ok(replay) => {
             report.damage.extend(beyond_use(&replay));
             report.logged = replay.pages.len() as u64;
+            logged.extend(
+                replay
+                    .pages
+                    .iter()
+                    .map(|(object, page, _)| (*object, *page)),
+            );
             if let Tail::Torn(at) = replay.tail {
                 report.torn = Some(at);
             }
@@ -75,7 +85,8 @@ pub(super) fn look(disk: &dyn Disk) -> std::io::Result<Report> {
             Err(damage) => report.damage.push(damage),
             Ok(found) => {
                 report.objects += 1;
-                let (held, damage) = part::look(disk, found.id, found.is.page_size.0)?;
+                let is_logged = |page| logged.contains(&(found.id, page));
+                let (held, damage) = part::look(disk, found.id, found.is.page_size.0, is_logged)?;
                 report.pages += held;
                 report.damage.extend(damage);
             }

@@ -439,7 +439,7 @@ fn contents(disk: &dyn Disk, size: u64, object: ObjectId, page: u64, sum: u32) -
     }
 }
 
-/// Reads all of an object: how many pages it holds, and what is damaged.
+/// Reads all of an object: how many pages it holds, and what is damaged and not in the log.
 ///
 /// # Errors
 /// What the disk said.
@@ -447,6 +447,7 @@ pub(super) fn look(
     disk: &dyn Disk,
     object: ObjectId,
     page_size: u64,
+    is_logged: impl Fn(u64) -> bool,
 ) -> io::Result<(u64, Vec<Damage>)> {
     let (parts, _, mut damage) = list(disk, object)?;
     let mut parts: Vec<u32> = parts.into_iter().collect();
@@ -475,7 +476,9 @@ pub(super) fn look(
                 Entry::Lost => (at..at + 8, "lost earlier"),
                 Entry::Damaged => (at..at + 8, "damaged entry of the table"),
             };
-            damage.push(Damage::new(&path, range, &format!("page {page}: {what}")));
+            if !is_logged(page) {
+                damage.push(Damage::new(&path, range, &format!("page {page}: {what}")));
+            }
         }
     }
     Ok((held, damage))
