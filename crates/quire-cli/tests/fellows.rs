@@ -33,10 +33,10 @@ use tempfile::TempDir;
 mod signals;
 
 /// How long a machine that went silent keeps what it has.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(3);
 
 /// Everything that waits for failures ends within this.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(40);
 
 const BOTH: Rights = Rights {
     read: true,
