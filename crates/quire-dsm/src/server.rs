@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::KernelId;
 use quire_core::dsm::sync::Parting;
-use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 
 use crate::link::connection::LinkError;
@@ -278,11 +277,14 @@ impl Handler for Server {
         if who.hello.role == Role::Server {
             return self.greeted_server(link, who);
         }
-        let machine = usize::from(who.hello.machine.0);
-        let Some(machine) = Machine::ALL.get(machine).copied() else {
+        let code = who.hello.machine;
+        let Some(machine) = code.machine() else {
             return Err(Refusal {
                 reason: Reason::Nonsense,
-                text: format!("machine type {machine} is unknown here: take a newer server"),
+                text: format!(
+                    "machine type {} is unknown here: take a newer server",
+                    code.0
+                ),
             });
         };
         self.next += 1;

@@ -125,9 +125,8 @@ impl Object {
             let text = format!("an object has 1 to 2^47 bytes, not {}", info.size.0);
             return Err(invalid(text));
         }
-        let machine = Machine::ALL.get(usize::from(info.machine.0)).copied();
         let unknown = || invalid(format!("machine type {} is unknown here", info.machine.0));
-        let machine = machine.ok_or_else(unknown)?;
+        let machine = info.machine.machine().ok_or_else(unknown)?;
         let options = Options::new(info.size.0.div_ceil(info.page_size.bytes().0));
         let scheduler: Box<dyn Fault> = match info.scheduler {
             SchedulerKind::Simple => Box::new(Simple::new(options)),

@@ -7,7 +7,6 @@
 use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::scheduler::distributed::{Body, Message};
 use quire_core::dsm::sync;
-use quire_core::dsm::types::Machine;
 use serde::{Deserialize, Serialize};
 
 use super::object::Page;
@@ -156,7 +155,7 @@ pub(crate) fn scheduler(object: ObjectId, message: Message<Page>) -> (Said, Opti
     let mut contents = None;
     let body = exchange(message.body, |page: Page| {
         contents = Some(page.contents);
-        Ok::<_, Garbage>(code(page.machine))
+        Ok::<_, Garbage>(MachineCode::from(page.machine))
     });
     // Every machine has a code.
     let body = match body {
@@ -175,10 +174,9 @@ pub(crate) fn with_page(
 ) -> Result<Message<Page>, Garbage> {
     let mut contents = contents;
     let body = exchange(message.body, |code: MachineCode| {
-        let machine = Machine::ALL.get(usize::from(code.0)).copied();
         Ok(Page {
             contents: contents.take().ok_or(Garbage::Contents)?,
-            machine: machine.ok_or(Garbage::Machine)?,
+            machine: code.machine().ok_or(Garbage::Machine)?,
         })
     })?;
     match contents {
@@ -188,12 +186,6 @@ pub(crate) fn with_page(
         }),
         Some(_) => Err(Garbage::Contents),
     }
-}
-
-fn code(machine: Machine) -> MachineCode {
-    let code = Machine::ALL.iter().position(|known| *known == machine);
-    // All machines are among all machines, which are few.
-    MachineCode(code.unwrap_or_default() as u16)
 }
 
 /// The same with another page in the place of its page, if it has one.
@@ -283,6 +275,7 @@ mod tests {
     use proptest::prelude::*;
     use quire_core::dsm::message::PageNumber;
     use quire_core::dsm::scheduler::distributed::{Epoch, Holding, Version};
+    use quire_core::dsm::types::Machine;
 
     use super::*;
 
