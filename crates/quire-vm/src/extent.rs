@@ -287,9 +287,7 @@ impl Work<'_> {
         for slot in (run.start.0..run.end.0).map(Slot) {
             let known = self.state.table.extents.get(slot);
             if known.is_some_and(|extent| !extent.paged) {
-                let first = AddrRange::new(slot.start(), Bytes(BASE_PAGE));
-                // SAFETY: populating maps what the object holds.
-                let _ = unsafe { memory::advise(first, Advice::PopulateRead) };
+                map_first_page(slot);
             }
         }
     }
@@ -364,6 +362,10 @@ impl Work<'_> {
         for slot in (run.start.0..run.end.0).map(Slot) {
             if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.state = ExtentState::Whole;
+                // The program may be done with it, and touch it no more.
+                if extent.folio && !extent.paged {
+                    map_first_page(slot);
+                }
             }
         }
     }
@@ -642,6 +644,14 @@ impl Work<'_> {
             region.demotions += 1;
         }
     }
+}
+
+/// Maps the folio of an extent whose memory was mapped anew, ahead of the next
+/// touch.
+fn map_first_page(slot: Slot) {
+    let first = AddrRange::new(slot.start(), Bytes(BASE_PAGE));
+    // SAFETY: populating maps what the object holds.
+    let _ = unsafe { memory::advise(first, Advice::PopulateRead) };
 }
 
 /// Punches a mapped range out of its object.
