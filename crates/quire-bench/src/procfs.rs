@@ -55,11 +55,26 @@ const HUGE_MAPPED: [&str; 3] = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMappe
 
 /// Faults of the calling thread so far that needed no disk.
 pub fn faults_of_this_thread() -> Result<u64> {
+    Ok(minor_and_major_faults()?.0)
+}
+
+/// Faults of the calling thread so far, those included that somebody else answered: the
+/// kernel counts them as if a disk had.
+pub fn all_faults_of_this_thread() -> Result<u64> {
+    let (minor, major) = minor_and_major_faults()?;
+    Ok(minor + major)
+}
+
+fn minor_and_major_faults() -> Result<(u64, u64)> {
     let path = "/proc/thread-self/stat";
     let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
     // The name, in parentheses, may hold anything.
     let rest = text.rsplit_once(')').map(|(_, rest)| rest);
-    rest.and_then(|rest| rest.split_whitespace().nth(7)?.parse().ok())
+    let mut fields = rest.into_iter().flat_map(str::split_whitespace);
+    let mut field = |skip| fields.nth(skip)?.parse().ok();
+    let (minor, major) = (field(7), field(1));
+    minor
+        .zip(major)
         .with_context(|| format!("{path} is not as expected"))
 }
 

@@ -27,11 +27,10 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::dsm::floor;
+use crate::procfs;
 
 /// No worker takes longer; one that hangs ends then.
 const LONGEST: Duration = Duration::from_secs(600);
-/// An increment that took longer was a fault.
-const FAULT: Duration = Duration::from_micros(5);
 
 /// Options of a worker.
 #[derive(Args, Debug)]
@@ -367,15 +366,15 @@ fn apart(pages: usize) -> impl Iterator<Item = usize> {
 /// Increments the first word for so long.
 fn incremented(team: &dyn Team, words: &[Word], time: Duration) -> Result<Increments> {
     team.barrier()?;
+    let earlier = procfs::all_faults_of_this_thread()?;
     let start = Instant::now();
-    let (mut done, mut faults, mut before) = (0, 0, start);
+    let (mut done, mut before) = (0, start);
     while before < start + time {
         words[0].fetch_add(1, Ordering::Relaxed);
-        let now = Instant::now();
+        before = Instant::now();
         done += 1;
-        faults += u64::from(now - before > FAULT);
-        before = now;
     }
+    let faults = procfs::all_faults_of_this_thread()? - earlier;
     team.barrier()?;
     let counter = team.add(0, i64::try_from(done)?)?;
     team.barrier()?;
