@@ -43,6 +43,8 @@ fn member(options: &MemberArgs) -> Outcome<()> {
     serve::log(Level::ERROR);
     let mut wanted = reached(&options.server)?;
     wanted.reconnect = options.reconnect;
+    // Each member stands for a machine.
+    wanted.own_pages = true;
     let client = Client::connect(wanted).map_err(failed)?;
     let both = Rights {
         read: true,

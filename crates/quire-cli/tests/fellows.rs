@@ -92,6 +92,8 @@ impl Group {
     fn client_with(&self, server: usize, change: impl FnOnce(&mut Options)) -> Client {
         let address = self.addresses[server].parse().unwrap();
         let mut options = Options::new(address, name("client"));
+        // Each stands for a machine of its own.
+        options.own_pages = true;
         change(&mut options);
         Client::connect(options).expect("the server is there")
     }

@@ -288,13 +288,15 @@ impl Attachments {
         })
     }
 
-    /// How a server is reached.
+    /// How a server is reached. Programs map parts of objects where they like, for which
+    /// their pages must be their own.
     ///
     /// # Errors
     /// When there is something wrong with the certificate.
     pub fn options(&self, server: &Address) -> Result<Options, IdentityError> {
         let mut options = Options::new(server.clone(), self.identity.clone());
         options.security = self.security()?;
+        options.own_pages = true;
         Ok(options)
     }
 }

@@ -5,6 +5,9 @@
 //! has no server of its own. A [`Shared`] object is simply memory; what synchronises its
 //! users is asked of the server.
 //!
+//! Where the server is on the same machine, its own copies of pages are mapped instead, and
+//! it answers the faults itself (`client/attached.rs`).
+//!
 //! When the link breaks, all that is cached here is dropped at once, and touches wait for a
 //! new link. Those that wait in vain fail with `SIGBUS`; questions fail at once.
 
@@ -21,22 +24,24 @@ use quire_core::dsm::message::Pages;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::{Machine, Report, Segment, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
+use rustix::process::Pid;
 
 use crate::heap::Lists;
 use crate::link::turn::{Config, Turn};
 use crate::link::{Address, Security};
-use crate::node::{Mapping, MappingError};
+use crate::node::{Kept, Mapping, MappingError, Where};
 use crate::programs::{Member, Team, Trouble, Word};
 use crate::wire::control::{
-    self, Answer, Failure, FailureKind, Hello, Name, PageSize, Request, Rights, Role,
+    self, Answer, Failure, FailureKind, Hello, Name, PageSize, Request, Rights, Role, SHARES_PAGES,
 };
 
+mod attached;
 mod carrier;
 mod cells;
 mod region;
 mod watch;
 
-use carrier::{Carrier, Command, Key};
+use carrier::{Carrier, Command, Key, Wanted};
 pub use cells::Cell;
 pub use region::{Place, Region};
 pub use watch::Watch;
@@ -63,6 +68,9 @@ pub struct Options {
     pub spin: Duration,
     /// So long touches wait for a new link when the old one broke.
     pub reconnect: Duration,
+    /// Pages are not shared with a server on this machine: this program is a machine of its
+    /// own.
+    pub own_pages: bool,
 }
 
 impl Options {
@@ -78,6 +86,7 @@ impl Options {
             page_size: PageSize::BASE,
             spin: Duration::ZERO,
             reconnect: Duration::from_secs(10),
+            own_pages: false,
         }
     }
 
@@ -87,7 +96,10 @@ impl Options {
             role: Role::Kernel,
             machine: self.machine.into(),
             page_size: self.page_size,
-            features: 0,
+            features: match (&self.address, self.own_pages) {
+                (Address::Unix(_), false) => SHARES_PAGES,
+                _ => 0,
+            },
         }
     }
 }
@@ -115,6 +127,11 @@ pub enum ClientError {
     /// The server answers what does not fit the question.
     #[error("the server answers what was not asked")]
     Confused,
+    /// A part of an object cannot be mapped beside the whole.
+    #[error(
+        "{0} is this machine's copy for all programs, mapped as a whole: connect with pages of your own to map a part of it"
+    )]
+    Attached(Name),
     /// Some memory of an object cannot be had.
     #[error("some of bytes {} to {} of {name} cannot be had; the server's log says why", .from.0, .to.0)]
     Lost {
@@ -137,7 +154,11 @@ pub struct Client {
 }
 
 struct Inner {
-    commands: Mutex<Sender<Command>>,
+    options: Options,
+    /// The process that has the thread. A child has none.
+    process: Pid,
+    /// There until the end; in a child, others may have been using it.
+    commands: Option<Mutex<Sender<Command>>>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
@@ -155,12 +176,15 @@ impl Client {
         let waker = turn.waker();
         let (commands, inbox) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
+        let for_thread = options.clone();
         let thread = thread::Builder::new()
             .name("quire-dsm".into())
-            .spawn(move || Carrier::new(options, inbox, ready).run(turn))?;
+            .spawn(move || Carrier::new(for_thread, inbox, ready).run(turn))?;
         let client = Client {
             inner: Arc::new(Inner {
-                commands: Mutex::new(commands),
+                options,
+                process: rustix::process::getpid(),
+                commands: Some(Mutex::new(commands)),
                 waker,
                 thread: Some(thread),
             }),
@@ -171,10 +195,10 @@ impl Client {
     }
 
     fn command(&self, command: Command) -> Result<(), ClientError> {
-        let commands = self.inner.commands.lock();
-        let sent = commands
-            .unwrap_or_else(PoisonError::into_inner)
-            .send(command);
+        let commands = self.inner.commands.as_ref();
+        let commands = commands.filter(|_| self.inner.is_own()).ok_or_else(ended)?;
+        let commands = commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = commands.send(command);
         sent.map_err(|_| ended())?;
         Ok(self.inner.waker.wake()?)
     }
@@ -260,10 +284,13 @@ impl Client {
     /// # Errors
     /// When the server refuses or cannot be reached, or the object cannot be mapped.
     pub fn open(&self, name: Name, rights: Rights) -> Result<Shared, ClientError> {
+        self.open_where(name, rights, Where::Anywhere)
+    }
+
+    fn open_where(&self, name: Name, rights: Rights, at: Where) -> Result<Shared, ClientError> {
         let (reply, answer) = mpsc::channel();
         self.command(Command::Open {
-            name,
-            rights,
+            wanted: Wanted { name, rights, at },
             reply,
         })?;
         let opened = received(&answer)??;
@@ -272,6 +299,7 @@ impl Client {
             info: opened.info,
             key: opened.key,
             rights,
+            is_attached: opened.is_attached,
             breaks: opened.breaks,
             lists: Lists::default(),
             client: Client {
@@ -282,11 +310,25 @@ impl Client {
     }
 }
 
+impl Inner {
+    /// Whether this is the process that connected, and not a child of it.
+    fn is_own(&self) -> bool {
+        rustix::process::getpid() == self.process
+    }
+}
+
 impl Drop for Inner {
-    /// Says goodbye to the server, and waits until the thread has ended.
+    /// Says goodbye to the server, and waits until the thread has ended. In a child, all is
+    /// left as it is: it is the parent's.
     fn drop(&mut self) {
-        let commands = self.commands.get_mut();
-        let commands = commands.unwrap_or_else(PoisonError::into_inner);
+        if !self.is_own() {
+            std::mem::forget((self.commands.take(), self.thread.take()));
+            return;
+        }
+        let Some(commands) = self.commands.as_mut() else {
+            return;
+        };
+        let commands = commands.get_mut().unwrap_or_else(PoisonError::into_inner);
         // A thread that has ended needs neither.
         let _ = commands.send(Command::End);
         let _ = self.waker.wake();
@@ -302,6 +344,7 @@ pub struct Shared {
     info: control::Object,
     key: Key,
     rights: Rights,
+    is_attached: bool,
     /// How often the link broke since it was opened.
     breaks: Arc<AtomicU64>,
     /// What the program's threads lock before they lock a list of a heap in it.
@@ -310,6 +353,28 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Whether its pages are those of the server on this machine, for all programs here.
+    #[must_use]
+    pub const fn is_attached(&self) -> bool {
+        self.is_attached
+    }
+
+    /// For a child of `fork`: connects anew, with a thread of the child's own, and maps the
+    /// object at the same address. A child does not inherit the memory, and this value is of
+    /// no use to it: nothing of the parent's is locked or waited for here, so that it does
+    /// not matter what other threads did at the fork. To be called before the child maps
+    /// anything else, which could take the addresses. It allocates memory and
+    /// starts a thread, which glibc allows in a child; another allocator must allow it, too.
+    ///
+    /// # Errors
+    /// As [`Client::connect`] and [`Client::open`]; in the parent, the addresses are taken.
+    pub fn map_again(&self) -> Result<Shared, ClientError> {
+        // What the connection needs itself must not come to lie there.
+        let kept = Kept::keep(self.mapping.range())?;
+        let client = Client::connect(self.client.inner.options.clone())?;
+        client.open_where(self.info.name.clone(), self.rights, Where::Kept(kept))
+    }
+
     /// Where it is mapped.
     #[must_use]
     pub fn address(&self) -> VirtAddr {

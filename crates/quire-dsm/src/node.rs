@@ -28,7 +28,7 @@ use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Touch};
 
 use lease::LeaseFile;
-pub use mapping::{Mapping, MappingError, Part};
+pub use mapping::{Hold, Kept, Mapping, MappingError, Part, Where};
 use memory::{AddressSpace, Memory};
 
 mod lease;
@@ -213,6 +213,13 @@ impl<D: Contents> Cache<D> {
     pub fn remove(&mut self, space: Space) {
         self.spaces.remove(&space);
         self.kernel.unmapped(space);
+    }
+
+    /// Whether a mapping is gone, as its process is dead or has unmapped it. Where it is
+    /// there, writers are held back for a moment.
+    #[must_use]
+    pub fn is_gone(&self, space: Space) -> bool {
+        self.spaces.get(&space).is_none_or(AddressSpace::is_gone)
     }
 
     /// The userfaultfd of a mapping, to be waited on.

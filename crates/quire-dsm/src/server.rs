@@ -15,6 +15,7 @@
 //! | `depot` | what the store knows of objects |
 //! | `reclaim` | pages that a pager wants back |
 //! | `watch` | who watches what schedulers are told and tell |
+//! | `local` | one copy of each page for all programs of this machine |
 //! | `replica` | an object's scheduler, where several servers share it |
 //! | `fellows` | what a server does that is joined to others |
 //! | `views` | when an object needs another view |
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::KernelId;
 use quire_core::dsm::sync::Parting;
+use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 
 use crate::link::connection::LinkError;
@@ -38,13 +40,14 @@ use crate::link::{Address, Established, Peer as LinkPeer, Security};
 use crate::pager::Pager;
 use crate::store::Store;
 use crate::wire::Control;
-use crate::wire::control::{Failure, Name, Reason, Refusal, Role, Welcome};
+use crate::wire::control::{Failure, Name, Reason, Refusal, Role, SHARES_PAGES, Welcome};
 
 mod backed;
 pub mod core;
 mod depot;
 mod fellows;
 mod keeping;
+mod local;
 mod meeting;
 pub mod object;
 mod reclaim;
@@ -55,10 +58,11 @@ mod tests;
 mod views;
 mod watch;
 
-use self::core::{Core, Out, Peer, PeerId};
+use self::core::{Core, MACHINE, Out, Peer, PeerId};
+use self::fellows::Fellows;
 pub use self::fellows::Joining;
-use self::fellows::{Around, Fellows};
 pub use self::keeping::{Offer, PAGER_PATIENCE};
+use self::local::{Asked, Local};
 
 /// How long a lease lasts, unless told otherwise.
 pub const LEASE: Duration = Duration::from_secs(4);
@@ -68,6 +72,13 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// A server that ends waits so long for pagers to take what was given back.
 const LAST: Duration = Duration::from_secs(10);
+
+/// What parts of a server act on.
+struct Around<'a> {
+    core: &'a mut Core,
+    links: &'a mut Links,
+    out: &'a mut Vec<Out>,
+}
 
 /// A server, as the event loop sees it.
 pub struct Server {
@@ -82,6 +93,10 @@ pub struct Server {
     out: Vec<Out>,
     /// Other servers that it is joined to.
     fellows: Option<Fellows>,
+    /// What is being sent; kept, so that none is allocated for a message.
+    sent: Vec<Out>,
+    /// The pages that programs of this machine share.
+    local: Local,
     /// Somebody wants it to end.
     is_over: bool,
 }
@@ -90,8 +105,10 @@ impl Server {
     /// A server without objects.
     #[must_use]
     pub fn new(name: Name, lease: Duration) -> Server {
+        let mut core = Core::default();
+        core.joined(MACHINE, Peer::new("this machine".into(), Machine::native()));
         Server {
-            core: Core::default(),
+            core,
             name,
             lease,
             peers: BTreeMap::new(),
@@ -100,6 +117,8 @@ impl Server {
             leaving: BTreeMap::new(),
             out: Vec::new(),
             fellows: None,
+            sent: Vec::new(),
+            local: Local::default(),
             is_over: false,
         }
     }
@@ -155,6 +174,14 @@ impl Server {
         Ok(())
     }
 
+    /// Looks whether its lease as one of several servers is over, before it does anything
+    /// that it may not do then.
+    fn look_at_lease(&mut self, links: &mut Links) {
+        let now = links.now();
+        self.with_fellows(links, |fellows, a| fellows.look_at_lease(a, now));
+        self.send(links);
+    }
+
     /// Does something with the fellows, if there are any.
     fn with_fellows<R>(
         &mut self,
@@ -176,59 +203,115 @@ impl Server {
         &self.core
     }
 
-    /// Sends what there is to be sent.
+    /// Sends what there is to be sent, and what comes of that on this machine.
     fn send(&mut self, links: &mut Links) {
         while !self.out.is_empty() {
-            self.send_once(links);
+            std::mem::swap(&mut self.out, &mut self.sent);
+            let mut sent = std::mem::take(&mut self.sent);
+            for out in sent.drain(..) {
+                self.send_one(links, out);
+            }
+            self.sent = sent;
         }
     }
 
-    /// Sends what there is to be sent now; what comes of that may be more.
-    fn send_once(&mut self, links: &mut Links) {
-        for out in std::mem::take(&mut self.out) {
-            match out {
-                Out::Send(peer, message) => {
-                    if let Some(link) = self.links.get(&peer) {
-                        // A link that takes no more has ended; that is told.
-                        links.send(*link, message);
-                    }
+    /// Sends one thing; what comes of that may be more.
+    fn send_one(&mut self, links: &mut Links, out: Out) {
+        match out {
+            Out::Send(MACHINE, message) => {
+                let (local, mut around) = self.around(links);
+                local.hear(&mut around, message);
+            }
+            Out::Send(peer, message) => {
+                if let Some(link) = self.links.get(&peer) {
+                    // A link that takes no more has ended; that is told.
+                    links.send(*link, message);
                 }
-                Out::Cut(peer, why) => {
-                    if let Some(link) = self.links.get(&peer) {
-                        tracing::warn!("{}: {why}", describe(links, *link));
-                        links.close(*link, &why);
-                    }
+            }
+            Out::Cut(peer, why) => {
+                if let Some(link) = self.links.get(&peer) {
+                    tracing::warn!("{}: {why}", describe(links, *link));
+                    links.close(*link, &why);
                 }
-                Out::Fellow(name, to, message) => {
-                    self.with_fellows(links, |fellows, a| fellows.tell(a, &name, to, message));
-                }
-                Out::Meet {
-                    name,
-                    kernel,
-                    number,
-                    request,
-                } => {
-                    self.with_fellows(links, |fellows, a| {
-                        fellows.meet(a, &name, (kernel, number), request);
-                    });
-                }
-                Out::Parted { name, kernel, how } => {
-                    self.with_fellows(links, |fellows, a| fellows.parted(a, &name, kernel, how));
-                }
+            }
+            Out::GiveUp(object, why) => {
+                let (local, mut around) = self.around(links);
+                local.give_up(&mut around, object, &why);
+            }
+            Out::Again(peer, message) => self.peer_says(links, peer, message, Vec::new()),
+            Out::Fellow(name, to, message) => {
+                self.with_fellows(links, |fellows, a| fellows.tell(a, &name, to, message));
+            }
+            Out::Meet {
+                name,
+                kernel,
+                number,
+                request,
+            } => {
+                self.with_fellows(links, |fellows, a| {
+                    fellows.meet(a, &name, (kernel, number), request);
+                });
+            }
+            Out::Parted { name, kernel, how } => {
+                self.with_fellows(links, |fellows, a| fellows.parted(a, &name, kernel, how));
             }
         }
     }
 
     /// A program says something.
-    fn peer_says(&mut self, links: &mut Links, peer: PeerId, message: Control) {
+    fn peer_says(
+        &mut self,
+        links: &mut Links,
+        peer: PeerId,
+        message: Control,
+        descriptors: Vec<OwnedFd>,
+    ) {
         let message = match self.fellows {
             Some(_) => self
                 .with_fellows(links, |fellows, a| fellows.intercept(a, peer, message))
                 .flatten(),
             None => Some(message),
         };
+        let message = message.and_then(|message| self.ask_local(links, peer, message, descriptors));
         if let Some(message) = message {
             self.core.says(peer, message, &mut self.out);
+        }
+    }
+
+    /// What this machine's programs share, and what it acts on.
+    fn around<'a>(&'a mut self, links: &'a mut Links) -> (&'a mut Local, Around<'a>) {
+        let around = Around {
+            core: &mut self.core,
+            links,
+            out: &mut self.out,
+        };
+        (&mut self.local, around)
+    }
+
+    /// What was asked of this machine's own copies of pages, before the core is asked. Says
+    /// what is left for that.
+    fn ask_local(
+        &mut self,
+        links: &mut Links,
+        peer: PeerId,
+        message: Control,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<Control> {
+        let Control::Request { id, request } = message else {
+            return Some(message);
+        };
+        let (local, mut around) = self.around(links);
+        match local.asked(&mut around, peer, (id, request), descriptors) {
+            Asked::Answered(answer, with) => {
+                let answer = answer.map_err(|(kind, text)| Failure { kind, text });
+                if let Some(link) = self.links.get(&peer) {
+                    // A link that takes no more has ended; that is told.
+                    links.send_with(*link, Control::Answer { id, answer }, with);
+                }
+                None
+            }
+            Asked::Later => None,
+            Asked::Other(request) => Some(Control::Request { id, request }),
         }
     }
 
@@ -294,11 +377,15 @@ impl Handler for Server {
         let identity = who.to_string();
         let joined = Peer::new(identity, machine).described(described(who));
         self.core.joined(peer, joined);
+        let shares = self.local.greeted(peer, who, machine);
         Ok(Welcome {
             name: self.name.clone(),
             kernel: KernelId(peer.0),
             lease: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
-            features: 0,
+            features: match shares {
+                true => SHARES_PAGES,
+                false => 0,
+            },
         })
     }
 
@@ -313,12 +400,11 @@ impl Handler for Server {
         links: &mut Links,
         link: LinkId,
         message: Control,
-        _descriptors: Vec<OwnedFd>,
+        descriptors: Vec<OwnedFd>,
     ) {
-        let now = links.now();
-        self.with_fellows(links, |fellows, a| fellows.look_at_lease(a, now));
+        self.look_at_lease(links);
         if let Some(peer) = self.peers.get(&link).copied() {
-            self.peer_says(links, peer, message);
+            self.peer_says(links, peer, message, descriptors);
         } else {
             self.with_fellows(links, |fellows, a| fellows.heard(a, link, message));
         }
@@ -343,13 +429,24 @@ impl Handler for Server {
             tracing::warn!("{}: {}", describe(links, link), closed.why);
         }
         self.core.cut_off(peer);
+        let is_done = matches!(closed.why, LinkError::Goodbye(_));
+        let (local, mut around) = self.around(links);
+        local.closed(&mut around, peer, is_done);
         self.leaving.insert((closed.stopped_at, peer), how);
         self.let_go(links.now());
         self.send(links);
     }
 
-    fn ready(&mut self, _links: &mut Links, _key: u64) {
-        self.is_over = true;
+    fn ready(&mut self, links: &mut Links, key: u64) {
+        if key < local::KEYS {
+            self.is_over = true;
+            return;
+        }
+        self.look_at_lease(links);
+        self.look_at_lease(links);
+        let (local, mut around) = self.around(links);
+        local.ready(&mut around, key);
+        self.send(links);
     }
 
     fn woken(&mut self, links: &mut Links) {
@@ -361,13 +458,16 @@ impl Handler for Server {
         let leaving = self.leaving.first_key_value().map(|((at, _), _)| *at);
         let fellows = self.fellows.as_ref().and_then(Fellows::deadline);
         let due = leaving.into_iter().chain(self.core.next_look());
-        due.chain(fellows).min()
+        due.chain(fellows).chain(self.local.deadline()).min()
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
         self.core.look_behind(now, &mut self.out);
         self.with_fellows(links, |fellows, a| fellows.turn_ends(a, now));
+        self.send(links);
+        let (local, mut around) = self.around(links);
+        local.turn_ends(&mut around, now);
         self.core.tell_watchers(&mut self.out);
         self.send(links);
     }
@@ -415,6 +515,9 @@ pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::R
     while !server.is_over {
         turn.once(server, LONGEST)?;
     }
+    let (local, mut around) = server.around(&mut turn.links);
+    local.end(&mut around);
+    server.send(&mut turn.links);
     let links: Vec<LinkId> = server.links.values().copied().collect();
     for link in links {
         turn.links.close(link, "the server ends");

@@ -102,6 +102,8 @@ impl Served {
 
     fn client_with(&self, change: impl FnOnce(&mut Options)) -> Client {
         let mut options = Options::new(self.address.clone(), name("user"));
+        // Each stands for a machine of its own.
+        options.own_pages = true;
         change(&mut options);
         Client::connect(options).expect("the server is there")
     }

@@ -273,6 +273,8 @@ impl At {
         let mut options = Options::new(self.server.clone(), self.object.clone());
         options.security = Security::Plaintext;
         options.spin = Duration::from_micros(self.spin);
+        // It stands for a machine of its own.
+        options.own_pages = true;
         let client = Client::connect(options)?;
         // That there is one already is no error here; opening it tells what is.
         let _ = client.create(Object {

@@ -14,13 +14,15 @@ use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::dsm::sync;
 use quire_core::units::{Bytes, ObjectOffset};
 
-use super::region::{Regions, Wanted};
+use super::attached::Attached;
+use super::region::{self, Regions};
 use super::{ClientError, Options};
 use crate::link::Established;
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
-use crate::node::{self, Broken, Cache, Exchange, Mapping, Part, Shape};
+use crate::node::{self, Broken, Cache, Exchange, Mapping, Part, Shape, Where};
 use crate::wire::control::{
-    self, Answer, Failure, Handle, Name, Reason, Refusal, Request, RequestId, Rights, Welcome,
+    self, Answer, Failure, Handle, Name, Reason, Refusal, Request, RequestId, Rights, SHARES_PAGES,
+    Welcome,
 };
 use crate::wire::{Contents, Control};
 
@@ -51,8 +53,7 @@ pub(super) enum Command {
         reply: Reply<Answer>,
     },
     Open {
-        name: Name,
-        rights: Rights,
+        wanted: Wanted,
         reply: Reply<Opened>,
     },
     Synchronise {
@@ -81,7 +82,7 @@ pub(super) enum Command {
     /// A part is to be mapped, beside the whole.
     Map {
         key: Key,
-        wanted: Wanted,
+        wanted: region::Wanted,
         reply: Reply<(Mapping, u64)>,
     },
     /// It is not wanted any more.
@@ -92,25 +93,39 @@ pub(super) enum Command {
     End,
 }
 
+/// An object that is to be opened.
+pub(super) struct Wanted {
+    pub name: Name,
+    pub rights: Rights,
+    /// Where it is to be mapped.
+    pub at: Where,
+}
+
 /// An object that was opened.
 pub(super) struct Opened {
     pub mapping: Mapping,
     pub info: control::Object,
     pub key: Key,
     pub breaks: Arc<AtomicU64>,
+    pub is_attached: bool,
 }
 
 /// Whose answer it is.
 enum Awaited {
     Answer(Reply<Answer>),
     Open {
-        rights: Rights,
+        wanted: Wanted,
         reply: Reply<Opened>,
     },
     /// An object is opened again after its link broke.
     Again(Key),
+    /// The server is to know of the mapping of an object, which is new or not.
+    Registered {
+        key: Key,
+        new: Option<(Opened, Reply<Opened>)>,
+    },
     Close(Reply<()>),
-    /// All that was given back is safe.
+    /// What was to be given back is, and is safe where that was asked for.
     Sync(Reply<()>),
 }
 
@@ -171,9 +186,12 @@ pub(super) struct Carrier {
     /// The server has welcomed this side.
     is_up: bool,
     again: Option<Instant>,
+    /// The server shares its pages with this program.
+    shares: bool,
     objects: BTreeMap<Key, Object>,
     /// Parts of objects that are mapped beside the whole.
     regions: Regions,
+    attached: BTreeMap<Key, Attached>,
     handles: BTreeMap<Handle, Key>,
     awaited: BTreeMap<RequestId, Awaited>,
     /// One after the other.
@@ -185,6 +203,13 @@ pub(super) struct Carrier {
     is_over: bool,
 }
 
+impl Awaited {
+    /// An object is closed, and nobody waits for that.
+    fn nobody() -> Awaited {
+        Awaited::Close(std::sync::mpsc::channel().0)
+    }
+}
+
 impl Carrier {
     pub fn new(options: Options, inbox: Receiver<Command>, ready: Reply<()>) -> Carrier {
         Carrier {
@@ -194,8 +219,10 @@ impl Carrier {
             link: None,
             is_up: false,
             again: None,
+            shares: false,
             objects: BTreeMap::new(),
             regions: Regions::default(),
+            attached: BTreeMap::new(),
             handles: BTreeMap::new(),
             awaited: BTreeMap::new(),
             giving_back: VecDeque::new(),
@@ -259,68 +286,101 @@ impl Carrier {
 
     /// Asks the server. Without a link, who waits is told so.
     fn ask(&mut self, links: &mut Links, request: Request, awaited: Awaited) {
+        self.ask_with(links, request, Vec::new(), awaited);
+    }
+
+    fn ask_with(
+        &mut self,
+        links: &mut Links,
+        request: Request,
+        with: Vec<OwnedFd>,
+        awaited: Awaited,
+    ) {
         self.last_request += 1;
         let id = RequestId(self.last_request);
         let link = self.link.filter(|_| self.is_up);
-        let sent = link.is_some_and(|link| links.send(link, Control::Request { id, request }));
+        let request = Control::Request { id, request };
+        let sent = link.is_some_and(|link| links.send_with(link, request, with));
         match sent {
             true => drop(self.awaited.insert(id, awaited)),
             false => self.refuse(awaited),
         }
     }
 
-    fn refuse(&self, awaited: Awaited) {
+    fn refuse(&mut self, awaited: Awaited) {
         // Who waited may have gone.
         match awaited {
             Awaited::Answer(reply) => drop(reply.send(Err(self.unreachable()))),
             Awaited::Open { reply, .. } => drop(reply.send(Err(self.unreachable()))),
             Awaited::Close(reply) => drop(reply.send(Ok(()))),
             Awaited::Sync(reply) => drop(reply.send(Err(self.unreachable()))),
-            Awaited::Again(_) => {}
+            Awaited::Registered {
+                key,
+                new: Some((_, reply)),
+            } => {
+                self.attached.remove(&key);
+                drop(reply.send(Err(self.unreachable())));
+            }
+            Awaited::Again(_) | Awaited::Registered { new: None, .. } => {}
         }
     }
 
     fn obey(&mut self, links: &mut Links, command: Command) {
         match command {
             Command::Ask { request, reply } => self.ask(links, request, Awaited::Answer(reply)),
-            Command::Open {
-                name,
-                rights,
-                reply,
-            } => self.ask(
-                links,
-                Request::Open { name, rights },
-                Awaited::Open { rights, reply },
-            ),
+            Command::Open { wanted, reply } => {
+                let (name, rights) = (wanted.name.clone(), wanted.rights);
+                let request = match self.shares {
+                    true => Request::Attach { name, rights },
+                    false => Request::Open { name, rights },
+                };
+                self.ask(links, request, Awaited::Open { wanted, reply });
+            }
             Command::Synchronise {
                 key,
                 request,
                 reply,
-            } => match self.objects.get(&key).and_then(|object| object.handle) {
+            } => match self.handle(key) {
                 Some(object) => {
                     let request = Request::Synchronise { object, request };
                     self.ask(links, request, Awaited::Answer(reply));
                 }
                 None => self.refuse(Awaited::Answer(reply)),
             },
-            Command::Tag { key, part, reply } => {
-                match self.objects.get(&key).and_then(|object| object.handle) {
-                    Some(object) => {
-                        let request = Request::TagPart { object, part };
-                        self.ask(links, request, Awaited::Answer(reply));
-                    }
-                    None => self.refuse(Awaited::Answer(reply)),
+            Command::Tag { key, part, reply } => match self.handle(key) {
+                Some(object) => {
+                    let request = Request::TagPart { object, part };
+                    self.ask(links, request, Awaited::Answer(reply));
                 }
+                None => self.refuse(Awaited::Answer(reply)),
+            },
+            Command::GiveBack { key, pages, reply } if self.attached.contains_key(&key) => {
+                let request = |object| Request::GiveBack { object, pages };
+                self.ask_of_attached(links, key, request, Awaited::Sync(reply));
             }
             Command::GiveBack { key, pages, reply } => {
                 let done = self.with(links, key, |cache, way| cache.evict(pages, way));
                 let _ = reply.send(done.then_some(()).ok_or_else(|| self.unreachable()));
             }
+            Command::Flush { key, reply } if self.attached.contains_key(&key) => {
+                let request = |object| Request::Sync { object };
+                self.ask_of_attached(links, key, request, Awaited::Sync(reply));
+            }
+            Command::Close { key, reply } if self.attached.contains_key(&key) => {
+                let request = |object| Request::Close { object };
+                self.ask_of_attached(links, key, request, Awaited::Close(reply));
+                self.attached.remove(&key);
+            }
             Command::Flush { key, reply } => self.give_back(links, key, Then::Sync(reply)),
             Command::Close { key, reply } => self.give_back(links, key, Then::Close(reply)),
+            Command::Map { key, reply, .. } if self.attached.contains_key(&key) => {
+                let name = self.attached[&key].name().clone();
+                // Who waited may have gone.
+                let _ = reply.send(Err(ClientError::Attached(name)));
+            }
             Command::Map { key, wanted, reply } => {
-                self.last_key += 1;
-                let (number, objects) = (self.last_key, &mut self.objects);
+                let Key(number) = self.new_key();
+                let objects = &mut self.objects;
                 // Who waited may have gone.
                 let _ = reply.send(self.regions.map(links, objects, number, key, wanted));
             }
@@ -335,6 +395,26 @@ impl Carrier {
                 }
             }
         }
+    }
+
+    /// Asks something about an object that is attached.
+    fn ask_of_attached(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        request: impl FnOnce(Handle) -> Request,
+        awaited: Awaited,
+    ) {
+        match self.attached.get(&key).and_then(Attached::handle) {
+            Some(object) => self.ask(links, request(object), awaited),
+            None => self.refuse(awaited),
+        }
+    }
+
+    /// What the server calls an object on this link.
+    fn handle(&self, key: Key) -> Option<Handle> {
+        let own = self.objects.get(&key).and_then(|object| object.handle);
+        own.or_else(|| self.attached.get(&key)?.handle())
     }
 
     /// Does something with a cache. Says whether the object is there and has a link.
@@ -430,8 +510,9 @@ impl Carrier {
         links: &mut Links,
         handle: Handle,
         info: control::Object,
-        rights: Rights,
+        wanted: Wanted,
     ) -> Result<Opened, ClientError> {
+        let rights = wanted.rights;
         let shape = Shape {
             page: info.page_size.bytes(),
             own_page: self.options.page_size.bytes(),
@@ -446,10 +527,9 @@ impl Carrier {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
         };
-        let mapping = Mapping::new(cache.file(), part, None, rights.write)?;
+        let mapping = Mapping::new(cache.file(), part, wanted.at, rights.write)?;
         let space = cache.add_own(&mapping)?;
-        self.last_key += 1;
-        let key = Key(self.last_key);
+        let key = self.new_key();
         if let Some(uffd) = cache.uffd(space) {
             links.watch(uffd, key.0)?;
         }
@@ -470,10 +550,118 @@ impl Carrier {
             info,
             key,
             breaks,
+            is_attached: false,
         })
     }
 
-    fn answered(&mut self, links: &mut Links, id: RequestId, answer: Result<Answer, Failure>) {
+    fn new_key(&mut self) -> Key {
+        self.last_key += 1;
+        Key(self.last_key)
+    }
+
+    /// The server shares its pages: its file is mapped, and it is told where.
+    fn attached(
+        &mut self,
+        links: &mut Links,
+        (handle, info): (Handle, control::Object),
+        file: Option<OwnedFd>,
+        (wanted, reply): (Wanted, Reply<Opened>),
+    ) {
+        let part = Part {
+            start: ObjectOffset(0),
+            len: Bytes(info.size.0.next_multiple_of(info.page_size.bytes().0)),
+        };
+        match Attached::new(handle, wanted, part, file) {
+            Ok((attached, mapping)) => {
+                let key = self.new_key();
+                let breaks = attached.breaks();
+                self.attached.insert(key, attached);
+                let opened = Opened {
+                    mapping,
+                    info,
+                    key,
+                    breaks,
+                    is_attached: true,
+                };
+                self.register(links, key, Some((opened, reply)));
+            }
+            Err(error) => {
+                self.ask(links, Request::Close { object: handle }, Awaited::nobody());
+                // Who waited may have gone.
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+
+    /// Tells the server of the mapping of an object.
+    fn register(&mut self, links: &mut Links, key: Key, new: Option<(Opened, Reply<Opened>)>) {
+        let awaited = Awaited::Registered { key, new };
+        let request = self.attached.get(&key).and_then(Attached::registration);
+        match request {
+            Some((request, uffd)) => self.ask_with(links, request, vec![uffd], awaited),
+            None => self.refuse(awaited),
+        }
+    }
+
+    /// The server answers the faults of an object, or it refuses to.
+    fn registered(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        new: Option<(Opened, Reply<Opened>)>,
+        refused: Option<Failure>,
+    ) {
+        match (new, refused) {
+            (Some((opened, reply)), None) => drop(reply.send(Ok(opened))),
+            (Some((_, reply)), Some(failure)) => {
+                let object = self.attached.remove(&key).and_then(|it| it.handle());
+                if let Some(object) = object {
+                    self.ask(links, Request::Close { object }, Awaited::nobody());
+                }
+                drop(reply.send(Err(failure.into())));
+            }
+            (None, None) => {
+                if let Some(attached) = self.attached.get_mut(&key) {
+                    attached.is_back();
+                }
+            }
+            (None, Some(failure)) => self.give_up(links, key, &failure.to_string()),
+        }
+    }
+
+    /// An object that was attached is again; if it is not the same memory, it fails.
+    fn attached_again(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        handle: Handle,
+        file: Option<OwnedFd>,
+    ) {
+        let attached = self.attached.get_mut(&key);
+        match attached.is_some_and(|attached| attached.is_again(handle, file)) {
+            true => self.register(links, key, None),
+            false => {
+                self.ask(links, Request::Close { object: handle }, Awaited::nobody());
+                self.give_up(links, key, "the server's memory is another");
+            }
+        }
+    }
+
+    /// An object that was attached fails for good.
+    fn give_up(&mut self, links: &mut Links, key: Key, why: &str) {
+        let object = self.attached.get_mut(&key).and_then(|it| it.give_up(why));
+        if let Some(object) = object {
+            self.ask(links, Request::Close { object }, Awaited::nobody());
+        }
+    }
+
+    fn answered(
+        &mut self,
+        links: &mut Links,
+        id: RequestId,
+        answer: Result<Answer, Failure>,
+        descriptors: Vec<OwnedFd>,
+    ) {
         let Some(awaited) = self.awaited.remove(&id) else {
             return;
         };
@@ -489,14 +677,28 @@ impl Carrier {
             (Awaited::Sync(reply), answer) => {
                 let _ = reply.send(answer.map(drop).map_err(Into::into));
             }
-            (Awaited::Open { rights, reply }, Ok(Answer::Opened { object, info })) => {
-                let opened = self.opened(links, object, info, rights);
+            (Awaited::Open { wanted, reply }, Ok(Answer::Opened { object, info })) => {
+                let opened = self.opened(links, object, info, wanted);
                 if opened.is_err() {
-                    let request = Request::Close { object };
-                    let (nobody, _) = std::sync::mpsc::channel();
-                    self.ask(links, request, Awaited::Close(nobody));
+                    self.ask(links, Request::Close { object }, Awaited::nobody());
                 }
                 let _ = reply.send(opened);
+            }
+            (Awaited::Open { wanted, reply }, Ok(Answer::Attached { object, info })) => {
+                let file = descriptors.into_iter().next();
+                self.attached(links, (object, info), file, (wanted, reply));
+            }
+            (Awaited::Registered { key, new }, answer) => {
+                self.registered(links, key, new, answer.err());
+            }
+            (Awaited::Again(key), Ok(Answer::Attached { object, .. })) => {
+                self.attached_again(links, key, object, descriptors.into_iter().next());
+            }
+            (Awaited::Again(key), other) if self.attached.contains_key(&key) => {
+                if let Ok(Answer::Opened { object, .. }) = other {
+                    self.ask(links, Request::Close { object }, Awaited::nobody());
+                }
+                self.give_up(links, key, "the server does not share its pages any more");
             }
             (Awaited::Open { reply, .. }, Err(failure)) => drop(reply.send(Err(failure.into()))),
             (Awaited::Open { reply, .. }, Ok(_)) => drop(reply.send(Err(ClientError::Confused))),
@@ -527,8 +729,9 @@ impl Handler for Carrier {
         })
     }
 
-    fn welcomed(&mut self, links: &mut Links, _: LinkId, _: &Welcome) {
+    fn welcomed(&mut self, links: &mut Links, _: LinkId, welcome: &Welcome) {
         self.is_up = true;
+        self.shares = welcome.features & SHARES_PAGES != 0;
         if let Some(ready) = self.ready.take() {
             // Who waited may have gone.
             let _ = ready.send(Ok(()));
@@ -538,11 +741,25 @@ impl Handler for Carrier {
             let (name, rights) = (name.clone(), *rights);
             self.ask(links, Request::Open { name, rights }, Awaited::Again(key));
         }
+        let lost = self
+            .attached
+            .iter()
+            .filter(|(_, attached)| attached.is_lost());
+        let again: Vec<_> = lost.map(|(key, it)| (*key, it.again())).collect();
+        for (key, request) in again {
+            self.ask(links, request, Awaited::Again(key));
+        }
     }
 
-    fn message(&mut self, links: &mut Links, link: LinkId, message: Control, _: Vec<OwnedFd>) {
+    fn message(
+        &mut self,
+        links: &mut Links,
+        link: LinkId,
+        message: Control,
+        descriptors: Vec<OwnedFd>,
+    ) {
         match message {
-            Control::Answer { id, answer } => self.answered(links, id, answer),
+            Control::Answer { id, answer } => self.answered(links, id, answer, descriptors),
             Control::ToKernel { object, message } => {
                 if let Some(key) = self.handles.get(&object).copied() {
                     self.with(links, key, |cache, way| {
@@ -573,6 +790,10 @@ impl Handler for Carrier {
                 Then::Sync(reply) => self.refuse(Awaited::Sync(reply)),
                 Then::Close(_) => self.giving_back.push_back(giving),
             }
+        }
+        let until = links.now() + self.options.reconnect;
+        for attached in self.attached.values_mut() {
+            attached.lost(until);
         }
         if !self.is_over {
             if self.ready.is_none() {
@@ -613,7 +834,9 @@ impl Handler for Carrier {
             .giving_back
             .front()
             .map(|_| Instant::now() + NEXT_PIECE);
-        due.into_iter().chain(self.again).chain(next_piece).min()
+        let failing = self.attached.values().filter_map(Attached::fails_at);
+        let due = due.into_iter().chain(self.again);
+        due.chain(next_piece).chain(failing).min()
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
@@ -630,10 +853,15 @@ impl Handler for Carrier {
             caches.for_each(|cache| cache.set_hold(hold));
         }
         let time = node::now();
-        for key in self.keys() {
-            let is_due = |object: &Object| object.cache.deadline().is_some_and(|due| due <= time);
-            if self.objects.get(&key).is_some_and(is_due) {
-                self.with(links, key, |cache, way| cache.pass(time, way));
+        let is_due = |object: &Object| object.cache.deadline().is_some_and(|due| due <= time);
+        let due = self.objects.iter().filter(|(_, object)| is_due(object));
+        let due: Vec<Key> = due.map(|(key, _)| *key).collect();
+        for key in due {
+            self.with(links, key, |cache, way| cache.pass(time, way));
+        }
+        for attached in self.attached.values_mut() {
+            if attached.fails_at().is_some_and(|at| at <= now) {
+                attached.give_up("there is no new link");
             }
         }
     }

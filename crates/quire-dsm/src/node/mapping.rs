@@ -13,6 +13,7 @@ use quire_linux::uffd::{self, Scope, shared};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::Pid;
 
 use super::lease;
 
@@ -26,6 +27,61 @@ pub struct Part {
     pub start: ObjectOffset,
     /// How long it is.
     pub len: Bytes,
+}
+
+/// Where an object is to be mapped.
+#[derive(Debug)]
+pub enum Where {
+    /// Where there is room.
+    Anywhere,
+    /// At this address, where there is nothing.
+    Free(VirtAddr),
+    /// Where addresses are kept for it.
+    Kept(Kept),
+}
+
+impl From<Option<VirtAddr>> for Where {
+    fn from(at: Option<VirtAddr>) -> Where {
+        at.map_or(Where::Anywhere, Where::Free)
+    }
+}
+
+/// Addresses that are kept from everybody else, until something is mapped there.
+#[derive(Debug)]
+pub struct Kept {
+    range: AddrRange,
+    /// What keeps them is a mapping of this value, and not somebody else's.
+    is_own: bool,
+}
+
+impl Kept {
+    /// Keeps addresses at which there is nothing.
+    ///
+    /// # Errors
+    /// When there is something, or the kernel refuses.
+    pub fn keep(range: AddrRange) -> Result<Kept, MappingError> {
+        let (at, len) = (range.start.as_ptr().cast(), range.len().0 as usize);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: a new mapping that nobody can use, which takes no other's place.
+        let kept = unsafe { rustix::mm::mmap_anonymous(at, len, ProtFlags::empty(), flags) };
+        kept.map_err(|errno| MappingError::Addresses(errno.into()))?;
+        let is_own = true;
+        Ok(Kept { range, is_own })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.is_own {
+            return;
+        }
+        let (at, len) = (
+            self.range.start.as_ptr().cast(),
+            self.range.len().0 as usize,
+        );
+        // SAFETY: the mapping is this value's own, and nobody can have used it.
+        let _ = unsafe { rustix::mm::munmap(at, len) };
+    }
 }
 
 /// Why a program cannot map an object.
@@ -61,6 +117,36 @@ pub struct Mapping {
     part: Part,
     scope: Scope,
     mapped: Arc<Mapped>,
+    /// The process that has it. A child has its addresses for something else.
+    process: Pid,
+}
+
+/// What whoever looks after a mapping may do to it, for as long as it is there.
+#[derive(Clone, Debug)]
+pub struct Hold(Arc<Mapped>);
+
+impl Hold {
+    /// Takes all pages from the mapping, as nobody may see them any more; touches wait for
+    /// an answer. What the pages hold stays in the file. Says whether that is done; where the
+    /// kernel refuses, the mapping is to fail.
+    #[must_use]
+    pub fn pause(&self) -> bool {
+        self.0.take_all()
+    }
+
+    /// As [`Mapping::fail`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn fail(&self) -> Result<(), Errno> {
+        self.0.fail()
+    }
+
+    /// The userfaultfd, a copy of which is for whoever runs the cache.
+    #[must_use]
+    pub fn uffd(&self) -> BorrowedFd<'_> {
+        self.0.uffd.as_fd()
+    }
 }
 
 /// What a watcher needs of a mapping, which may be dropped before.
@@ -74,19 +160,18 @@ pub(super) struct Mapped {
 }
 
 impl Mapping {
-    /// Maps a part of an object's file, at a given address or where there is room. At the
-    /// given address there must be nothing.
+    /// Maps a part of an object's file, at a given address ([`Where`], or just an address)
+    /// or where there is room. At the given address there must be nothing.
     ///
     /// # Errors
     /// See [`MappingError`].
     pub fn new(
         file: BorrowedFd<'_>,
         part: Part,
-        at: Option<VirtAddr>,
+        at: impl Into<Where>,
         writable: bool,
     ) -> Result<Mapping, MappingError> {
-        let place = at.map_or(Place::Anywhere, Place::Free);
-        Mapping::make(file, part, place, writable)
+        Mapping::make(file, part, at.into(), writable)
     }
 
     /// Maps a part of an object's file in the place of whatever is mapped at an address.
@@ -102,13 +187,15 @@ impl Mapping {
         at: VirtAddr,
         writable: bool,
     ) -> Result<Mapping, MappingError> {
-        Mapping::make(file, part, Place::Over(at), writable)
+        let range = AddrRange::new(at, part.len);
+        let is_own = false;
+        Mapping::make(file, part, Where::Kept(Kept { range, is_own }), writable)
     }
 
     fn make(
         file: BorrowedFd<'_>,
         part: Part,
-        place: Place,
+        at: Where,
         writable: bool,
     ) -> Result<Mapping, MappingError> {
         let aligned = |n: u64| n.is_multiple_of(BASE_PAGE);
@@ -119,7 +206,7 @@ impl Mapping {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
         let nothing = rustix::fs::memfd_create(c"quire-dsm-nothing", flags);
         let nothing = nothing.map_err(|errno| MappingError::Addresses(errno.into()))?;
-        let range = map(file, part, place, writable).map_err(MappingError::Addresses)?;
+        let range = map(file, part, at, writable).map_err(MappingError::Addresses)?;
         let mapped = Mapped {
             uffd,
             nothing,
@@ -130,6 +217,7 @@ impl Mapping {
             part,
             scope,
             mapped: Arc::new(mapped),
+            process: rustix::process::getpid(),
         };
         // From here on, an error unmaps.
         mapping
@@ -199,6 +287,12 @@ impl Mapping {
             .spawn(watch)
     }
 
+    /// A hold on it for whoever looks after it.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        Hold(self.mapped())
+    }
+
     /// What a cache in the same process needs of it.
     pub(super) fn mapped(&self) -> Arc<Mapped> {
         Arc::clone(&self.mapped)
@@ -214,6 +308,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if rustix::process::getpid() != self.process {
+            // A child does not have the mapping, and maybe another in its place.
+            return;
+        }
         let mut range = self
             .mapped
             .range
@@ -243,6 +341,12 @@ impl Mapped {
         }
     }
 
+    /// Takes all pages from the mapping, unless it is gone; whether it shows them no more.
+    fn take_all(&self) -> bool {
+        let range = *self.range.lock().unwrap_or_else(PoisonError::into_inner);
+        range.is_none_or(|range| self.zap(range))
+    }
+
     /// Returns when a connection is closed. Until then, whenever a lease has ended, all
     /// pages are taken from the mapping, once for each lease.
     fn watch(&self, socket: BorrowedFd<'_>, lease: Option<BorrowedFd<'_>>) {
@@ -254,10 +358,7 @@ impl Mapped {
             let now = super::now();
             if let Some(end) = end.filter(|end| *end <= now) {
                 tracing::warn!("the lease has ended, and the pages are still here");
-                let range = *self.range.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(range) = range
-                    && !self.zap(range)
-                {
+                if !self.take_all() {
                     // They must not be seen any more, whatever the price.
                     return;
                 }
@@ -286,31 +387,25 @@ impl Mapped {
     }
 }
 
-/// Where a mapping is wanted.
-#[derive(Clone, Copy)]
-enum Place {
-    Anywhere,
-    /// Here, where nothing is mapped.
-    Free(VirtAddr),
-    /// Here, in the place of what is mapped.
-    Over(VirtAddr),
-}
-
-fn map(file: BorrowedFd<'_>, part: Part, place: Place, writable: bool) -> Result<AddrRange, Errno> {
-    let (hint, fixed) = match place {
-        Place::Anywhere => (ptr::null_mut(), MapFlags::empty()),
-        Place::Free(at) => (at.as_ptr().cast(), MapFlags::FIXED_NOREPLACE),
-        Place::Over(at) => (at.as_ptr().cast(), MapFlags::FIXED),
+fn map(file: BorrowedFd<'_>, part: Part, at: Where, writable: bool) -> Result<AddrRange, Errno> {
+    let (hint, fixed) = match &at {
+        Where::Anywhere => (ptr::null_mut(), MapFlags::empty()),
+        Where::Free(at) => (at.as_ptr().cast(), MapFlags::FIXED_NOREPLACE),
+        Where::Kept(kept) if kept.range.len() == part.len => {
+            (kept.range.start.as_ptr().cast(), MapFlags::FIXED)
+        }
+        Where::Kept(_) => return Err(rustix::io::Errno::INVAL.into()),
     };
     let prot = match writable {
         true => ProtFlags::READ | ProtFlags::WRITE,
         false => ProtFlags::READ,
     };
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
-    // SAFETY: a new mapping. It takes another's place only where whoever called
-    // `Mapping::over` has said that nobody needs that one.
+    // SAFETY: a new mapping, which takes no other's place than what was kept for it.
     let start =
         unsafe { rustix::mm::mmap(hint, part.len.0 as usize, prot, flags, file, part.start.0)? };
+    // What was kept is the mapping's now.
+    std::mem::forget(at);
     Ok(AddrRange::new(VirtAddr(start as u64), part.len))
 }
 

@@ -50,6 +50,13 @@ impl AddressSpace {
         inside.then(|| self.part.start + (address - self.range.start))
     }
 
+    /// Whether its process is dead, or has unmapped the first page.
+    pub(super) fn is_gone(&self) -> bool {
+        let first = AddrRange::new(self.range.start, Bytes(BASE_PAGE));
+        let protected = uffd::write_protect(self.uffd.as_fd(), first, true);
+        matches!(code(protected.err()), Some(Code::SRCH | Code::NOENT))
+    }
+
     /// The addresses of what is mapped here of a part; maybe empty.
     fn addresses(&self, part: Part) -> AddrRange {
         let from = part.start.0.max(self.part.start.0);
@@ -222,8 +229,11 @@ impl Memory {
         part: Part,
         mut spaces: impl Iterator<Item = &'a AddressSpace> + Clone,
     ) -> bool {
-        let own = spaces.clone().all(|space| space.own.is_some());
-        own && self.stale.is_possible(&self.file)
+        // Without any mapping that is known, some process may have one all the same.
+        let mut own = spaces.clone().map(|space| space.own.is_some());
+        own.next() == Some(true)
+            && own.all(|own| own)
+            && self.stale.is_possible(&self.file)
             && spaces.all(|space| {
                 let mapped = space.own.as_ref();
                 mapped.is_some_and(|mapped| mapped.zap(space.addresses(part)))

@@ -53,6 +53,21 @@ struct Open {
     name: Name,
     kernel: KernelId,
     rights: Rights,
+    opening: Opening,
+}
+
+/// As whom a server knows this machine's kernels, whose pages programs here share.
+pub(super) const MACHINE: PeerId = PeerId(0);
+
+/// As what an object is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// As a kernel of its own.
+    Kernel,
+    /// As a program that shares the pages of this machine's kernel.
+    Program,
+    /// As this machine's kernel, for programs whose rights are known.
+    Machine,
 }
 
 /// What is to be done.
@@ -62,6 +77,10 @@ pub enum Out {
     Send(PeerId, Control),
     /// The link to a peer is ended, for this reason.
     Cut(PeerId, String),
+    /// This machine's copies of an object's pages are given up, for this reason.
+    GiveUp(Handle, String),
+    /// A peer says this again, as what it had to wait for is there.
+    Again(PeerId, Control),
     /// A fellow server gets a message about an object.
     Fellow(Name, ServerId, Message<Page>),
     /// Somebody synchronises over an object that several servers share.
@@ -191,7 +210,7 @@ impl Core {
         };
         if !may(open.rights, &message) {
             let why = format!("{} writes to {} without the right to", id.0, open.name);
-            out.push(Out::Cut(id, why));
+            out.push(cut(id, handle, why));
             return;
         }
         let (kernel, name) = (open.kernel, open.name.clone());
@@ -199,7 +218,7 @@ impl Core {
             object.hear(kernel, message, tell)
         });
         if let Some(Err(nonsense)) = heard {
-            out.push(Out::Cut(id, nonsense.to_string()));
+            out.push(cut(id, handle, nonsense.to_string()));
         }
     }
 
@@ -223,7 +242,7 @@ impl Core {
 
     fn asked(&mut self, id: PeerId, number: RequestId, request: Request, out: &mut Vec<Out>) {
         let answer = match request {
-            Request::Open { name, rights } => self.open(id, name, rights),
+            Request::Open { name, rights } => self.open(id, name, rights, Opening::Kernel),
             Request::Close { object } => return self.close_handle((id, number), object, out),
             Request::Create(info) => return self.create((id, number), info, out),
             Request::Remove { name } => return self.remove((id, number), &name, out),
@@ -254,11 +273,27 @@ impl Core {
             Request::Synchronise { object, request } => {
                 return self.synchronise(id, number, object, request, out);
             }
+            Request::Attach { .. } | Request::Register { .. } | Request::GiveBack { .. } => {
+                let text = "the server shares pages with programs of its own machine only";
+                Err((FailureKind::Invalid, text.into()))
+            }
         };
         answer_with(id, number, answer, out);
     }
 
-    fn open(&mut self, id: PeerId, name: Name, rights: Rights) -> Result<Answer, Refused> {
+    /// Whether a peer may do this to an object that is there.
+    pub(super) fn allows(&self, id: PeerId, name: &Name, rights: Rights) -> bool {
+        let found = self.peers.get(&id).zip(self.objects.get(name));
+        found.is_some_and(|(peer, object)| object.allows(&peer.identity, rights))
+    }
+
+    pub(super) fn open(
+        &mut self,
+        id: PeerId,
+        name: Name,
+        rights: Rights,
+        opening: Opening,
+    ) -> Result<Answer, Refused> {
         let Some(peer) = self.peers.get_mut(&id) else {
             return Err((FailureKind::Denied, "the link has ended".into()));
         };
@@ -266,7 +301,7 @@ impl Core {
             .objects
             .get_mut(&name)
             .ok_or_else(|| not_found(&name))?;
-        if !object.allows(&peer.identity, rights) {
+        if opening != Opening::Machine && !object.allows(&peer.identity, rights) {
             let text = format!(
                 "{} has no right to {name}; its maker, {}, can grant it",
                 peer.identity, object.owner
@@ -285,7 +320,9 @@ impl Core {
         let kernel = KernelId(self.last_kernel);
         peer.next += 1;
         let handle = Handle(peer.next);
-        object.kernels.insert(kernel, peer.machine);
+        if opening != Opening::Program {
+            object.kernels.insert(kernel, peer.machine);
+        }
         self.kernels.insert(kernel, (id, handle));
         peer.open.insert(
             handle,
@@ -293,6 +330,7 @@ impl Core {
                 name,
                 kernel,
                 rights,
+                opening,
             },
         );
         Ok(Answer::Opened {
@@ -302,12 +340,17 @@ impl Core {
     }
 
     fn close_handle(&mut self, asker: Asker, handle: Handle, out: &mut Vec<Out>) {
-        let peer = self.peers.get_mut(&asker.0);
-        let Some(open) = peer.and_then(|peer| peer.open.remove(&handle)) else {
-            return not_open(asker, out);
-        };
+        match self.shut(asker.0, handle, out) {
+            Some(name) => self.sync(asker, &name, out),
+            None => not_open(asker, out),
+        }
+    }
+
+    /// A peer has an object open no more. Which, if it had.
+    pub(super) fn shut(&mut self, id: PeerId, handle: Handle, out: &mut Vec<Out>) -> Option<Name> {
+        let open = self.peers.get_mut(&id)?.open.remove(&handle)?;
         self.close(&open, Parting::Left, out);
-        self.sync(asker, &open.name, out);
+        Some(open.name)
     }
 
     fn sync_handle(&mut self, asker: Asker, handle: Handle, out: &mut Vec<Out>) {
@@ -424,16 +467,23 @@ impl Core {
     /// Drops an object without regard to who uses it. Their links are ended.
     pub(super) fn drop_object(&mut self, name: &Name, why: &str, out: &mut Vec<Out>) {
         self.collect(name);
-        let Some(object) = self.objects.remove(name) else {
+        if self.objects.remove(name).is_none() {
             return;
-        };
-        let users: BTreeSet<PeerId> = object
-            .kernels
-            .keys()
-            .filter_map(|kernel| self.kernels.get(kernel))
-            .map(|(peer, _)| *peer)
-            .collect();
-        out.extend(users.into_iter().map(|user| Out::Cut(user, why.to_owned())));
+        }
+        let users = self.users(name).map(|(id, handle, _)| (id, handle));
+        // Each peer is cut off once, with all that it has.
+        let users: BTreeMap<PeerId, Handle> = users.collect();
+        let cut = |(id, handle)| cut(id, handle, why.to_owned());
+        out.extend(users.into_iter().map(cut));
+    }
+
+    /// Who has an object open, and how.
+    fn users(&self, name: &Name) -> impl Iterator<Item = (PeerId, Handle, &Open)> {
+        let opened = self.kernels.values().filter_map(|(id, handle)| {
+            let open = self.peers.get(id)?.open.get(handle)?;
+            Some((*id, *handle, open))
+        });
+        opened.filter(move |(_, _, open)| open.name == *name)
     }
 
     /// A fellow server speaks about an object; `None` where that is not here.
@@ -494,6 +544,8 @@ impl Core {
         part: control::Segment,
     ) -> Result<Answer, Refused> {
         let open = self.peers.get(&id).and_then(|peer| peer.open.get(&handle));
+        // What programs of this machine share, its kernel has.
+        let machine = open.and_then(|open| self.machines_kernel(&open.name));
         let found = open.and_then(|open| Some((open, self.objects.get_mut(&open.name)?)));
         let (open, object) =
             found.ok_or((FailureKind::NotFound, "the object is not open".into()))?;
@@ -506,8 +558,18 @@ impl Core {
             let text = format!("{} is open to be read; open it to be written", open.name);
             return Err((FailureKind::Denied, text));
         }
-        object.tag_part(open.kernel, part)?;
+        let kernel = match open.opening {
+            Opening::Program => machine.unwrap_or(open.kernel),
+            Opening::Kernel | Opening::Machine => open.kernel,
+        };
+        object.tag_part(kernel, part)?;
         Ok(Answer::Done)
+    }
+
+    /// This machine's kernel of an object, if it has one.
+    fn machines_kernel(&self, name: &Name) -> Option<KernelId> {
+        let mut open = self.peers.get(&MACHINE)?.open.values();
+        open.find(|open| open.name == *name).map(|open| open.kernel)
     }
 
     fn grant(
@@ -584,6 +646,14 @@ impl Core {
                 answer_with(*peer, RequestId(request.0), answer, out);
             }
         }
+    }
+}
+
+/// Has a peer cut off that cannot go on with an object. This machine goes on with others.
+fn cut(id: PeerId, handle: Handle, why: String) -> Out {
+    match id {
+        MACHINE => Out::GiveUp(handle, why),
+        id => Out::Cut(id, why),
     }
 }
 

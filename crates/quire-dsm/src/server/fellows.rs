@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
 
-use super::core::{Core, Out, PeerId};
+use super::Around;
+use super::core::PeerId;
 use super::said::Said;
 use crate::directory::asked::Reply;
 use crate::directory::{
@@ -63,13 +64,6 @@ pub struct Joining {
     pub names: Vec<Name>,
     /// How links to them are secured.
     pub security: Security,
-}
-
-/// What the fellows need of the server that they belong to.
-pub(super) struct Around<'a> {
-    pub core: &'a mut Core,
-    pub links: &'a mut Links,
-    pub out: &'a mut Vec<Out>,
 }
 
 /// Whether this server is a member.

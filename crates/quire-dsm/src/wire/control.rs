@@ -10,7 +10,7 @@ use quire_core::dsm::message::{
 use quire_core::dsm::scheduler::trace::Event;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::Report;
-use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE};
+use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use serde::{Deserialize, Serialize};
 
 use super::buffer::Contents;
@@ -288,6 +288,10 @@ impl From<PageSize> for u8 {
     }
 }
 
+/// A feature: on one machine, programs and the server share one copy of each page
+/// ([`Request::Attach`]).
+pub const SHARES_PAGES: u64 = 1 << 0;
+
 /// What a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
@@ -534,7 +538,8 @@ pub enum Request {
         /// How.
         request: sync::Request,
     },
-    /// Say when all that was given back to an object so far is safe: [`Answer::Done`].
+    /// Say when all that was given back to an object so far is safe: [`Answer::Done`]. Where
+    /// the server's own copy is shared, it gives back first what programs wrote to that.
     Sync {
         /// The object.
         object: Handle,
@@ -563,6 +568,30 @@ pub enum Request {
         name: Name,
         /// So many pages at most.
         most: u32,
+    },
+    /// Open an object to share the server's own copy of its pages: [`Answer::Attached`], or
+    /// [`Answer::Opened`] where that cannot be.
+    Attach {
+        /// Its name.
+        name: Name,
+        /// What for.
+        rights: Rights,
+    },
+    /// The object is mapped: [`Answer::Done`] when faults are answered. One descriptor comes
+    /// with it, the userfaultfd with which the mapping is registered.
+    Register {
+        /// The object.
+        object: Handle,
+        /// Where all of it is mapped.
+        base: VirtAddr,
+    },
+    /// Give up pages of an object that is attached, for all programs that share them:
+    /// [`Answer::Done`].
+    GiveBack {
+        /// The object.
+        object: Handle,
+        /// Which.
+        pages: Pages,
     },
 }
 
@@ -598,6 +627,13 @@ pub enum Answer {
     Synchronised(sync::Answer),
     /// What was seen.
     Watched(Watched),
+    /// The object is open. One descriptor comes with it, the file to be mapped.
+    Attached {
+        /// What it is called on this link from now on.
+        object: Handle,
+        /// What it is.
+        info: Object,
+    },
 }
 
 /// What happens in an object.

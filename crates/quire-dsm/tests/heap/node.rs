@@ -95,6 +95,7 @@ pub fn be() {
         return;
     };
     let mut options = Options::new(address.parse().expect("an address"), name("node"));
+    options.own_pages = true;
     options.machine = std::env::var(MACHINE)
         .expect("both are set")
         .parse()

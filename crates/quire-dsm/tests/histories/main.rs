@@ -91,6 +91,8 @@ fn part_program() {
     let address = setting("HISTORY_ADDRESS").parse().expect("an address");
     let mut options = Options::new(address, name("program"));
     options.reconnect = Duration::from_secs(5);
+    // Each stands for a machine of its own.
+    options.own_pages = true;
     let client = Client::connect(options).expect("the server is there");
     let both = Rights {
         read: true,

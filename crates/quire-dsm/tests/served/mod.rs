@@ -65,6 +65,7 @@ impl Served {
 
     pub fn client_with(&self, who: &str, change: impl FnOnce(&mut Options)) -> Client {
         let mut options = Options::new(self.addresses[0].clone(), name(who));
+        options.own_pages = true;
         change(&mut options);
         Client::connect(options).expect("the server is there")
     }

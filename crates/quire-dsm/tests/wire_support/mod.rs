@@ -10,7 +10,7 @@ use quire_core::dsm::scheduler::Action;
 use quire_core::dsm::scheduler::trace::Event;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::{Kind, Place, Report, TypeTag};
-use quire_core::units::{Bytes, ObjectOffset};
+use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::wire::control::{
     Answer, Failure, FailureKind, Faults, Handle, Hello, Inside, Known, MachineCode, Name, Object,
     PageSize, PageState, Reason, Refusal, Request, RequestId, Rights, Role, SchedulerKind, Seen,
@@ -200,6 +200,15 @@ fn request() -> impl Strategy<Value = Request> {
             .prop_map(|(object, request)| Request::Synchronise { object, request }),
         handle().prop_map(|object| Request::Sync { object }),
         (handle(), segment()).prop_map(|(object, part)| Request::TagPart { object, part }),
+        (name(), any::<[bool; 2]>()).prop_map(|(name, [read, write])| Request::Attach {
+            name,
+            rights: Rights { read, write },
+        }),
+        (handle(), any::<u64>()).prop_map(|(object, base)| Request::Register {
+            object,
+            base: VirtAddr(base),
+        }),
+        (handle(), pages()).prop_map(|(object, pages)| Request::GiveBack { object, pages }),
     ]
 }
 
@@ -296,6 +305,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         }),
         watched().prop_map(Answer::Watched),
         synchronised().prop_map(Answer::Synchronised),
+        (handle(), object()).prop_map(|(object, info)| Answer::Attached { object, info }),
     ]
 }
 

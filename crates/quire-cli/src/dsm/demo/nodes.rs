@@ -121,7 +121,9 @@ impl Served {
     }
 
     fn client(&self) -> Outcome<Client> {
-        let options = Options::new(self.own.clone(), named("demo")?);
+        let mut options = Options::new(self.own.clone(), named("demo")?);
+        // What it looks at is not to be changed by that.
+        options.own_pages = true;
         Client::connect(options).map_err(failed)
     }
 

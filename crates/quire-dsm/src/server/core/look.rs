@@ -12,7 +12,7 @@ use quire_core::dsm::scheduler::trace;
 
 use super::super::object::{Object, Refused};
 use super::super::watch;
-use super::{Core, Out, PeerId, answer_with, not_found};
+use super::{Core, MACHINE, Opening, Out, PeerId, answer_with, not_found};
 use crate::wire::control::{
     self, Answer, FailureKind, Inside, Known, Name, PageState, RequestId, Rights, Seen, Watched,
 };
@@ -62,7 +62,7 @@ impl Core {
             faults: faults(object.counted().faults),
             touched: object.touched().count() as u64,
             open: object.kernels.len() as u64,
-            kernels: self.known(object.kernels.keys().copied()),
+            kernels: self.known(name, object.kernels.keys().copied()),
             pages: pages(object),
             report: Box::new(object.report.clone()),
         });
@@ -78,17 +78,30 @@ impl Core {
         peer.is_some_and(|peer| object.allows(&peer.identity, TO_READ))
     }
 
-    /// Who kernels are, as far as they are here.
-    fn known(&self, kernels: impl Iterator<Item = KernelId>) -> Vec<Known> {
+    /// Who kernels of an object are, as far as they are here.
+    fn known(&self, object: &Name, kernels: impl Iterator<Item = KernelId>) -> Vec<Known> {
         let known = |kernel: KernelId| {
             let (peer, _) = self.kernels.get(&kernel)?;
-            let described = &self.peers.get(peer)?.described;
+            let described = match *peer {
+                MACHINE => self.sharing(object),
+                peer => self.peers.get(&peer)?.described.clone(),
+            };
             Some(Known {
                 kernel,
                 name: described.chars().take(DESCRIPTION).collect(),
             })
         };
         kernels.filter_map(known).take(KERNELS).collect()
+    }
+
+    /// Who shares this machine's copies of an object's pages, for a person.
+    fn sharing(&self, object: &Name) -> String {
+        let is_sharing = |opening| opening == Opening::Program;
+        let users = self.users(object);
+        match users.filter(|(.., open)| is_sharing(open.opening)).count() {
+            1 => "1 program of this machine".to_owned(),
+            count => format!("{count} programs of this machine, which share its copy"),
+        }
     }
 
     /// A peer watches an object, or goes on to. It is answered by [`Core::tell_watchers`].
@@ -159,7 +172,7 @@ impl Core {
                 }
             }
             for (peer, (number, seen, lost)) in told {
-                let known = self.known(kernels(&seen).into_iter());
+                let known = self.known(&name, kernels(&seen).into_iter());
                 let watched = Watched { seen, lost, known };
                 answer_with(peer, number, Ok(Answer::Watched(watched)), out);
             }

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use quire_core::dsm::message::ServerId;
 
-use super::{Around, Fellows, Making, Stage, Told, known, random};
+use super::{Fellows, Making, Stage, Told, known, random};
 use crate::directory::{DirectoryError, Entry};
-use crate::server::core::{self, Core, LISTED, PeerId};
+use crate::server::Around;
+use crate::server::core::{self, Core, LISTED, Out, PeerId};
 use crate::server::object::{Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
@@ -47,6 +48,7 @@ impl Fellows {
         let name = match &request {
             Request::Create(info) => info.name.clone(),
             Request::Open { name, .. }
+            | Request::Attach { name, .. }
             | Request::Statistics { name, .. }
             | Request::Hottest { name, .. }
             | Request::Watch { name, .. }
@@ -365,7 +367,7 @@ impl Fellows {
             request: waiting.request,
         };
         if let Some(message) = self.intercept(a, peer, message) {
-            a.core.says(peer, message, a.out);
+            a.out.push(Out::Again(peer, message));
         }
         let is_it = |other: &&mut Waiting| (other.peer, other.number) == (peer, number);
         if let Some(still) = self.waiting.iter_mut().find(is_it) {

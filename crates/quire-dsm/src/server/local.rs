@@ -1,0 +1,572 @@
+//! One copy of each page for all programs of this machine.
+//!
+//! For each object that programs attach, the server is one more kernel of it, with one
+//! cache ([`crate::node`]) in its own event loop. A program maps the cache's memory file
+//! and passes its userfaultfd, whose faults are read here: no message says that a program
+//! touches a page, and one that the machine has costs nobody else anything.
+//!
+//! Who can write to the file can write to the object, so it is given only to programs that
+//! may. Those that may only read have a cache of their own, and so have those that say that
+//! they are another kind of machine.
+//!
+//! The mapping of a program that is silent stays known until its process is dead or comes
+//! back: it may show pages, and these are to be taken from it before somebody else writes
+//! to them. It holds nobody up, as pages are taken from a stopped process, too.
+//!
+//! When a program flushes or closes an object, what all programs here wrote to it is given
+//! back first, piece by piece between other things, as it may be much.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::kernel::Space;
+use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
+use quire_core::dsm::types::Machine;
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_linux::uffd;
+
+use super::Around;
+use super::core::{MACHINE, Opening, PeerId};
+use super::object::Refused;
+use crate::link::Established;
+use crate::link::transport::Peer;
+use crate::node::{self, Broken, Cache, Exchange, Part, Shape};
+use crate::wire::control::{
+    Answer, FailureKind, Handle, Name, PageSize, Request, RequestId, Rights, SHARES_PAGES,
+};
+use crate::wire::{Contents, Control};
+
+/// Keys of descriptors that are watched here are not below this.
+pub(super) const KEYS: u64 = 1 << 61;
+/// So often it is looked whether silent programs are dead.
+const LOOK: Duration = Duration::from_secs(1);
+/// About so much is given back between other things.
+const PIECE: u64 = 8 << 20;
+/// Who shares pages can read and write them.
+const BOTH: Rights = Rights {
+    read: true,
+    write: true,
+};
+
+/// An answer, with descriptors.
+type Answered = (Result<Answer, Refused>, Vec<OwnedFd>);
+
+/// What becomes of a request.
+pub(super) enum Asked {
+    /// It is answered, with descriptors.
+    Answered(Result<Answer, Refused>, Vec<OwnedFd>),
+    /// It is answered later.
+    Later,
+    /// It is not for here.
+    Other(Request),
+}
+
+/// The objects that programs of this machine have attached.
+#[derive(Default)]
+pub(super) struct Local {
+    /// The processes that can share pages.
+    processes: BTreeMap<PeerId, u32>,
+    caches: BTreeMap<Handle, Cached>,
+    names: BTreeMap<Name, Handle>,
+    programs: BTreeMap<(PeerId, Handle), Program>,
+    /// Requests that wait until what was written is given back; they take turns.
+    giving_back: VecDeque<GivingBack>,
+    /// Whose userfaultfd has which key.
+    watched: BTreeMap<u64, (Handle, Space)>,
+    last_key: u64,
+    /// Kept, so that none is allocated for a fault.
+    said: Said,
+    /// When it is to be looked whether silent programs are dead, if there are any.
+    look: Option<Instant>,
+}
+
+/// The cache of one object.
+struct Cached {
+    cache: Cache<Contents>,
+    name: Name,
+    page: Bytes,
+    whole: Part,
+    /// How many programs have it attached.
+    programs: usize,
+    silent: Vec<Silent>,
+}
+
+/// What was written to an object is given back; then a program is answered.
+struct GivingBack {
+    who: (PeerId, Handle),
+    next: PageNumber,
+    id: RequestId,
+    request: Request,
+}
+
+/// A program that has an object attached.
+struct Program {
+    cache: Handle,
+    mapped: Option<Mapped>,
+}
+
+/// Its mapping.
+#[derive(Clone, Copy)]
+struct Mapped {
+    space: Space,
+    key: u64,
+    base: VirtAddr,
+}
+
+/// A mapping of a program that was given up and may be alive.
+struct Silent {
+    process: u32,
+    mapped: Mapped,
+}
+
+/// What a kernel of this machine says.
+#[derive(Default)]
+struct Said(Vec<FromKernel<Contents>>);
+
+impl Exchange<Contents> for Said {
+    fn send(&mut self, message: FromKernel<Contents>) {
+        self.0.push(message);
+    }
+
+    fn receive(&mut self) -> Option<ToKernel<Contents>> {
+        None
+    }
+}
+
+impl Local {
+    /// A peer is here; whether it can share pages with this machine.
+    pub fn greeted(&mut self, peer: PeerId, who: &Established, machine: Machine) -> bool {
+        let Peer::Local { pid, .. } = who.peer else {
+            return false;
+        };
+        let hello = &who.hello;
+        let can = hello.features & SHARES_PAGES != 0
+            && hello.page_size == PageSize::BASE
+            && machine == Machine::native();
+        if can {
+            self.processes.insert(peer, pid);
+        }
+        can
+    }
+
+    /// A peer asks something.
+    pub fn asked(
+        &mut self,
+        around: &mut Around<'_>,
+        peer: PeerId,
+        (id, request): (RequestId, Request),
+        descriptors: Vec<OwnedFd>,
+    ) -> Asked {
+        if !self.processes.contains_key(&peer) {
+            return Asked::Other(request);
+        }
+        let done = match request {
+            Request::Attach { name, rights } => {
+                let (answer, with) = self.attach(around, peer, name, rights);
+                return Asked::Answered(answer, with);
+            }
+            Request::Register { object, base } => {
+                self.register(around, (peer, object), base, descriptors)
+            }
+            Request::GiveBack { object, pages } => self.give_back(around, (peer, object), pages),
+            Request::Sync { object } | Request::Close { object }
+                if self.programs.contains_key(&(peer, object)) =>
+            {
+                self.giving_back.push_back(GivingBack {
+                    who: (peer, object),
+                    next: PageNumber(0),
+                    id,
+                    request,
+                });
+                self.go_on_giving_back(around);
+                return Asked::Later;
+            }
+            other => return Asked::Other(other),
+        };
+        Asked::Answered(done.map(|()| Answer::Done), Vec::new())
+    }
+
+    fn attach(
+        &mut self,
+        around: &mut Around<'_>,
+        peer: PeerId,
+        name: Name,
+        rights: Rights,
+    ) -> Answered {
+        let file = match around.core.allows(peer, &name, BOTH) {
+            true => self.cache_of(around, &name),
+            false => None,
+        };
+        let Some((cache, file)) = file else {
+            let opened = around.core.open(peer, name, rights, Opening::Kernel);
+            return (opened, Vec::new());
+        };
+        let opened = around.core.open(peer, name, rights, Opening::Program);
+        let attached = opened.map(|answer| match answer {
+            Answer::Opened { object, info } => {
+                let program = Program {
+                    cache,
+                    mapped: None,
+                };
+                self.programs.insert((peer, object), program);
+                if let Some(cached) = self.caches.get_mut(&cache) {
+                    cached.programs += 1;
+                }
+                Answer::Attached { object, info }
+            }
+            other => other,
+        });
+        self.retire(around, cache);
+        match attached.is_ok() {
+            true => (attached, vec![file]),
+            false => (attached, Vec::new()),
+        }
+    }
+
+    /// The cache of an object, and its file; none, where it cannot be had.
+    fn cache_of(&mut self, around: &mut Around<'_>, name: &Name) -> Option<(Handle, OwnedFd)> {
+        let handle = match self.names.get(name) {
+            Some(handle) => *handle,
+            None => self.make_cache(around, name)?,
+        };
+        let file = self.caches.get(&handle)?.cache.file().try_clone_to_owned();
+        match file {
+            Ok(file) => Some((handle, file)),
+            Err(error) => {
+                tracing::warn!("{name}: its pages cannot be shared: {error}");
+                self.retire(around, handle);
+                None
+            }
+        }
+    }
+
+    fn make_cache(&mut self, around: &mut Around<'_>, name: &Name) -> Option<Handle> {
+        let opened = around
+            .core
+            .open(MACHINE, name.clone(), BOTH, Opening::Machine);
+        let Ok(Answer::Opened { object, info }) = opened else {
+            return None;
+        };
+        let shape = Shape {
+            page: info.page_size.bytes(),
+            ..Shape::new(info.size)
+        };
+        let settings = shape.settings();
+        let whole = Part {
+            start: ObjectOffset(0),
+            len: Bytes(settings.pages * shape.page.0),
+        };
+        let cache = match Cache::new(shape.page, settings) {
+            Ok(cache) => cache,
+            Err(errno) => {
+                tracing::warn!("{name}: its pages cannot be shared: {errno}");
+                around.core.shut(MACHINE, object, around.out);
+                return None;
+            }
+        };
+        let cached = Cached {
+            cache,
+            name: name.clone(),
+            page: shape.page,
+            whole,
+            programs: 0,
+            silent: Vec::new(),
+        };
+        self.caches.insert(object, cached);
+        self.names.insert(name.clone(), object);
+        Some(object)
+    }
+
+    /// A program has mapped what it attached.
+    fn register(
+        &mut self,
+        around: &mut Around<'_>,
+        who: (PeerId, Handle),
+        base: VirtAddr,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Refused> {
+        let invalid = |text: &str| (FailureKind::Invalid, text.to_owned());
+        let process = self.processes.get(&who.0).copied();
+        let program = self.programs.get_mut(&who);
+        let (program, process) = program.zip(process).ok_or_else(not_attached)?;
+        let cached = self.caches.get_mut(&program.cache);
+        let cached = cached.ok_or_else(not_attached)?;
+        let mut descriptors = descriptors.into_iter();
+        let (Some(uffd), None, None) = (descriptors.next(), descriptors.next(), program.mapped)
+        else {
+            return Err(invalid("a mapping is registered once, with one descriptor"));
+        };
+        let end = base.0.checked_add(cached.whole.len.0);
+        if !base.0.is_multiple_of(BASE_PAGE) || end.is_none() {
+            return Err(invalid("no mapping can be there"));
+        }
+        // What is none does not take this.
+        let range = AddrRange::new(base, cached.whole.len);
+        if uffd::wake(uffd.as_fd(), range).is_err() {
+            return Err(invalid("the descriptor is no userfaultfd"));
+        }
+        let space = cached.cache.add(uffd, base, cached.whole);
+        self.last_key += 1;
+        let key = KEYS + self.last_key;
+        if let Some(uffd) = cached.cache.uffd(space)
+            && let Err(error) = around.links.watch(uffd, key)
+        {
+            cached.cache.remove(space);
+            return Err((FailureKind::Unavailable, error.to_string()));
+        }
+        self.watched.insert(key, (program.cache, space));
+        program.mapped = Some(Mapped { space, key, base });
+        // It was silent, and is here again.
+        let again = |silent: &Silent| silent.process == process && silent.mapped.base == base;
+        cached.forget(again);
+        Ok(())
+    }
+
+    /// Gives up pages, for all programs that share them.
+    fn give_back(
+        &mut self,
+        around: &mut Around<'_>,
+        who: (PeerId, Handle),
+        pages: Pages,
+    ) -> Result<(), Refused> {
+        let program = self.programs.get(&who).ok_or_else(not_attached)?;
+        let cache = program.cache;
+        match self.with(around, cache, |cache, said| cache.evict(pages, said)) {
+            true => Ok(()),
+            false => Err((FailureKind::Unavailable, "the memory has failed".into())),
+        }
+    }
+
+    /// Gives back a piece of what was written, for whoever waits first.
+    fn go_on_giving_back(&mut self, around: &mut Around<'_>) {
+        let Some(mut giving) = self.giving_back.pop_front() else {
+            return;
+        };
+        let cache = self.programs.get(&giving.who).map(|program| program.cache);
+        let cached = cache.and_then(|cache| Some((cache, self.caches.get(&cache)?)));
+        let mut next = None;
+        if let Some((cache, cached)) = cached {
+            let most = (PIECE / cached.page.0).max(1) as usize;
+            self.with(around, cache, |cache, said| {
+                next = cache.sync_from(giving.next, most, said)?;
+                Ok(())
+            });
+        }
+        match next {
+            Some(next) => {
+                giving.next = next;
+                self.giving_back.push_back(giving);
+            }
+            None => self.all_given_back(around, giving),
+        }
+    }
+
+    /// The scheduler has all that was written; the rest of the answer is the core's.
+    fn all_given_back(&mut self, around: &mut Around<'_>, giving: GivingBack) {
+        let GivingBack {
+            who, id, request, ..
+        } = giving;
+        if matches!(request, Request::Close { .. }) {
+            self.detach(around, who, true);
+        }
+        let message = Control::Request { id, request };
+        around.core.says(who.0, message, around.out);
+    }
+
+    /// A program is done with an object, or it is dead or silent.
+    fn detach(&mut self, around: &mut Around<'_>, who: (PeerId, Handle), is_done: bool) {
+        let Some(Program { cache, mapped }) = self.programs.remove(&who) else {
+            return;
+        };
+        let Some(cached) = self.caches.get_mut(&cache) else {
+            return;
+        };
+        cached.programs -= 1;
+        if let Some(mapped) = mapped {
+            self.watched.remove(&mapped.key);
+            if let Some(uffd) = cached.cache.uffd(mapped.space) {
+                // It is not looked at any more in any case.
+                let _ = around.links.unwatch(uffd);
+            }
+            match self.processes.get(&who.0).filter(|_| !is_done) {
+                Some(process) => {
+                    let process = *process;
+                    cached.silent.push(Silent { process, mapped });
+                    cached.forget_the_dead();
+                    self.look.get_or_insert(around.links.now() + LOOK);
+                }
+                None => cached.cache.remove(mapped.space),
+            }
+        }
+        self.retire(around, cache);
+    }
+
+    /// Gives a cache up that nobody uses.
+    fn retire(&mut self, around: &mut Around<'_>, handle: Handle) {
+        let cached = self.caches.get(&handle);
+        if cached.is_some_and(|cached| cached.programs == 0 && cached.silent.is_empty()) {
+            self.with(around, handle, |cache, said| cache.terminate(said));
+            self.drop_cache(around, handle);
+        }
+    }
+
+    /// A cache is no more: what it did not give back is the core's, as it was.
+    fn drop_cache(&mut self, around: &mut Around<'_>, handle: Handle) {
+        let Some(cached) = self.caches.remove(&handle) else {
+            return;
+        };
+        self.names.remove(&cached.name);
+        for space in cached.cache.spaces() {
+            if let Some(uffd) = cached.cache.uffd(space) {
+                // Those of silent programs are not watched.
+                let _ = around.links.unwatch(uffd);
+            }
+        }
+        self.watched.retain(|_, (cache, _)| *cache != handle);
+        around.core.shut(MACHINE, handle, around.out);
+    }
+
+    /// An object is not this server's any more: nobody here may have pages of it.
+    pub fn give_up(&mut self, around: &mut Around<'_>, handle: Handle, why: &str) {
+        if let Some(cached) = self.caches.get(&handle) {
+            let name = &cached.name;
+            tracing::error!("{name}: the memory of programs here that have it open fails: {why}");
+            self.drop_cache(around, handle);
+        }
+    }
+
+    /// Does something with a cache, and tells the core what comes of it; whether it could.
+    fn with(
+        &mut self,
+        around: &mut Around<'_>,
+        handle: Handle,
+        act: impl FnOnce(&mut Cache<Contents>, &mut Said) -> Result<(), Broken>,
+    ) -> bool {
+        let Some(cached) = self.caches.get_mut(&handle) else {
+            return false;
+        };
+        let done = act(&mut cached.cache, &mut self.said);
+        for message in self.said.0.drain(..) {
+            let message = Control::FromKernel {
+                object: handle,
+                message,
+            };
+            around.core.says(MACHINE, message, around.out);
+        }
+        if let Err(broken) = &done {
+            tracing::error!("{}: {broken}", cached.name);
+            self.drop_cache(around, handle);
+        }
+        done.is_ok()
+    }
+
+    /// The core says something to this machine's kernels.
+    pub fn hear(&mut self, around: &mut Around<'_>, message: Control) {
+        if let Control::ToKernel { object, message } = message {
+            self.with(around, object, |cache, said| {
+                cache.hear(node::now(), message, said)
+            });
+        }
+    }
+
+    /// There are faults.
+    pub fn ready(&mut self, around: &mut Around<'_>, key: u64) {
+        if let Some((handle, space)) = self.watched.get(&key).copied() {
+            self.with(around, handle, |cache, said| {
+                cache.read_faults(space, node::now(), said).map(drop)
+            });
+        }
+    }
+
+    /// The link to a peer has ended. Unless it is done or dead, it may still have pages.
+    pub fn closed(&mut self, around: &mut Around<'_>, peer: PeerId, is_done: bool) {
+        let all = (peer, Handle(0))..=(peer, Handle(u32::MAX));
+        let attached: Vec<_> = self.programs.range(all).map(|(who, _)| *who).collect();
+        for who in attached {
+            self.detach(around, who, is_done);
+        }
+        self.processes.remove(&peer);
+        self.giving_back.retain(|giving| giving.who.0 != peer);
+    }
+
+    /// When [`Local::turn_ends`] has something to do.
+    pub fn deadline(&self) -> Option<Instant> {
+        let due = self.caches.values();
+        let due = due.filter_map(|cached| cached.cache.deadline()).min();
+        let due = due.map(|due| {
+            let left = Duration::from_nanos(due.0.saturating_sub(node::now().0));
+            Instant::now() + left
+        });
+        let at_once = self.giving_back.front().map(|_| Instant::now());
+        due.into_iter().chain(self.look).chain(at_once).min()
+    }
+
+    /// Does what is due.
+    pub fn turn_ends(&mut self, around: &mut Around<'_>, now: Instant) {
+        self.go_on_giving_back(around);
+        let time = node::now();
+        let is_due = |cached: &Cached| cached.cache.deadline().is_some_and(|due| due <= time);
+        let due = self.caches.iter().filter(|(_, cached)| is_due(cached));
+        let due: Vec<Handle> = due.map(|(handle, _)| *handle).collect();
+        for handle in due {
+            self.with(around, handle, |cache, said| cache.pass(time, said));
+        }
+        if self.look.is_some_and(|look| look <= now) {
+            self.look_for_the_dead(around, now);
+        }
+    }
+
+    /// Forgets silent programs that are dead.
+    fn look_for_the_dead(&mut self, around: &mut Around<'_>, now: Instant) {
+        let silent = self
+            .caches
+            .iter()
+            .filter(|(_, cached)| !cached.silent.is_empty());
+        let silent: Vec<Handle> = silent.map(|(handle, _)| *handle).collect();
+        self.look = None;
+        for handle in silent {
+            if let Some(cached) = self.caches.get_mut(&handle) {
+                cached.forget_the_dead();
+                if !cached.silent.is_empty() {
+                    self.look = Some(now + LOOK);
+                }
+            }
+            self.retire(around, handle);
+        }
+    }
+
+    /// Gives all back, as the server ends. Programs that have objects attached fail.
+    pub fn end(&mut self, around: &mut Around<'_>) {
+        let all: Vec<Handle> = self.caches.keys().copied().collect();
+        for handle in all {
+            self.with(around, handle, |cache, said| cache.terminate(said));
+            self.drop_cache(around, handle);
+        }
+    }
+}
+
+impl Cached {
+    /// Forgets mappings of silent programs.
+    fn forget(&mut self, which: impl Fn(&Silent) -> bool) {
+        let (gone, rest) = std::mem::take(&mut self.silent)
+            .into_iter()
+            .partition(which);
+        self.silent = rest;
+        let gone: Vec<Silent> = gone;
+        for silent in gone {
+            self.cache.remove(silent.mapped.space);
+        }
+    }
+
+    fn forget_the_dead(&mut self) {
+        let spaces = self.silent.iter().map(|silent| silent.mapped.space);
+        let dead: Vec<Space> = spaces.filter(|space| self.cache.is_gone(*space)).collect();
+        self.forget(|silent| dead.contains(&silent.mapped.space));
+    }
+}
+
+fn not_attached() -> Refused {
+    let text = "the object is not attached; open it first";
+    (FailureKind::NotFound, text.into())
+}

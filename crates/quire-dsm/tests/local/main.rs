@@ -1,0 +1,367 @@
+//! Programs of one machine that share the server's copy of each page: real processes, which
+//! are killed and stopped.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::message::{PageNumber, Pages};
+use quire_core::units::Bytes;
+use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::wire::control::{
+    Answer, Faults, MachineCode, Object, PageSize, PageState, SchedulerKind,
+};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use program::{BOTH, Process, Program, name, serve};
+
+mod program;
+
+/// How long a program that went silent is waited for.
+const LEASE: Duration = Duration::from_secs(3);
+const WORDS: usize = 512;
+
+/// Not a test: what another process of a test does.
+#[test]
+fn another_process() {
+    if let Ok(role) = std::env::var("LOCAL_ROLE") {
+        program::act(&role);
+    }
+}
+
+/// A server with an object of 256 pages.
+struct Machine {
+    server: Process,
+    address: String,
+    directory: TempDir,
+    client: Client,
+}
+
+impl Machine {
+    fn start() -> Machine {
+        let directory = tempfile::tempdir().expect("a directory");
+        let address = format!("unix:{}/socket", directory.path().display());
+        let server = serve(&address, LEASE);
+        let client = Client::connect(options(&address)).expect("a server");
+        client.create(object("grid")).expect("it is new");
+        Machine {
+            server,
+            address,
+            directory,
+            client,
+        }
+    }
+
+    fn program(&self) -> Program {
+        self.program_as(|_| {})
+    }
+
+    fn program_as(&self, change: impl FnOnce(&mut std::process::Command)) -> Program {
+        Program::start(self.directory.path(), &self.address, change)
+    }
+
+    fn attached(&self) -> Program {
+        let mut program = self.program();
+        program.attach("grid");
+        program
+    }
+
+    /// Another machine, which has pages of its own.
+    fn other(&self) -> Shared {
+        let mut options = options(&self.address);
+        options.own_pages = true;
+        let client = Client::connect(options).expect("a server");
+        client.open(name("grid"), BOTH).expect("it is there")
+    }
+
+    /// How many kernels have the object open, its faults, and its first page.
+    fn statistics(&self) -> (usize, Faults, Option<PageState>) {
+        let first = Pages::one(PageNumber(0));
+        match self.client.statistics(name("grid"), Some(first)) {
+            Ok(Answer::Statistics {
+                inside: Some(inside),
+                ..
+            }) => {
+                let first = inside.pages.into_iter().next();
+                (inside.kernels.len(), inside.faults, first)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn wait_until_open(&self, times: usize) {
+        let begin = Instant::now();
+        while self.statistics().0 != times {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn options(address: &str) -> Options {
+    Options::new(address.parse().expect("an address"), name("tests"))
+}
+
+fn object(text: &str) -> Object {
+    Object {
+        name: name(text),
+        size: Bytes::mib(1),
+        page_size: PageSize::BASE,
+        scheduler: SchedulerKind::Simple,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
+#[test]
+fn programs_of_a_machine_are_one_kernel_and_fetch_each_page_once() {
+    let machine = Machine::start();
+    let mut programs = [machine.attached(), machine.attached(), machine.attached()];
+    for page in 0..64 {
+        programs[0].does(&format!("set {} {}", page * WORDS, page + 1));
+    }
+    let (kernels, faults, _) = machine.statistics();
+    assert_eq!((kernels, faults.write), (1, 64));
+    for program in &mut programs[1..] {
+        for page in 0..64 {
+            let value = program.does(&format!("get {}", page * WORDS));
+            assert_eq!(value, (page + 1).to_string());
+            program.does(&format!("set {} 7", page * WORDS + 1));
+        }
+    }
+    let (kernels, after, _) = machine.statistics();
+    assert_eq!((kernels, after), (1, faults), "they were here already");
+    drop(programs);
+    machine.wait_until_open(0);
+}
+
+#[test]
+fn writers_of_one_word_add_up_on_one_machine_and_on_two() {
+    let machine = Machine::start();
+    let mut programs = [machine.attached(), machine.attached()];
+    for program in &mut programs {
+        program.order("add 5 100000");
+    }
+    for program in &mut programs {
+        assert_eq!(program.answer(), "done");
+    }
+    let (_, faults, _) = machine.statistics();
+    assert_eq!(faults.write, 1, "the page was not taken away meanwhile");
+    let other = machine.other();
+    for program in &mut programs {
+        program.order("add 5 100000");
+    }
+    for _ in 0..20_000 {
+        other.words()[5].fetch_add(1, Ordering::SeqCst);
+    }
+    for program in &mut programs {
+        assert_eq!(program.answer(), "done");
+        assert_eq!(program.does("get 5"), "420000");
+    }
+    assert_eq!(other.words()[5].load(Ordering::SeqCst), 420_000);
+}
+
+#[test]
+fn what_a_killed_program_wrote_stays() {
+    let machine = Machine::start();
+    let mut programs = [machine.attached(), machine.attached()];
+    for page in 0..9 {
+        programs[0].does(&format!("set {} 11", page * WORDS));
+    }
+    let [killed, mut other] = programs;
+    drop(killed);
+    assert_eq!(other.does("get 0"), "11");
+    assert_eq!(other.does(&format!("add {WORDS} 1")), "done");
+    // The last one is killed, too: the server has all of it.
+    drop(other);
+    machine.wait_until_open(0);
+    let elsewhere = machine.other();
+    assert_eq!(elsewhere.words()[WORDS].load(Ordering::SeqCst), 12);
+    assert_eq!(elsewhere.words()[8 * WORDS].load(Ordering::SeqCst), 11);
+}
+
+#[test]
+fn what_is_flushed_or_closed_is_the_servers() {
+    let machine = Machine::start();
+    let mut program = machine.attached();
+    program.does("set 0 3");
+    let owner = || machine.statistics().2.expect("a page").owner;
+    assert!(owner().is_some());
+    assert_eq!(program.does("flush"), "true");
+    assert!(owner().is_none());
+    assert_eq!(program.does("add 0 1"), "done");
+    assert_eq!(program.does("close"), "done");
+    assert_eq!(machine.statistics().0, 0);
+    program.attach("grid");
+    assert_eq!(program.does("get 0"), "4");
+}
+
+#[test]
+fn a_stopped_program_holds_nobody_up_and_goes_on_with_what_is_there() {
+    let machine = Machine::start();
+    for is_alone in [false, true] {
+        let mut stopped = machine.attached();
+        let fellow = (!is_alone).then(|| machine.attached());
+        stopped.does("set 0 1");
+        stopped.process.signal(Signal::STOP);
+        // At once, before its lease is over, and again when it was given up.
+        let other = machine.other();
+        let begin = Instant::now();
+        assert_eq!(other.words()[0].fetch_add(1, Ordering::SeqCst), 1);
+        assert!(begin.elapsed() < LEASE, "{:?}", begin.elapsed());
+        std::thread::sleep(2 * LEASE);
+        if let Some(mut fellow) = fellow {
+            assert_eq!(fellow.does("add 0 1"), "done");
+            drop(fellow);
+            other.words()[0].fetch_sub(1, Ordering::SeqCst);
+        }
+        other.words()[0].fetch_add(1, Ordering::SeqCst);
+        stopped.process.signal(Signal::CONT);
+        assert_eq!(stopped.does("get 0"), "3", "alone: {is_alone}");
+        assert_eq!(stopped.does("add 0 1"), "done");
+        assert_eq!(other.words()[0].load(Ordering::SeqCst), 4);
+        drop((stopped, other));
+        machine.wait_until_open(0);
+    }
+}
+
+#[test]
+fn a_stopped_program_that_is_killed_then_is_forgotten() {
+    let machine = Machine::start();
+    let mut stopped = machine.attached();
+    stopped.does("set 0 9");
+    stopped.process.signal(Signal::STOP);
+    std::thread::sleep(2 * LEASE);
+    assert_eq!(machine.statistics().0, 1, "it may come back");
+    drop(stopped);
+    machine.wait_until_open(0);
+    assert_eq!(machine.other().words()[0].load(Ordering::SeqCst), 9);
+}
+
+#[test]
+fn a_server_that_was_stopped_goes_on() {
+    let machine = Machine::start();
+    let mut program = machine.attached();
+    program.does("set 0 5");
+    machine.server.signal(Signal::STOP);
+    std::thread::sleep(2 * LEASE);
+    // Its lease is over, so that it may not see its pages any more.
+    program.order("get 0");
+    assert!(program.waits());
+    machine.server.signal(Signal::CONT);
+    assert_eq!(program.answer(), "5");
+    assert_eq!(program.does("add 0 1"), "done");
+    assert_eq!(program.does("get 0"), "6");
+}
+
+#[test]
+fn memory_of_a_server_that_is_killed_fails_in_time() {
+    let mut machine = Machine::start();
+    let mut program = machine.program_as(|command| {
+        command.env("LOCAL_RECONNECT", "500");
+    });
+    program.attach("grid");
+    program.does("set 0 5");
+    machine.server.0.kill().expect("it is ours");
+    machine.server.0.wait().expect("it ends");
+    let begin = Instant::now();
+    program.order("add 0 1000000000000");
+    let ended = program.wait();
+    assert_eq!(ended.signal(), Some(libc::SIGBUS), "{ended}");
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn who_may_only_read_has_pages_of_its_own() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    let machine = Machine::start();
+    let path = machine.directory.path();
+    program::everybody_may(path);
+    program::everybody_may(&path.join("socket"));
+    let mut writer = machine.attached();
+    writer.does("set 0 5");
+    let to_nobody = |rights| {
+        let granted = machine
+            .client
+            .grant(name("grid"), "uid:65534".into(), rights);
+        granted.expect("it is ours");
+    };
+    to_nobody(program::READ);
+    let mut reader = machine.program_as(|command| {
+        command.uid(65534);
+    });
+    assert!(reader.does("open grid rw").contains("no right"));
+    assert_eq!(reader.does("open grid r"), "apart");
+    assert_eq!(machine.statistics().0, 2);
+    for value in ["5", "6"] {
+        writer.does(&format!("set 0 {value}"));
+        assert_eq!(reader.does("get 0"), value);
+    }
+    to_nobody(BOTH);
+    assert_eq!(reader.does("close"), "done");
+    assert_eq!(reader.does("open grid r"), "attached");
+    assert_eq!(reader.does("get 0"), "6");
+    assert_eq!(machine.statistics().0, 1);
+    // It asked for reading only.
+    reader.order("set 0 1");
+    assert_eq!(reader.wait().signal(), Some(libc::SIGSEGV));
+    assert_eq!(writer.does("get 0"), "6");
+}
+
+#[test]
+fn a_child_maps_the_object_again_and_has_no_memory_before() {
+    let machine = Machine::start();
+    let mut program = machine.attached();
+    program.does("set 0 5");
+    assert_eq!(program.does("fork touch 0"), "signal 11");
+    assert_eq!(program.does("fork again 0"), "code 0");
+    assert_eq!(program.does("get 0"), "6");
+    assert_eq!(machine.statistics().0, 1);
+}
+
+#[test]
+fn a_program_of_another_kind_of_machine_or_page_has_pages_of_its_own() {
+    let machine = Machine::start();
+    let open = |change: fn(&mut Options)| {
+        let mut options = options(&machine.address);
+        change(&mut options);
+        let client = Client::connect(options).expect("a server");
+        client.open(name("grid"), BOTH).expect("it is there")
+    };
+    let same = open(|_| {});
+    let vax = open(|options| options.machine = "vax-d".parse().expect("a machine"));
+    let large = open(|options| options.page_size = Bytes(16 << 10).try_into().expect("a size"));
+    let all = [&same, &vax, &large].map(Shared::is_attached);
+    assert_eq!(all, [true, false, false]);
+    assert_eq!(machine.statistics().0, 3);
+    for shared in [&same, &vax, &large] {
+        shared.words()[0].fetch_add(1, Ordering::SeqCst);
+    }
+    assert_eq!(same.words()[0].load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn programs_that_synchronise_are_apart() {
+    use quire_core::dsm::sync::{Answer, Name as Point, Request};
+    let machine = Machine::start();
+    let open = || {
+        let client = Client::connect(options(&machine.address)).expect("a server");
+        client.open(name("grid"), BOTH).expect("it is there")
+    };
+    let (one, other) = (open(), open());
+    let lock = || Request::Lock(Point("it".into()));
+    let try_lock = || Request::TryLock(Point("it".into()));
+    assert_eq!(one.synchronise(lock()).expect("a server"), Answer::Done);
+    let answer = other.synchronise(try_lock()).expect("a server");
+    assert_eq!(answer, Answer::Busy);
+    drop(one);
+    let answer = other.synchronise(try_lock()).expect("a server");
+    assert!(
+        matches!(answer, Answer::Done | Answer::Abandoned),
+        "{answer:?}"
+    );
+}
