@@ -1,6 +1,6 @@
 //! Several servers that share objects: real processes that are killed, stopped and cut off,
-//! joined by `--peers` or by a real etcd. Each client of these tests has a cache of its own,
-//! so it stands for a machine.
+//! joined by `--peers` or by a real etcd. Most clients of these tests have a cache of their
+//! own, so each stands for a machine; those that are attached share their server's copy.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use quire_core::dsm::message::ServerId;
 use quire_core::dsm::sync::{Answer, Name as Point, Request};
 use quire_core::dsm::types::Machine;
-use quire_core::units::Bytes;
+use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::link::turn::{Closed, Config};
 use quire_dsm::link::{Established, Handler, LinkId, Links, Security, Turn};
@@ -96,6 +96,11 @@ impl Group {
         options.own_pages = true;
         change(&mut options);
         Client::connect(options).expect("the server is there")
+    }
+
+    /// A program of the server's machine that shares its copy of each page.
+    fn attached(&self, server: usize) -> Client {
+        self.client_with(server, |options| options.own_pages = false)
     }
 
     fn signal(&self, server: usize, signal: &str) {
@@ -391,6 +396,91 @@ fn a_server_that_is_stopped_starts_anew() {
         assert_eq!(word(&shared[0], 0).load(Ordering::Relaxed), 122);
     });
     drop(clients);
+}
+
+#[test]
+fn programs_share_the_copy_of_their_own_server() {
+    let mut group = Group::of(3);
+    let clients: Vec<Client> = (0..6).map(|number| group.attached(number % 3)).collect();
+    clients[0].create(grid(1)).unwrap();
+    let shared: Vec<Shared> = clients.iter().map(open).collect();
+    assert!(shared.iter().all(Shared::is_attached));
+    let shared = soon("all of them", move || {
+        thread::scope(|scope| {
+            for shared in &shared {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        word(shared, 0).fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        shared
+    });
+    for shared in &shared {
+        assert_eq!(word(shared, 0).load(Ordering::Relaxed), 12_000);
+    }
+    // Without one of the servers there is another view, and the others go on.
+    word(&shared[0], 0).fetch_add(1, Ordering::Relaxed);
+    assert_eq!(word(&shared[1], 0).load(Ordering::Relaxed), 12_001);
+    group.servers[2].kill().unwrap();
+    group.servers[2].wait().unwrap();
+    let shared = soon("what is left", move || {
+        word(&shared[1], 0).fetch_add(1, Ordering::Relaxed);
+        for left in [0, 1, 3, 4] {
+            assert_eq!(word(&shared[left], 0).load(Ordering::Relaxed), 12_002);
+        }
+        shared
+    });
+    drop((shared, clients));
+}
+
+/// What a program reads without being killed where it cannot.
+fn checked(shared: &Shared) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let read = shared.checked_read_at(ObjectOffset(0), &mut bytes);
+    read.ok().map(|()| u64::from_ne_bytes(bytes))
+}
+
+#[test]
+fn a_shared_copy_fails_when_its_server_was_stopped_for_too_long() {
+    let group = Group::of(3);
+    let client = group.client(0);
+    client.create(grid(1)).unwrap();
+    let elsewhere = open(&client);
+    let programs = [group.attached(2), group.attached(2)];
+    let [one, other] = programs.each_ref().map(open);
+    assert!(one.is_attached() && other.is_attached());
+    word(&one, 0).store(1, Ordering::Relaxed);
+    assert_eq!(word(&elsewhere, 0).load(Ordering::Relaxed), 1);
+    word(&other, 0).store(2, Ordering::Relaxed);
+    group.signal(2, "STOP");
+    let elsewhere = soon("the others", move || {
+        word(&elsewhere, 0).store(10, Ordering::Relaxed);
+        elsewhere
+    });
+    // From now on nobody may see what was there before.
+    let reading = thread::spawn(move || (checked(&one), one));
+    thread::sleep(LEASE / 4);
+    group.signal(2, "CONT");
+    soon("the memory of programs at the stopped server", move || {
+        let (read, one) = reading.join().unwrap();
+        assert_eq!(read, None);
+        for shared in [&one, &other] {
+            while let Some(value) = checked(shared) {
+                assert_eq!(value, 10, "it is old");
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    let anew = group.attached(2);
+    soon("the server that was stopped", move || {
+        let shared = open(&anew);
+        assert_eq!(word(&shared, 0).load(Ordering::Relaxed), 10);
+        word(&shared, 0).fetch_add(1, Ordering::Relaxed);
+        assert_eq!(word(&elsewhere, 0).load(Ordering::Relaxed), 11);
+    });
+    drop((programs, client));
 }
 
 /// A socket between two servers, all links through which can be broken.

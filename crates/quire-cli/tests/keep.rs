@@ -131,8 +131,16 @@ impl Served {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Programs of this machine, which share the server's copies of pages.
     fn options(&self) -> Options {
         Options::new(self.address.parse().unwrap(), "writer".parse().unwrap())
+    }
+
+    /// A program that stands for a machine of its own.
+    fn options_apart(&self) -> Options {
+        let mut options = self.options();
+        options.own_pages = true;
+        options
     }
 
     fn client(&self) -> Client {
@@ -323,7 +331,7 @@ impl User {
     }
 }
 
-fn survives_kill_9(scheduler: SchedulerKind) {
+fn survives_kill_9(scheduler: SchedulerKind, options: fn(&Served) -> Options) {
     let home = Home::new();
     let user = |me| User {
         me,
@@ -347,7 +355,7 @@ fn survives_kill_9(scheduler: SchedulerKind) {
                 signals::send("KILL", pid);
             });
             for user in &mut users {
-                let options = served.options();
+                let options = options(&served);
                 scope.spawn(move || user.write_until_killed(options));
             }
         });
@@ -390,12 +398,17 @@ fn survives_kill_9(scheduler: SchedulerKind) {
 
 #[test]
 fn what_was_acknowledged_survives_kill_9() {
-    survives_kill_9(SchedulerKind::Multi);
+    survives_kill_9(SchedulerKind::Multi, Served::options_apart);
+}
+
+#[test]
+fn what_was_acknowledged_to_programs_that_share_a_copy_survives_kill_9() {
+    survives_kill_9(SchedulerKind::Multi, Served::options);
 }
 
 #[test]
 fn what_was_acknowledged_survives_kill_9_with_the_simple_scheduler() {
-    survives_kill_9(SchedulerKind::Simple);
+    survives_kill_9(SchedulerKind::Simple, Served::options_apart);
 }
 
 /// A program that has memory mapped goes on when the server that was killed is there again.
@@ -403,7 +416,7 @@ fn what_was_acknowledged_survives_kill_9_with_the_simple_scheduler() {
 fn memory_goes_on_after_the_server_was_killed() {
     let home = Home::new();
     let served = home.serve();
-    let client = served.client();
+    let client = Client::connect(served.options_apart()).unwrap();
     client.create(object("kept", 4)).unwrap();
     let shared = open(&client, "kept");
     shared.words()[0].store(7, Ordering::Relaxed);
@@ -444,6 +457,46 @@ fn what_was_written_before_an_object_was_closed_survives_kill_9() {
         let client = served.client();
         let shared = open(&client, "kept");
         for page in 0..300 {
+            let found = shared.words()[page * PAGE / 8].load(Ordering::Relaxed);
+            assert_eq!(found, round, "page {page}");
+        }
+    }
+}
+
+/// Programs of one machine share the server's copy. What is there is safe after one of them
+/// has flushed or closed it, or when the server has ended in order.
+#[test]
+fn what_programs_wrote_to_a_copy_that_they_share_is_kept() {
+    /// More than is given back at once.
+    const PAGES: usize = 5000;
+    let home = Home::new();
+    let mut served = home.serve();
+    let made = object("kept", PAGES as u64);
+    served.client().create(made).unwrap();
+    for round in 1..=3 {
+        let clients = [served.client(), served.client()];
+        let [one, other] = clients.each_ref().map(|client| open(client, "kept"));
+        assert!(one.is_attached() && other.is_attached());
+        for page in 0..PAGES {
+            let who = [&one, &other][page % 2];
+            who.words()[page * PAGE / 8].store(round, Ordering::Relaxed);
+        }
+        match round {
+            1 => {
+                one.flush().unwrap();
+                served.kill();
+            }
+            2 => {
+                drop(one);
+                served.kill();
+            }
+            _ => served.end(),
+        }
+        drop(other);
+        served = home.serve();
+        let client = served.client();
+        let shared = open(&client, "kept");
+        for page in 0..PAGES {
             let found = shared.words()[page * PAGE / 8].load(Ordering::Relaxed);
             assert_eq!(found, round, "page {page}");
         }

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::{PageNumber, Pages};
-use quire_core::units::Bytes;
-use quire_dsm::client::{Client, Options, Shared};
+use quire_core::units::{Bytes, ObjectOffset};
+use quire_dsm::client::{Client, Options, Place, Shared};
+use quire_dsm::heap::Heap;
+use quire_dsm::node::Part;
 use quire_dsm::wire::control::{
     Answer, Faults, MachineCode, Object, PageSize, PageState, SchedulerKind,
 };
@@ -364,4 +366,73 @@ fn programs_that_synchronise_are_apart() {
         matches!(answer, Answer::Done | Answer::Abandoned),
         "{answer:?}"
     );
+}
+
+#[test]
+fn a_typed_heap_lies_in_a_copy_that_programs_share() {
+    let machine = Machine::start();
+    let clients = [(); 2].map(|()| Client::connect(options(&machine.address)).expect("a server"));
+    let made = Object {
+        size: Bytes::mib(2),
+        ..object("heap")
+    };
+    clients[0].create(made).expect("it is new");
+    let shared = clients.each_ref().map(|client| {
+        let opened = client.open(name("heap"), BOTH);
+        opened.expect("it is there")
+    });
+    assert!(shared.iter().all(Shared::is_attached));
+    let heaps = shared
+        .each_ref()
+        .map(|shared| Heap::open(shared).expect("a heap"));
+    // Pages get one type after the other, from either program.
+    for round in 0..20 {
+        let (own, other) = (&heaps[round % 2], &heaps[(round + 1) % 2]);
+        let reals = own.alloc::<f64>(20_000).expect("there is room");
+        reals.set(19_999, round as f64);
+        let seen = other.view::<f64>(reals.offset()).expect("a block");
+        assert_eq!(seen.get(19_999), round as f64);
+        other.free(reals.offset()).expect("it is in use");
+        let whole = other.alloc::<i32>(40_000).expect("there is room");
+        whole.set(39_999, round as i32);
+        let seen = own.view::<i32>(whole.offset()).expect("a block");
+        assert_eq!(seen.get(39_999), round as i32);
+        own.free(whole.offset()).expect("it is in use");
+    }
+}
+
+#[test]
+fn a_part_of_a_copy_that_programs_share_is_not_mapped_once_more() {
+    let machine = Machine::start();
+    let client = Client::connect(options(&machine.address)).expect("a server");
+    let shared = client.open(name("grid"), BOTH).expect("it is there");
+    let part = Part {
+        start: ObjectOffset(0),
+        len: Bytes(4096),
+    };
+    let refused = shared.map(part, Place::Anywhere, true).err();
+    let refused = refused.expect("it cannot be").to_string();
+    assert!(refused.contains("pages of your own"), "{refused}");
+    let apart = machine.other();
+    let mapped = apart.map(part, Place::Anywhere, true);
+    mapped.expect("its pages are its own");
+}
+
+#[test]
+fn it_is_said_how_many_programs_share_a_copy() {
+    let machine = Machine::start();
+    let _programs = [machine.attached(), machine.attached()];
+    let _other = machine.other();
+    let Ok(Answer::Statistics {
+        inside: Some(inside),
+        ..
+    }) = machine.client.statistics(name("grid"), None)
+    else {
+        panic!("it may be looked at");
+    };
+    let described: Vec<&str> = inside.kernels.iter().map(|known| &*known.name).collect();
+    let sharing = "2 programs that share a copy: program (uid ";
+    assert_eq!(described.len(), 2, "{described:?}");
+    let is_said = described.iter().any(|who| who.starts_with(sharing));
+    assert!(is_said, "{described:?}");
 }

@@ -96,11 +96,17 @@ impl Core {
 
     /// Who shares this machine's copies of an object's pages, for a person.
     fn sharing(&self, object: &Name) -> String {
-        let is_sharing = |opening| opening == Opening::Program;
         let users = self.users(object);
-        match users.filter(|(.., open)| is_sharing(open.opening)).count() {
-            1 => "1 program of this machine".to_owned(),
-            count => format!("{count} programs of this machine, which share its copy"),
+        let sharing = users.filter(|(.., open)| open.opening == Opening::Program);
+        let described = sharing.filter_map(|(id, ..)| self.peers.get(&id));
+        let all: Vec<&str> = described.map(|peer| peer.described.as_str()).collect();
+        match all[..] {
+            [one] => one.to_owned(),
+            _ => format!(
+                "{} programs that share a copy: {}",
+                all.len(),
+                all.join(", ")
+            ),
         }
     }
 
