@@ -625,7 +625,7 @@ fn a_full_disk_refuses_and_goes_on_when_there_is_space() {
     let mut home = Home::new();
     home.store = small.0.path().join("store");
     let served = home.serve();
-    let client = served.client();
+    let client = Client::connect(served.options_apart()).unwrap();
     client.create(object("kept", 9000)).unwrap();
     let shared = open(&client, "kept");
     shared.words()[0].store(1, Ordering::Relaxed);

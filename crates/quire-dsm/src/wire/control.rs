@@ -643,7 +643,7 @@ pub struct Inside {
     pub faults: Faults,
     /// How many pages somebody ever asked for.
     pub touched: u64,
-    /// How often it is open.
+    /// How often it is open; programs that share a copy count as one.
     pub open: u64,
     /// Who has it open; fewer, where they do not all fit.
     pub kernels: Vec<Known>,
