@@ -417,7 +417,6 @@ impl Handler for Server {
             return self.send(links);
         }
         let Some(peer) = self.peers.remove(&link) else {
-            tracing::warn!("{}: {}", describe(links, link), closed.why);
             return;
         };
         self.links.remove(&peer);
@@ -425,8 +424,9 @@ impl Handler for Server {
             LinkError::Goodbye(_) => Parting::Left,
             _ => Parting::Crashed,
         };
-        if how == Parting::Crashed {
-            tracing::warn!("{}: {}", describe(links, link), closed.why);
+        // Whatever else is wrong, the link's own line says.
+        if matches!(closed.why, LinkError::Ended | LinkError::Closed(_)) {
+            tracing::warn!("{}: {}", self.core.words_for(peer), closed.why);
         }
         self.core.cut_off(peer);
         let is_done = matches!(closed.why, LinkError::Goodbye(_));
@@ -442,7 +442,6 @@ impl Handler for Server {
             self.is_over = true;
             return;
         }
-        self.look_at_lease(links);
         self.look_at_lease(links);
         let (local, mut around) = self.around(links);
         local.ready(&mut around, key);

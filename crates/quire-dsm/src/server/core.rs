@@ -160,6 +160,11 @@ impl Core {
         self.unwatch(id);
     }
 
+    /// Who a peer is, where people look.
+    pub(super) fn words_for(&self, id: PeerId) -> &str {
+        self.peers.get(&id).map_or("a peer", |peer| &peer.described)
+    }
+
     /// A peer has certainly stopped to use what it had.
     pub fn left(&mut self, id: PeerId, how: Parting, out: &mut Vec<Out>) {
         let Some(peer) = self.peers.remove(&id) else {
