@@ -9,6 +9,7 @@
 //! | [`faults`] | what each kind of fault takes (Table 1) |
 //! | [`hotspot`] | everybody writes to one page: the cycle, and how fair it is |
 //! | [`messages`] | messages for each fault at a hotspot, counted over the automata |
+//! | [`joined`] | the same, counted by real servers that are joined |
 //! | [`translation`] | contents for machines of other types (Table 2) |
 //! | [`programs`] | parallel programs on 1 to 4 nodes (Table 3) |
 //! | [`tolerance`] | what leases and heartbeats take of the server's time |
@@ -18,6 +19,7 @@
 mod faults;
 mod floor;
 mod hotspot;
+mod joined;
 mod messages;
 mod programs;
 mod report;
@@ -124,6 +126,9 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
     let wants = |part| options.only.is_empty() || options.only.contains(&part);
     if wants(Part::Messages) {
         messages::measure(results)?;
+        if let Some(site) = Site::new(Duration::ZERO, results) {
+            joined::measure(&site, plan, results)?;
+        }
     }
     if wants(Part::Translation) {
         translation::measure(plan, results);

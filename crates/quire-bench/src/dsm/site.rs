@@ -111,8 +111,12 @@ impl Site {
 
     /// Starts something that others connect to, at the first node.
     pub fn serve(&self, args: &[&str]) -> Result<Served> {
-        let listen = format!("{}:0", self.network.address(0));
-        let mut child = self.start(0, &[args, &["--listen", &listen]].concat())?;
+        self.serve_at(&format!("{}:0", self.network.address(0)), args)
+    }
+
+    /// Starts something that others connect to at this address, at the first node.
+    pub fn serve_at(&self, listen: &str, args: &[&str]) -> Result<Served> {
+        let mut child = self.start(0, &[args, &["--listen", listen]].concat())?;
         let output = child.stdout.take().context("no output")?;
         let mut output = BufReader::new(output);
         let mut address = String::new();

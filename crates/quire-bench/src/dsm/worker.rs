@@ -8,6 +8,7 @@ use std::hint;
 use std::io::{BufRead, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,10 +17,11 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use quire_core::units::Bytes;
 use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::directory::{self, Embedded, Remote};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
 use quire_dsm::programs::{Program, Team, Trouble, WORDS_PER_PAGE, Word};
-use quire_dsm::server::{self, Server};
+use quire_dsm::server::{self, Joining, Server};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
@@ -54,6 +56,9 @@ pub enum Task {
         /// How long leases are, in milliseconds
         #[arg(long)]
         lease: u64,
+        /// The servers that it is joined to, and itself; the first keeps their directory
+        #[arg(long, value_delimiter = ',')]
+        peers: Vec<Address>,
     },
     /// Touches pages of an object and times each touch
     Touch {
@@ -162,6 +167,8 @@ pub enum Scheduler {
     Simple,
     /// Several page sizes, one server
     Multi,
+    /// Several servers
+    Distributed,
 }
 
 /// How pages are touched.
@@ -223,7 +230,8 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             listen,
             spin,
             lease,
-        } => serve(listen, *spin, *lease),
+            peers,
+        } => serve(listen, *spin, *lease, peers),
         Task::Touch { at, pages, touch } => print(&touched(&at.open()?, *pages, *touch)),
         Task::Increment {
             at,
@@ -284,6 +292,7 @@ impl At {
             scheduler: match self.scheduler {
                 Scheduler::Simple => SchedulerKind::Simple,
                 Scheduler::Multi => SchedulerKind::Multi,
+                Scheduler::Distributed => SchedulerKind::Distributed,
             },
             machine: MachineCode(0),
             tags: Vec::new(),
@@ -299,15 +308,16 @@ impl At {
 }
 
 /// Serves until its input ends. For each line of input it says what processor time it used.
-fn serve(listen: &Address, spin: u64, lease: u64) -> Result<()> {
+fn serve(listen: &Address, spin: u64, lease: u64, peers: &[Address]) -> Result<()> {
     let name: Name = "bench".parse()?;
-    let mut config = Config::new(Hello {
+    let hello = Hello {
         name: name.clone(),
         role: Role::Server,
         machine: MachineCode(0),
         page_size: PageSize::BASE,
         features: 0,
-    });
+    };
+    let mut config = Config::new(hello.clone());
     config.spin = Duration::from_micros(spin);
     let mut turn = Turn::new(config)?;
     let at = server::listen(
@@ -315,10 +325,26 @@ fn serve(listen: &Address, spin: u64, lease: u64) -> Result<()> {
         std::slice::from_ref(listen),
         &Security::Plaintext,
     )?;
-    println!("{}", at.first().context("no address")?);
+    let address = at.first().context("no address")?.clone();
+    let mut server = Server::new(name.clone(), Duration::from_millis(lease));
+    if let Some(host) = peers.first() {
+        let is_host = *host == address;
+        let directory: directory::Shared = match is_host {
+            true => Arc::new(Embedded::new(None)?),
+            false => Arc::new(Remote::new(host.clone(), Security::Plaintext, hello)?),
+        };
+        let joining = Joining {
+            directory,
+            is_host,
+            address: address.clone(),
+            names: vec![name],
+            security: Security::Plaintext,
+        };
+        server.join(&turn, joining)?;
+    }
+    println!("{address}");
     let (end, ended) = UnixStream::pair()?;
     thread::spawn(move || tell_time(end));
-    let mut server = Server::new(name, Duration::from_millis(lease));
     Ok(server::serve(&mut turn, &mut server, ended.as_fd())?)
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use quire_core::dsm::message::{Client as Holder, KernelId, PageNumber, Pages};
 use quire_core::dsm::types::Report;
 use quire_dsm::client::{Client, ClientError};
-use quire_dsm::wire::control::{Answer, Faults, Inside, Known, Object, PageState};
+use quire_dsm::wire::control::{Answer, Faults, Inside, Known, Messages, Object, PageState};
 use serde_json::{Value, json};
 
 use super::{failed, in_json, scheduler, types};
@@ -141,11 +141,33 @@ fn print(about: &About, options: &StatArgs) -> Outcome<()> {
          {} of {all} pages used",
         inside.touched
     )?;
+    print_messages(&mut stdout, inside.messages)?;
     if *inside.report != Report::new() {
         writeln!(stdout, "translation: {}", inside.report)?;
     }
     print_open(&mut stdout, inside)?;
     print_pages(&mut stdout, inside, options)
+}
+
+fn print_messages(out: &mut impl Write, messages: Messages) -> io::Result<()> {
+    let Messages {
+        from_kernels,
+        to_kernels,
+        from_servers,
+        to_servers,
+        ..
+    } = messages;
+    write!(
+        out,
+        "messages of this server: {from_kernels} from nodes, {to_kernels} to them"
+    )?;
+    if from_servers + to_servers > 0 {
+        write!(
+            out,
+            ", {from_servers} from other servers, {to_servers} to them"
+        )?;
+    }
+    writeln!(out)
 }
 
 fn print_open(out: &mut impl Write, inside: &Inside) -> io::Result<()> {
@@ -215,6 +237,7 @@ fn print_json(about: &About) -> Outcome<()> {
     whole["may_read"] = about.inside.is_some().into();
     if let Some(inside) = &about.inside {
         whole["faults"] = faults(inside.faults);
+        whole["messages"] = messages(inside.messages);
         whole["pages_used"] = inside.touched.into();
         whole["open"] = inside.open.into();
         let report = &inside.report;
@@ -232,6 +255,17 @@ fn print_json(about: &About) -> Outcome<()> {
     let mut stdout = io::stdout().lock();
     serde_json::to_writer_pretty(&mut stdout, &whole)?;
     Ok(writeln!(stdout)?)
+}
+
+fn messages(messages: Messages) -> Value {
+    json!({
+        "from_kernels": messages.from_kernels,
+        "completions": messages.completions,
+        "to_kernels": messages.to_kernels,
+        "from_servers": messages.from_servers,
+        "to_servers": messages.to_servers,
+        "faults_of_servers": messages.faults_of_servers,
+    })
 }
 
 fn faults(faults: Faults) -> Value {

@@ -67,6 +67,8 @@ impl Replica {
         self.stats.faults = counters.local;
         self.stats.received_from_servers = counters.servers.received;
         self.stats.forwarded = counters.forwarded.total();
+        self.stats.faults_of_servers = counters.remote.total();
+        self.stats.completions = counters.completions;
         result
     }
 }

@@ -636,6 +636,24 @@ pub enum Answer {
     },
 }
 
+/// How many messages about an object's pages a server handled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Messages {
+    /// From kernels.
+    pub from_kernels: u64,
+    /// Of those, the second ones of kernels that answer a flush in two. Paper 003 counts both
+    /// as one; zero with schedulers of one server.
+    pub completions: u64,
+    /// To kernels.
+    pub to_kernels: u64,
+    /// From fellow servers.
+    pub from_servers: u64,
+    /// To fellow servers.
+    pub to_servers: u64,
+    /// Faults of fellow servers' kernels that were among those messages.
+    pub faults_of_servers: u64,
+}
+
 /// What happens in an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inside {
@@ -651,6 +669,8 @@ pub struct Inside {
     pub pages: Vec<PageState>,
     /// What translations could not carry over exactly, to whatever machine.
     pub report: Box<Report>,
+    /// What this server was told and told others.
+    pub messages: Messages,
 }
 
 /// A request that failed.

@@ -12,9 +12,9 @@ use quire_core::dsm::sync;
 use quire_core::dsm::types::{Kind, Place, Report, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::wire::control::{
-    Answer, Failure, FailureKind, Faults, Handle, Hello, Inside, Known, MachineCode, Name, Object,
-    PageSize, PageState, Reason, Refusal, Request, RequestId, Rights, Role, SchedulerKind, Seen,
-    Segment, TypeCode, Watched, Welcome,
+    Answer, Failure, FailureKind, Faults, Handle, Hello, Inside, Known, MachineCode, Messages,
+    Name, Object, PageSize, PageState, Reason, Refusal, Request, RequestId, Rights, Role,
+    SchedulerKind, Seen, Segment, TypeCode, Watched, Welcome,
 };
 use quire_dsm::wire::{Contents, Control, Outgoing, Pool};
 
@@ -248,15 +248,32 @@ fn watched() -> impl Strategy<Value = Watched> {
 fn inside() -> impl Strategy<Value = Inside> {
     let counts = any::<[u64; 2]>();
     let pages = vec(page_state(), 0..4);
-    let fields = (faults(), counts, kernels(), pages, report());
-    fields.prop_map(|(faults, [touched, open], kernels, pages, report)| Inside {
-        faults,
-        touched,
-        open,
-        kernels,
+    let fields = (
+        faults(),
+        counts,
+        kernels(),
         pages,
-        report: Box::new(report),
-    })
+        report(),
+        any::<[u64; 6]>(),
+    );
+    fields.prop_map(
+        |(faults, [touched, open], kernels, pages, report, six)| Inside {
+            faults,
+            touched,
+            open,
+            kernels,
+            pages,
+            report: Box::new(report),
+            messages: Messages {
+                from_kernels: six[0],
+                completions: six[1],
+                to_kernels: six[2],
+                from_servers: six[3],
+                to_servers: six[4],
+                faults_of_servers: six[5],
+            },
+        },
+    )
 }
 
 fn report() -> impl Strategy<Value = Report> {

@@ -155,6 +155,11 @@ pub struct Stats {
     pub received_from_servers: u64,
     /// Messages to fellow servers, in messages.
     pub sent_to_servers: u64,
+    /// Faults of fellow servers' kernels that came here, in pages.
+    pub faults_of_servers: u64,
+    /// Messages from kernels that the paper does not count: the second ones of those who
+    /// answer a flush in two.
+    pub completions: u64,
     /// Requests that were passed on to a fellow server, in requests.
     pub forwarded: u64,
     /// Copies that a client was asked to give back, in pages.

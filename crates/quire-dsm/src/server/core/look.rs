@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 
 use quire_core::dsm::message::{Client, KernelId, PageNumber, Pages};
-use quire_core::dsm::scheduler::observe::Faults;
+use quire_core::dsm::scheduler::observe::{Faults, Stats};
 use quire_core::dsm::scheduler::trace;
 
 use super::super::object::{Object, Refused};
@@ -65,6 +65,7 @@ impl Core {
             kernels: self.known(name, object.kernels.keys().copied()),
             pages: pages(object),
             report: Box::new(object.report.clone()),
+            messages: messages(object.counted()),
         });
         Ok(Answer::Statistics {
             info: object.info.clone(),
@@ -203,6 +204,17 @@ fn kernels(seen: &[Seen]) -> Vec<KernelId> {
     kernels.sort_unstable();
     kernels.dedup();
     kernels
+}
+
+fn messages(counted: &Stats) -> control::Messages {
+    control::Messages {
+        from_kernels: counted.received.total(),
+        completions: counted.completions,
+        to_kernels: counted.sent.total(),
+        from_servers: counted.received_from_servers,
+        to_servers: counted.sent_to_servers,
+        faults_of_servers: counted.faults_of_servers,
+    }
 }
 
 fn faults(faults: Faults) -> control::Faults {

@@ -1,0 +1,186 @@
+//! Messages for each fault where so many write to one page, between real servers that are
+//! joined, each with a program of its own (paper 003, section 7.2 and Table 1).
+//!
+//! The servers' own counters are read at the end. Nothing of it depends on time, but for
+//! whose turn it is: here a round is as many faults as there are programs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use quire_dsm::client::{Client, Options};
+use quire_dsm::link::Security;
+use quire_dsm::wire::control::{
+    self, Answer, Inside, MachineCode, PageSize, Rights, SchedulerKind,
+};
+
+use crate::dsm::results::{Bound, Results};
+use crate::dsm::site::{Served, Site};
+use crate::dsm::worker::Increments;
+use crate::dsm::{Part, Plan};
+
+/// How many servers are joined.
+const PARTIES: std::ops::RangeInclusive<usize> = 2..=16;
+/// Joined servers are so after this at the latest.
+const PATIENCE: Duration = Duration::from_secs(60);
+const OBJECT: &str = "word";
+
+/// What was counted for so many servers.
+struct Counted {
+    /// Messages that each server handled for each fault that came to it.
+    handled: f64,
+    /// Those of them that were from or to other servers.
+    remote: f64,
+    /// Messages between servers for one fault of each program.
+    round: f64,
+}
+
+/// Sums over servers.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    own_faults: u64,
+    faults: u64,
+    local: u64,
+    received: u64,
+    sent: u64,
+}
+
+/// Counts them, and judges what was counted.
+pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
+    let [mut handled, mut remote]: [f64; 2] = [0.0; 2];
+    let most = plan.size(*PARTIES.end(), 4);
+    for parties in (*PARTIES.start()..=*PARTIES.end()).filter(|&n| n <= most) {
+        let counted =
+            count(site, plan, parties).with_context(|| format!("{parties} joined servers"))?;
+        (handled, remote) = (handled.max(counted.handled), remote.max(counted.remote));
+        tell(parties, &counted, results);
+    }
+    let part = Part::Messages;
+    let bound = |value| Bound::AtMost(value);
+    let text = "real servers, distributed: at most 4.1 handled by each server for each fault";
+    results.judge(part, "", text, Some(handled), bound(4.1));
+    let text = "real servers, distributed: at most 2.0 of them remote";
+    results.judge(part, "", text, Some(remote), bound(2.0));
+    Ok(())
+}
+
+fn tell(parties: usize, counted: &Counted, results: &mut Results) {
+    let (n, part) = (parties, Part::Messages);
+    let round = format!("{} or {}", 2 * n, 2 * n - 1);
+    for (what, value, paper) in [
+        ("each fault", counted.handled, "4.1".to_owned()),
+        ("remote", counted.remote, "2.0".to_owned()),
+        ("one fault of each program", counted.round, round),
+    ] {
+        let name = format!("{n} real servers, {what}");
+        results.add(part, "", &name, "", vec![value]);
+        results.paper(paper);
+    }
+}
+
+fn count(site: &Site, plan: Plan, parties: usize) -> Result<Counted> {
+    let directory = tempfile::tempdir()?;
+    let at = |server: usize| {
+        format!(
+            "unix:{}",
+            directory.path().join(server.to_string()).display()
+        )
+    };
+    let all: Vec<String> = (0..parties).map(at).collect();
+    let peers = all.join(",");
+    let servers = all.iter().map(|listen| {
+        site.serve_at(
+            listen,
+            &[
+                "serve", "--spin", "0", "--lease", "10000", "--peers", &peers,
+            ],
+        )
+    });
+    let servers: Vec<Served> = servers.collect::<Result<_>>()?;
+    let milliseconds = plan.size(200 * parties, 100 * parties).to_string();
+    let members = parties.to_string();
+    let program = |(me, server): (usize, &Served)| {
+        let args = [
+            "increment",
+            "--server",
+            &server.address,
+            "--object",
+            OBJECT,
+            "--scheduler",
+            "distributed",
+            "--me",
+            &me.to_string(),
+            "--members",
+            &members,
+            "--milliseconds",
+            &milliseconds,
+        ];
+        args.map(str::to_owned).to_vec()
+    };
+    make(servers.first().context("no server")?)?;
+    let programs: Vec<Vec<String>> = servers.iter().enumerate().map(program).collect();
+    let _: Vec<Increments> = site.together(&programs)?;
+    let sums = sums(&servers)?;
+    ensure!(sums.own_faults > 0, "nobody faulted");
+    let remote = (sums.received + sums.sent) as f64;
+    Ok(Counted {
+        handled: (remote + sums.local as f64) / sums.faults as f64,
+        remote: remote / sums.faults as f64,
+        round: sums.sent as f64 / sums.own_faults as f64 * parties as f64,
+    })
+}
+
+/// Makes the object, as soon as the servers are joined.
+fn make(server: &Served) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    let object = control::Object {
+        name: OBJECT.parse()?,
+        size: PageSize::BASE.bytes(),
+        page_size: PageSize::BASE,
+        scheduler: SchedulerKind::Distributed,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    };
+    let client = client(server)?;
+    while let Err(error) = client.create(object.clone()) {
+        ensure!(Instant::now() < end, "{}: {error}", server.address);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let rights = Rights {
+        read: true,
+        write: true,
+    };
+    Ok(client.grant(object.name, "anyone".into(), rights)?)
+}
+
+fn client(server: &Served) -> Result<Client> {
+    let mut options = Options::new(server.address.parse()?, OBJECT.parse()?);
+    options.security = Security::Plaintext;
+    Ok(Client::connect(options)?)
+}
+
+fn sums(servers: &[Served]) -> Result<Sums> {
+    let mut sums = Sums::default();
+    for server in servers {
+        let inside = look(server)?;
+        let messages = inside.messages;
+        let own = inside.faults.read + inside.faults.write + inside.faults.unlock;
+        sums.own_faults += own;
+        sums.faults += own + messages.faults_of_servers;
+        sums.local += messages.from_kernels + messages.to_kernels - messages.completions;
+        sums.received += messages.from_servers;
+        sums.sent += messages.to_servers;
+    }
+    Ok(sums)
+}
+
+/// What a server has counted of the object.
+fn look(server: &Served) -> Result<Inside> {
+    match client(server)?.statistics(OBJECT.parse()?, None)? {
+        Answer::Statistics {
+            inside: Some(inside),
+            ..
+        } => Ok(inside),
+        other => bail!("{} tells nothing of the object: {other:?}", server.address),
+    }
+}
