@@ -29,6 +29,8 @@ use quire_dsm::wire::control::{
 };
 use tempfile::TempDir;
 
+#[path = "fellows/heaps.rs"]
+mod heaps;
 #[path = "common/signals.rs"]
 mod signals;
 

@@ -39,6 +39,7 @@ mod attached;
 mod carrier;
 mod cells;
 mod region;
+mod replica;
 mod watch;
 
 use carrier::{Carrier, Command, Key, Wanted};
@@ -518,14 +519,21 @@ impl Shared {
 
     /// Says something that nobody waits for, such as that a mutex is free.
     pub(crate) fn say(&self, request: sync::Request) {
-        let (reply, _) = mpsc::channel();
+        drop(self.begin(request));
+    }
+
+    /// Begins to synchronise, and does not wait. The answer comes to the channel, which ends
+    /// where there can be none.
+    pub(crate) fn begin(&self, request: sync::Request) -> Receiver<Result<Answer, ClientError>> {
+        let (reply, answer) = mpsc::channel();
         let key = self.key;
-        // Without a link there is nobody to be told.
+        // Without a link there is nobody to be told, and the channel ends.
         let _ = self.client.command(Command::Synchronise {
             key,
             request,
             reply,
         });
+        answer
     }
 
     /// Gives whole pages another type, while others may have the object open. Nobody else may

@@ -8,7 +8,8 @@
 //!   and holds a mutex with this number in its name. The server frees it when the program is
 //!   gone. So whoever can lock it knows that this owner is dead, and takes over what it
 //!   owned: when a list was left locked, when there is no room, or when asked to.
-//! - *Broken links.* When the link breaks, others take this program for dead. From then on
+//! - *Broken links.* When the link breaks, others take this program for dead; so they do when
+//!   the one of several servers that keeps mutexes is gone or cut off. From then on
 //!   its heap does nothing, and what it was about to return is not returned, so that no block
 //!   is given out twice. It is to be opened anew.
 //!
@@ -17,20 +18,24 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `alive` | the mark of an owner that is alive |
 //! | [`lists`] | the object as the allocator needs it |
 //! | [`view`] | the elements of a block |
 
 use std::collections::BTreeSet;
 
 use quire_core::dsm::alloc::{self, AllocError, Block, Owner, Shared as _};
-use quire_core::dsm::sync::{Answer, Name, Request};
+use quire_core::dsm::sync::{Answer, Request};
 use quire_core::dsm::types::TypeTag;
 use quire_core::units::{Bytes, ObjectOffset};
 
 use crate::client::{ClientError, Shared};
 
+mod alive;
 pub mod lists;
 pub mod view;
+
+use alive::{Alive, mark};
 
 pub(crate) use lists::Lists;
 pub use view::{Element, View};
@@ -47,8 +52,10 @@ pub enum HeapError {
     /// The object is open to be read only.
     #[error("the object is open to be read only: a heap writes; open it with both rights")]
     ReadOnly,
-    /// The link broke since the heap was opened.
-    #[error("the link to the server broke, so others have taken over the heap: open it anew")]
+    /// A link broke since the heap was opened, or a server is gone.
+    #[error(
+        "the link to the server, or between servers, broke, so others may have taken over the heap: open it anew"
+    )]
     Broken,
     /// A block is of another type.
     #[error("the block at {:#x} holds {is}, not {wanted}", at.0)]
@@ -67,8 +74,7 @@ pub struct Heap<'a> {
     shared: &'a Shared,
     heap: alloc::Heap<'a, Shared>,
     owner: Owner,
-    /// How often the link had broken when it was opened.
-    breaks: u64,
+    alive: Alive<'a>,
 }
 
 impl<'a> Heap<'a> {
@@ -87,16 +93,13 @@ impl<'a> Heap<'a> {
             Err(AllocError::NoHeap) => make(shared)?,
             other => other?,
         };
-        let held = shared.synchronise(Request::Lock(mark(owner)))?;
-        if !matches!(held, Answer::Done | Answer::Abandoned) {
-            return Err(ClientError::Confused.into());
-        }
+        let alive = Alive::mark(shared, owner, breaks)?;
         let heap = alloc::Heap::attach(shared, owner)?;
         Ok(Heap {
             shared,
             heap,
             owner,
-            breaks,
+            alive,
         })
     }
 
@@ -124,6 +127,14 @@ impl<'a> Heap<'a> {
     /// When no block begins there, or it is not in use.
     pub fn free(&self, at: ObjectOffset) -> Result<(), HeapError> {
         self.attempt(|| self.heap.free(at))
+    }
+
+    /// The block that begins at an offset, whoever allocated it.
+    ///
+    /// # Errors
+    /// When there is none that is in use.
+    pub fn block(&self, at: ObjectOffset) -> Result<Block, HeapError> {
+        Ok(self.heap.block(at)?)
     }
 
     /// The elements of a block that begins at an offset, whoever allocated it: as many as
@@ -195,7 +206,7 @@ impl<'a> Heap<'a> {
     }
 
     fn check(&self) -> Result<(), HeapError> {
-        match self.shared.breaks() == self.breaks {
+        match self.alive.is_sure() {
             true => Ok(()),
             false => Err(HeapError::Broken),
         }
@@ -203,20 +214,15 @@ impl<'a> Heap<'a> {
 }
 
 impl Drop for Heap<'_> {
-    /// Gives back what it owns, so that others need not find out that it is gone.
+    /// Gives back what it owns, so that others need not find out that it is gone. Its mark goes
+    /// after that.
     fn drop(&mut self) {
-        if self.check().is_ok() {
-            if let Err(error) = self.heap.give_back() {
-                tracing::warn!("memory of a heap is not given back: {error}");
-            }
-            self.shared.say(Request::Unlock(mark(self.owner)));
+        if self.check().is_ok()
+            && let Err(error) = self.heap.give_back()
+        {
+            tracing::warn!("memory of a heap is not given back: {error}");
         }
     }
-}
-
-/// The mutex that an owner holds while it is alive.
-fn mark(owner: Owner) -> Name {
-    Name(format!("quire.heap.owner.{}", owner.number()))
 }
 
 /// Makes a heap in an object that has none, unless somebody else was first.

@@ -252,6 +252,9 @@ impl Server {
                     fellows.meet(a, &name, (kernel, number), request);
                 });
             }
+            Out::Tagged { name, asker, part } => {
+                self.with_fellows(links, |fellows, a| fellows.tagged(a, &name, asker, part));
+            }
             Out::Parted { name, kernel, how } => {
                 self.with_fellows(links, |fellows, a| fellows.parted(a, &name, kernel, how));
             }

@@ -28,12 +28,15 @@
  *     ENOENT        no such object; a file of certificates that is not there
  *     EEXIST        there is such an object already
  *     EACCES        no right to it, or to change it; a certificate that is of no use
- *     EBUSY         it is open somewhere; the mutex is not free
+ *     EBUSY         it is open somewhere; the mutex is not free; a heap of it is open
  *     EINVAL        what was passed makes no sense
  *     ENOSPC        the server has no room
  *     EPERM         the mutex is not this program's; no right to userfaultfd
  *     EOWNERDEAD    somebody of the barrier is gone (see quire_dsm_mend)
  *     ENOTCONN      the link was given up
+ *     EAGAIN        not now: a server does not answer, or a lock cannot be had
+ *     EADDRINUSE    somebody listens there already
+ *     ENOMEM, ENOTEMPTY, ESTALE, EIO  see the typed heap
  *
  * Memory fails with SIGBUS when the server could not be reached for ten seconds, or has lost
  * a page for good; standard error says why.
@@ -65,7 +68,7 @@ extern "C" {
 
 /* The version of what is declared here.  It grows when something is added; what is there
  * keeps its meaning. */
-#define QUIRE_DSM_API 1
+#define QUIRE_DSM_API 2
 
 /* The version that the library has. */
 int quire_dsm_api(void);
@@ -109,6 +112,12 @@ struct quire_dsm_shape {
 /* Makes an object of so many bytes, which are zero. */
 int quire_dsm_create(quire_dsm *server, const char *name, uint64_t size,
                      const struct quire_dsm_shape *shape);
+
+/* Gives the server of this link a part in an object that other servers have (paper 003's
+ * memory_object_replicate).  Opening an object there does so by itself; this does it ahead of
+ * time.  The object has the scheduler "distributed", and the servers are joined (`quire serve
+ * --peers` or `--etcd`).  Its pages come when they are touched. */
+int quire_dsm_replicate(quire_dsm *server, const char *name);
 
 /* Removes an object that nobody has open. */
 int quire_dsm_remove(quire_dsm *server, const char *name);
@@ -182,6 +191,156 @@ int quire_dsm_add(quire_dsm_object *object, const char *counter, int64_t by, int
 /* Waits until a counter is at least so much. */
 int quire_dsm_at_least(quire_dsm_object *object, const char *counter, int64_t least,
                        int64_t *value);
+
+
+/* The typed heap
+ *
+ *     quire_dsm_heap *heap = quire_dsm_heap_open(object);
+ *     double *numbers = quire_dsm_tmalloc(heap, QUIRE_DSM_FLOAT64, 1000);
+ *     int64_t offset = (char *)numbers - (char *)quire_dsm_address(object);
+ *     quire_dsm_add(object, "numbers", offset, NULL);     // others find it there
+ *
+ * It allocates memory of an object by type, for all programs that share the object.  Machines
+ * that write numbers in other ways get them translated by these types.  Each type and size has
+ * a free list of its own; those who allocate of different lists do not wait for each other.
+ *
+ * A block is a pointer into the object where it was opened; in another program it has the same
+ * offset from quire_dsm_address.  Counters are a good place for the offsets of first blocks.
+ *
+ *     ENOMEM     there is no room
+ *     EINVAL     no block begins there, or it is not in use; the object is too small
+ *     ENOTEMPTY  the object has other contents: a heap takes all of an object that is zeros
+ *     EACCES     the object is open to be read only
+ *     EAGAIN     a lock or a type is refused
+ *     ESTALE     a link broke, or a server is gone, so others may have taken over what this heap
+ *                had: close it and open it anew; blocks that are in use stay
+ *     EIO        something wrote over the heap: use a new object */
+typedef struct quire_dsm_heap quire_dsm_heap;
+
+/* Of which type the elements of a block are. */
+#define QUIRE_DSM_UNTYPED 0 /* bytes, which are never translated */
+#define QUIRE_DSM_INT8 1
+#define QUIRE_DSM_INT16 2
+#define QUIRE_DSM_INT32 3
+#define QUIRE_DSM_INT64 4
+#define QUIRE_DSM_FLOAT32 5
+#define QUIRE_DSM_FLOAT64 6
+
+/* Opens the heap of an object that may be written to.  Where there is none yet, it is made.
+ * The heap is closed before the object.  Threads may share it. */
+quire_dsm_heap *quire_dsm_heap_open(quire_dsm_object *object);
+
+/* Gives back what the heap has ready; what was allocated stays. */
+int quire_dsm_heap_close(quire_dsm_heap *heap);
+
+/* Room for so many elements.  What they hold is left over from earlier, or zero. */
+void *quire_dsm_tmalloc(quire_dsm_heap *heap, int type, uint64_t count);
+
+/* Frees a block, whoever allocated it, on whatever machine. */
+int quire_dsm_tfree(quire_dsm_heap *heap, void *block);
+
+/* Of which type a block is, and how many elements have room in it: as many as were asked for,
+ * or more.  Either may be NULL. */
+int quire_dsm_block(quire_dsm_heap *heap, const void *block, int *type, uint64_t *count);
+
+/* The size of all pages that belong to no block, in bytes; or -1. */
+int64_t quire_dsm_free_space(quire_dsm_heap *heap);
+
+/* Takes over what heaps of programs had ready that are dead.  Their blocks stay in use.  Says
+ * how many of them there were.  Where there is no room, quire_dsm_tmalloc does so by itself. */
+int quire_dsm_recover(quire_dsm_heap *heap);
+
+
+/* Pagers
+ *
+ * A program can be a server itself, whose objects hold what the program likes: a file, the
+ * result of a computation, what it has compressed.  For each object it gives functions by which
+ * it is told what is needed, and answers by the functions below.  The names are those of the
+ * external pager interface (paper 003, Figure 1), without memory_object_.
+ *
+ *     quire_dsm_server *server = quire_dsm_server_new(NULL);
+ *     quire_dsm_server_offer(server, "squares", 1 << 20, NULL, "r", &pager, &state);
+ *     puts(quire_dsm_server_start(server, "127.0.0.1:0"));   // where others connect to
+ *     ...
+ *     quire_dsm_server_end(server);
+ *
+ * The functions of one pager are called one after the other, by a thread of the library.  They
+ * must not wait, unless `may_wait` gives the pager a thread of its own.  An answer may come at
+ * once, later, in pieces, and from any thread.  What is owed for ten seconds counts as an
+ * error: touches of the memory fail then.  Pages are counted from 0. */
+typedef struct quire_dsm_server quire_dsm_server;
+
+/* The way from a pager to whoever uses its object. */
+typedef struct quire_dsm_control quire_dsm_control;
+
+struct quire_dsm_pager {
+  /* The object is used for the first time: the sizes of it and of its pages, in bytes.  The
+   * pager keeps the control, and says quire_dsm_set_attributes. */
+  void (*init)(void *context, quire_dsm_control *control, uint64_t size, uint64_t page_size);
+  /* Pages are needed, to be read, or to be written to as well.  Each is answered once: with
+   * quire_dsm_data_provided, quire_dsm_data_unavailable or quire_dsm_data_error. */
+  void (*data_request)(void *context, uint64_t page, uint32_t count, int write);
+  /* Pages that were provided to be read are to be written to.  Answered with
+   * quire_dsm_lock_request and QUIRE_DSM_ALLOW_WRITE, or quire_dsm_data_error.  NULL: the
+   * latter. */
+  void (*data_unlock)(void *context, uint64_t page, uint32_t count);
+  /* Pages come back that were written: a pointer to the contents of each, which are there until
+   * this returns; NULL stands for zeros.  Answered with quire_dsm_data_written.  NULL: they are
+   * refused. */
+  void (*data_write)(void *context, uint64_t page, uint32_t count, const void *const *data);
+  /* What quire_dsm_lock_request with QUIRE_DSM_FLUSH asked for is done.  May be NULL. */
+  void (*lock_completed)(void *context, uint64_t page, uint32_t count);
+  /* The pager is used no more; the control must not be used when this has returned.  It is
+   * called once, also where there was no init.  May be NULL. */
+  void (*terminate)(void *context);
+  /* Not 0: the functions above may wait, as for a disk. */
+  int may_wait;
+};
+
+/* A server, which has not started yet.  `who` holds its name and, for addresses that other
+ * machines reach, its certificate; it may be NULL. */
+quire_dsm_server *quire_dsm_server_new(const struct quire_dsm_identity *who);
+
+/* Has the server offer an object.  `anyone` is what everybody may do to it: "r", "rw" or "none"
+ * (NULL); this user, over a Unix socket, may do everything.  The structure is copied, and
+ * `context` is passed to its functions.  When this fails, none of them is called. */
+int quire_dsm_server_offer(quire_dsm_server *server, const char *name, uint64_t size,
+                           const struct quire_dsm_shape *shape, const char *anyone,
+                           const struct quire_dsm_pager *pager, void *context);
+
+/* Starts it at an address.  Says where it is reached, which is another address if that had port
+ * 0; the text lives as long as the server.  A server that cannot start can only be ended; its
+ * pagers have terminated then. */
+const char *quire_dsm_server_start(quire_dsm_server *server, const char *address);
+
+/* Ends it: everybody's link is closed, and the pagers terminate. */
+int quire_dsm_server_end(quire_dsm_server *server);
+
+#define QUIRE_DSM_MAY_WRITE 1 /* the pager takes pages back */
+#define QUIRE_DSM_KEEPS 2     /* it still has what it provided, and provides it again */
+
+/* The pager is ready; both attributes may be joined by |. */
+int quire_dsm_set_attributes(quire_dsm_control *control, int attributes);
+
+/* What pages hold, one after the other.  They are copied.  Unless `write`, they must not be
+ * written to before data_unlock was answered. */
+int quire_dsm_data_provided(quire_dsm_control *control, uint64_t page, uint32_t count,
+                            const void *data, int write);
+
+/* Pages that nobody has written: zeros, which may be written to. */
+int quire_dsm_data_unavailable(quire_dsm_control *control, uint64_t page, uint32_t count);
+
+/* What pages hold cannot be had, or they cannot be written to, for this reason. */
+int quire_dsm_data_error(quire_dsm_control *control, uint64_t page, uint32_t count,
+                         const char *why);
+
+/* What came by data_write is safe (NULL), or why it is not. */
+int quire_dsm_data_written(quire_dsm_control *control, uint64_t page, uint32_t count,
+                           const char *why);
+
+#define QUIRE_DSM_FLUSH 1       /* pages are to come back; answered by lock_completed */
+#define QUIRE_DSM_ALLOW_WRITE 2 /* pages may be written to */
+int quire_dsm_lock_request(quire_dsm_control *control, uint64_t page, uint32_t count, int lock);
 
 #ifdef __cplusplus
 }

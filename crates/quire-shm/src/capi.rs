@@ -6,8 +6,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `arguments` | what is passed, read and checked |
+//! | `heap` | the typed heap of an object |
+//! | `serving` | a server in the program |
+//! | `pager` | pagers of the program's own, for the objects of that server |
 
 mod arguments;
+mod heap;
+mod pager;
+mod serving;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +31,7 @@ use self::arguments::{Identity, Shape, bad};
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// `QUIRE_DSM_API`.
-const API: c_int = 1;
+const API: c_int = 2;
 /// `QUIRE_DSM_READ`.
 const READ: c_int = 1;
 /// `QUIRE_DSM_WRITE`.
@@ -44,6 +50,7 @@ struct Object {
     parts: Mutex<BTreeMap<u64, Region>>,
     shared: Shared,
     writable: bool,
+    heaps: heap::Heaps,
 }
 
 thread_local! {
@@ -143,6 +150,16 @@ unsafe extern "C" fn quire_dsm_remove(server: *const c_void, name: *const c_char
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn quire_dsm_replicate(server: *const c_void, name: *const c_char) -> c_int {
+    // SAFETY: the header asks for these.
+    let replicate = || unsafe {
+        let name = arguments::read(name, "the name")?;
+        Ok(given::<Server>(server.cast())?.0.replicate(name)?)
+    };
+    status(replicate())
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn quire_dsm_tag(
     server: *const c_void,
     name: *const c_char,
@@ -210,6 +227,7 @@ unsafe extern "C" fn quire_dsm_open(
             parts: Mutex::default(),
             shared: server.0.open(name, Rights { read: true, write })?,
             writable: write,
+            heaps: heap::Heaps::default(),
         };
         Ok(Box::into_raw(Box::new(object)).cast())
     };
@@ -295,7 +313,12 @@ unsafe extern "C" fn quire_dsm_close(object: *mut c_void) -> c_int {
     if object.is_null() {
         return status(Err(bad("a null pointer")));
     }
-    // SAFETY: `quire_dsm_open` gave it, and the program gives it up.
+    // SAFETY: `quire_dsm_open` gave it.
+    if !unsafe { &*object.cast::<Object>() }.heaps.is_none() {
+        let text = "a heap of the object is open: close it first";
+        return status(Err(Trouble::new(libc::EBUSY, text)));
+    }
+    // SAFETY: as above, and the program gives it up.
     drop(unsafe { Box::from_raw(object.cast::<Object>()) });
     0
 }

@@ -94,6 +94,16 @@ pub enum Out {
         /// How.
         request: quire_core::dsm::sync::Request,
     },
+    /// Somebody has given a part of an object that several servers share another type, and is
+    /// answered when all of them know.
+    Tagged {
+        /// The object.
+        name: Name,
+        /// Who.
+        asker: Asker,
+        /// The part, and its type.
+        part: control::Segment,
+    },
     /// Somebody is gone who had an object open that several servers share.
     Parted {
         /// The object.
@@ -264,9 +274,13 @@ impl Core {
             }
             Request::TagPart { object, part } => {
                 let tagged = self.tag_part(id, object, part);
+                let asker = (id, number);
                 let open = self.peers.get(&id).and_then(|peer| peer.open.get(&object));
                 return match open.map(|open| open.name.clone()) {
-                    Some(name) => self.changed((id, number), &name, tagged, out),
+                    Some(name) if tagged.is_ok() && self.is_joint(&name) => {
+                        out.push(Out::Tagged { name, asker, part });
+                    }
+                    Some(name) => self.changed(asker, &name, tagged, out),
                     None => answer_with(id, number, tagged, out),
                 };
             }
@@ -459,6 +473,10 @@ impl Core {
         }
     }
 
+    fn is_joint(&self, name: &Name) -> bool {
+        self.objects.get(name).is_some_and(|object| object.is_joint)
+    }
+
     /// An object, if it is here.
     pub(super) fn object(&mut self, name: &Name) -> Option<&mut Object> {
         self.objects.get_mut(name)
@@ -554,11 +572,6 @@ impl Core {
         let found = open.and_then(|open| Some((open, self.objects.get_mut(&open.name)?)));
         let (open, object) =
             found.ok_or((FailureKind::NotFound, "the object is not open".into()))?;
-        if object.is_joint {
-            let text = "the types of an object that several servers share are chosen when it \
-                        is made";
-            return Err((FailureKind::Invalid, text.into()));
-        }
         if !open.rights.write {
             let text = format!("{} is open to be read; open it to be written", open.name);
             return Err((FailureKind::Denied, text));

@@ -18,6 +18,7 @@
 //! | `wires` | the links to fellows |
 //! | `names` | what programs ask by the name of an object |
 //! | `joint` | the objects that several servers share |
+//! | `types` | the types of these objects, which all servers must know |
 //! | `known` | objects as the directory has them |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,7 @@ use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
 mod joint;
 mod known;
 mod names;
+mod types;
 mod wires;
 
 use joint::Joint;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::object::Page;
 use crate::directory::asked::{News, Question, Reply};
 use crate::store::ObjectId;
-use crate::wire::control::{Handle, MachineCode, Rights};
+use crate::wire::control::{Handle, MachineCode, Rights, Segment};
 use crate::wire::{Contents, Control};
 
 /// A part of a message, in bytes.
@@ -108,6 +108,33 @@ pub(crate) enum Said {
     Watch,
     /// Something has changed in the directory.
     News(News),
+    /// A part of an object has another type from now on.
+    Tagged {
+        /// The object.
+        object: ObjectId,
+        /// The view of the sender.
+        epoch: u64,
+        /// Which change of the sender it is.
+        number: u64,
+        /// The part, and its type.
+        part: Segment,
+    },
+    /// So it is at the sender.
+    TaggedToo {
+        /// The object.
+        object: ObjectId,
+        /// The view of the sender.
+        epoch: u64,
+        /// Which change of the receiver it was.
+        number: u64,
+    },
+    /// All types of an object, for who does not know them yet.
+    Types {
+        /// The object.
+        object: ObjectId,
+        /// The types.
+        tags: Vec<Segment>,
+    },
 }
 
 /// A message that a server should not send.

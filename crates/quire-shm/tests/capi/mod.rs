@@ -1,9 +1,24 @@
 //! The C interface, `quire_dsm.h`: programs that are linked with the library.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use crate::harness::{Running, Served, assert_well, link, source};
+use tempfile::TempDir;
+
+use crate::harness::{Running, Served, assert_well, library, link, source};
+
+/// A program of these tests, which is ended when it takes too long.
+fn limited(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["-s", "KILL", "60"])
+        .arg(program)
+        .args(arguments);
+    command
+}
 
 #[test]
 fn a_linked_program_asks() {
@@ -34,6 +49,97 @@ fn the_example_counts_on_several_nodes() {
     for node in others.into_iter().chain([first]) {
         assert!(node.status().success());
     }
+}
+
+/// One program allocates, another one uses and frees, and the first sees it.
+fn share_a_heap(heaps: &Path, [one, other]: [&str; 2], more: &[&str]) {
+    let run = |what, at| limited(heaps, &[&[what, at], more].concat());
+    let mut maker = Running::start(&mut run("make", one));
+    maker.hear("made");
+    assert_well(&run("use", other).output().expect("it was built"));
+    maker.go_on();
+}
+
+#[test]
+fn programs_allocate_by_type() {
+    let served = Served::start();
+    let heaps = link("tests/programs/heaps.c", served.path());
+    share_a_heap(&heaps, [&served.address, &served.address], &[]);
+    served.does(&["object", "rm", "heap"]);
+    let errors = limited(&heaps, &["errors", &served.address]).output();
+    assert_well(&errors.expect("it was built"));
+}
+
+/// The same at two servers, the second of which gets its copy before it is needed.
+#[test]
+fn programs_at_two_servers_allocate_by_type() {
+    let directory = TempDir::new().expect("a directory");
+    let at = |name: &str| format!("unix:{}/{name}", directory.path().display());
+    let (one, other) = (at("one"), at("other"));
+    let peers = format!("{one},{other}");
+    let serve = |listen: &str| {
+        let own = TempDir::new().expect("a directory");
+        Served::start_with(own, &["--listen", listen, "--peers", &peers])
+    };
+    let (first, second) = (serve(&one), serve(&other));
+    let heaps = link("tests/programs/heaps.c", first.path());
+    share_a_heap(&heaps, [&first.address, &second.address], &["distributed"]);
+}
+
+/// Pagers that a program in C has: computed, in its memory, and a file.
+#[test]
+fn a_program_serves_what_it_likes() {
+    let directory = TempDir::new().expect("a directory");
+    let pagers = link("examples/pagers.c", directory.path());
+    let paged = link("tests/programs/paged.c", directory.path());
+    let file = directory.path().join("file");
+    fs::write(
+        &file,
+        [b"what was there".as_slice(), &[b'-'; 5000]].concat(),
+    )
+    .expect("it is ours");
+    let (socket, path) = (
+        format!("unix:{}/socket", directory.path().display()),
+        file.to_str().expect("text"),
+    );
+    let mut server = limited(&pagers, &[&socket, path]);
+    let mut server = server
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it was built");
+    let mut line = String::new();
+    let said = server.stdout.take().expect("a pipe");
+    BufReader::new(said).read_line(&mut line).expect("a line");
+    assert_eq!(line.trim(), format!("serving at {socket}"));
+    assert_well(&limited(&paged, &[&socket]).output().expect("it was built"));
+    drop(server.stdin.take());
+    assert!(server.wait().expect("it is ours").success());
+    let contents = fs::read(&file).expect("it is there");
+    assert_eq!(contents.len(), 5014);
+    assert!(contents.starts_with(b"what is! there") && contents.ends_with(b"-."));
+}
+
+/// What the header declares is what the library has, and nothing else of this name.
+#[test]
+fn the_library_has_what_the_header_declares() {
+    let header = fs::read_to_string(source("include/quire_dsm.h")).expect("it is there");
+    let begins = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '#', '}']) && line.contains('('));
+    let declared: BTreeSet<&str> = begins
+        .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next())
+        .collect();
+    assert!(declared.len() > 40, "{declared:?}");
+    let symbols = Command::new("nm")
+        .args(["--dynamic", "--defined-only"])
+        .arg(library())
+        .output()
+        .expect("./setup installs binutils");
+    let symbols = String::from_utf8(symbols.stdout).expect("text");
+    let ours = symbols.lines().filter_map(|line| line.rsplit(' ').next());
+    let exported: BTreeSet<&str> = ours.filter(|name| name.starts_with("quire_dsm")).collect();
+    assert_eq!(exported, declared);
 }
 
 /// The header alone, in C and in C++.

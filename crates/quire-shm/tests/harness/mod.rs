@@ -137,7 +137,7 @@ impl Served {
 
     pub fn start_with(directory: TempDir, options: &[&str]) -> Served {
         let mut process = Command::new(command())
-            .args(["serve", "--lease", "2"])
+            .args(["serve", "--lease", "4"])
             .args(options)
             .stdout(Stdio::piped())
             .spawn()

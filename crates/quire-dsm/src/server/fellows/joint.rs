@@ -8,6 +8,7 @@ use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::scheduler::distributed::Message;
 use quire_core::dsm::sync::{Parting, Request};
 
+use super::types::Types;
 use super::{AGAIN, Around, Fellows, Stage, Told};
 use crate::directory::{DirectoryError, LeaseId, View};
 use crate::link::LinkId;
@@ -24,6 +25,7 @@ use crate::wire::control::{FailureKind, MachineCode, Name, RequestId};
 pub(super) struct Joint {
     pub name: Name,
     pub views: Views,
+    pub types: Types,
     meeting: Meeting,
     /// What came about meetings of a view that is not known here yet.
     early: Vec<(ServerId, Said)>,
@@ -51,6 +53,7 @@ impl Fellows {
         let joint = Joint {
             name,
             views: Views::new(me, is_maker),
+            types: Types::new(is_maker),
             meeting: Meeting::new(me),
             early: Vec::new(),
             is_asked: !is_maker,
@@ -299,6 +302,7 @@ impl Fellows {
         for (from, said) in early {
             self.meet_said(a, (from, said));
         }
+        self.types_in_view(a, id);
         self.look_soon();
         self.if_live(a, &name);
     }
@@ -329,7 +333,7 @@ impl Fellows {
     }
 
     /// Asks again what waits for an object, if it can be used now.
-    fn if_live(&mut self, a: &mut Around<'_>, name: &Name) {
+    pub(super) fn if_live(&mut self, a: &mut Around<'_>, name: &Name) {
         let is_awaited = self.waiting.iter().any(|waiting| waiting.name == *name);
         if is_awaited && a.core.object(name).is_some_and(|object| object.is_live()) {
             self.retry(a, name);
@@ -386,6 +390,9 @@ impl Fellows {
             }
             Said::Synchronise { .. } | Said::Synchronised { .. } | Said::Parted { .. } => {
                 self.meet_said(a, (from, said));
+            }
+            Said::Tagged { .. } | Said::TaggedToo { .. } | Said::Types { .. } => {
+                self.obey_types(a, link, (from, said));
             }
             Said::Granted { object, to, rights } => {
                 let name = self.joints.get(&object).map(|joint| &joint.name);

@@ -108,7 +108,9 @@ impl Fellows {
             let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
             let is_closed = |until: Instant| until > Instant::now();
             live && joint.is_some_and(|joint| {
-                joint.views.is_in() && !joint.closed_until.is_some_and(is_closed)
+                joint.views.is_in()
+                    && joint.types.is_known
+                    && !joint.closed_until.is_some_and(is_closed)
             })
         };
         match is_ready {

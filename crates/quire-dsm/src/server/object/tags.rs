@@ -6,7 +6,8 @@
 //! pages another type whose contents nobody needs: an allocator does so. It is safe where at
 //! that moment nobody else has a copy of them, or waits for one: pages that were never
 //! touched, and those that only the one who asks may write to. From then on everybody gets
-//! them by the new tag. Who asks is refused as busy where others have copies; it takes the
+//! them by the new tag. Where several servers share the object, all of them are told
+//! (`server::fellows::types`). Who asks is refused as busy where others have copies; it takes the
 //! pages by writing to them, which makes the others drop theirs, and asks again.
 
 use quire_core::dsm::message::{Client, KernelId, PageNumber};
@@ -29,13 +30,7 @@ impl Object {
             let text = "its types can only be changed while nobody has it open";
             return Err((FailureKind::Busy, text.into()));
         }
-        let info = control::Object {
-            tags,
-            ..self.info.clone()
-        };
-        self.tags = tag_map(&info)?;
-        self.info = info;
-        Ok(())
+        self.take_types(tags)
     }
 
     /// Gives whole pages another type, for somebody who has the object open.
@@ -50,44 +45,73 @@ impl Object {
         if part.is_empty() || !is_whole {
             return Err(invalid(format!("types are given to whole pages of {page}")));
         }
-        if self.info.scheduler == SchedulerKind::Distributed {
-            let text = "types of an object of several servers are given when it is made";
-            return Err(invalid(text.into()));
+        let pages = [part.start, part.end].map(|at| PageNumber(at.0 / page));
+        let changed = self.with_part(part)?;
+        if let Some(used) = self.used_by_others(pages, kernel) {
+            let text = format!(
+                "others may use page {} of what shall get another type",
+                used.0
+            );
+            return Err((FailureKind::Busy, text));
         }
+        (self.tags, self.info.tags) = changed;
+        Ok(())
+    }
+
+    /// The types that it has when a part of it gets another one.
+    fn with_part(&self, part: Segment) -> Result<(TagMap, Vec<control::Segment>), Refused> {
         let mut tags = self.tags.clone();
         for tag in [TypeTag::Untyped, part.tag] {
             let tagged = tags.tag(part.start..part.end, tag);
             tagged.map_err(|error| invalid(error.to_string()))?;
         }
-        let pages = [part.start, part.end].map(|at| PageNumber(at.0 / page));
-        if let Some(used) = self.used_by_others(pages, kernel) {
-            let text = format!("others use page {} of what shall get another type", used.0);
-            return Err((FailureKind::Busy, text));
-        }
         let segments: Vec<_> = tags.segments().map(control::Segment::from).collect();
-        if segments.len() > MOST_SEGMENTS {
-            return Err(too_many());
+        match segments.len() > MOST_SEGMENTS {
+            true => Err(too_many()),
+            false => Ok((tags, segments)),
         }
-        (self.tags, self.info.tags) = (tags, segments);
+    }
+
+    /// A fellow server has given a part of it another type, for one of its programs.
+    pub(in crate::server) fn tag_pages(&mut self, part: control::Segment) -> Result<(), Refused> {
+        let part = Segment::try_from(part).map_err(|error| invalid(error.to_string()))?;
+        (self.tags, self.info.tags) = self.with_part(part)?;
+        Ok(())
+    }
+
+    /// A fellow server says what types it has.
+    pub(in crate::server) fn take_types(
+        &mut self,
+        tags: Vec<control::Segment>,
+    ) -> Result<(), Refused> {
+        let info = control::Object {
+            tags,
+            ..self.info.clone()
+        };
+        self.tags = tag_map(&info)?;
+        self.info = info;
         Ok(())
     }
 
     /// A page among some, the first of them and the first behind them, that not only this
-    /// kernel has or wants.
+    /// kernel has or wants. With several servers, where nobody knows of all copies, it has to
+    /// be the one that may write.
     fn used_by_others(
         &self,
         [first, end]: [PageNumber; 2],
         kernel: KernelId,
     ) -> Option<PageNumber> {
+        let is_alone = self.info.scheduler != SchedulerKind::Distributed;
         let is_used = |page: &PageNumber| {
             let Some(status) = self.scheduler.page(*page) else {
-                return false;
+                return !is_alone;
             };
             let is_its_own = status.owner == Some(Client::Kernel(kernel));
             let is_wanted = status.waiting_readers > 0 || status.waiting_writers > 0;
-            is_wanted || status.readers > 0 || !(is_its_own || status.owner.is_none())
+            let is_nobodys = is_alone && status.owner.is_none();
+            is_wanted || status.readers > 0 || !(is_its_own || is_nobodys)
         };
-        if end.0 - first.0 <= FEW {
+        if !is_alone || end.0 - first.0 <= FEW {
             return (first.0..end.0).map(PageNumber).find(is_used);
         }
         let mut touched = self.scheduler.touched();

@@ -1,0 +1,156 @@
+//! The typed heap of an object that several servers share: types that all servers get to know,
+//! and a server that is gone with what it knew of who is alive.
+
+use quire_core::dsm::types::TypeTag;
+use quire_core::units::ObjectOffset;
+use quire_dsm::heap::{Element, Heap, HeapError};
+
+use super::*;
+
+fn as_machine(group: &Group, server: usize, machine: &str) -> Client {
+    group.client_with(server, |options| {
+        options.machine = machine.parse::<Machine>().unwrap();
+    })
+}
+
+/// Makes a block that counts up from a value. Says where.
+fn counting<T: Element + From<i8>>(heap: &Heap<'_>, from: i8, count: usize) -> ObjectOffset {
+    let block = heap.alloc::<T>(count).expect("room");
+    for index in 0..count {
+        block.set(index, T::from(from + (index % 100) as i8));
+    }
+    block.offset()
+}
+
+fn assert_counts<T>(heap: &Heap<'_>, at: ObjectOffset, from: i8, count: usize)
+where
+    T: Element + From<i8> + PartialEq + std::fmt::Debug,
+{
+    let block = heap.view::<T>(at).expect("it was allocated");
+    for index in 0..count {
+        assert_eq!(block.get(index), T::from(from + (index % 100) as i8));
+    }
+}
+
+/// Each sees what the others have allocated in its own form, wherever its server is; also a
+/// server that comes when there are types that the directory does not know.
+#[test]
+fn types_are_known_to_all_servers() {
+    let group = Group::of(3);
+    let clients = [
+        group.client(0),
+        as_machine(&group, 1, "vax-d"),
+        as_machine(&group, 1, "big"),
+    ];
+    clients[0].create(grid(512)).unwrap();
+    let objects = clients.each_ref().map(open);
+    let heaps = objects.each_ref().map(|it| Heap::open(it).expect("a heap"));
+    let mut made = Vec::new();
+    for (number, heap) in heaps.iter().enumerate() {
+        let from = number as i8;
+        let reals = counting::<f64>(heap, from, 100);
+        let whole = counting::<i32>(heap, from, 3000);
+        made.push((from, reals, whole));
+    }
+    let look = |heap: &Heap<'_>| {
+        for (from, reals, whole) in &made {
+            assert_counts::<f64>(heap, *reals, *from, 100);
+            assert_counts::<i32>(heap, *whole, *from, 3000);
+        }
+    };
+    heaps.iter().for_each(look);
+
+    let late = as_machine(&group, 2, "vax-g");
+    late.replicate(name("grid")).expect("there is room for one");
+    late.replicate(name("grid")).expect("it changes nothing");
+    let shared = open(&late);
+    let heap = Heap::open(&shared).expect("the same heap");
+    look(&heap);
+    // What it makes is of types that no other server had until now.
+    let singles = counting::<f32>(&heap, -50, 3000);
+    for heap in &heaps {
+        assert_counts::<f32>(heap, singles, -50, 3000);
+    }
+    for (_, reals, whole) in &made {
+        heap.free(*reals).expect("anyone may");
+        heaps[0].free(*whole).expect("anyone may");
+        assert!(heaps[1].free(*reals).is_err(), "it is free");
+    }
+}
+
+/// What many allocate and free at several servers at once is never given to two of them.
+#[test]
+fn blocks_of_several_servers_have_one_user() {
+    let group = Group::of(2);
+    let maker = group.client(0);
+    maker.create(grid(1024)).unwrap();
+    thread::scope(|scope| {
+        for worker in 1..=4_u64 {
+            let group = &group;
+            scope.spawn(move || {
+                let client = group.client(worker as usize % 2);
+                let shared = open(&client);
+                let heap = Heap::open(&shared).expect("a heap");
+                churn(&heap, worker);
+            });
+        }
+    });
+}
+
+/// Allocates and frees, and finds in each block what it wrote there.
+fn churn(heap: &Heap<'_>, worker: u64) {
+    let mut held = Vec::new();
+    for round in 0..60_u64 {
+        // Blocks of less than a page, and larger ones.
+        let count = [5, 40, 700][(round % 3) as usize];
+        let block = heap.alloc::<u64>(count).expect("room");
+        let value = worker << 32 | round;
+        (0..count).for_each(|index| block.set(index, value));
+        held.push((block, value));
+        if round % 2 == 1 {
+            let (block, value) = held.swap_remove((round as usize * 7) % held.len());
+            assert!(block.iter().take(5).all(|is| is == value));
+            heap.free(block.offset()).expect("it is in use");
+        }
+    }
+    for (block, value) in held {
+        assert!(block.iter().take(5).all(|is| is == value), "{value:#x}");
+    }
+}
+
+/// The server that keeps mutexes is killed: nobody knows any more which heaps are alive, so
+/// none goes on. Who opens it anew can allocate.
+#[test]
+fn a_heap_ends_with_the_server_that_knew_of_it() {
+    let mut group = Group::of(3);
+    let maker = group.client(2);
+    maker.create(grid(256)).unwrap();
+    let clients = [0, 1].map(|server| group.client(server));
+    let [first, second] = clients.each_ref().map(open);
+    let heap = Heap::open(&first).expect("a heap");
+    let kept = counting::<i64>(&heap, 3, 100);
+    let other = Heap::open(&second).expect("the same heap");
+    assert_counts::<i64>(&other, kept, 3, 100);
+    // The heaps of server 2 itself are none; it only keeps the mutexes.
+    group.servers[2].kill().unwrap();
+    let start = Instant::now();
+    while !matches!(heap.tmalloc(TypeTag::Int32, 1), Err(HeapError::Broken)) {
+        assert!(start.elapsed() < SOON, "it goes on as if nothing were");
+        thread::sleep(Duration::from_millis(20));
+    }
+    drop(heap);
+    let anew = loop {
+        match Heap::open(&first) {
+            Ok(heap) => break heap,
+            Err(error) => assert!(start.elapsed() < SOON, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert!(matches!(other.free(kept), Err(HeapError::Broken)));
+    assert_counts::<i64>(&anew, kept, 3, 100);
+    let new = counting::<i32>(&anew, 9, 50);
+    assert_ne!(new, kept);
+    assert_counts::<i64>(&anew, kept, 3, 100);
+    anew.free(kept).expect("it is in use");
+    std::mem::forget(maker);
+}
