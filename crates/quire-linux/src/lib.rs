@@ -18,6 +18,7 @@ pub mod plugin;
 pub mod pmu;
 pub mod ptrace;
 pub mod raw;
+pub mod real;
 pub mod registry;
 pub mod remote;
 pub mod scheduling;

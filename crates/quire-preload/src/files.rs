@@ -5,8 +5,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::real::Real;
-use crate::{MANAGER, frames, set_errno};
+use quire_linux::real::Real;
+
+use crate::{MANAGER, frames};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
@@ -49,22 +50,13 @@ unsafe fn notice(path: *const c_char) {
     }
 }
 
-/// The function, or `ENOSYS` where the C library has none.
-fn known<F: Copy>(real: &Real<F>) -> Option<F> {
-    let found = real.get();
-    if found.is_none() {
-        set_errno(quire_vm::Errno(libc::ENOSYS));
-    }
-    found
-}
-
 /// Calls `real` with the mode, which it ignores where the flags do not ask for
 /// it.
 unsafe fn open_by(real: &Real<Open>, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: the program passes a path as `open` takes it.
     unsafe {
         notice(path);
-        known(real).map_or(-1, |open| open(path, flags, mode))
+        real.known().map_or(-1, |open| open(path, flags, mode))
     }
 }
 
@@ -78,7 +70,7 @@ unsafe fn open_at_by(
     // SAFETY: as in `open_by`.
     unsafe {
         notice(path);
-        known(real).map_or(-1, |open| open(dir, path, flags, mode))
+        real.known().map_or(-1, |open| open(dir, path, flags, mode))
     }
 }
 
@@ -90,7 +82,8 @@ unsafe fn open_stream_by(
     // SAFETY: as in `open_by`.
     unsafe {
         notice(path);
-        known(real).map_or(std::ptr::null_mut(), |open| open(path, mode))
+        real.known()
+            .map_or(std::ptr::null_mut(), |open| open(path, mode))
     }
 }
 

@@ -18,7 +18,6 @@
 //! | `files` | `open` and its relatives, which it passes on |
 //! | `shared` | `shmat`, and the part of `mmap` that is about shared memory and files |
 //! | `text` | `dlclose`, which must not come between while text is moved |
-//! | `real` | nothing: it finds the C library's functions behind these |
 //! | `syscalls` | `syscall`, for programs that make those calls by number, and futexes |
 //! | `internal` | the allocator of this library itself |
 //!
@@ -35,7 +34,6 @@ mod internal;
 mod mappings;
 mod plugins;
 mod processes;
-mod real;
 mod shared;
 mod small;
 mod syscalls;

@@ -14,11 +14,11 @@
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use quire_linux::real::Real;
 use quire_vm::files;
 use quire_vm::text::Unloading;
 
 use crate::mappings::NO_FORK;
-use crate::real::Real;
 use crate::{MANAGER, frames, internal, set_errno};
 
 type Handler = Option<unsafe extern "C" fn()>;
@@ -189,8 +189,7 @@ unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_id: *mut c_void,
 ) -> c_int {
-    let Some(real) = CLONE.get() else {
-        set_errno(quire_vm::Errno(libc::ENOSYS));
+    let Some(real) = CLONE.known() else {
         return -1;
     };
     if flags & libc::CLONE_VM != 0 {

@@ -3,9 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 
+use quire_linux::real::Real;
 use quire_vm::text::{self, Unloading};
 
-use crate::real::Real;
 use crate::set_errno;
 
 type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
@@ -28,8 +28,7 @@ pub fn start(wanted: bool) {
 /// Waits while text is being moved.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
-    let Some(real) = DLCLOSE.get() else {
-        set_errno(quire_vm::Errno(libc::ENOSYS));
+    let Some(real) = DLCLOSE.known() else {
         return -1;
     };
     let unloading = Unloading::begin();

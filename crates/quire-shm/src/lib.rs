@@ -17,7 +17,7 @@
 //! | `ending` | how a process that ends waits until what it wrote is given back |
 //! | `host` | the thread that speaks with servers |
 //! | `trouble` | why something cannot be had: `errno`, and a line for the log |
-//! | `real` | the functions behind these |
+//! | `real` | the functions behind those that it calls itself |
 //! | `capi` | the C interface |
 
 mod capi;

@@ -62,7 +62,7 @@ unsafe extern "C" fn mmap(
     {
         return answer(Err(trouble), libc::MAP_FAILED);
     }
-    match MMAP.get() {
+    match MMAP.known() {
         // SAFETY: passed on as it came.
         Some(real) => unsafe { real(at, len, prot, flags, fd, offset) },
         None => libc::MAP_FAILED,
@@ -228,7 +228,7 @@ fn reserve(state: &mut State, start: u64, len: u64) -> Result<()> {
     let range = start..start + len;
     make_way(state, &range)?;
     let failed = || Trouble::new(libc::ENOMEM, "the addresses cannot be had");
-    let real = MMAP.get().ok_or_else(failed)?;
+    let real = MMAP.known().ok_or_else(failed)?;
     // Shared, so that no library that manages private memory takes it for its own.
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the program asked for memory at this address, in the place of what is there.
@@ -312,7 +312,7 @@ fn make_way(state: &mut State, range: &Range<u64>) -> Result<()> {
 unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     let unmapped = concerned(at as usize, len)
         .and_then(|range| state::locked(|state| unmap(state, &range)).flatten());
-    match (unmapped, MUNMAP.get()) {
+    match (unmapped, MUNMAP.known()) {
         (Some(unmapped), _) => answer(unmapped.map(|()| 0), -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(at, len) },
@@ -338,7 +338,7 @@ fn unmap(state: &mut State, range: &Range<u64>) -> Option<Result<()>> {
             (other.end - other.start) as usize,
         );
         // SAFETY: the program unmaps it.
-        let unmapped = MUNMAP.get().map_or(-1, |real| unsafe { real(at, len) });
+        let unmapped = MUNMAP.known().map_or(-1, |real| unsafe { real(at, len) });
         if unmapped != 0 && done.is_ok() {
             done = Err(Trouble::new(libc::EINVAL, "munmap"));
         }
@@ -368,7 +368,7 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
     if let Some(Err(trouble)) = allowed {
         return answer(Err(trouble), -1);
     }
-    let Some(real) = MPROTECT.get() else {
+    let Some(real) = MPROTECT.known() else {
         return -1;
     };
     // SAFETY: passed on as it came.
@@ -427,7 +427,7 @@ unsafe extern "C" fn mremap(
     if let Some(trouble) = refused {
         return answer(Err(trouble), libc::MAP_FAILED);
     }
-    match MREMAP.get() {
+    match MREMAP.known() {
         // SAFETY: passed on as it came.
         Some(real) => unsafe { real(at, old_len, new_len, flags, new) },
         None => libc::MAP_FAILED,
@@ -444,7 +444,7 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
     if let Some(trouble) = refused {
         return answer(Err(trouble), -1);
     }
-    match MADVISE.get() {
+    match MADVISE.known() {
         // SAFETY: passed on as it came.
         Some(real) => unsafe { real(at, len, advice) },
         None => -1,
@@ -455,7 +455,7 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
 unsafe extern "C" fn msync(at: *mut c_void, len: usize, flags: c_int) -> c_int {
     let flushed = concerned(at as usize, len).filter(|_| flags & libc::MS_SYNC != 0);
     let flushed = flushed.and_then(|range| state::locked(|state| flush(state, &range)));
-    match (flushed, MSYNC.get()) {
+    match (flushed, MSYNC.known()) {
         (Some(Err(trouble)), _) => answer(Err(trouble), -1),
         // SAFETY: passed on as it came.
         (_, Some(real)) => unsafe { real(at, len, flags) },

@@ -44,7 +44,7 @@ unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mod
     // SAFETY: the program gives a C string.
     let entry = unsafe { entry_named(name) };
     let opened = entry.and_then(|entry| state::locked(|state| open(state, entry, flags)));
-    match (opened, SHM_OPEN.get()) {
+    match (opened, SHM_OPEN.known()) {
         (Some(opened), _) => answer(opened, -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(name, flags, mode) },
@@ -209,7 +209,7 @@ unsafe extern "C" fn ftruncate(descriptor: c_int, size: libc::off_t) -> c_int {
         true => state::locked(|state| resize(state, descriptor, size)).flatten(),
         false => None,
     };
-    match (done, FTRUNCATE.get()) {
+    match (done, FTRUNCATE.known()) {
         (Some(done), _) => answer(done.map(|()| 0), -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, size) },
@@ -248,7 +248,7 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
     let entry = unsafe { entry_named(name) };
     let removed = entry.and_then(|entry| state::locked(|state| remove(state, entry)));
-    match (removed, SHM_UNLINK.get()) {
+    match (removed, SHM_UNLINK.known()) {
         (Some(removed), _) => answer(removed.map(|()| 0), -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(name) },

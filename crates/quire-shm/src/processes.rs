@@ -126,7 +126,7 @@ pub extern "C" fn give_back() {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _exit(code: c_int) -> ! {
     give_back();
-    if let Some(real) = EXIT.get() {
+    if let Some(real) = EXIT.known() {
         // SAFETY: passed on as it came.
         unsafe { real(code) };
     }
@@ -147,7 +147,7 @@ unsafe extern "C" fn daemon(keep_directory: c_int, keep_streams: c_int) -> c_int
             let _ = state.run(Works::flush_all);
         }
     });
-    match DAEMON.get() {
+    match DAEMON.known() {
         // SAFETY: passed on as it came.
         Some(real) => unsafe { real(keep_directory, keep_streams) },
         None => -1,

@@ -55,7 +55,7 @@ unsafe extern "C" fn shmget(key: libc::key_t, size: usize, flags: c_int) -> c_in
         key => state::entry_of(&Target::SystemV(key)),
     };
     let got = entry.and_then(|entry| state::locked(|state| get(state, entry, size as u64, flags)));
-    match (got, SHMGET.get()) {
+    match (got, SHMGET.known()) {
         (Some(got), _) => answer(got, -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(key, size, flags) },
@@ -86,7 +86,7 @@ unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c
     let entry = entry_of(id);
     let mapped =
         entry.and_then(|entry| state::locked(|state| attach(state, entry, at as u64, flags)));
-    match (mapped, SHMAT.get()) {
+    match (mapped, SHMAT.known()) {
         (Some(mapped), _) => answer(mapped.map(|at| at as *mut c_void), libc::MAP_FAILED),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(id, at, flags) },
@@ -135,7 +135,7 @@ unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
         true => state::locked(|state| detach(state, start)).flatten(),
         false => None,
     };
-    match (detached, SHMDT.get()) {
+    match (detached, SHMDT.known()) {
         (Some(detached), _) => answer(detached.map(|()| 0), -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(at) },
@@ -165,7 +165,7 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
             }),
         })
     });
-    match (done, SHMCTL.get()) {
+    match (done, SHMCTL.known()) {
         (Some(done), _) => answer(done.map(|()| 0), -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(id, command, about) },

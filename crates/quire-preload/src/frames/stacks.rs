@@ -19,13 +19,13 @@ use std::sync::OnceLock;
 
 use quire_core::frames::config::FrameConfig;
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
+use quire_linux::real::Real;
 use quire_linux::sysinfo::maps::Reader;
 use quire_linux::thread;
 use quire_vm::frames;
 
 use super::statics::{self, Object};
 use super::{Kind, choice, wanted};
-use crate::real::Real;
 use crate::{mappings, set_errno};
 
 /// What a thread is started for: by POSIX, or by C11 with another result.
