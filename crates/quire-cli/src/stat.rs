@@ -3,6 +3,7 @@
 
 pub mod frames;
 pub mod machine;
+pub mod objects;
 mod prometheus;
 mod view;
 
@@ -15,11 +16,14 @@ use crate::args::StatArgs;
 use crate::failure::Outcome;
 use crate::session::{managed_process, managed_processes};
 use machine::Machine;
+use objects::SharedObject;
 pub use view::printable;
 
 #[derive(Serialize)]
 struct Snapshot {
     processes: Vec<ProcessStat>,
+    #[serde(rename = "shared_objects")]
+    objects: Vec<SharedObject>,
     machine: Machine,
 }
 
@@ -29,8 +33,14 @@ pub fn stat(options: &StatArgs) -> Outcome<()> {
         Some(pid) => vec![managed_process(pid, "stat")?],
         None => managed_processes(),
     };
+    let processes: Vec<ProcessStat> = managed.into_iter().map(|process| process.stat).collect();
+    let objects = match options.prometheus {
+        true => Vec::new(),
+        false => objects::look(&processes, objects::PATIENCE),
+    };
     let snapshot = Snapshot {
-        processes: managed.into_iter().map(|process| process.stat).collect(),
+        processes,
+        objects,
         machine: Machine::read(),
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -42,6 +52,7 @@ pub fn stat(options: &StatArgs) -> Outcome<()> {
         out.write_all(text.as_bytes())?;
     } else {
         view::write_processes(&mut out, &snapshot.processes)?;
+        objects::write(&mut out, &snapshot.objects)?;
         view::write_machine(&mut out, &snapshot.machine)?;
     }
     Ok(out.flush()?)

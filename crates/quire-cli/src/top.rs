@@ -9,6 +9,7 @@
 //! | [`draw`], [`grid`], [`look`] | the screen as text and style: pure |
 //! | [`screen`] | the terminal |
 //! | [`changes`] | changes that processes are asked for |
+//! | [`objects`] | what servers are asked about objects that processes have |
 //! | [`once`] | one frame as text |
 
 mod app;
@@ -18,6 +19,7 @@ mod draw;
 mod grid;
 mod keys;
 mod look;
+mod objects;
 mod once;
 mod rates;
 mod sample;
@@ -36,6 +38,7 @@ use crate::session::managed_process;
 use app::{Action, App};
 use changes::Changes;
 use look::Look;
+use objects::Objects;
 use sample::Sample;
 use screen::{Happened, Screen};
 
@@ -79,7 +82,8 @@ fn watch(screen: &mut Screen, options: &TopArgs, look: Look) -> io::Result<Optio
     let mut app = App::new(options.interval);
     let mut changes = Changes::new();
     let mut looked = Instant::now();
-    app.update(Sample::take(options.pid));
+    let mut objects = Objects::default();
+    app.update(Sample::take(options.pid, |seen| objects.look(seen)));
     loop {
         screen.show(&app, look)?;
         let action = match next(screen, &mut app, &mut changes, looked)? {
@@ -93,7 +97,7 @@ fn watch(screen: &mut Screen, options: &TopArgs, look: Look) -> io::Result<Optio
             Action::Ask(key, change) => changes.start(&mut app, key, change),
             Action::Look => {
                 looked = Instant::now();
-                app.update(Sample::take(options.pid));
+                app.update(Sample::take(options.pid, |seen| objects.look(seen)));
             }
         }
     }

@@ -534,10 +534,8 @@ fn carry(mut from: UnixStream, mut into: UnixStream) {
     let _ = into.shutdown(std::net::Shutdown::Both);
 }
 
-/// Links between servers break again and again while pages go to and fro over them. Nothing
-/// is lost: each break costs a view.
-#[test]
-fn links_between_servers_that_break_lose_nothing() {
+/// Two servers whose links to each other go over sockets between, which can be broken.
+fn two_with_sockets_between() -> (Group, Vec<Between>) {
     let directory = TempDir::new().unwrap();
     let path = |text: &str| directory.path().join(text);
     let [real, seen] = [["0", "1"], ["seen-0", "seen-1"]];
@@ -575,6 +573,14 @@ fn links_between_servers_that_break_lose_nothing() {
         _directory: directory,
         joined: Vec::new(),
     };
+    (group, between)
+}
+
+/// Links between servers break again and again while pages go to and fro over them. Nothing
+/// is lost: each break costs a view.
+#[test]
+fn links_between_servers_that_break_lose_nothing() {
+    let (group, between) = two_with_sockets_between();
     let clients = [group.client(0), group.client(1)];
     clients[0].create(grid(2)).unwrap();
     let all = clients.each_ref().map(open);

@@ -4,6 +4,7 @@
 mod capi;
 mod harness;
 mod refusals;
+mod shown;
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ use super::columns::Column;
 use super::rates::Rates;
 use super::sample::Sample;
 use crate::stat::machine::Machine;
+use crate::stat::objects::SharedObject;
 
 /// How many looks back the number of superpages is kept.
 const HISTORY: usize = 120;
@@ -116,6 +117,8 @@ pub struct Notice {
 pub struct App {
     /// The processes, in the order of the table.
     rows: Vec<Row>,
+    /// Objects of servers that the processes have.
+    pub objects: Vec<SharedObject>,
     /// Free blocks and memory pressure.
     pub machine: Machine,
     /// The machine's memory.
@@ -144,6 +147,7 @@ impl App {
     pub fn new(interval: Duration) -> App {
         App {
             rows: Vec::new(),
+            objects: Vec::new(),
             machine: Machine::default(),
             memory: None,
             sort: Column::Superpages,
@@ -173,6 +177,7 @@ impl App {
             }
         };
         self.rows = sample.processes.into_iter().map(row).collect();
+        self.objects = sample.objects;
         self.machine = sample.machine;
         self.memory = sample.memory;
         self.looked = Some(sample.at);

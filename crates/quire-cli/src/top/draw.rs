@@ -1,11 +1,12 @@
 //! The screen, drawn from what is known. Pure: it fills a buffer.
 //!
 //! From top to bottom: the machine, the processes, and of the chosen process
-//! its frames, the regions and the picture of the chosen one. On a small screen what
+//! its frames, its shared objects, the regions and the picture of the chosen one. On a small screen what
 //! matters least is left out.
 
 mod frames;
 mod machine;
+mod objects;
 mod picture;
 mod tables;
 mod window;
@@ -37,6 +38,7 @@ pub fn draw_body(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
         processes: app.visible().len(),
         regions,
         frames: frames::is_shown(app),
+        objects: objects::lines(app),
     };
     let plan = Plan::new(area.height, wanted, &app.mode);
     let mut rest = area;
@@ -51,6 +53,7 @@ pub fn draw_body(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
     tables::processes(next(plan.processes), buffer, app, look);
     machine::process(next(plan.process), buffer, app, look);
     frames::frames(next(plan.frames), buffer, app, look);
+    objects::objects(next(plan.objects), buffer, app, look);
     tables::regions(next(plan.regions), buffer, app, look);
     picture::picture(next(plan.picture), buffer, app, look);
 }
@@ -64,6 +67,7 @@ struct Plan {
     processes: u16,
     process: u16,
     frames: u16,
+    objects: u16,
     regions: u16,
     picture: u16,
 }
@@ -75,6 +79,8 @@ struct Wanted {
     regions: usize,
     /// Whether the chosen process has strategies for frames.
     frames: bool,
+    /// How many lines its shared objects have.
+    objects: u16,
 }
 
 /// Lines of a picture below which it is left out, with title and legend.
@@ -101,6 +107,8 @@ impl Plan {
         plan.process = 1;
         plan.frames = u16::from(wanted.frames);
         let rest = rest - plan.processes - plan.process - plan.frames;
+        plan.objects = wanted.objects.min(rest / 2);
+        let rest = rest - plan.objects;
         plan.regions = lines(wanted.regions).min((rest / 3).max(2));
         plan.picture = rest - plan.regions;
         if plan.picture < SMALLEST_PICTURE {
@@ -172,7 +180,7 @@ fn cut_bottom(area: Rect, height: u16) -> (Rect, Rect) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{app, process, with_strategies};
+    use super::super::testing::{app, process, shared, with_strategies};
     use super::*;
 
     const PLAIN: Look = Look {
@@ -236,6 +244,20 @@ mod tests {
     }
 
     #[test]
+    fn objects_of_the_chosen_process_are_shown() {
+        let mut app = two();
+        app.objects = vec![shared(1001, "grid"), shared(1002, "other")];
+        let lines = screen(&app, 140, 24, PLAIN);
+        assert_eq!(
+            find(&lines, "Object"),
+            "Object grid at unix:/run/q: open, 12 pages used: 3 to write here, 4 to read; \
+             open 2 times; faults: 20 to read, 31 to write, 5 unlock"
+        );
+        assert!(lines.iter().all(|line| !line.contains("other")));
+        find(&lines, "Picture of");
+    }
+
+    #[test]
     fn a_terminal_without_unicode_gets_ascii() {
         let look = Look {
             unicode: false,
@@ -252,6 +274,7 @@ mod tests {
     #[test]
     fn no_screen_is_too_small() {
         let mut app = app([process(1001, "redis"), with_strategies(7, "solver")]);
+        app.objects = vec![shared(7, "grid"), shared(7, "other")];
         app.complain("something went wrong");
         for mode in [
             Mode::Processes,

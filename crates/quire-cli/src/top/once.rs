@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::thread;
 
+use quire_core::stat::ProcessStat;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -12,6 +13,7 @@ use super::look::Look;
 use super::sample::Sample;
 use crate::args::TopArgs;
 use crate::failure::Outcome;
+use crate::stat::objects::{self, PATIENCE};
 
 /// The width where neither a terminal nor `COLUMNS` tells one.
 const WIDTH: u16 = 120;
@@ -21,9 +23,10 @@ const HEIGHT: u16 = 2000;
 /// Prints one frame, with the rates over one interval.
 pub fn once(options: &TopArgs, look: Look) -> Outcome<()> {
     let mut app = App::new(options.interval);
-    app.update(Sample::take(options.pid));
+    app.update(Sample::take(options.pid, |_| Vec::new()));
     thread::sleep(options.interval);
-    app.update(Sample::take(options.pid));
+    let asked = |seen: &[ProcessStat]| objects::look(seen, PATIENCE);
+    app.update(Sample::take(options.pid, asked));
     let area = Rect::new(0, 0, width(), HEIGHT);
     let mut buffer = Buffer::empty(area);
     draw_body(area, &mut buffer, &app, look);

@@ -14,6 +14,7 @@ use quire_linux::sysinfo::{MemInfo, Psi, PsiLine};
 use super::app::App;
 use super::sample::Sample;
 use crate::stat::machine::Machine;
+use crate::stat::objects::{Numbers, SharedObject, State};
 
 /// A region of as many extents: a third promoted, a third reserved, the rest
 /// empty.
@@ -40,6 +41,27 @@ pub fn process(pid: u32, comm: &str) -> ProcessStat {
     page.identify(pid, u64::from(pid), comm, Policy::Reserve);
     page.set_regions([region(1 << 30, 6), region(2 << 30, 30)]);
     page.read().expect("the page was identified")
+}
+
+/// An object that a process has.
+pub fn shared(pid: u32, name: &str) -> SharedObject {
+    SharedObject {
+        pid,
+        object: name.to_owned(),
+        server: "unix:/run/q".to_owned(),
+        state: State::Open,
+        why: None,
+        inside: Some(Numbers {
+            pages_used: 12,
+            pages_to_write: Some(3),
+            pages_to_read: 4,
+            open: 2,
+            faults_read: 20,
+            faults_write: 31,
+            faults_unlock: 5,
+            ..Numbers::default()
+        }),
+    }
 }
 
 /// The same with a strategy for its heap.
@@ -83,6 +105,7 @@ pub fn sample(second: u64, processes: impl IntoIterator<Item = ProcessStat>) -> 
     Sample {
         at: *START + Duration::from_secs(second),
         processes: processes.into_iter().collect(),
+        objects: Vec::new(),
         machine: Machine {
             free_blocks: vec![
                 32_640, 10_270, 5405, 1779, 295, 154, 690, 1624, 1887, 5, 4017,

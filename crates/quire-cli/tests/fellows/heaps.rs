@@ -154,3 +154,89 @@ fn a_heap_ends_with_the_server_that_knew_of_it() {
     anew.free(kept).expect("it is in use");
     std::mem::forget(maker);
 }
+
+/// One side of a heap that is opened anew as often as its link or server makes that necessary.
+struct Side<'a> {
+    shared: &'a Shared,
+    heap: Option<Heap<'a>>,
+}
+
+impl Side<'_> {
+    /// Does something until it is done.
+    fn again<R>(&mut self, act: impl Fn(&Heap<'_>) -> Result<R, HeapError>) -> R {
+        let start = Instant::now();
+        loop {
+            let done = match &self.heap {
+                Some(heap) => act(heap),
+                None => Heap::open(self.shared).and_then(|heap| act(self.heap.insert(heap))),
+            };
+            match done {
+                Ok(done) => return done,
+                Err(error) => assert!(start.elapsed() < SOON, "{error}"),
+            }
+            self.heap = None;
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Leaves a block of a type with numbers in it, which the other finds and frees.
+    fn leave<T>(&mut self, other: &mut Side<'_>, (from, count): (i8, usize))
+    where
+        T: Element + From<i8> + PartialEq + std::fmt::Debug,
+    {
+        let at = self.again(|heap| Ok(heap.alloc::<T>(count)?.offset()));
+        let numbers = |index: usize| T::from(from.wrapping_add((index % 100) as i8));
+        self.again(|heap| {
+            let block = heap.view::<T>(at)?;
+            (0..count).for_each(|index| block.set(index, numbers(index)));
+            Ok(())
+        });
+        other.again(|heap| {
+            let block = heap.view::<T>(at)?;
+            for index in 0..count {
+                assert_eq!(block.get(index), numbers(index), "{:#x}, {index}", at.0);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Ends what waits for a number that is not 0, also where a test fails.
+struct Over<'a>(&'a AtomicU64);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Links between the servers break at any moment: also while one of them tells the other of a
+/// type. What is not told in one view is told in the next.
+#[test]
+fn types_reach_servers_whose_links_break() {
+    let (group, between) = two_with_sockets_between();
+    let clients = [group.client(0), as_machine(&group, 1, "big")];
+    clients[0].create(grid(4096)).unwrap();
+    let [one, other] = clients.each_ref().map(open);
+    let side = |shared| Side { shared, heap: None };
+    let (mut one, mut other) = (side(&one), side(&other));
+    let is_over = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while is_over.load(Ordering::Relaxed) == 0 {
+                thread::sleep(Duration::from_millis(120));
+                between.iter().for_each(Between::break_all);
+            }
+        });
+        let _over = Over(&is_over);
+        for round in 0..6 {
+            let (from, count) = (round * 3, 600 << (round % 3));
+            one.leave::<i16>(&mut other, (from, count));
+            other.leave::<f64>(&mut one, (from, count));
+            one.leave::<f32>(&mut other, (from, 2 * count));
+            other.leave::<i32>(&mut one, (from, 4 * count));
+        }
+    });
+    let links = between.iter().map(|it| it.links.load(Ordering::Relaxed));
+    assert!(links.sum::<u64>() >= 3, "hardly a link broke");
+}

@@ -1,6 +1,7 @@
 //! What `/proc` says of one process: whether it lives, since when, and whose
 //! it is.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -70,6 +71,18 @@ pub fn all() -> Vec<u32> {
 #[must_use]
 pub fn command(pid: u32) -> Option<String> {
     super::read_trimmed(format!("/proc/{pid}/comm"))
+}
+
+/// The variables that process `pid` was started with, those that are text. None where there is
+/// no such process, or without the right to inspect it.
+#[must_use]
+pub fn environment(pid: u32) -> BTreeMap<String, String> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let pairs = bytes.split(|byte| *byte == 0).filter_map(|pair| {
+        let (name, value) = std::str::from_utf8(pair).ok()?.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
 }
 
 /// The file that process `pid` executes; nothing for a thread of the kernel or
@@ -180,6 +193,15 @@ mod tests {
         );
         let zombie = fields.replacen('S', "Z", 1);
         assert_eq!(parse_start_time(&format!("7 (a) {zombie}")), None);
+    }
+
+    #[test]
+    fn the_environment_is_read() {
+        let own = environment(std::process::id());
+        let path = std::env::var("PATH").ok();
+        assert_eq!(own.get("PATH"), path.as_ref());
+        // No process has this number.
+        assert!(environment(u32::MAX).is_empty());
     }
 
     #[test]
