@@ -226,15 +226,15 @@ fn use_of(pid: u32, inside: &Inside) -> (State, Option<u64>) {
         let (_, rest) = name.rsplit_once(", pid ")?;
         rest.strip_suffix(')')?.parse::<u32>().ok()
     };
-    let is_told = |known: &&_| number(known).is_some();
-    let names: Vec<&str> = inside.kernels.iter().map(|it| it.name.as_str()).collect();
     let mine = inside.kernels.iter();
     let mine: Vec<_> = mine
         .filter(|known| number(&known.name) == Some(pid))
         .map(|known| Some(Holder::Kernel(known.kernel)))
         .collect();
     if mine.is_empty() {
-        let is_sure = names.iter().all(|name| is_told(&name)) && names.len() as u64 == inside.open;
+        let mut all = inside.kernels.iter();
+        let is_told = all.all(|known| number(&known.name).is_some());
+        let is_sure = is_told && inside.kernels.len() as u64 == inside.open;
         return match is_sure {
             true => (State::Closed, Some(0)),
             false => (State::Open, None),
