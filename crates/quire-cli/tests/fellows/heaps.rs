@@ -214,6 +214,14 @@ impl Drop for Over<'_> {
 /// type. What is not told in one view is told in the next.
 #[test]
 fn types_reach_servers_whose_links_break() {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || done.send(exchange_over_links_that_break()));
+    is_done
+        .recv_timeout(3 * SOON)
+        .expect("it ends, and ends well");
+}
+
+fn exchange_over_links_that_break() {
     let (group, between) = two_with_sockets_between();
     let clients = [group.client(0), as_machine(&group, 1, "big")];
     clients[0].create(grid(4096)).unwrap();
