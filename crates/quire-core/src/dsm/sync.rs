@@ -16,6 +16,12 @@
 //! now, crashes: all who wait and all who come get [`Answer::Broken`], until somebody mends
 //! it. (Who was never there is not known to be awaited.) Who leaves without a crash breaks a
 //! barrier only while it waits there. Who waits for a condition or a counter is forgotten.
+//!
+//! A barrier is forgotten, broken or not, when all who arrived in its last round are gone: who
+//! comes then is of another group. Not so if somebody waited there when it broke: of that round
+//! some have not come yet, and they are told. Such a barrier stays broken until it is mended,
+//! like the barriers of Java and Python, and as a barrier in shared memory does until it is
+//! initialised anew. Of those that nobody is left of, the last [`REMEMBERED`] are kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -114,6 +120,11 @@ pub struct Answered {
     pub answer: Answer,
 }
 
+/// How many broken barriers are remembered that nobody is left of; the one that was left first
+/// is forgotten first. So programs that come, break barriers of ever new names and go cannot
+/// fill the server's memory with them.
+pub const REMEMBERED: usize = 1024;
+
 /// Who asked, and which of its requests it was.
 type Asker = (Party, RequestId);
 
@@ -140,6 +151,8 @@ struct Barrier {
     /// Who arrived in this round or the one before.
     known: BTreeSet<Party>,
     broken: bool,
+    /// Somebody waited when it broke: others of that round may still come.
+    expected: bool,
 }
 
 /// How a party went.
@@ -164,6 +177,9 @@ pub struct SyncTable {
     mutexes: BTreeMap<Name, Mutex>,
     conditions: BTreeMap<Name, VecDeque<Sleeper>>,
     barriers: BTreeMap<Name, Barrier>,
+    /// Broken barriers that are kept though nobody is left of them, in the order in which the
+    /// last was gone.
+    forsaken: VecDeque<Name>,
     counters: BTreeMap<Name, Counter>,
 }
 
@@ -212,13 +228,28 @@ impl SyncTable {
         for counter in self.counters.values_mut() {
             counter.waiting.retain(|(_, asker)| !is_it(asker));
         }
-        for barrier in self.barriers.values_mut() {
-            barrier.leave(party, how, answers);
-        }
-        self.barriers.retain(|_, barrier| !barrier.known.is_empty());
+        self.leave_barriers(party, how, answers);
         let names: Vec<Name> = self.mutexes.keys().cloned().collect();
         for name in names {
             self.leave_mutex(party, &name, answers);
+        }
+    }
+
+    fn leave_barriers(&mut self, party: Party, how: Parting, answers: &mut Vec<Answered>) {
+        let forsaken = &mut self.forsaken;
+        self.barriers.retain(|name, barrier| {
+            let was_known = !barrier.known.is_empty();
+            barrier.leave(party, how, answers);
+            let is_known = !barrier.known.is_empty();
+            if was_known && !is_known && barrier.expected {
+                forsaken.push_back(name.clone());
+            }
+            is_known || barrier.expected
+        });
+        while self.forsaken.len() > REMEMBERED {
+            if let Some(name) = self.forsaken.pop_front() {
+                self.barriers.remove(&name);
+            }
         }
     }
 
@@ -331,6 +362,7 @@ impl SyncTable {
             .is_some_and(|barrier| barrier.broken)
         {
             self.barriers.remove(name);
+            self.forsaken.retain(|forsaken| forsaken != name);
         }
     }
 
@@ -379,6 +411,7 @@ impl Barrier {
         if !waits && !is_missed {
             return;
         }
+        self.expected |= !self.arrived.is_empty();
         self.arrived.retain(|asker| asker.0 != party);
         self.broken = true;
         for asker in self.arrived.drain(..) {

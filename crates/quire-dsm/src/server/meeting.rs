@@ -260,6 +260,18 @@ mod tests {
         assert_eq!(all, [Do::Answer(K, 4, Some(Answer::Broken))]);
     }
 
+    /// Of two that are awaited one came, with a server that is gone.
+    #[test]
+    fn who_comes_after_all_who_waited_are_gone_is_told() {
+        let (mut a, _) = two();
+        let mut all = Vec::new();
+        a.asked((B, K), 1, arrive(2), &mut all);
+        a.view(&[A], &mut all);
+        assert_eq!(all, []);
+        a.ask(K, 2, arrive(2), &mut all);
+        assert_eq!(all, [Do::Answer(K, 2, Some(Answer::Broken))]);
+    }
+
     #[test]
     fn who_waits_is_told_that_the_host_is_gone() {
         let (_, mut b) = two();

@@ -9,8 +9,9 @@
 //! | `forgetful` | a scheduler that lets go of all contents whenever it may |
 //! | `mutant` | schedulers that are wrong, which the checks must find |
 //! | `naive` | the plainest scheduler that is right, to compare with |
-//! | `random` | long random runs of the world, with and without a liar
-//! | `say` | single messages, for tests that tell a story
+//! | `random` | long random runs of the world, with and without a liar |
+//! | `say` | single messages, for tests that tell a story |
+//! | `whole` | the caches that run, with each of the schedulers, as one model |
 
 mod forgetful;
 pub(super) mod kernel;
@@ -19,4 +20,5 @@ pub(super) mod mutant;
 pub(super) mod naive;
 pub(super) mod random;
 pub(super) mod say;
+mod whole;
 pub(super) mod world;

@@ -178,6 +178,53 @@ fn who_leaves_in_peace_breaks_no_barrier() {
     );
 }
 
+/// Of two that are awaited one comes, and goes again; the other is told, whenever it comes.
+#[test]
+fn who_comes_after_all_who_waited_are_gone_is_told() {
+    for how in [Parting::Crashed, Parting::Left] {
+        let mut stage = Stage::default();
+        stage.ask(1, arrive(2));
+        stage.gone(1, how);
+        let comes = stage.ask(2, arrive(2));
+        let again = stage.ask(2, arrive(2));
+        let expected = [comes, again].map(|request| (request, Answer::Broken));
+        assert_eq!(stage.heard(), expected);
+        stage.gone(2, Parting::Left);
+        stage.ask(3, Request::Mend(name()));
+        assert_eq!(stage.sync, SyncTable::default());
+    }
+}
+
+/// A group that is gone as a whole between two rounds leaves nothing to the next.
+#[test]
+fn who_comes_after_a_whole_group_is_gone_begins_anew() {
+    let mut stage = Stage::default();
+    stage.ask(1, arrive(2));
+    stage.ask(2, arrive(2));
+    stage.gone(1, Parting::Crashed);
+    stage.gone(2, Parting::Crashed);
+    assert_eq!(stage.sync, SyncTable::default());
+}
+
+#[test]
+fn so_many_broken_barriers_are_remembered() {
+    let mut stage = Stage::default();
+    let arrive = |at: usize| Request::Arrive {
+        barrier: Name(format!("{at:04}")),
+        parties: 2,
+    };
+    for at in 0..=REMEMBERED {
+        stage.ask(at as u64, arrive(at));
+        stage.gone(at as u64, Parting::Crashed);
+    }
+    assert_eq!(stage.sync.barriers.len(), REMEMBERED);
+    let asked = [1, REMEMBERED].map(|at| stage.ask(9999, arrive(at)));
+    let expected = asked.map(|request| (request, Answer::Broken));
+    assert_eq!(stage.heard(), expected);
+    stage.ask(9999, arrive(0));
+    assert_eq!(stage.heard(), [], "this one was forgotten, and begins anew");
+}
+
 #[test]
 fn a_counter_wakes_those_whose_value_is_reached() {
     let mut stage = Stage::default();
@@ -211,6 +258,72 @@ fn nothing_is_kept_of_what_nobody_uses() {
     stage.gone(1, Parting::Left);
     stage.gone(2, Parting::Left);
     assert_eq!(stage.sync, SyncTable::default());
+}
+
+/// A barrier as the head of the module tells it, with lists that are searched.
+#[derive(Default)]
+struct NaiveBarrier {
+    /// Who waits, with its request.
+    waiting: Vec<(u64, u64)>,
+    /// Those of the last round who are not gone.
+    last_round: Vec<u64>,
+    broken: bool,
+    somebody_waited: bool,
+}
+
+impl NaiveBarrier {
+    fn arrive(&mut self, party: u64, request: u64, parties: usize) -> Vec<(u64, Answer)> {
+        if self.broken {
+            return vec![(request, Answer::Broken)];
+        }
+        self.waiting.push((party, request));
+        if self.waiting.len() < parties {
+            return Vec::new();
+        }
+        let round = std::mem::take(&mut self.waiting);
+        self.last_round = round.iter().map(|(party, _)| *party).collect();
+        let done = |(_, request)| (request, Answer::Done);
+        round.into_iter().map(done).collect()
+    }
+
+    fn gone(&mut self, party: u64, how: Parting) -> Vec<(u64, Answer)> {
+        let waits = self.waiting.iter().any(|(who, _)| *who == party);
+        let was_there = waits || self.last_round.contains(&party);
+        self.last_round.retain(|who| *who != party);
+        let mut told = Vec::new();
+        if waits || (was_there && how == Parting::Crashed) {
+            self.broken = true;
+            self.somebody_waited |= !self.waiting.is_empty();
+            for (who, request) in std::mem::take(&mut self.waiting) {
+                if who == party {
+                    continue;
+                }
+                told.push((request, Answer::Broken));
+                self.last_round.push(who);
+            }
+        }
+        if self.last_round.is_empty() && self.waiting.is_empty() && !self.somebody_waited {
+            *self = NaiveBarrier::default();
+        }
+        told
+    }
+}
+
+/// What happens at a barrier: somebody arrives, mends it, or is gone.
+#[derive(Clone, Copy, Debug)]
+enum AtBarrier {
+    Arrive(u64),
+    Mend(u64),
+    Gone(u64, Parting),
+}
+
+fn at_barrier() -> impl Strategy<Value = AtBarrier> {
+    let how = prop_oneof![Just(Parting::Left), Just(Parting::Crashed)];
+    prop_oneof![
+        8 => (0..5u64).prop_map(AtBarrier::Arrive),
+        1 => (0..5u64).prop_map(AtBarrier::Mend),
+        3 => (0..5u64, how).prop_map(|(party, how)| AtBarrier::Gone(party, how)),
+    ]
 }
 
 #[derive(Clone, Debug)]
@@ -306,5 +419,39 @@ proptest! {
         steps in prop::collection::vec(step(), 0..120),
     ) {
         holders(&steps)?;
+    }
+
+    #[test]
+    fn a_barrier_is_as_the_naive_one(
+        steps in prop::collection::vec(at_barrier(), 0..80),
+        parties in 1..4u32,
+    ) {
+        let (mut stage, mut naive) = (Stage::default(), NaiveBarrier::default());
+        for step in steps {
+            let mut expected = match step {
+                AtBarrier::Arrive(party) => {
+                    let request = stage.ask(party, arrive(parties));
+                    naive.arrive(party, request, parties as usize)
+                }
+                AtBarrier::Mend(party) => {
+                    let request = stage.ask(party, Request::Mend(name()));
+                    if naive.broken {
+                        naive = NaiveBarrier::default();
+                    }
+                    vec![(request, Answer::Done)]
+                }
+                AtBarrier::Gone(party, how) => {
+                    stage.gone(party, how);
+                    naive.gone(party, how)
+                }
+            };
+            let mut heard = stage.heard();
+            heard.sort_by_key(|(request, _)| *request);
+            expected.sort_by_key(|(request, _)| *request);
+            prop_assert_eq!(heard, expected, "after {:?}", step);
+            let idle = naive.waiting.is_empty() && naive.last_round.is_empty() && !naive.broken;
+            prop_assert_eq!(stage.sync.barriers.is_empty(), idle);
+            prop_assert!(stage.sync.forsaken.len() <= 1);
+        }
     }
 }

@@ -36,15 +36,23 @@ pub struct Cached {
 }
 
 // What was counted does not make two servers different.
-impl PartialEq for Distributed<u32> {
+impl<D: PartialEq> PartialEq for Distributed<D> {
     fn eq(&self, other: &Self) -> bool {
-        (&self.home, &self.pages, &self.view) == (&other.home, &other.pages, &other.view)
+        let same = (self.me, self.home, &self.ended) == (other.me, other.home, &other.ended);
+        same && (&self.pages, &self.view) == (&other.pages, &other.view)
     }
 }
-impl Eq for Distributed<u32> {}
-impl Hash for Distributed<u32> {
+impl<D: Eq> Eq for Distributed<D> {}
+impl<D: Hash> Hash for Distributed<D> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.home, &self.pages, &self.view).hash(state);
+        (self.home, &self.ended, &self.pages, &self.view).hash(state);
+    }
+}
+
+impl<D: Clone> Distributed<D> {
+    /// The latest contents of a page that are here.
+    pub(crate) fn latest_contents(&self, page: PageNumber) -> Option<D> {
+        self.pages.get(&page)?.contents.clone()?
     }
 }
 
