@@ -8,6 +8,7 @@
 //! | `model` | the world as a model for the checker |
 //! | `forgetful` | a scheduler that lets go of all contents whenever it may |
 //! | `mutant` | schedulers that are wrong, which the checks must find |
+//! | `orders` | what is checked with each scheduler of a single server |
 //! | `naive` | the plainest scheduler that is right, to compare with |
 //! | `random` | long random runs of the world, with and without a liar |
 //! | `say` | single messages, for tests that tell a story |
@@ -18,6 +19,7 @@ pub(super) mod kernel;
 pub(super) mod model;
 pub(super) mod mutant;
 pub(super) mod naive;
+pub(super) mod orders;
 pub(super) mod random;
 pub(super) mod say;
 mod whole;

@@ -5,9 +5,8 @@ use super::Multi;
 use crate::dsm::message::{Access, Client, KernelId, PageNumber, Pages};
 use crate::dsm::scheduler::observe::{Observe, State};
 use crate::dsm::scheduler::options::Options;
-use crate::dsm::scheduler::testing::model::{ANSWERED, Checked, ONE_WRITER, SENSE};
-use crate::dsm::scheduler::testing::mutant::{Deaf, Eager, Hasty};
 use crate::dsm::scheduler::testing::naive::Naive;
+use crate::dsm::scheduler::testing::orders::Orders;
 use crate::dsm::scheduler::testing::random::{hotspot, large, lies, survives_lies, wander};
 use crate::dsm::scheduler::testing::say::{
     allow, back, completed, error, flush, load, pages, provide, read, refused, save, say, unlock,
@@ -35,10 +34,11 @@ fn small(accesses: [u8; 3]) -> Setup {
     }
 }
 
-fn check(name: &str, options: Options, setup: Setup) {
-    let scheduler = Multi::new(options);
-    Checked { scheduler, setup }.check(name);
-}
+const ORDERS: Orders<Multi<u8>> = Orders {
+    name: "multi",
+    make: Multi::new,
+    small,
+};
 
 fn forgetful() -> Options {
     Options {
@@ -49,101 +49,55 @@ fn forgetful() -> Options {
 
 #[test]
 fn all_orders_are_coherent() {
-    check("multi", Options::new(2), small([1, 2, 1]));
+    ORDERS.check("nothing else", [1, 2, 1], |_| {});
 }
 
 #[test]
 fn all_orders_with_a_crash_are_coherent() {
-    let setup = Setup {
-        crashes: 1,
-        ..small([1, 1, 1])
-    };
-    check("multi, a crash", Options::new(2), setup);
+    ORDERS.check("a crash", [1, 1, 1], |setup| setup.crashes = 1);
 }
 
 #[test]
 fn all_orders_with_page_outs_are_coherent() {
-    let setup = Setup {
-        page_outs: 1,
-        ..small([1, 2, 1])
-    };
-    check("multi, page-outs", Options::new(2), setup);
+    ORDERS.check("page-outs", [1, 2, 1], |setup| setup.page_outs = 1);
 }
 
 #[test]
 fn all_orders_with_an_end_are_coherent() {
-    let setup = Setup {
-        ends: 1,
-        ..small([1, 1, 1])
-    };
-    check("multi, an end", Options::new(2), setup);
+    ORDERS.check("an end", [1, 1, 1], |setup| setup.ends = 1);
 }
 
 #[test]
 fn all_orders_of_kernels_that_ask_twice_are_coherent() {
-    let setup = Setup {
-        threads: 2,
-        ..small([0, 2, 2])
-    };
-    check("multi, two programs", Options::new(2), setup);
+    ORDERS.check("two programs", [0, 2, 2], |setup| setup.threads = 2);
 }
 
 #[test]
 fn all_orders_are_coherent_where_no_copy_is_kept() {
-    let setup = Setup {
-        crashes: 1,
-        ..small([1, 1, 1])
-    };
-    check("multi, no copy kept", forgetful(), setup);
+    let crash = |setup: &mut Setup| setup.crashes = 1;
+    ORDERS.check_with(forgetful(), "no copy kept", [1, 1, 1], crash);
 }
 
 #[test]
 #[ignore = "takes minutes; meant for an optimised build"]
 fn all_orders_of_more_that_happens_are_coherent() {
-    check("multi, more", Options::new(2), small([2, 2, 2]));
-    let crash = Setup {
-        crashes: 1,
-        ..small([1, 2, 1])
-    };
-    check("multi, a crash, more", Options::new(2), crash);
+    ORDERS.check("more", [2, 2, 2], |_| {});
+    ORDERS.check("a crash, more", [1, 2, 1], |setup| setup.crashes = 1);
 }
 
 #[test]
 fn the_checker_finds_a_writer_that_does_not_wait_for_readers() {
-    let scheduler = Hasty::new(Multi::new(Options::new(2)));
-    let setup = small([2, 1, 1]);
-    let violated = Checked { scheduler, setup }.violated();
-    assert!(violated.iter().any(|(name, _)| *name == ONE_WRITER));
+    ORDERS.find_hasty();
 }
 
 #[test]
 fn the_checker_finds_that_contents_are_taken_for_an_answer() {
-    let scheduler = Eager(Multi::new(Options::new(2)));
-    let setup = Setup {
-        page_outs: 1,
-        ranges: vec![vec![(0, 1)]; 3],
-        ..small([2, 1, 1])
-    };
-    let violated = Checked { scheduler, setup }.violated();
-    let names: Vec<_> = violated.iter().map(|(name, _)| *name).collect();
-    assert!(
-        names.contains(&ONE_WRITER) || names.contains(&SENSE),
-        "{names:?}"
-    );
+    ORDERS.find_eager();
 }
 
 #[test]
 fn the_checker_finds_that_a_crash_is_not_heard_of() {
-    let scheduler = Deaf(Multi::new(Options::new(2)));
-    let setup = Setup {
-        crashes: 1,
-        ..small([1, 1, 0])
-    };
-    let violated = Checked { scheduler, setup }.violated();
-    assert!(
-        violated.iter().any(|(name, _)| *name == ANSWERED),
-        "{violated:?}"
-    );
+    ORDERS.find_deaf();
 }
 
 #[test]

@@ -7,8 +7,7 @@ use super::Simple;
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages};
 use crate::dsm::scheduler::observe::{Observe, State};
 use crate::dsm::scheduler::options::Options;
-use crate::dsm::scheduler::testing::model::{ANSWERED, Checked, ONE_WRITER, SENSE};
-use crate::dsm::scheduler::testing::mutant::{Deaf, Eager, Hasty};
+use crate::dsm::scheduler::testing::orders::Orders;
 use crate::dsm::scheduler::testing::random::{hotspot, large, lies, survives_lies, wander};
 use crate::dsm::scheduler::testing::say::{
     allow, back, completed, error, flush, load, pages, provide, read, refused, save, say, unlock,
@@ -32,10 +31,11 @@ fn small(accesses: [u8; 3]) -> Setup {
     }
 }
 
-fn check(name: &str, options: Options, setup: Setup) {
-    let scheduler = Simple::new(options);
-    Checked { scheduler, setup }.check(name);
-}
+const ORDERS: Orders<Simple<u8>> = Orders {
+    name: "simple",
+    make: Simple::new,
+    small,
+};
 
 fn alternating() -> Options {
     Options {
@@ -53,110 +53,61 @@ fn forgetful() -> Options {
 
 #[test]
 fn all_orders_are_coherent() {
-    check("simple", Options::new(2), small([2, 2, 1]));
+    ORDERS.check("nothing else", [2, 2, 1], |_| {});
 }
 
 #[test]
 fn all_orders_with_a_crash_are_coherent() {
-    let setup = Setup {
-        crashes: 1,
-        ..small([1, 1, 1])
-    };
-    check("simple, a crash", Options::new(2), setup);
+    ORDERS.check("a crash", [1, 1, 1], |setup| setup.crashes = 1);
 }
 
 #[test]
 fn all_orders_with_page_outs_are_coherent() {
-    let setup = Setup {
-        page_outs: 1,
-        ..small([2, 1, 1])
-    };
-    check("simple, page-outs", Options::new(2), setup);
+    ORDERS.check("page-outs", [2, 1, 1], |setup| setup.page_outs = 1);
 }
 
 #[test]
 fn all_orders_with_an_end_are_coherent() {
-    let setup = Setup {
-        ends: 1,
-        ..small([1, 1, 1])
-    };
-    check("simple, an end", Options::new(2), setup);
+    ORDERS.check("an end", [1, 1, 1], |setup| setup.ends = 1);
 }
 
 #[test]
 fn all_orders_of_kernels_that_ask_twice_are_coherent() {
-    let setup = Setup {
-        threads: 2,
-        ..small([2, 1, 1])
-    };
-    check("simple, two programs", Options::new(2), setup);
+    ORDERS.check("two programs", [2, 1, 1], |setup| setup.threads = 2);
 }
 
 #[test]
 fn all_orders_are_coherent_where_readers_have_their_turn() {
-    let mut setup = small([2, 2, 2]);
-    setup.ranges.fill(vec![(0, 1)]);
-    check("simple, readers' turns", alternating(), setup);
+    let one_page = |setup: &mut Setup| setup.ranges.fill(vec![(0, 1)]);
+    ORDERS.check_with(alternating(), "readers' turns", [2, 2, 2], one_page);
 }
 
 #[test]
 fn all_orders_are_coherent_where_no_copy_is_kept() {
-    let setup = Setup {
-        crashes: 1,
-        ..small([1, 1, 1])
-    };
-    check("simple, no copy kept", forgetful(), setup);
+    let crash = |setup: &mut Setup| setup.crashes = 1;
+    ORDERS.check_with(forgetful(), "no copy kept", [1, 1, 1], crash);
 }
 
 #[test]
 #[ignore = "takes minutes; meant for an optimised build"]
 fn all_orders_of_more_that_happens_are_coherent() {
-    check("simple, more", Options::new(2), small([2, 2, 2]));
-    let crash = Setup {
-        crashes: 1,
-        ..small([1, 2, 1])
-    };
-    check("simple, a crash, more", Options::new(2), crash);
+    ORDERS.check("more", [2, 2, 2], |_| {});
+    ORDERS.check("a crash, more", [1, 2, 1], |setup| setup.crashes = 1);
 }
 
 #[test]
 fn the_checker_finds_a_writer_that_does_not_wait_for_readers() {
-    let scheduler = Hasty::new(Simple::new(Options::new(2)));
-    let setup = small([2, 1, 1]);
-    let violated = Checked { scheduler, setup }.violated();
-    println!("{violated:#?}");
-    assert!(violated.iter().any(|(name, _)| *name == ONE_WRITER));
+    ORDERS.find_hasty();
 }
 
 #[test]
 fn the_checker_finds_that_contents_are_taken_for_an_answer() {
-    let scheduler = Eager(Simple::new(Options::new(2)));
-    let setup = Setup {
-        page_outs: 1,
-        ranges: vec![vec![(0, 1)]; 3],
-        ..small([2, 1, 1])
-    };
-    let violated = Checked { scheduler, setup }.violated();
-    println!("{violated:#?}");
-    let names: Vec<_> = violated.iter().map(|(name, _)| *name).collect();
-    assert!(
-        names.contains(&ONE_WRITER) || names.contains(&SENSE),
-        "{names:?}"
-    );
+    ORDERS.find_eager();
 }
 
 #[test]
 fn the_checker_finds_that_a_crash_is_not_heard_of() {
-    let scheduler = Deaf(Simple::new(Options::new(2)));
-    let setup = Setup {
-        crashes: 1,
-        ..small([1, 1, 0])
-    };
-    let violated = Checked { scheduler, setup }.violated();
-    assert!(
-        violated.iter().any(|(name, _)| *name == ANSWERED),
-        "{violated:?}"
-    );
+    ORDERS.find_deaf();
 }
 
 #[test]
