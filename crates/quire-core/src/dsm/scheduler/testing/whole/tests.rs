@@ -238,6 +238,11 @@ fn simple_is_right_in_more_orders() {
         ..small(4)
     };
     check("simple, a crash", simple(), crash);
+    let cut = Setup {
+        cuts: 1,
+        ..small(4)
+    };
+    check("simple, a lost session", simple(), cut);
     let (servers, setup) = (simple(), losses);
     Whole { servers, setup }.ends("simple, a crash and a lost session");
 }
@@ -269,6 +274,11 @@ fn distributed_is_right_in_more_orders() {
     });
     let name = "distributed, a server's crash and a lost session";
     check(name, distributed([0, 0, 0]), cut);
+    let wire = Setup {
+        breaks: 1,
+        ..joined(3)
+    };
+    check("distributed, a lost wire", distributed([0, 0, 0]), wire);
     let broken = mortal(Setup {
         breaks: 1,
         ..joined(2)
