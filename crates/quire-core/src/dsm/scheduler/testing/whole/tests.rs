@@ -208,7 +208,7 @@ fn servers_with_fellows_that_are_wrong_are_found() {
     }
 }
 
-/// The same and more in an optimised build, where sessions also bring late what was under way.
+/// More in an optimised build, where sessions also bring late what was under way.
 #[test]
 #[ignore = "takes minutes; meant for an optimised build"]
 fn simple_is_right_in_more_orders() {
@@ -252,6 +252,11 @@ fn simple_is_right_in_more_orders() {
 fn multi_is_right_in_more_orders() {
     let losses = with_losses(of_two_sizes(small(3)));
     check("multi, a crash and a lost session", multi(), losses.clone());
+    let late = Setup {
+        late: true,
+        ..with_losses(of_two_sizes(small(2)))
+    };
+    check("multi, fewer touches, late", multi(), late);
     let holds = Setup {
         holds: true,
         ..losses.clone()
