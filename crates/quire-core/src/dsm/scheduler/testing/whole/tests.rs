@@ -303,3 +303,15 @@ fn distributed_is_right_in_more_orders() {
     let (servers, setup) = (distributed([0, 0, 0]), broken);
     Whole { servers, setup }.ends("distributed, a server's crash and a lost wire");
 }
+
+#[test]
+#[ignore = "takes minutes; meant for an optimised build"]
+fn distributed_is_right_in_even_more_orders() {
+    let broken = Setup {
+        mortal: vec![0, 1, 2],
+        breaks: 1,
+        ..joined(3)
+    };
+    let name = "distributed, a server's crash and a lost wire, three touches";
+    check(name, distributed([0, 0, 0]), broken);
+}
