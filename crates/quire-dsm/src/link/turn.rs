@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::{Events, Poll, Waker};
+use mio::{Events, Poll, Token, Waker};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use config::Config;
@@ -112,14 +112,14 @@ impl Turn {
     pub fn new(config: Config) -> io::Result<Turn> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Target::Waker.into())?);
-        let spin = config.spin;
+        let (spin, busy) = (config.spin, (config.clock)());
         Ok(Turn {
             links: Links::new(poll.registry().try_clone()?, config),
             poll,
             events: Events::with_capacity(256),
             waker,
             spin,
-            busy: Instant::now(),
+            busy,
         })
     }
 
@@ -137,7 +137,7 @@ impl Turn {
         self.links.flush_all();
         self.end_links(handler);
         self.wait(handler.deadline(), longest)?;
-        let now = Instant::now();
+        let now = self.links.clock();
         if !self.events.is_empty() {
             self.busy = now;
         }
@@ -154,6 +154,42 @@ impl Turn {
                 }
             }
         }
+        self.finish(handler, now);
+        Ok(())
+    }
+
+    /// A turn for whoever waits by other means than the poll: handles those transports that
+    /// are ready, by the tokens that they were registered with, and what is due.
+    pub fn step(&mut self, handler: &mut dyn Handler, ready: &[Token]) {
+        self.links.flush_all();
+        self.end_links(handler);
+        let now = self.links.clock();
+        self.links.set_now(now);
+        for token in ready {
+            if let Target::Link(link) = Target::from(*token) {
+                // Whether the end is near is unknown: it is looked for.
+                self.links.event(link, true, true);
+                drive(&mut self.links, link, handler);
+            }
+        }
+        self.finish(handler, now);
+    }
+
+    /// When the next [`Turn::step`] is due, if nothing becomes ready before.
+    #[must_use]
+    pub fn due(&self, handler: &dyn Handler) -> Instant {
+        let now = self.links.clock();
+        if self.links.has_work() {
+            return now;
+        }
+        let until = (now + LONGEST).min(self.links.next_look());
+        handler
+            .deadline()
+            .map_or(until, |deadline| deadline.min(until))
+    }
+
+    /// What is done in each turn when all that was ready has been handed out.
+    fn finish(&mut self, handler: &mut dyn Handler, now: Instant) {
         for link in self.links.take_unfinished() {
             drive(&mut self.links, link, handler);
         }
@@ -162,7 +198,6 @@ impl Turn {
         handler.turn_ends(&mut self.links, now);
         self.links.flush_all();
         self.end_links(handler);
-        Ok(())
     }
 
     /// Has the handler know of links that ended.
@@ -175,7 +210,7 @@ impl Turn {
 
     /// Waits at the poll; with `spin`, it looks again and again at first.
     fn wait(&mut self, deadline: Option<Instant>, longest: Duration) -> io::Result<()> {
-        let now = Instant::now();
+        let now = self.links.clock();
         let mut until = now + longest.min(LONGEST);
         until = until.min(self.links.next_look());
         until = deadline.map_or(until, |deadline| deadline.min(until));
@@ -189,7 +224,7 @@ impl Turn {
             if !self.events.is_empty() {
                 return Ok(());
             }
-            now = Instant::now();
+            now = self.links.clock();
         }
         self.look(until.saturating_duration_since(now))
     }

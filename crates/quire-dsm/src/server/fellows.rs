@@ -20,6 +20,7 @@
 //! | `joint` | the objects that several servers share |
 //! | `types` | the types of these objects, which all servers must know |
 //! | `known` | objects as the directory has them |
+//! | `roll` | who is a member, from lists and changes that cross |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -44,11 +45,13 @@ use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
 mod joint;
 mod known;
 mod names;
+mod roll;
 mod types;
 mod wires;
 
 use joint::Joint;
 use names::Waiting;
+use roll::Roll;
 use wires::{Came, Wires};
 
 /// Between two attempts to ask a directory that does not answer.
@@ -125,6 +128,7 @@ pub(super) struct Fellows {
     stage: Stage,
     wires: Wires,
     members: BTreeMap<ServerId, Member>,
+    roll: Roll,
     /// Whether all members are known.
     is_current: bool,
     /// Servers that are gone from the directory, and since when that is known.
@@ -158,6 +162,7 @@ impl Fellows {
             stage: Stage::Out(Instant::now()),
             wires: Wires::new(joining.security, joining.names, lease),
             members: BTreeMap::new(),
+            roll: Roll::default(),
             is_current: false,
             left: BTreeMap::new(),
             joints: BTreeMap::new(),
@@ -247,11 +252,16 @@ impl Fellows {
 
     /// The directory has answered, or something has changed in it.
     pub fn woken(&mut self, a: &mut Around<'_>) {
-        while let Ok(change) = self.changes.try_recv() {
-            self.changed(a, change);
-        }
-        while let Some(told) = self.desk.answer() {
-            self.told(a, told);
+        loop {
+            let told = self.desk.answer();
+            // What an answer knows of has been said before it.
+            while let Ok(change) = self.changes.try_recv() {
+                self.changed(a, change);
+            }
+            match told {
+                Some(told) => self.told(a, told),
+                None => return,
+            }
         }
     }
 
@@ -263,8 +273,14 @@ impl Fellows {
             }
         }
         match change {
-            Change::Joined(member) => self.joined(member),
-            Change::Left(id) => self.left(a, id),
+            Change::Joined(member) => {
+                self.roll.changed(member.id, Some(&member));
+                self.joined(member);
+            }
+            Change::Left(id) => {
+                self.roll.changed(id, None);
+                self.left(a, id);
+            }
             Change::Published(_) => {}
             Change::Withdrawn(name) => {
                 // Another object may have this name by now: the directory is asked.
@@ -278,8 +294,7 @@ impl Fellows {
             Change::Viewed(view) => self.viewed(a, view, true),
             Change::Missed => {
                 self.is_current = false;
-                self.desk
-                    .ask(|directory| Told::Members(directory.members()));
+                self.call_the_roll();
                 for object in self.joints.keys().copied() {
                     self.desk
                         .ask(move |directory| Told::Viewed(object, true, directory.view(object)));
@@ -287,6 +302,12 @@ impl Fellows {
             }
         }
         self.look_soon();
+    }
+
+    fn call_the_roll(&mut self) {
+        self.roll.asked();
+        self.desk
+            .ask(|directory| Told::Members(directory.members()));
     }
 
     fn joined(&mut self, member: Member) {
@@ -356,20 +377,19 @@ impl Fellows {
         for member in self.members.values().filter(|member| member.id != me) {
             self.wires.joined(member);
         }
-        self.desk
-            .ask(|directory| Told::Members(directory.members()));
+        self.call_the_roll();
         self.publish_again(a.core, me);
         self.retry_all(a);
     }
 
-    fn all_members(&mut self, a: &mut Around<'_>, members: Vec<Member>) {
+    fn all_members(&mut self, a: &mut Around<'_>, list: Vec<Member>) {
         self.is_current = true;
-        let known: BTreeSet<ServerId> = members.iter().map(|member| member.id).collect();
-        let gone = self.members.keys().filter(|id| !known.contains(id));
+        let all = self.roll.answered(list);
+        let gone = self.members.keys().filter(|id| !all.contains_key(id));
         for id in gone.copied().collect::<Vec<_>>() {
             self.left(a, id);
         }
-        for member in members {
+        for member in all.into_values() {
             self.joined(member);
         }
     }

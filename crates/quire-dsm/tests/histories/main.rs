@@ -26,6 +26,8 @@ use rustix::time::{ClockId, clock_gettime};
 use checker::{Kind, Operation, check, forget_lost};
 use proxy::{Harm, Proxy};
 
+mod checked;
+#[path = "../checker/mod.rs"]
 mod checker;
 mod proxy;
 

@@ -1,6 +1,6 @@
 //! What a loop is told at its beginning.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::link::connection::Patience;
 use crate::wire::control::Hello;
@@ -20,10 +20,13 @@ pub struct Config {
     pub tcp_timeout: Duration,
     /// After something happened, the loop looks for more for so long before it sleeps.
     pub spin: Duration,
+    /// What tells the time. Simulations have a clock of their own.
+    pub clock: fn() -> Instant,
 }
 
 impl Config {
-    /// The usual: 5 s for a hello, 4096 kernels and 512 links more, no spinning.
+    /// The usual: 5 s for a hello, 4096 kernels and 512 links more, no spinning, the
+    /// system's clock.
     #[must_use]
     pub fn new(hello: Hello) -> Config {
         Config {
@@ -33,6 +36,7 @@ impl Config {
             most_links: 4096 + 512,
             tcp_timeout: Duration::from_secs(10),
             spin: Duration::ZERO,
+            clock: Instant::now,
         }
     }
 }

@@ -104,7 +104,7 @@ pub struct Links {
 
 impl Links {
     pub(super) fn new(registry: Registry, config: Config) -> Links {
-        let now = Instant::now();
+        let now = (config.clock)();
         Links {
             registry,
             config,
@@ -127,6 +127,11 @@ impl Links {
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
+    }
+
+    /// What time it is by the loop's clock.
+    pub(super) fn clock(&self) -> Instant {
+        (self.config.clock)()
     }
 
     /// The pool from which contents of messages come.
@@ -197,6 +202,11 @@ impl Links {
     pub fn connect_over(&mut self, transport: Box<dyn Transport>) -> io::Result<LinkId> {
         let link = Link::plain(transport, self.pool.clone(), self.config.patience);
         self.add(link, Stage::Connecting, None)
+    }
+
+    /// Takes a peer that has connected over a transport from elsewhere; it is to say hello.
+    pub fn accept_over(&mut self, transport: Box<dyn Transport>) {
+        self.accepted(transport, None);
     }
 
     /// Queues a message. It leaves at the end of the turn. Says whether the link takes it;
@@ -312,7 +322,7 @@ impl Links {
             generation: id.generation,
             stage,
             told: connects,
-            since: Instant::now(),
+            since: self.clock(),
             expected,
             marked: false,
             writable: connects,
@@ -409,10 +419,10 @@ impl Links {
 
     /// The transport is ready.
     fn say_hello(&mut self, id: LinkId) {
-        let hello = self.config.hello.clone();
+        let (hello, now) = (self.config.hello.clone(), self.clock());
         let Some(entry) = self.entry(id) else { return };
         entry.stage = Stage::AwaitsWelcome;
-        entry.since = Instant::now();
+        entry.since = now;
         match entry.link.send(Control::Hello(hello), Vec::new()) {
             Ok(()) => self.mark(id),
             Err(error) => self.end(id, error),
@@ -478,7 +488,7 @@ impl Links {
 
     /// What the handler says about it.
     pub(super) fn answer_hello(&mut self, id: LinkId, answer: Result<Welcome, Refusal>) {
-        let (epoch, now) = (self.epoch, Instant::now());
+        let (epoch, now) = (self.epoch, self.clock());
         let Some(entry) = self.entry(id) else { return };
         let welcome = match answer {
             Ok(welcome) => welcome,
@@ -500,7 +510,7 @@ impl Links {
 
     /// A server welcomes this side.
     pub(super) fn welcome(&mut self, id: LinkId, welcome: &Welcome) -> Result<(), LinkError> {
-        let epoch = self.epoch;
+        let (epoch, now) = (self.epoch, self.clock());
         let Some(entry) = self.entry(id) else {
             return Err(LinkError::Ended);
         };
@@ -522,7 +532,7 @@ impl Links {
             Some(terms) => Lease::Held(Holder::new(terms, entry.since - epoch), terms),
             None => Lease::None,
         };
-        entry.round_trip.took(entry.since.elapsed());
+        entry.round_trip.took(now - entry.since);
         entry.stage = Stage::Open(lease);
         entry.link.greeted();
         self.next_look = self.now;
@@ -540,7 +550,7 @@ impl Links {
 
     /// The peer says that it is there.
     pub(super) fn heartbeat(&mut self, id: LinkId, clock: u64) -> Result<(), LinkError> {
-        let now = self.epoch.elapsed();
+        let now = self.clock() - self.epoch;
         let Some(entry) = self.entry(id) else {
             return Err(LinkError::Ended);
         };
@@ -558,7 +568,7 @@ impl Links {
 
     /// The peer has heard that this side is there.
     pub(super) fn heartbeat_seen(&mut self, id: LinkId, clock: u64) -> Result<(), LinkError> {
-        let now = self.epoch.elapsed();
+        let now = self.clock() - self.epoch;
         let Some(entry) = self.entry(id) else {
             return Err(LinkError::Ended);
         };
@@ -650,7 +660,7 @@ impl Links {
 
     /// Does what is due, and finds out when the next thing is.
     pub(super) fn look_at_clock(&mut self) {
-        let now = Instant::now();
+        let now = self.clock();
         if now < self.next_look {
             return;
         }

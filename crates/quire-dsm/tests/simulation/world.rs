@@ -1,0 +1,315 @@
+//! What only the simulation sees: who may do what to which page at the moment, who waits for
+//! how long, what was read and written, and a trace of all that.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Arguments;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quire_core::dsm::kernel::Failure;
+use quire_core::dsm::message::Access;
+
+use crate::checker::{Kind, Operation, check, forget_lost};
+use crate::net::Hub;
+
+/// No access takes longer than this, whatever happens: it succeeds or fails by then.
+pub const LONGEST: Duration = Duration::from_millis(2500);
+/// Nor than this when all faults were repaired some time ago; then it succeeds.
+pub const LONGEST_IN_CALM: Duration = Duration::from_millis(800);
+
+/// Nor does one wait in vain whose process has had a link for this long, unless several
+/// sessions were lost meanwhile: each may have had the page for a lease and more.
+pub const LONGEST_WITH_LINK: Duration = Duration::from_millis(1300);
+
+pub type Shared = Rc<RefCell<World>>;
+
+/// An access that is under way.
+struct Waits {
+    since: Duration,
+    words: String,
+}
+
+/// What was done in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Accesses that succeeded.
+    pub done: u64,
+    /// Accesses that failed with an error.
+    pub failed: u64,
+    /// Those of them that waited in vain for the server.
+    pub late: u64,
+    /// Sessions that ended without being closed in order.
+    pub lost: u64,
+    /// Accesses that succeeded after the faults.
+    pub calm: u64,
+    /// What was noted.
+    pub events: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: Counts) {
+        self.done += other.done;
+        self.failed += other.failed;
+        self.late += other.late;
+        self.lost += other.lost;
+        self.calm += other.calm;
+        self.events += other.events;
+    }
+}
+
+pub struct World {
+    pub now: Duration,
+    /// Faults were repaired, and whatever they began is over.
+    pub is_calm: bool,
+    /// Nobody begins anything any more.
+    pub is_ending: bool,
+    pub counts: Counts,
+    /// The loops of processes, by host.
+    pub hubs: BTreeMap<usize, Arc<Hub>>,
+    /// What is wrong, with the first that was found.
+    pub wrong: Option<String>,
+    pub trace: Vec<String>,
+    hash: u64,
+    /// The server's incarnation. Without a store, each has objects of its own.
+    pub run: u64,
+    /// Who may do what, by incarnation and page.
+    held: BTreeMap<(u64, u64), BTreeMap<usize, Access>>,
+    /// Hosts that are stopped, and those that have not looked at the clock since.
+    stopped: BTreeMap<usize, Duration>,
+    waits: BTreeMap<(usize, usize), Waits>,
+    /// Since when hosts have the object open.
+    linked: BTreeMap<usize, Duration>,
+    history: Vec<Operation>,
+    losers: BTreeSet<u64>,
+    /// When that was.
+    losses: Vec<Duration>,
+    moment: u64,
+    sessions: u64,
+}
+
+impl World {
+    pub fn new() -> World {
+        World {
+            now: Duration::ZERO,
+            is_calm: false,
+            is_ending: false,
+            counts: Counts::default(),
+            hubs: BTreeMap::new(),
+            wrong: None,
+            trace: Vec::new(),
+            hash: 0xcbf2_9ce4_8422_2325,
+            run: 0,
+            held: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            linked: BTreeMap::new(),
+            history: Vec::new(),
+            losers: BTreeSet::new(),
+            losses: Vec::new(),
+            moment: 0,
+            sessions: 0,
+        }
+    }
+
+    /// A moment that nobody else has.
+    pub fn moment(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// A session of a process with the server, among all.
+    pub fn session(&mut self) -> u64 {
+        self.sessions += 1;
+        self.sessions
+    }
+
+    /// A host has the object open from now on, or not any more.
+    pub fn linked(&mut self, host: usize, is_linked: bool) {
+        match is_linked {
+            true => drop(self.linked.insert(host, self.now)),
+            false => drop(self.linked.remove(&host)),
+        }
+    }
+
+    /// A session ended without having given back all: what only it knew may be lost.
+    pub fn lost(&mut self, session: u64) {
+        if self.losers.insert(session) {
+            self.losses.push(self.now);
+            self.counts.lost += 1;
+        }
+    }
+
+    fn mix(&mut self, number: u64) {
+        self.hash = (self.hash ^ number)
+            .wrapping_mul(0x0100_0000_01b3)
+            .rotate_left(29);
+    }
+
+    /// What happened, in words.
+    pub fn note(&mut self, what: Arguments<'_>) {
+        let line = format!("{:>9.3} {what}", self.now.as_secs_f64() * 1000.0);
+        self.note_bytes(line.as_bytes());
+        self.counts.events += 1;
+        self.trace.push(line);
+    }
+
+    /// Bytes that somebody sent.
+    pub fn note_bytes(&mut self, bytes: &[u8]) {
+        self.mix(bytes.len() as u64);
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.mix(u64::from_le_bytes(word));
+        }
+    }
+
+    /// Of all that was noted.
+    pub const fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub fn fail(&mut self, what: String) {
+        self.note(format_args!("WRONG: {what}"));
+        self.wrong.get_or_insert(what);
+    }
+
+    /// What a host may do to a page from now on.
+    pub fn may(&mut self, host: usize, run: u64, page: u64, access: Option<Access>) {
+        let holders = self.held.entry((run, page)).or_default();
+        match access {
+            Some(access) => drop(holders.insert(host, access)),
+            None => drop(holders.remove(&host)),
+        }
+        if access.is_some() {
+            self.look_at_page(run, page);
+        }
+    }
+
+    /// A host may do nothing any more: its process is gone.
+    pub fn clear(&mut self, host: usize) {
+        for holders in self.held.values_mut() {
+            holders.remove(&host);
+        }
+        self.linked.remove(&host);
+        self.waits.retain(|(whose, _), _| *whose != host);
+    }
+
+    /// A writer is alone. Who is stopped cannot do anything.
+    fn look_at_page(&mut self, run: u64, page: u64) {
+        let holders = &self.held[&(run, page)];
+        let run_on = holders
+            .iter()
+            .filter(|(host, _)| !self.stopped.contains_key(host));
+        let able: Vec<_> = run_on.map(|(host, access)| (*host, *access)).collect();
+        let writes = able.iter().any(|(_, access)| *access == Access::Write);
+        if writes && able.len() > 1 {
+            self.fail(format!("page {page} of server {run}: {able:?} at once"));
+        }
+    }
+
+    pub fn stop(&mut self, host: usize, until: Duration) {
+        for (_, waits) in self
+            .waits
+            .iter_mut()
+            .filter(|((whose, _), _)| *whose == host)
+        {
+            waits.since += until - self.now;
+        }
+        self.stopped.insert(host, until);
+    }
+
+    pub fn is_stopped(&self, host: usize) -> bool {
+        self.stopped
+            .get(&host)
+            .is_some_and(|until| *until > self.now)
+    }
+
+    /// A host that was stopped has looked at the clock, or is gone.
+    pub fn goes_on(&mut self, host: usize) {
+        if self.stopped.remove(&host).is_some() {
+            self.note(format_args!("c{host} goes on"));
+            let all: Vec<_> = self.held.keys().copied().collect();
+            all.into_iter()
+                .for_each(|(run, page)| self.look_at_page(run, page));
+        }
+    }
+
+    /// A thread of a host begins an access.
+    pub fn begins(&mut self, thread: (usize, usize), words: String) {
+        let since = self.now;
+        self.waits.insert(thread, Waits { since, words });
+    }
+
+    /// It succeeded, for the operation that it was.
+    pub fn done(&mut self, thread: (usize, usize), operation: Operation) {
+        let (host, number) = thread;
+        self.note(format_args!(
+            "c{host}.{number} {:?} word {:#x}: {:#x}",
+            operation.kind, operation.word, operation.value
+        ));
+        self.waits.remove(&thread);
+        self.counts.done += 1;
+        self.counts.calm += u64::from(self.is_calm);
+        self.history.push(operation);
+    }
+
+    /// It failed, for a stated reason.
+    pub fn failed(&mut self, thread: (usize, usize), why: Failure) {
+        if let Some(waits) = self.waits.remove(&thread) {
+            self.counts.failed += 1;
+            self.counts.late += u64::from(why == Failure::Late);
+            let (host, number) = thread;
+            self.note(format_args!(
+                "c{host}.{number} {} fails: {why}",
+                waits.words
+            ));
+            let since = self.linked.get(&host).copied();
+            let is_linked = since.is_some_and(|since| self.now > since + LONGEST_WITH_LINK);
+            let losses = self.losses.iter().filter(|at| **at >= waits.since).count();
+            if self.is_calm || why == Failure::Late && is_linked && losses < 2 {
+                self.fail(format!("{} fails though all is well: {why}", waits.words));
+            }
+        }
+    }
+
+    /// Whether somebody waits.
+    pub fn is_quiet(&self) -> bool {
+        self.waits.is_empty()
+    }
+
+    /// Nobody waits too long.
+    pub fn look_at_waiting(&mut self, calm_since: Duration) {
+        let is_late = |waits: &&Waits| {
+            let in_calm = self.is_calm && self.now > calm_since + LONGEST_IN_CALM;
+            let calm = in_calm && self.now > waits.since + LONGEST_IN_CALM;
+            calm || self.now > waits.since + LONGEST
+        };
+        if let Some(waits) = self.waits.values().find(is_late) {
+            self.fail(format!("{} waits since {:?}", waits.words, waits.since));
+        }
+    }
+
+    /// Whether all that was read and written is what one memory would have done.
+    pub fn look_at_history(&mut self) {
+        let losers: Vec<u64> = self.losers.iter().copied().collect();
+        let mut history = std::mem::take(&mut self.history);
+        forget_lost(&mut history, &losers);
+        debug_assert!(
+            history
+                .iter()
+                .all(|it| it.kind == Kind::Read || it.value != 0)
+        );
+        if let Err(why) = check(&history) {
+            let word = why.split(':').next().unwrap_or_default().to_owned();
+            for it in history
+                .iter()
+                .filter(|it| word == format!("word {}", it.word))
+            {
+                self.note(format_args!("{it:?}"));
+            }
+            self.fail(why);
+        }
+    }
+}
