@@ -24,6 +24,7 @@ pub mod link;
 pub mod node;
 pub mod pager;
 pub mod programs;
+mod random;
 pub mod server;
 pub mod store;
 pub mod wire;

@@ -178,6 +178,19 @@ fn the_embedded_directory() {
     races(&directory, 200);
 }
 
+/// A server that was joined through it may not have heard that it was started again.
+#[test]
+fn leases_of_an_earlier_directory_are_none_of_the_next() {
+    let [earlier, next] = [(); 2].map(|()| Embedded::new(None).unwrap());
+    let length = Duration::from_secs(60);
+    let (old, _) = earlier.join(&member(1), length).unwrap();
+    let (new, _) = next.join(&member(2), length).unwrap();
+    assert_eq!(next.renew(old), Err(DirectoryError::LeaseOver));
+    next.leave(old).unwrap();
+    assert_eq!(next.members().unwrap(), [member(2)]);
+    assert_eq!(next.renew(new), Ok(length));
+}
+
 #[test]
 fn names_and_views_outlive_the_server() {
     let place = tempfile::tempdir().unwrap();

@@ -149,10 +149,9 @@ mod tests {
         let patience = Duration::from_secs(10);
         assert_eq!(ask(&path, "x", patience, || true), Err(Errno(libc::ENOENT)));
         drop(ControlSocket::bind(session, 7).unwrap());
-        assert_eq!(
-            ask(&path, "x", patience, || true),
-            Err(Errno(libc::ECONNREFUSED))
-        );
+        // A child of another test has the socket, too, until it runs its program.
+        let (short, refused) = (Duration::from_millis(10), Err(Errno(libc::ECONNREFUSED)));
+        assert!((0..1000).any(|_| ask(&path, "x", short, || true) == refused));
         let socket = ControlSocket::bind(session, 7).unwrap();
         assert!(socket.next().is_none());
         std::thread::scope(|scope| {
@@ -162,7 +161,6 @@ mod tests {
             socket.answer(&request, "done");
             assert_eq!(asked.join().unwrap().unwrap(), "done");
         });
-        let short = Duration::from_millis(10);
         let (gone, silent) = (Err(Errno(libc::ESRCH)), Err(Errno(libc::ETIMEDOUT)));
         assert_eq!(ask(&path, "x", short, || true), silent);
         assert_eq!(ask(&path, "x", patience, || false), gone);

@@ -408,7 +408,8 @@ fn incremented(team: &dyn Team, words: &[Word], time: Duration) -> Result<Increm
     team.barrier()?;
     hint::black_box(counter);
     let all = team.add(0, 0)?;
-    let counted = words[0].load(Ordering::Relaxed);
+    // As a write, so that nobody has a copy when it goes on.
+    let counted = words[0].fetch_add(0, Ordering::Relaxed);
     if i64::try_from(counted)? != all {
         bail!("{counted} increments of {all}");
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher, look_at_epoch,
 };
+use crate::random::random;
 use crate::store::{ObjectId, Store};
 
 /// Under which name it is kept in the store.
@@ -31,7 +32,6 @@ struct Living {
 struct State {
     lasting: Lasting,
     leases: BTreeMap<u64, Living>,
-    next: u64,
     watchers: Vec<Watcher>,
 }
 
@@ -128,8 +128,9 @@ impl Directory for Embedded {
         if living.any(|living| living.member.id == member.id) {
             return Err(DirectoryError::Exists(format!("server {}", member.id.0)));
         }
-        state.next += 1;
-        let id = state.next;
+        // A server may still hold a lease of an earlier directory at this address. That one
+        // must not be a lease of this one.
+        let id = random();
         let living = Living {
             member: member.clone(),
             length: lease,

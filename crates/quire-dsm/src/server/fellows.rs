@@ -38,6 +38,7 @@ use crate::directory::{
 };
 use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
+use crate::random::random;
 use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
@@ -488,19 +489,5 @@ impl Fellows {
     fn certain(&self) -> Duration {
         let terms = Terms::new(self.lease);
         terms.lease + terms.margin
-    }
-}
-
-/// A number that nobody else has.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(8) => u64::from_ne_bytes(bytes).max(1),
-        // Old kernels only: each of these is hashed with keys of its own.
-        _ => {
-            use std::hash::{BuildHasher, Hasher};
-            let state = std::collections::hash_map::RandomState::new();
-            state.build_hasher().finish().max(1)
-        }
     }
 }

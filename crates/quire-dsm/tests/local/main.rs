@@ -159,6 +159,8 @@ fn writers_of_one_word_add_up_on_one_machine_and_on_two() {
     }
     for program in &mut programs {
         assert_eq!(program.answer(), "done");
+    }
+    for program in &mut programs {
         assert_eq!(program.does("get 5"), "420000");
     }
     assert_eq!(other.words()[5].load(Ordering::SeqCst), 420_000);
