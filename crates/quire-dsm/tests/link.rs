@@ -441,6 +441,28 @@ fn unix_sockets_know_their_peer_and_carry_descriptors() {
     assert!(!path.exists());
 }
 
+/// What it left unread resets the connection, which tells as much as an end does.
+#[test]
+fn a_local_peer_that_goes_with_messages_unread_needs_no_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = Address::Unix(directory.path().join("quire.sock"));
+    let mut server = Side::named("server");
+    server.notes.lease = 60_000;
+    server.turn.links.listen(&address, &PLAIN).unwrap();
+    let (client, _) = connected(&mut server, &address, "node1");
+    let link = server.notes.greeted[0].0;
+    assert!(server.turn.links.send(link, request(1)));
+    server.once();
+    drop(client);
+    until_one(&mut server, |server| !server.notes.closed.is_empty());
+    let closed = &server.notes.closed[0].1;
+    assert!(
+        closed.why.to_string().contains("reset by peer"),
+        "{closed:?}"
+    );
+    assert!(closed.stopped_at <= Instant::now(), "{closed:?}");
+}
+
 #[test]
 fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let directory = tempfile::tempdir().unwrap();

@@ -618,7 +618,7 @@ impl Links {
         };
         match why {
             LinkError::Goodbye(_) => self.now,
-            LinkError::Ended if local => self.now,
+            why if local && is_closed(why) => self.now,
             _ => self.epoch + grantor.gives_up_at(),
         }
     }
@@ -734,6 +734,19 @@ fn interest(writable: bool) -> Interest {
         Interest::READABLE | Interest::WRITABLE
     } else {
         Interest::READABLE
+    }
+}
+
+/// Whether the other end of a Unix socket is closed. Whoever writes before reading the end
+/// gets a broken pipe, and where something was left unread there, the connection is reset.
+fn is_closed(why: &LinkError) -> bool {
+    match why {
+        LinkError::Ended => true,
+        LinkError::Broken(error) => matches!(
+            error.kind(),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+        ),
+        _ => false,
     }
 }
 
