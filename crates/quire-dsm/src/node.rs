@@ -511,11 +511,14 @@ impl<D: Contents> Cache<D> {
                 self.report(Some(pages), Failure::Unreachable);
             }
             Action::Fail { pages, space, why } => {
+                // First the reason: the program may end with its next touch.
+                tracing::warn!(?pages, "memory fails: {why}");
+                if let Some(callback) = &mut self.on_failure {
+                    callback(Some(pages), why);
+                }
                 if let Some(space) = spaces.get(&space) {
                     memory.fail(pages, space)?;
                 }
-                tracing::warn!(?pages, "memory fails: {why}");
-                self.report(Some(pages), why);
             }
             Action::FailAll(why) => self.fail_all(why),
         }
@@ -523,13 +526,14 @@ impl<D: Contents> Cache<D> {
     }
 
     fn fail_all(&mut self, why: Failure) {
-        if let Err(broken) = self.memory.fail_all(self.spaces.values()) {
-            tracing::error!("{broken}");
-        }
+        // First the reason: the program may end with its next touch.
         if why != Failure::Ended {
             tracing::warn!("all of the memory fails: {why}");
         }
         self.report(None, why);
+        if let Err(broken) = self.memory.fail_all(self.spaces.values()) {
+            tracing::error!("{broken}");
+        }
     }
 
     fn report(&mut self, pages: Option<Pages>, why: Failure) {
