@@ -1,8 +1,8 @@
 //! Sockets that listen.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +22,18 @@ pub(super) struct Listener {
 
 enum Socket {
     Tcp(TcpListener),
-    /// With the path that is to be removed with it.
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, PathBuf, Place),
+}
+
+/// Which file is at a path: its device and number. Nothing, where there is none.
+#[derive(PartialEq, Eq)]
+struct Place(Option<(u64, u64)>);
+
+impl Place {
+    fn of(path: &Path) -> Place {
+        let found = std::fs::symlink_metadata(path).ok();
+        Place(found.map(|metadata| (metadata.dev(), metadata.ino())))
+    }
 }
 
 impl Listener {
@@ -33,7 +43,8 @@ impl Listener {
             Address::Tcp(address) => Socket::Tcp(TcpListener::bind(*address)?),
             Address::Unix(path) => {
                 remove_stale(path)?;
-                Socket::Unix(UnixListener::bind(path)?, path.clone())
+                let socket = UnixListener::bind(path)?;
+                Socket::Unix(socket, path.clone(), Place::of(path))
             }
         };
         Ok(Listener { socket, identity })
@@ -43,14 +54,14 @@ impl Listener {
     pub(super) fn address(&self) -> io::Result<Address> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr().map(Address::Tcp),
-            Socket::Unix(_, path) => Ok(Address::Unix(path.clone())),
+            Socket::Unix(_, path, _) => Ok(Address::Unix(path.clone())),
         }
     }
 
     pub(super) fn register(&mut self, at: &Registry, token: Token) -> io::Result<()> {
         match &mut self.socket {
             Socket::Tcp(socket) => at.register(socket, token, Interest::READABLE),
-            Socket::Unix(socket, _) => at.register(socket, token, Interest::READABLE),
+            Socket::Unix(socket, ..) => at.register(socket, token, Interest::READABLE),
         }
     }
 
@@ -61,7 +72,7 @@ impl Listener {
                 let (socket, peer) = listener.accept()?;
                 Ok(Box::new(Tcp::new(socket, peer, timeout)?))
             }
-            Socket::Unix(listener, _) => {
+            Socket::Unix(listener, ..) => {
                 let (socket, _) = listener.accept()?;
                 Ok(Box::new(Unix::new(socket)?))
             }
@@ -71,15 +82,17 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Socket::Unix(_, path) = &self.socket {
-            // Somebody else may have removed it already.
+        // Somebody else may have removed it already, and another server may listen there.
+        if let Socket::Unix(_, path, place) = &self.socket
+            && Place::of(path) == *place
+        {
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 /// Removes a socket at which nobody listens any more.
-fn remove_stale(path: &PathBuf) -> io::Result<()> {
+fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -88,5 +101,24 @@ fn remove_stale(path: &PathBuf) -> io::Result<()> {
             _ => Ok(()),
         },
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_removed_by_its_own_listener_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listen = || Listener::new(&Address::Unix(path.clone()), None).unwrap();
+        let earlier = listen();
+        std::fs::remove_file(&path).unwrap();
+        let later = listen();
+        drop(earlier);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(later);
+        assert!(!path.exists());
     }
 }
