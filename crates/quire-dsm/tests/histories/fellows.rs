@@ -38,7 +38,7 @@ fn plan() -> Plan {
 
 fn a_program_is_killed() {
     let scene = Scene::planned(&plan());
-    scene.signal(1, Signal::KILL);
+    scene.when_it_has_all(1, |it| it.signal(1, Signal::KILL));
     scene.go_on(&[0, 2]);
     let (ends, _) = scene.finish(&[1]);
     assert_eq!(ends[1].signal(), Some(9));
@@ -59,7 +59,7 @@ fn a_server_is_killed() {
         hopeless: &[2],
         ..plan()
     });
-    signal_to(&scene.servers[2], Signal::KILL);
+    scene.when_it_has_all(2, |it| signal_to(&it.servers[2], Signal::KILL));
     assert_fail(&mut scene, &[2]);
     scene.go_on(&[0, 1]);
     let (ends, _) = scene.finish(&[2]);
@@ -73,7 +73,7 @@ fn the_first_server_is_killed() {
         hopeless: &[0, 1, 2],
         ..plan()
     });
-    signal_to(&scene.servers[0], Signal::KILL);
+    scene.when_it_has_all(2, |it| signal_to(&it.servers[0], Signal::KILL));
     assert_fail(&mut scene, &[0, 1, 2]);
     scene.finish(&[0, 1, 2]);
 }
@@ -84,7 +84,7 @@ fn a_server_is_stopped_for_longer_than_its_lease() {
         reconnect: Duration::from_secs(60),
         ..plan()
     });
-    signal_to(&scene.servers[2], Signal::STOP);
+    scene.when_it_has_all(2, |it| signal_to(&it.servers[2], Signal::STOP));
     thread::sleep(LEASE * 3 / 2);
     scene.go_on(&[0, 1]);
     signal_to(&scene.servers[2], Signal::CONT);
@@ -128,7 +128,7 @@ fn a_server_is_cut_off_and_comes_back() {
             reconnect: Duration::from_secs(60),
             ..plan()
         });
-        scene.crossing.hold(ways);
+        scene.when_it_has_all(2, |it| it.crossing.hold(ways));
         thread::sleep(LEASE * 3 / 2);
         scene.go_on(&[0, 1]);
         scene.crossing.hold(&[]);
@@ -144,7 +144,7 @@ fn a_server_is_cut_off_for_good(shares: bool) {
         hopeless: &[2],
         ..plan()
     });
-    scene.crossing.hold(&BOTH);
+    scene.when_it_has_all(2, |it| it.crossing.hold(&BOTH));
     assert_fail(&mut scene, &[2]);
     scene.go_on(&[0, 1]);
     let (ends, _) = scene.finish(&[2]);

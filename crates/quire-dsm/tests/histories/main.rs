@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quire_core::units::Bytes;
-use quire_dsm::client::{Client, Options};
+use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::directory::{self, Embedded, Remote};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
@@ -31,6 +31,7 @@ use rustix::time::{ClockId, clock_gettime};
 use checker::{Kind, Operation, check, forget_lost};
 use crossing::Crossing;
 use proxy::{Harm, Proxy};
+use replaced::check_replaced;
 
 mod checked;
 #[path = "../checker/mod.rs"]
@@ -38,6 +39,7 @@ mod checker;
 mod crossing;
 mod fellows;
 mod proxy;
+mod replaced;
 
 const LEASE: Duration = Duration::from_secs(2);
 /// Within this, those who are left go on, and those cut off fail.
@@ -47,6 +49,8 @@ const PROGRAMS: u64 = 3;
 const PAGES: u64 = 3;
 /// The words of each page that are used.
 const USED: u64 = 2;
+/// So long a program that was stopped may find what is old, in nanoseconds.
+const MOMENT: u64 = 1_000_000_000;
 const RECORD: usize = 40;
 const BEGUN: u64 = 0;
 const WRITTEN: u64 = 1;
@@ -125,17 +129,13 @@ fn part_server() {
     }
 }
 
-/// A process of its own: reads and writes words, and records that.
+/// A process of its own: reads and writes words, and records that. Each page has a thread, so
+/// that what is still here is used while others wait for what is not.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn part_program() {
     let who: u64 = setting("HISTORY_WHO").parse().expect("a number");
     let directory = PathBuf::from(setting("HISTORY_DIRECTORY"));
-    let mut file = File::create(directory.join(who.to_string())).expect("a file");
-    let mut record = |numbers: [u64; 5]| {
-        let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_ne_bytes).collect();
-        file.write_all(&bytes).expect("it is recorded");
-    };
     let address = setting("HISTORY_ADDRESS").parse().expect("an address");
     let mut options = Options::new(address, name("program"));
     let patience = setting("HISTORY_RECONNECT").parse().expect("seconds");
@@ -155,28 +155,56 @@ fn part_program() {
         }
         thread::sleep(Duration::from_millis(50));
     };
-    let over = directory.join("over");
-    let mut random = (who + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    thread::scope(|scope| {
+        for page in 0..PAGES {
+            let (shared, directory) = (&shared, &directory);
+            scope.spawn(move || use_page(shared, directory, who, page));
+        }
+    });
+}
+
+/// Where is written what a program did with a page.
+fn record_of(directory: &Path, who: u64, page: u64) -> PathBuf {
+    directory.join(format!("{who}-{page}"))
+}
+
+/// A file that lets a program pause as long as it is there.
+fn pause_of(directory: &Path, who: u64) -> PathBuf {
+    directory.join(format!("pause-{who}"))
+}
+
+fn use_page(shared: &Shared, directory: &Path, who: u64, page: u64) {
+    let mut file = File::create(record_of(directory, who, page)).expect("a file");
+    let mut record = |numbers: [u64; 5]| {
+        let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_ne_bytes).collect();
+        file.write_all(&bytes).expect("it is recorded");
+    };
+    let (over, pause) = (directory.join("over"), pause_of(directory, who));
+    let user = who * PAGES + page;
+    let mut random = (user + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for number in 1.. {
+        while pause.exists() {
+            thread::sleep(Duration::from_millis(2));
+        }
         if over.exists() {
             break;
         }
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let word = random % (PAGES * USED);
-        let place = &shared.words()[(word / USED * 512 + word % USED) as usize];
+        let (word, at) = (page * USED + random % USED, page * 512 + random % USED);
+        let place = &shared.words()[at as usize];
         let begin = now();
         if random & (1 << 40) == 0 {
             let value = place.load(Ordering::SeqCst);
             record([READ, word, value, begin, now()]);
         } else {
-            let value = who << 40 | number;
+            let value = user << 40 | number;
             record([BEGUN, word, value, begin, u64::MAX]);
             place.store(value, Ordering::SeqCst);
             record([WRITTEN, word, value, begin, now()]);
         }
-        thread::sleep(Duration::from_micros(random >> 54));
+        thread::sleep(Duration::from_micros(random >> 52));
     }
 }
 
@@ -228,6 +256,8 @@ struct Scene {
     crossing: Crossing,
     proxy: Proxy,
     programs: Vec<Child>,
+    /// A program that was stopped beyond its lease, and when it went on.
+    resumed: Option<(u64, u64)>,
 }
 
 impl Scene {
@@ -258,6 +288,7 @@ impl Scene {
             crossing,
             proxy,
             programs: Vec::new(),
+            resumed: None,
         };
         scene.create(plan.scheduler);
         for who in 0..PROGRAMS as usize {
@@ -314,23 +345,48 @@ impl Scene {
         granted.expect("it is the maker's");
     }
 
-    /// Waits until all programs have done something.
+    /// Waits until all programs have done something with all pages.
     fn wait_for_work(&self) {
         let end = Instant::now() + SOON;
-        while (0..PROGRAMS).any(|who| self.recorded(who).len() < 20) {
+        let begun = |who| (0..PAGES).all(|page| self.recorded_of(who, page).len() > 5);
+        while !(0..PROGRAMS).all(begun) {
             assert!(Instant::now() < end, "the programs do not begin");
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Waits until these programs have written and read what they had not begun before now.
+    /// Does something when a program has all pages, as the others pause; they go on then.
+    fn when_it_has_all(&self, who: u64, act: impl FnOnce(&Scene)) {
+        let others: Vec<u64> = (0..PROGRAMS).filter(|it| *it != who).collect();
+        let pauses = others
+            .iter()
+            .map(|it| pause_of(self.directory.path(), *it))
+            .collect::<Vec<_>>();
+        for pause in &pauses {
+            File::create(pause).expect("a file");
+        }
+        let done = || others.iter().map(|it| self.recorded(*it).len()).sum();
+        let mut before = usize::MAX;
+        while before != done() {
+            before = done();
+            self.go_on(&[who]);
+        }
+        act(self);
+        for pause in &pauses {
+            fs::remove_file(pause).expect("it is there");
+        }
+    }
+
+    /// Waits until these programs have written to each page, and read it, what they had not
+    /// begun before now.
     fn go_on(&self, who: &[u64]) {
         let (since, begin) = (now(), Instant::now());
         let is_stuck = |who: &u64| {
-            let all = self.recorded(*who);
-            ![Kind::Read, Kind::Write]
-                .into_iter()
-                .all(|kind| went_on(&all, *who, kind, since))
+            (0..PAGES).any(|page| {
+                let all = self.recorded_of(*who, page);
+                let both = [Kind::Read, Kind::Write];
+                !both.iter().all(|kind| went_on(&all, *kind, since))
+            })
         };
         while who.iter().any(is_stuck) {
             let stuck: Vec<&u64> = who.iter().filter(|it| is_stuck(it)).collect();
@@ -357,7 +413,13 @@ impl Scene {
     }
 
     fn recorded(&self, who: u64) -> Vec<Operation> {
-        let bytes = fs::read(self.directory.path().join(who.to_string())).unwrap_or_default();
+        let pages = (0..PAGES).flat_map(|page| self.recorded_of(who, page));
+        pages.collect()
+    }
+
+    fn recorded_of(&self, who: u64, page: u64) -> Vec<Operation> {
+        let record = record_of(self.directory.path(), who, page);
+        let bytes = fs::read(record).unwrap_or_default();
         let mut operations: Vec<Operation> = Vec::new();
         for record in bytes.chunks_exact(RECORD) {
             let number = |at: usize| {
@@ -383,6 +445,13 @@ impl Scene {
         operations
     }
 
+    /// Whether this is a read of the moment that a program has before its own thread, which was
+    /// stopped with it, finds that the lease is over. What it writes then reaches nobody.
+    fn may_be_old(&self, it: &Operation) -> bool {
+        let is_then = |(who, since)| it.who == who && (since..since + MOMENT).contains(&it.end);
+        it.kind == Kind::Read && self.resumed.is_some_and(is_then)
+    }
+
     /// Lets the programs end, and checks what they did. Those in `losers` may have lost what
     /// they did not give back. Says how they ended, and what was done.
     fn finish(mut self, losers: &[u64]) -> (Vec<ExitStatus>, Vec<Operation>) {
@@ -390,11 +459,13 @@ impl Scene {
         File::create(self.directory.path().join("over")).expect("a file");
         let ends = (0..self.programs.len()).map(|who| self.ended(who));
         let ends = ends.collect();
-        let mut history: Vec<_> = (0..PROGRAMS).flat_map(|who| self.recorded(who)).collect();
-        let all = history.clone();
+        let mut all: Vec<_> = (0..PROGRAMS).flat_map(|who| self.recorded(who)).collect();
+        all.retain(|it| !self.may_be_old(it));
+        let mut history = all.clone();
         forget_lost(&mut history, losers);
         println!("{} operations, {} kept", all.len(), history.len());
         assert_eq!(check(&history), Ok(()));
+        assert_eq!(check_replaced(&all, losers), Ok(()));
         (ends, all)
     }
 }
@@ -424,11 +495,10 @@ fn served_at(file: &Path) -> SocketAddr {
     }
 }
 
-/// Whether a program did something of this kind after this moment.
-fn went_on(all: &[Operation], who: u64, kind: Kind, since: u64) -> bool {
+/// Whether something of this kind was done that began after this moment.
+fn went_on(all: &[Operation], kind: Kind, since: u64) -> bool {
     let ended = |it: &Operation| it.end != u64::MAX && it.begin > since;
-    let matches = |it: &&Operation| it.who == who && it.kind == kind;
-    all.iter().filter(matches).any(ended)
+    all.iter().any(|it| it.kind == kind && ended(it))
 }
 
 /// Waits until programs whose memory cannot be had are told so.
@@ -500,7 +570,7 @@ fn nothing_happens_or_a_link_is_slow() {
 /// ended. What it had is free when its lease is over.
 fn a_program_is_killed(scheduler: SchedulerKind) {
     let scene = Scene::start(scheduler);
-    scene.signal(1, Signal::KILL);
+    scene.when_it_has_all(1, |it| it.signal(1, Signal::KILL));
     thread::sleep(LEASE * 3 / 2);
     scene.go_on(&[0, 2]);
     let (ends, _) = scene.finish(&[1]);
@@ -518,7 +588,7 @@ fn a_program_of_the_same_machine_is_killed(shares: bool) {
         shares,
         ..Plan::of(SchedulerKind::Multi)
     });
-    scene.signal(1, Signal::KILL);
+    scene.when_it_has_all(1, |it| it.signal(1, Signal::KILL));
     scene.go_on(&[0, 2]);
     let losers: &[u64] = match shares {
         true => &[],
@@ -540,14 +610,20 @@ fn programs_are_killed() {
     each(acts, |act| act());
 }
 
+/// From one that shares its server's copy, pages are taken while it is stopped.
 fn a_program_is_stopped_for_longer_than_its_lease(plan: &Plan) {
-    let scene = Scene::planned(plan);
-    scene.signal(1, Signal::STOP);
+    let mut scene = Scene::planned(plan);
+    scene.when_it_has_all(1, |it| it.signal(1, Signal::STOP));
     thread::sleep(plan.lease * 3 / 2);
     scene.go_on(&[0, 2]);
+    let losers: &[u64] = match plan.shares {
+        true => &[],
+        false => &[1],
+    };
+    scene.resumed = losers.first().map(|who| (*who, now()));
     scene.signal(1, Signal::CONT);
     scene.go_on(&[0, 1, 2]);
-    assert_all_well(&scene.finish(&[1]).0);
+    assert_all_well(&scene.finish(losers).0);
 }
 
 fn a_program_is_stopped_shortly_and_loses_nothing() {
@@ -566,6 +642,7 @@ fn programs_are_stopped() {
         &|| {
             a_program_is_stopped_for_longer_than_its_lease(&Plan {
                 on_machine: true,
+                shares: true,
                 ..Plan::of(SchedulerKind::Multi)
             });
         },
@@ -590,7 +667,7 @@ fn a_link_is_cut_for_good() {
         hopeless: &[0],
         ..Plan::of(SchedulerKind::Simple)
     });
-    scene.proxy.hold(true, true);
+    scene.when_it_has_all(0, |it| it.proxy.hold(true, true));
     assert_fail(&mut scene, &[0]);
     scene.go_on(&[1, 2]);
     let (ends, _) = scene.finish(&[0]);
@@ -611,7 +688,7 @@ fn the_server_is_killed_or_out_of_reach() {
 /// nothing had been: what was late must not count.
 fn held(plan: &Plan, (up, down): (bool, bool)) {
     let scene = Scene::planned(plan);
-    scene.proxy.hold(up, down);
+    scene.when_it_has_all(0, |it| it.proxy.hold(up, down));
     thread::sleep(plan.lease * 3 / 2);
     scene.go_on(&[1, 2]);
     scene.proxy.hold(false, false);
