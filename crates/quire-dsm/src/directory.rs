@@ -63,6 +63,10 @@ pub struct Entry {
     pub object: Object,
     /// The server that it was made on.
     pub home: ServerId,
+    /// The store of that server, if it keeps the object there; the server has another number
+    /// when it comes back, and the same store.
+    #[serde(default)]
+    pub keeper: Option<u64>,
 }
 
 /// Who has a part in an object.

@@ -13,6 +13,7 @@
 //! | `keeping` | objects with a store or a pager behind them |
 //! | `backed` | the pager of one object at work |
 //! | `depot` | what the store knows of objects |
+//! | `distant` | the pager of an object that another server keeps |
 //! | `reclaim` | pages that a pager wants back |
 //! | `watch` | who watches what schedulers are told and tell |
 //! | `local` | one copy of each page for all programs of this machine |
@@ -45,6 +46,7 @@ use crate::wire::control::{Failure, Name, Reason, Refusal, Role, SHARES_PAGES, W
 mod backed;
 pub mod core;
 mod depot;
+mod distant;
 mod fellows;
 mod keeping;
 mod local;
@@ -58,7 +60,7 @@ mod tests;
 mod views;
 mod watch;
 
-use self::core::{Core, MACHINE, Out, Peer, PeerId};
+use self::core::{Core, FELLOWS, MACHINE, Out, Peer, PeerId};
 use self::fellows::Fellows;
 pub use self::fellows::Joining;
 pub use self::keeping::{Offer, PAGER_PATIENCE};
@@ -170,7 +172,8 @@ impl Server {
                 tracing::error!("the event loop cannot be woken: {error}");
             }
         });
-        self.fellows = Some(Fellows::new(joining, self.lease, wake)?);
+        let store = self.core.close_kept(&mut self.out);
+        self.fellows = Some(Fellows::new(joining, store, self.lease, wake)?);
         Ok(())
     }
 
@@ -221,6 +224,9 @@ impl Server {
             Out::Send(MACHINE, message) => {
                 let (local, mut around) = self.around(links);
                 local.hear(&mut around, message);
+            }
+            Out::Send(FELLOWS, Control::Answer { id, answer }) => {
+                self.with_fellows(links, |fellows, a| fellows.core_answers(a, id, answer));
             }
             Out::Send(peer, message) => {
                 if let Some(link) = self.links.get(&peer) {

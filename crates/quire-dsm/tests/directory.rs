@@ -41,6 +41,7 @@ fn entry(name: &str, id: u64) -> Entry {
             },
         },
         home: ServerId(1),
+        keeper: None,
     }
 }
 

@@ -109,15 +109,11 @@ pub struct ServeArgs {
         long,
         value_name = "ADDRESS",
         value_delimiter = ',',
-        conflicts_with_all = ["etcd", "store", "export", "export_writable"]
+        conflicts_with = "etcd"
     )]
     pub peers: Vec<Address>,
     /// Share objects with all servers of this etcd cluster: URLs with commas between
-    #[arg(
-        long,
-        value_name = "URL",
-        conflicts_with_all = ["store", "export", "export_writable"]
-    )]
+    #[arg(long, value_name = "URL")]
     pub etcd: Option<String>,
     /// Where other servers reach this one, if not where it listens first
     #[arg(long, value_name = "ADDRESS")]

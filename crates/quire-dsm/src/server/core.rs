@@ -59,6 +59,9 @@ struct Open {
 /// As whom a server knows this machine's kernels, whose pages programs here share.
 pub(super) const MACHINE: PeerId = PeerId(0);
 
+/// As whom the core knows the part of this server that speaks with fellows.
+pub(super) const FELLOWS: PeerId = PeerId(u64::MAX);
+
 /// As what an object is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
@@ -187,12 +190,7 @@ impl Core {
 
     /// Looks at what the pager of an object has said, and does what is due there.
     pub(super) fn look_behind_one(&mut self, name: &Name, now: Instant, out: &mut Vec<Out>) {
-        let (kernels, peers) = (&self.kernels, &self.peers);
-        if let Some(object) = self.objects.get_mut(name) {
-            let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
-            object.look_behind(now, &mut tell);
-        }
-        self.settle(name, out);
+        self.act(name, out, |object, tell| object.look_behind(now, tell));
     }
 
     /// A peer says something.
@@ -490,7 +488,7 @@ impl Core {
     /// Drops an object without regard to who uses it. Their links are ended.
     pub(super) fn drop_object(&mut self, name: &Name, why: &str, out: &mut Vec<Out>) {
         self.collect(name);
-        if self.objects.remove(name).is_none() {
+        if !self.forget_object(name) {
             return;
         }
         let users = self.users(name).map(|(id, handle, _)| (id, handle));

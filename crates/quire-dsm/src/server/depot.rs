@@ -14,10 +14,14 @@ use super::backed::Asker;
 use super::backed::bell::Bell;
 use super::object::{Object, Refused};
 use crate::pager::{Readers, Stored};
+use crate::random::random;
 use crate::store::{self, Grant, NewObject, ObjectId, Store, StoreError, Tagged};
 use crate::wire::control::{
     self, FailureKind, Name, PageSize, Rights, SchedulerKind, Segment, TypeCode,
 };
+
+/// Under which name the store's number is kept.
+const NUMBER: &str = "number";
 
 /// What became of something that the store was asked for.
 pub enum Kept {
@@ -31,6 +35,7 @@ pub enum Kept {
 
 /// The store of a server.
 pub struct Depot {
+    number: u64,
     readers: Arc<Readers>,
     told: Sender<Kept>,
     heard: Receiver<Kept>,
@@ -41,15 +46,21 @@ impl Depot {
     /// Puts a store to use. The bell rings when [`Depot::heard`] has something.
     ///
     /// # Errors
-    /// Where the threads that read from it cannot be started.
+    /// Where the threads that read from it cannot be started, or it has no number and gets none.
     pub fn new(store: Store, bell: Bell) -> std::io::Result<Depot> {
         let (told, heard) = mpsc::channel();
         Ok(Depot {
+            number: number(&store).map_err(std::io::Error::other)?,
             readers: Arc::new(Readers::start(Arc::new(store))?),
             told,
             heard,
             bell,
         })
+    }
+
+    /// The number by which other servers know the store, now and later.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// All objects that are in the store, with what they are; and those that this server
@@ -109,6 +120,16 @@ impl Depot {
             }
         }
     }
+}
+
+/// The number of a store, which it gets when it is used for the first time.
+fn number(store: &Store) -> Result<u64, StoreError> {
+    if let Some(number) = store.kept(NUMBER)? {
+        return Ok(number);
+    }
+    let number = random();
+    store.keep(NUMBER, &number)?;
+    Ok(number)
 }
 
 /// What a client is told when the store refuses.

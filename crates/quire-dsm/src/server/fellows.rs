@@ -21,6 +21,7 @@
 //! | `types` | the types of these objects, which all servers must know |
 //! | `known` | objects as the directory has them |
 //! | `roll` | who is a member, from lists and changes that cross |
+//! | `keeper` | shared objects that one server keeps on its disk |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -44,6 +45,7 @@ use crate::wire::Control;
 use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
 
 mod joint;
+mod keeper;
 mod known;
 mod names;
 mod roll;
@@ -51,6 +53,7 @@ mod types;
 mod wires;
 
 use joint::Joint;
+use keeper::Keepers;
 use names::Waiting;
 use roll::Roll;
 use wires::{Came, Wires};
@@ -100,6 +103,10 @@ enum Told {
     Proposed(View, Result<(), DirectoryError>),
     /// Where changes may have been missed, with `true`.
     Viewed(ObjectId, bool, Result<Option<View>, DirectoryError>),
+    /// Whether this server has another number in the directory still.
+    Past(ServerId, Result<bool, DirectoryError>),
+    /// An object of the store has this number there, under this one of the server.
+    Offered(Name, ObjectId, ServerId, Result<(), DirectoryError>),
     /// For a server that asked this one.
     Asked(LinkId, u64, Reply),
     Nothing,
@@ -141,11 +148,18 @@ pub(super) struct Fellows {
     sought: BTreeSet<Name>,
     /// Views are to be looked at, now or then.
     look_at: Option<Instant>,
+    keepers: Keepers,
 }
 
 impl Fellows {
-    /// A server that joins others through a directory.
-    pub fn new(joining: Joining, lease: Duration, wake: Waker) -> io::Result<Fellows> {
+    /// A server that joins others through a directory; with the number of its store, if it
+    /// has one.
+    pub fn new(
+        joining: Joining,
+        store: Option<u64>,
+        lease: Duration,
+        wake: Waker,
+    ) -> io::Result<Fellows> {
         let (changes, heard) = mpsc::channel();
         let watcher = Watcher {
             changes,
@@ -171,6 +185,7 @@ impl Fellows {
             waiting: Vec::new(),
             sought: BTreeSet::new(),
             look_at: None,
+            keepers: Keepers::new(store),
         })
     }
 
@@ -323,6 +338,7 @@ impl Fellows {
         self.members.remove(&id);
         self.left.entry(id).or_insert_with(Instant::now);
         self.wires.left(id);
+        self.keeper_left(a, id);
         if Some(id) == self.me() {
             self.start_anew(a, "the directory has put this server out");
         }
@@ -362,6 +378,8 @@ impl Fellows {
             }
             Told::Proposed(view, done) => self.proposed(a, view, done),
             Told::Viewed(object, missed, view) => self.view_read(a, object, missed, view),
+            Told::Past(me, is_there) => self.past(me, is_there),
+            Told::Offered(name, id, home, done) => self.offered(a, name, (id, home), done),
             Told::Asked(link, number, reply) => {
                 let told = Said::Told { number, reply };
                 self.wires.reply(a.links, link, &told);
@@ -380,6 +398,7 @@ impl Fellows {
         }
         self.call_the_roll();
         self.publish_again(a.core, me);
+        self.offer_all(a);
         self.retry_all(a);
     }
 
@@ -404,7 +423,10 @@ impl Fellows {
         };
         tracing::error!("{why}; what it has of shared objects is given up");
         for joint in std::mem::take(&mut self.joints).into_values() {
-            a.core.drop_object(&joint.name, why, a.out);
+            match joint.keeper.is_some() && joint.queue.is_none() {
+                true => self.begin_anew(a, &joint.name, why),
+                false => a.core.drop_object(&joint.name, why, a.out),
+            }
         }
         self.ids.clear();
         self.wires.start(None, a.links);
@@ -451,7 +473,8 @@ impl Fellows {
             Stage::In(_, lease) => Some(lease.ends()),
         };
         let waiting = self.waiting.iter().map(|waiting| waiting.until).min();
-        let all = [stage, waiting, self.look_at, self.wires.deadline()];
+        let offer = self.keepers.open_at;
+        let all = [stage, waiting, self.look_at, self.wires.deadline(), offer];
         all.into_iter().flatten().min()
     }
 
@@ -463,6 +486,8 @@ impl Fellows {
         }
         self.wires.connect(a.links, now);
         self.give_up_waiting(a, now);
+        self.offer(a, now);
+        self.send_parcels(a);
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
             self.look_at_views(a, now);

@@ -6,16 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
+use quire_core::dsm::message::ServerId;
 use quire_core::units::Bytes;
 
 use super::backed::bell::Bell;
 use super::backed::{Asker, Behind};
 use super::core::{Core, Out, answer_with};
 use super::depot::{Depot, Kept, refusal};
-use super::object::{Object, Refused};
+use super::distant::{Distant, Queue};
+use super::object::{Object, Part, Refused};
 use crate::pager::Pager;
 use crate::store::{ObjectId, Store, StoreError};
-use crate::wire::control::{self, Answer, Failure, FailureKind, Name, Rights};
+use crate::wire::control::{self, Answer, Failure, FailureKind, Name, Rights, SchedulerKind};
 
 /// What a pager is asked for is looked at so often, if it says nothing itself.
 const LOOK: Duration = Duration::from_millis(250);
@@ -120,6 +122,81 @@ impl Core {
     pub fn limit_memory(&mut self, limit: Bytes) {
         let memory = &mut self.keeping.memory;
         (memory.limit, memory.enough) = (limit, limit);
+    }
+
+    /// Has all distributed objects of the store wait until they are offered to other servers.
+    /// The number of the store, if there is one.
+    pub(super) fn close_kept(&mut self, out: &mut Vec<Out>) -> Option<u64> {
+        let nobody = ServerId(0);
+        let part = Part {
+            me: nobody,
+            of: nobody,
+        };
+        let kept: Vec<_> = self.kept_objects().collect();
+        for (name, scheduler) in kept {
+            if scheduler == SchedulerKind::Distributed {
+                self.renew(&name, part, "its server joins others", out);
+            }
+        }
+        self.keeping.depot.as_ref().map(Depot::number)
+    }
+
+    /// The objects of the store.
+    pub(super) fn kept_objects(&self) -> impl Iterator<Item = (Name, SchedulerKind)> {
+        let kept = self.objects().filter(|object| object.id.is_some());
+        kept.map(|object| (object.info.name.clone(), object.info.scheduler))
+    }
+
+    /// Whether an object is in the store.
+    pub(super) fn is_kept(&self, name: &Name) -> bool {
+        let object = self.objects.get(name);
+        object.is_some_and(|object| object.id.is_some())
+    }
+
+    /// Has an object of the store begin anew as one that several servers share: with what the
+    /// store has. Who uses it is cut off.
+    pub(super) fn renew(&mut self, name: &Name, part: Part, why: &str, out: &mut Vec<Out>) {
+        let Some(old) = self.objects.get(name) else {
+            return;
+        };
+        let (info, owner) = (old.info.clone(), old.owner.clone());
+        let (grants, id) = (old.grants.clone(), old.id);
+        self.drop_object(name, why, out);
+        let (Some(id), Some(depot)) = (id, self.keeping.depot.take()) else {
+            return;
+        };
+        match Object::new(info, owner, Some(part)) {
+            Ok(object) => {
+                let mut object = self.kept(&depot, id, object);
+                object.grants = grants;
+                self.objects.insert(name.clone(), object);
+            }
+            Err((_, text)) => tracing::error!("{name} is not served: {text}"),
+        }
+        self.keeping.depot = Some(depot);
+    }
+
+    /// Another server keeps an object: what is given back goes there.
+    pub(super) fn keep_elsewhere(&mut self, name: &Name, pager: Distant, queue: Queue) {
+        let bell = &self.keeping.bell;
+        if let Some(object) = self.objects.get_mut(name) {
+            let pager = Box::new(pager);
+            object.behind = Some(Behind::new(pager, &object.info, bell, STORE_PATIENCE));
+            object.queue = Some(queue);
+        }
+    }
+
+    /// Takes an object from memory, without regard to who uses it. Whether it was there.
+    pub(super) fn forget_object(&mut self, name: &Name) -> bool {
+        let Some(mut object) = self.objects.remove(name) else {
+            return false;
+        };
+        self.keeping.busy.remove(name);
+        self.keeping.memory.used.0 -= object.in_memory.0;
+        if let Some(behind) = object.behind.take() {
+            behind.end();
+        }
+        true
     }
 
     /// An object that is in the store.

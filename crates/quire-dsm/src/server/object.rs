@@ -8,7 +8,9 @@ use std::time::Instant;
 use quire_core::dsm::message::{
     Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel,
 };
-use quire_core::dsm::scheduler::distributed::{Body, Distributed, Epoch, Message, MissedView};
+use quire_core::dsm::scheduler::distributed::{
+    Body, Distributed, Epoch, Message, MissedView, Version,
+};
 use quire_core::dsm::scheduler::multi::Multi;
 use quire_core::dsm::scheduler::observe::{Observe, PageStatus, Stats};
 use quire_core::dsm::scheduler::options::Options;
@@ -21,6 +23,7 @@ use quire_core::units::{Bytes, ObjectOffset};
 
 use super::backed::saves::Outcome;
 use super::backed::{Asker, Behind, Heard};
+use super::distant::Queue;
 use super::reclaim::{PAGER, Reclaim};
 use super::replica::Replica;
 use super::watch::Tap;
@@ -105,6 +108,10 @@ pub struct Object {
     pub(super) reclaim: Reclaim,
     /// Which it is in the store.
     pub(super) id: Option<ObjectId>,
+    /// What is on its way to the server that keeps it, if that is another.
+    pub(super) queue: Option<Queue>,
+    /// The versions of pages that the pager got, where several servers share it.
+    versions: BTreeMap<PageNumber, Version>,
     /// What counts for it in the server's bound of memory.
     pub(super) in_memory: Bytes,
     /// What could not be carried over exactly when pages were translated.
@@ -157,6 +164,8 @@ impl Object {
             behind: None,
             reclaim: Reclaim::default(),
             id: None,
+            queue: None,
+            versions: BTreeMap::new(),
             in_memory: Bytes::ZERO,
             report: Report::new(),
             tap: Tap::default(),
@@ -402,8 +411,43 @@ impl Object {
         }
     }
 
-    /// Gives pages to the pager, in the form in which it has them.
+    /// A fellow server sends a page that is to be kept here.
+    pub(super) fn keep(
+        &mut self,
+        (page, version, contents): (PageNumber, Version, Option<Contents>),
+    ) -> Result<(), Nonsense> {
+        let machine = self.machine;
+        let data = contents.map(|contents| Page { contents, machine });
+        let size = self.info.page_size.bytes().0;
+        look_at_page(size, &self.info, page.0, data.as_ref())?;
+        if self.versions.get(&page).is_some_and(|it| *it >= version) {
+            return Ok(());
+        }
+        self.versions.insert(page, version);
+        if let Some(replica) = self.scheduler.joint() {
+            replica.paged_out(page, version, data.clone());
+        }
+        self.give(Pages::one(page), vec![data]);
+        Ok(())
+    }
+
+    /// Pages were given back here: they go to the pager, here or at the server that keeps them.
     fn save(&mut self, pages: Pages, data: Vec<Option<Page>>) {
+        if self.is_joint && self.behind.is_some() {
+            for page in pages.iter() {
+                let replica = self.scheduler.joint();
+                let version = replica.and_then(|it| it.version(page)).unwrap_or_default();
+                match &self.queue {
+                    Some(queue) => queue.given(page, version),
+                    None => drop(self.versions.insert(page, version)),
+                }
+            }
+        }
+        self.give(pages, data);
+    }
+
+    /// Gives pages to the pager, in the form in which it has them.
+    fn give(&mut self, pages: Pages, data: Vec<Option<Page>>) {
         let Some(behind) = &mut self.behind else {
             return;
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use quire_core::dsm::message::{Client, FromKernel, PageNumber, Pages, ServerId};
 use quire_core::dsm::scheduler::distributed::{
-    self, Distributed, Epoch, Message, MissedView, Owner,
+    self, Distributed, Epoch, Message, MissedView, Owner, Version,
 };
 use quire_core::dsm::scheduler::observe::{self, Observe, PageStats, PageStatus, Stats};
 use quire_core::dsm::scheduler::{Action, Nonsense, Scheduler};
@@ -48,6 +48,16 @@ impl Replica {
         self.counted(actions, |inner, actions| {
             inner.new_view(epoch, members, actions)
         })
+    }
+
+    /// The version of a page, or that of the latest contents here.
+    pub fn version(&self, page: PageNumber) -> Option<Version> {
+        self.inner.stat(page).map(|known| known.version)
+    }
+
+    /// A fellow server gave back this version of a page, which is kept here.
+    pub fn paged_out(&mut self, page: PageNumber, version: Version, data: Option<Page>) {
+        self.inner.paged_out(page, version, data);
     }
 
     pub fn is_live(&self) -> bool {

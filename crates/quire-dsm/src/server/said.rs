@@ -4,8 +4,8 @@
 //! stands there in their place is the machine that wrote them. What is longer than a message
 //! may be is sent in parts, which lie one after the other on the link.
 
-use quire_core::dsm::message::{KernelId, ServerId};
-use quire_core::dsm::scheduler::distributed::{Body, Message};
+use quire_core::dsm::message::{KernelId, PageNumber, ServerId};
+use quire_core::dsm::scheduler::distributed::{Body, Message, Version};
 use quire_core::dsm::sync;
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +134,29 @@ pub(crate) enum Said {
         object: ObjectId,
         /// The types.
         tags: Vec<Segment>,
+    },
+    /// A page was given back to the sender, and is to be kept on the receiver's disk. Its
+    /// contents are beside it; there are none where it is all zeros.
+    Keep {
+        /// The object.
+        object: ObjectId,
+        /// The view.
+        epoch: u64,
+        /// Which message of this kind it is.
+        number: u64,
+        /// Which page.
+        page: PageNumber,
+        /// Its version.
+        version: Version,
+    },
+    /// It is safe, or why not.
+    Kept {
+        /// The object.
+        object: ObjectId,
+        /// Which message.
+        number: u64,
+        /// Why it is not.
+        error: Option<String>,
     },
 }
 
@@ -300,8 +323,7 @@ fn whole(bytes: &[u8]) -> Result<Said, Garbage> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use quire_core::dsm::message::PageNumber;
-    use quire_core::dsm::scheduler::distributed::{Epoch, Holding, Version};
+    use quire_core::dsm::scheduler::distributed::{Epoch, Holding};
     use quire_core::dsm::types::Machine;
 
     use super::*;

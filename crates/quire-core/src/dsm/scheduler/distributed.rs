@@ -215,6 +215,16 @@ impl<D: Clone> Distributed<D> {
         self.hear(from, message, actions)
     }
 
+    /// Another server gave a version of a page back to whoever keeps it, and that is beside
+    /// this server: it has contents that new then, for the time when the other is gone. They
+    /// are taken where the page is elsewhere.
+    pub fn paged_out(&mut self, number: PageNumber, version: Version, data: Option<D>) {
+        let live = self.is_live();
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.paged_out(version, data, live);
+        }
+    }
+
     fn hear(
         &mut self,
         from: ServerId,

@@ -153,7 +153,7 @@ impl Core {
     }
 
     /// What an object's scheduler was told and told goes to those who watch it.
-    pub(super) fn collect(&mut self, name: &Name) {
+    pub(in crate::server) fn collect(&mut self, name: &Name) {
         let Some(object) = self.objects.get_mut(name) else {
             return;
         };

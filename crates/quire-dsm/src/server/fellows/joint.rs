@@ -8,11 +8,13 @@ use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::scheduler::distributed::Message;
 use quire_core::dsm::sync::{Parting, Request};
 
+use super::keeper::Parcel;
 use super::types::Types;
 use super::{AGAIN, Around, Fellows, Stage, Told};
 use crate::directory::{DirectoryError, LeaseId, View};
 use crate::link::LinkId;
 use crate::server::core::{self, PeerId};
+use crate::server::distant::Queue;
 use crate::server::meeting::{Do, Meeting};
 use crate::server::object::Page;
 use crate::server::said::{self, Said};
@@ -37,6 +39,12 @@ pub(super) struct Joint {
     pub closed_until: Option<Instant>,
     /// Somebody wants to remove it.
     removal: Option<Removal>,
+    /// The server that keeps it on its disk, if one does.
+    pub keeper: Option<ServerId>,
+    /// What is on its way to the keeper, if that is another server.
+    pub queue: Option<Queue>,
+    /// What came to be kept in a view that is not known here yet.
+    pub early_parcels: Vec<(ServerId, Parcel)>,
 }
 
 /// Somebody wants to remove an object, and all its servers are asked whether it is open.
@@ -60,6 +68,9 @@ impl Fellows {
             not_before: Instant::now(),
             closed_until: None,
             removal: None,
+            keeper: None,
+            queue: None,
+            early_parcels: Vec::new(),
         };
         self.joints.insert(id, joint);
         if !is_maker {
@@ -192,7 +203,8 @@ impl Fellows {
             .core
             .object(&joint.name)
             .map(|object| object.owner.clone());
-        self.all_gone(a, &joint.name, &owner.unwrap_or_default());
+        let is_kept = joint.keeper.is_some();
+        self.all_gone(a, &joint.name, &owner.unwrap_or_default(), is_kept);
         a.core
             .drop_object(&joint.name, "all servers of the object are gone", a.out);
     }
@@ -288,6 +300,10 @@ impl Fellows {
         let mut all = Vec::new();
         joint.meeting.view(&members, &mut all);
         let early = std::mem::take(&mut joint.early);
+        let parcels = std::mem::take(&mut joint.early_parcels);
+        if let Some(queue) = &joint.queue {
+            queue.again();
+        }
         self.carry_out(a, id, all);
         let view = (epoch, members.iter().copied().collect());
         if let Err(missed) = a.core.new_view(&name, view, a.out) {
@@ -303,6 +319,11 @@ impl Fellows {
             self.meet_said(a, (from, said));
         }
         self.types_in_view(a, id);
+        for (from, parcel) in parcels {
+            if let Err(why) = self.keep(a, from, parcel) {
+                tracing::warn!("a page of a fellow server is not kept: {why}");
+            }
+        }
         self.look_soon();
         self.if_live(a, &name);
     }
@@ -413,6 +434,31 @@ impl Fellows {
                 self.wires.say(a.links, from, &open, None);
             }
             Said::Open { object, times } => self.is_open(a, object, from, times),
+            Said::Keep {
+                object,
+                epoch,
+                number,
+                page: number_of_page,
+                version,
+            } => {
+                let parcel = Parcel {
+                    object,
+                    epoch,
+                    number,
+                    page: number_of_page,
+                    version,
+                    contents: page,
+                };
+                if let Err(why) = self.keep(a, from, parcel) {
+                    tracing::error!("a fellow server is cut off: {why}");
+                    a.links.close(link, &why);
+                }
+            }
+            Said::Kept {
+                object,
+                number,
+                error,
+            } => self.kept(object, number, error),
             _ => a
                 .links
                 .close(link, "this server keeps no directory for others"),

@@ -10,8 +10,14 @@ use crate::directory::Entry;
 use crate::store::{self, ObjectId};
 use crate::wire::control::Object;
 
-/// What the directory is told of an object, and who made it.
-pub(super) fn entry(info: &Object, owner: &str, id: ObjectId, home: ServerId) -> Entry {
+/// What the directory is told of an object, who made it, and on which server; with the
+/// number of the store that keeps it, if one does.
+pub(super) fn entry(
+    info: &Object,
+    owner: &str,
+    id: ObjectId,
+    (home, keeper): (ServerId, Option<u64>),
+) -> Entry {
     // No object is made for a machine that is unknown here.
     let machine = info.machine.machine().unwrap_or(Machine::native());
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -22,6 +28,7 @@ pub(super) fn entry(info: &Object, owner: &str, id: ObjectId, home: ServerId) ->
             is: depot::described(info, machine, owner),
         },
         home,
+        keeper,
     }
 }
 
@@ -53,7 +60,7 @@ mod tests {
                 tag: TypeCode(6),
             }],
         };
-        let known = entry(&made, "uid:7", ObjectId(3), ServerId(4));
+        let known = entry(&made, "uid:7", ObjectId(3), (ServerId(4), None));
         assert_eq!(info(&known), Some((made, "uid:7".to_owned())));
     }
 }

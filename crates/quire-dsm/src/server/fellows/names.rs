@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use quire_core::dsm::message::ServerId;
 
+use super::keeper::is_away;
 use super::{Fellows, Making, Stage, Told, known, random};
 use crate::directory::{DirectoryError, Entry};
 use crate::server::Around;
 use crate::server::core::{self, Core, LISTED, Out, PeerId};
-use crate::server::object::{Part, Refused};
+use crate::server::distant::Distant;
+use crate::server::object::{Object, Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Control;
@@ -127,6 +129,10 @@ impl Fellows {
         name: &Name,
         request: Request,
     ) -> Option<Control> {
+        if let Some(refused) = self.only_keeper(name, &request) {
+            core::answer_with(peer, number, Err(refused), a.out);
+            return None;
+        }
         match &request {
             Request::Create(info) => {
                 match a.core.may_create(peer, info) {
@@ -186,7 +192,7 @@ impl Fellows {
     fn publish(&mut self, peer: PeerId, number: RequestId, info: control::Object, owner: String) {
         let Some(home) = self.me() else { return };
         let id = ObjectId(random());
-        let entry = known::entry(&info, &owner, id, home);
+        let entry = known::entry(&info, &owner, id, (home, self.keepers.store));
         let making = Making {
             peer,
             number,
@@ -208,6 +214,9 @@ impl Fellows {
         making: Making,
         done: Result<(), DirectoryError>,
     ) {
+        if done.is_ok() && self.keepers.store.is_some() {
+            return self.admit(a, making);
+        }
         let Making {
             peer,
             number,
@@ -237,8 +246,10 @@ impl Fellows {
 
     /// Objects that only this server has are its own under its new number, too.
     pub(super) fn publish_again(&mut self, core: &Core, me: ServerId) {
-        for object in core.objects().filter(|object| !object.is_joint) {
-            let entry = known::entry(&object.info, &object.owner, ObjectId(random()), me);
+        let own = |object: &&Object| !object.is_joint && object.id.is_none();
+        for object in core.objects().filter(own) {
+            let id = ObjectId(random());
+            let entry = known::entry(&object.info, &object.owner, id, (me, None));
             self.desk.ask(move |directory| {
                 let name = &entry.object.is.name;
                 // It may not have been there.
@@ -279,18 +290,29 @@ impl Fellows {
             return self.fail(a, &name, &(FailureKind::Invalid, text));
         };
         if info.scheduler != SchedulerKind::Distributed {
-            return self.kept_elsewhere(a, &name, &owner, entry.home);
+            return self.kept_elsewhere(a, &name, &owner, &entry);
+        }
+        if entry.keeper.is_some() && !self.members.contains_key(&entry.home) {
+            return self.all_gone(a, &name, &owner, true);
         }
         let part = Part { me, of: entry.home };
         match a.core.insert(info, owner, Some(part)) {
-            Ok(()) => self.add(entry.object.id, name, (me, false)),
+            Ok(()) => {
+                let id = entry.object.id;
+                self.add(id, name.clone(), (me, false));
+                if entry.keeper.is_some() {
+                    let (pager, queue) = Distant::new();
+                    a.core.keep_elsewhere(&name, pager, queue.clone());
+                    self.is_kept_by(id, entry.home, Some(queue));
+                }
+            }
             Err(refused) => self.fail(a, &name, &refused),
         }
     }
 
     /// Another server alone keeps the object.
-    fn kept_elsewhere(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, home: ServerId) {
-        match self.members.get(&home) {
+    fn kept_elsewhere(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, entry: &Entry) {
+        match self.members.get(&entry.home) {
             Some(member) => {
                 let text = format!(
                     "{name} is kept by the server at {0} alone: take --server {0}, or make it \
@@ -299,17 +321,22 @@ impl Fellows {
                 );
                 self.fail(a, name, &(FailureKind::Unavailable, text));
             }
-            None => self.all_gone(a, name, owner),
+            None => self.all_gone(a, name, owner, entry.keeper.is_some()),
         }
     }
 
-    /// The servers that had an object are gone. All that can be done is to remove its name.
-    pub(super) fn all_gone(&mut self, a: &mut Around<'_>, name: &Name, owner: &str) {
+    /// The servers that had an object are gone. All that can be done is to remove its name,
+    /// or, where one of them keeps it on its disk, to start that one again.
+    pub(super) fn all_gone(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, is_kept: bool) {
         for waiting in self.take_waiting(name) {
             let (peer, number) = (waiting.peer, waiting.number);
             let is_owner = a.core.identity(peer) == Some(owner);
             if is_owner && matches!(waiting.request, Request::Remove { .. }) {
                 self.withdraw(peer, number, name.clone());
+                continue;
+            }
+            if is_kept {
+                core::answer_with(peer, number, Err(is_away(name)), a.out);
                 continue;
             }
             let text = format!(
@@ -337,6 +364,14 @@ impl Fellows {
         done: Result<(), DirectoryError>,
     ) {
         let answer = match done {
+            Ok(()) | Err(DirectoryError::Missing(_)) if a.core.is_kept(name) => {
+                if let Some(id) = self.ids.remove(name) {
+                    self.joints.remove(&id);
+                }
+                a.core.collect(name);
+                a.core.dismiss((peer, number), name, a.out);
+                return self.retry(a, name);
+            }
             Ok(()) | Err(DirectoryError::Missing(_)) => {
                 self.withdrawn(a, name);
                 a.core.drop_object(name, "the object was removed", a.out);
@@ -438,7 +473,7 @@ pub(super) fn list(
 }
 
 /// What a program is told when the directory did not do something.
-fn refused(error: &DirectoryError) -> Refused {
+pub(super) fn refused(error: &DirectoryError) -> Refused {
     match error {
         DirectoryError::Exists(what) => (FailureKind::Exists, format!("there is {what} already")),
         error => (FailureKind::Unavailable, error.to_string()),

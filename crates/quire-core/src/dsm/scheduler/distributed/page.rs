@@ -543,6 +543,16 @@ impl<D: Clone> Page<D> {
         }
     }
 
+    /// Contents that another server had. No copy here is older, but one that is about to be
+    /// dropped for a new view.
+    pub(super) fn paged_out(&mut self, version: Version, data: Option<D>, live: bool) {
+        let has_copy = live && self.state == State::Read;
+        if self.owner.is_server() && !has_copy && version > self.version {
+            self.contents = Some(data);
+            self.version = version;
+        }
+    }
+
     /// The kernel that owns the page gives back what it has written.
     pub(super) fn data_write(&mut self, data: Option<D>) {
         self.contents = Some(data);

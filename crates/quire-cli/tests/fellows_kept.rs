@@ -1,0 +1,322 @@
+//! Joined servers, some with a store: what was acknowledged survives `kill -9` of one server
+//! and of all, with a real etcd and with `--peers`.
+
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quire_core::units::{Bytes, ObjectOffset};
+use quire_dsm::client::{Client, ClientError, Options, Shared};
+use quire_dsm::programs::Word;
+use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
+use tempfile::TempDir;
+
+/// How long a machine that went silent keeps what it has, in seconds.
+const LEASE: &str = "3";
+
+/// Everything that waits for failures ends within this.
+const SOON: Duration = Duration::from_secs(60);
+
+const BOTH: Rights = Rights {
+    read: true,
+    write: true,
+};
+
+/// Servers of one group, those with an even number with a store.
+struct Group {
+    servers: Vec<Option<Child>>,
+    joined: [String; 2],
+    directory: TempDir,
+}
+
+impl Group {
+    fn new(count: usize, joined: impl Fn(&[String]) -> [String; 2]) -> Group {
+        let directory = TempDir::new().unwrap();
+        let address = |number| format!("unix:{}/{number}", directory.path().display());
+        let all: Vec<String> = (0..count).map(address).collect();
+        let mut group = Group {
+            servers: (0..count).map(|_| None).collect(),
+            joined: joined(&all),
+            directory,
+        };
+        (0..count).for_each(|number| group.start(number));
+        group
+    }
+
+    fn address(&self, number: usize) -> String {
+        format!("unix:{}/{number}", self.directory.path().display())
+    }
+
+    /// Starts a server, and waits until it listens.
+    fn start(&mut self, number: usize) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+        command
+            .args(["serve", "--lease", LEASE, "--listen"])
+            .arg(self.address(number))
+            .args(&self.joined)
+            .stdout(Stdio::piped());
+        if number.is_multiple_of(2) {
+            let store = self.directory.path().join(format!("store-{number}"));
+            command.arg("--store").arg(store);
+        }
+        let mut server = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(line.starts_with("serving at "), "{line}");
+        self.servers[number] = Some(server);
+    }
+
+    fn kill(&mut self, number: usize) {
+        let mut server = self.servers[number].take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// A client that is a machine of its own, and does not come back when its link breaks.
+    fn client(&self, server: usize) -> Client {
+        let mut options = Options::new(self.address(server).parse().unwrap(), name("client"));
+        options.own_pages = true;
+        options.reconnect = Duration::ZERO;
+        Client::connect(options).expect("the server is there")
+    }
+
+    /// An object at a server, as soon as it can be used there.
+    fn open(&self, server: usize, object: &str) -> (Client, Shared) {
+        let end = Instant::now() + SOON;
+        loop {
+            let client = self.client(server);
+            match client.open(name(object), BOTH) {
+                Ok(shared) => return (client, shared),
+                Err(why) => assert!(Instant::now() < end, "{object} at {server}: {why}"),
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for server in self.servers.iter_mut().flatten() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn object(text: &str, scheduler: SchedulerKind) -> Object {
+    Object {
+        name: name(text),
+        size: Bytes::mib(1),
+        page_size: PageSize::BASE,
+        scheduler,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
+/// The first word of a page.
+fn word(shared: &Shared, page: usize) -> &Word {
+    &shared.words()[page * 512]
+}
+
+fn set(shared: &Shared, page: usize, value: u64) {
+    word(shared, page).store(value, Ordering::Relaxed);
+}
+
+fn get(shared: &Shared, page: usize) -> u64 {
+    word(shared, page).load(Ordering::Relaxed)
+}
+
+/// What a program reads without being killed where it cannot.
+fn checked(shared: &Shared, page: u64) -> Result<u64, ClientError> {
+    let mut bytes = [0; 8];
+    let read = shared.checked_read_at(ObjectOffset(page * 4096), &mut bytes);
+    read.map(|()| u64::from_ne_bytes(bytes))
+}
+
+fn free() -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().to_string()
+}
+
+/// An etcd, killed when it is dropped.
+struct Etcd {
+    process: Child,
+    url: String,
+    _data: TempDir,
+}
+
+impl Etcd {
+    /// Starts one and waits until it answers; none where there is no etcd.
+    fn start() -> Option<Etcd> {
+        let data = TempDir::new().unwrap();
+        let (client, peer) = (free(), format!("http://{}", free()));
+        let url = format!("http://{client}");
+        let started = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(data.path())
+            .args(["--listen-client-urls", &url])
+            .args(["--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let process = match started {
+            Ok(process) => process,
+            Err(error) => {
+                eprintln!("SKIP: no etcd, run ./setup: {error}");
+                return None;
+            }
+        };
+        let etcd = Etcd {
+            process,
+            url,
+            _data: data,
+        };
+        let end = Instant::now() + SOON;
+        while TcpStream::connect(&client).is_err() {
+            assert!(Instant::now() < end, "etcd does not answer");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Some(etcd)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_one_server_and_all() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut group = Group::new(3, |_| ["--etcd".to_owned(), etcd.url.clone()]);
+    let first = group.client(0);
+    first
+        .create(object("grid", SchedulerKind::Distributed))
+        .unwrap();
+    first.create(object("alone", SchedulerKind::Multi)).unwrap();
+    let (_clients, shared): (Vec<Client>, Vec<Shared>) =
+        (0..3).map(|server| group.open(server, "grid")).unzip();
+    // Each page was written at each server, the last time at another one.
+    for round in 0..3_u64 {
+        for page in 0..24 {
+            let writer = (page + round as usize) % 3;
+            set(&shared[writer], page, 1000 * round + page as u64);
+        }
+        let of = |server: &Shared| server.flush().unwrap();
+        shared.iter().for_each(of);
+    }
+    // The server that wrote some of them last is killed: nothing older comes back.
+    group.kill(1);
+    for page in 0..24 {
+        assert_eq!(get(&shared[2], page), 2000 + page as u64);
+    }
+    set(&shared[2], 30, 7);
+    set(&shared[0], 31, 8);
+    shared[2].flush().unwrap();
+    shared[0].flush().unwrap();
+    let (_, alone) = group.open(0, "alone");
+    set(&alone, 0, 9);
+    alone.flush().unwrap();
+    group.kill(0);
+    group.kill(2);
+    (0..3).for_each(|server| group.start(server));
+    for server in [0, 1] {
+        let (_, shared) = group.open(server, "grid");
+        for page in 0..24 {
+            assert_eq!(get(&shared, page), 2000 + page as u64);
+        }
+        assert_eq!((get(&shared, 30), get(&shared, 31)), (7, 8));
+    }
+    let (_, alone) = group.open(0, "alone");
+    assert_eq!(get(&alone, 0), 9);
+    drop((alone, shared));
+    look_after_removal(&mut group);
+}
+
+/// What is kept is removed where it is kept, for good.
+fn look_after_removal(group: &mut Group) {
+    let remove = |group: &Group, server: usize| {
+        let end = Instant::now() + SOON;
+        loop {
+            // Who was killed may count as one who has it open for a while.
+            let removed = group.client(server).remove(name("grid"));
+            match removed {
+                Err(why) if why.to_string().contains("is open") => {
+                    assert!(Instant::now() < end, "{why}");
+                    thread::sleep(Duration::from_millis(200));
+                }
+                other => return other,
+            }
+        }
+    };
+    let refused = remove(group, 1).expect_err("another server keeps it");
+    let keeper = format!("--server {}", group.address(0));
+    assert!(refused.to_string().contains(&keeper), "{refused}");
+    remove(group, 0).unwrap();
+    group.kill(0);
+    group.start(0);
+    drop(group.open(0, "alone"));
+    let listed = group.client(1).list().unwrap();
+    let names: Vec<&str> = listed.iter().map(|object| object.name.as_str()).collect();
+    assert_eq!(names, ["alone"]);
+}
+
+#[test]
+fn without_its_keeper_an_object_fails_and_others_go_on() {
+    let mut group = Group::new(3, |all| {
+        // Server 1 has no store, and the directory.
+        let [a, b, c] = [&all[1], &all[0], &all[2]];
+        ["--peers".to_owned(), format!("{a},{b},{c}")]
+    });
+    let keeper = group.client(0);
+    keeper
+        .create(object("grid", SchedulerKind::Distributed))
+        .unwrap();
+    let other = group.client(1);
+    other
+        .create(object("other", SchedulerKind::Distributed))
+        .unwrap();
+    let (_here, going_on) = group.open(2, "other");
+    let mut acknowledged = 0;
+    for round in 1..=2 {
+        let (_at_1, one) = group.open(1, "grid");
+        let (_at_2, two) = group.open(2, "grid");
+        for step in 0..50 {
+            let writer = if step % 2 == 0 { &one } else { &two };
+            let before = word(writer, 0).fetch_add(1, Ordering::Relaxed);
+            assert_eq!(before, acknowledged);
+            writer.flush().unwrap();
+            acknowledged += 1;
+        }
+        group.kill(0);
+        let end = Instant::now() + SOON;
+        while checked(&one, 0).is_ok() {
+            assert!(Instant::now() < end, "the object of a dead keeper is used");
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert!(one.flush().is_err());
+        let why = group.client(1).open(name("grid"), BOTH).err();
+        let why = why.expect("its keeper is gone").to_string();
+        assert!(why.contains("start it again with its --store"), "{why}");
+        set(&going_on, 5, round);
+        assert_eq!(get(&group.open(1, "other").1, 5), round);
+        group.start(0);
+    }
+    let (_at_2, last) = group.open(2, "grid");
+    assert_eq!(get(&last, 0), acknowledged);
+}

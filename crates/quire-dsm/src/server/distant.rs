@@ -1,0 +1,181 @@
+//! The pager of an object that another server keeps on its disk. It sends what was given back
+//! to that server, the *keeper*, and says that it is safe when the keeper says so.
+//!
+//! Each page goes with its version: what two servers send of one page may come in another
+//! order than it was written, and the keeper takes nothing older than what it has. What is
+//! not answered is kept, and sent again in the next view, as messages get lost between
+//! views only. Nothing is loaded here: pages that no server has are the keeper's to load.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quire_core::dsm::message::{Access, PageNumber, Pages};
+use quire_core::dsm::scheduler::distributed::Version;
+
+use crate::pager::{Attributes, Backed, Contents, Control, Pager};
+
+/// A page on its way to the keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parcel {
+    /// Which page.
+    pub page: PageNumber,
+    /// Its version.
+    pub version: Version,
+    /// What it holds; nothing where that is all zeros.
+    pub contents: Option<Contents>,
+}
+
+#[derive(Default)]
+struct State {
+    control: Option<Control>,
+    /// The versions of what was given back last.
+    versions: BTreeMap<PageNumber, Version>,
+    unanswered: BTreeMap<u64, Parcel>,
+    /// The number under which a page was sent last.
+    numbers: BTreeMap<PageNumber, u64>,
+    next: u64,
+    /// Parcels from this number on were not sent in this view.
+    unsent: u64,
+}
+
+/// What is on its way to the keeper of an object. Both the pager and whoever has the link to
+/// the keeper hold it.
+#[derive(Clone, Default)]
+pub(super) struct Queue(Arc<Mutex<State>>);
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page is about to be given back in this version.
+    pub fn given(&self, page: PageNumber, version: Version) {
+        self.state().versions.insert(page, version);
+    }
+
+    /// What is to be sent now, and under which numbers. It counts as sent from now on.
+    pub fn take(&self) -> Vec<(u64, Parcel)> {
+        let mut state = self.state();
+        let unsent = state.unanswered.range(state.unsent..);
+        let parcels = unsent.map(|(number, parcel)| (*number, parcel.clone()));
+        let parcels = parcels.collect();
+        state.unsent = state.next;
+        parcels
+    }
+
+    /// What was sent and is not answered is to be sent again.
+    pub fn again(&self) {
+        self.state().unsent = 0;
+    }
+
+    /// The keeper has answered.
+    pub fn answered(&self, number: u64, result: Result<(), String>) {
+        let mut state = self.state();
+        let Some(parcel) = state.unanswered.remove(&number) else {
+            // It was sent twice, or is given up.
+            return;
+        };
+        state.numbers.remove(&parcel.page);
+        if let Some(control) = &state.control {
+            control.data_written(Pages::one(parcel.page), result);
+        }
+    }
+}
+
+/// The pager of an object whose keeper is another server.
+#[derive(Default)]
+pub(super) struct Distant {
+    queue: Queue,
+    control: Option<Control>,
+}
+
+impl Distant {
+    /// A pager, and what it puts on its way.
+    pub fn new() -> (Distant, Queue) {
+        let distant = Distant::default();
+        let queue = distant.queue.clone();
+        (distant, queue)
+    }
+}
+
+impl Pager for Distant {
+    fn init(&mut self, _: &Backed, control: Control) {
+        control.set_attributes(Attributes {
+            may_write: true,
+            keeps: false,
+        });
+        self.queue.state().control = Some(control.clone());
+        self.control = Some(control);
+    }
+
+    fn data_request(&mut self, pages: Pages, _: Access) {
+        if let Some(control) = &self.control {
+            control.data_error(pages, "another server keeps the object");
+        }
+    }
+
+    fn data_write(&mut self, pages: Pages, data: Vec<Option<Contents>>) {
+        let mut state = self.queue.state();
+        for (page, contents) in pages.iter().zip(data) {
+            let number = state.next;
+            state.next += 1;
+            // What was sent before and took too long is given up: its answer means nothing.
+            if let Some(before) = state.numbers.insert(page, number) {
+                state.unanswered.remove(&before);
+            }
+            let version = state.versions.get(&page).copied().unwrap_or_default();
+            let parcel = Parcel {
+                page,
+                version,
+                contents,
+            };
+            state.unanswered.insert(number, parcel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: PageNumber = PageNumber(3);
+
+    fn write(distant: &mut Distant, version: u64) {
+        distant.queue.given(PAGE, Version(version));
+        distant.data_write(Pages::one(PAGE), vec![None]);
+    }
+
+    fn versions(queue: &Queue) -> Vec<(u64, u64)> {
+        let taken = queue.take().into_iter();
+        taken
+            .map(|(number, parcel)| (number, parcel.version.0))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_not_answered_goes_again_in_the_next_view() {
+        let (mut distant, queue) = Distant::new();
+        write(&mut distant, 5);
+        assert_eq!(versions(&queue), [(0, 5)]);
+        assert_eq!(versions(&queue), []);
+        queue.again();
+        assert_eq!(versions(&queue), [(0, 5)]);
+        queue.answered(0, Ok(()));
+        queue.again();
+        assert_eq!(versions(&queue), []);
+    }
+
+    #[test]
+    fn an_answer_for_what_was_given_up_means_nothing() {
+        let (mut distant, queue) = Distant::new();
+        let (control, heard) = Control::new(Arc::new(|| {}));
+        queue.state().control = Some(control);
+        write(&mut distant, 5);
+        write(&mut distant, 6);
+        queue.answered(0, Ok(()));
+        assert!(heard.try_recv().is_err());
+        assert_eq!(versions(&queue), [(1, 6)]);
+        queue.answered(1, Ok(()));
+        assert!(heard.try_recv().is_ok());
+    }
+}

@@ -1,0 +1,415 @@
+//! Objects that a server keeps in its store, although several servers share them.
+//!
+//! The server that made such an object is its *keeper*. It loads pages that no server has,
+//! and what kernels give back anywhere goes to it and onto its disk. The others need it: when
+//! it is gone, they give the object up, and it is there again when its keeper is back, with
+//! what was acknowledged. So nobody can go on with pages while their keeper knows of others.
+//!
+//! A keeper that comes back, under a new number, offers its objects when its old number is
+//! gone from the directory, and the programs of all that heard of that have certainly
+//! stopped. The object gets another number too, so that nothing that is said about the old
+//! one is taken for the new one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use quire_core::dsm::message::{PageNumber, ServerId};
+use quire_core::dsm::scheduler::distributed::Version;
+
+use super::names::refused;
+use super::{AGAIN, Around, Fellows, Making, Stage, Told, known, random};
+use crate::directory::{Directory, DirectoryError};
+use crate::server::core::{self, Core, FELLOWS};
+use crate::server::distant::Queue;
+use crate::server::object::{Object, Part, Refused};
+use crate::server::said::Said;
+use crate::store::ObjectId;
+use crate::wire::Contents;
+use crate::wire::control::{Answer, Failure, FailureKind, Name, Request, RequestId, SchedulerKind};
+
+/// What the core of this server was asked for by its fellows' part.
+enum Owed {
+    /// To put an object into the store.
+    Making(Making),
+    /// To keep a page that a fellow sent under this number.
+    Kept {
+        to: ServerId,
+        object: ObjectId,
+        number: u64,
+    },
+}
+
+/// What a fellow wants to be kept.
+pub(super) struct Parcel {
+    pub object: ObjectId,
+    pub epoch: u64,
+    pub number: u64,
+    pub page: PageNumber,
+    pub version: Version,
+    pub contents: Option<Contents>,
+}
+
+/// What a server has to do with keepers, itself or others.
+#[derive(Default)]
+pub(super) struct Keepers {
+    /// Which store it has; none where it keeps nothing.
+    pub store: Option<u64>,
+    owed: BTreeMap<RequestId, Owed>,
+    last: u64,
+    /// Objects of the store that are not offered to others yet.
+    closed: Vec<Name>,
+    /// When they are.
+    pub open_at: Option<Instant>,
+}
+
+impl Keepers {
+    pub fn new(store: Option<u64>) -> Keepers {
+        Keepers {
+            store,
+            ..Keepers::default()
+        }
+    }
+
+    fn owe(&mut self, owed: Owed) -> RequestId {
+        self.last += 1;
+        let number = RequestId(self.last);
+        self.owed.insert(number, owed);
+        number
+    }
+}
+
+/// Why a keeper's objects cannot be used where it is gone.
+const GONE: &str = "the server that keeps it on its disk is gone; open it again when that \
+                    server is back";
+
+impl Fellows {
+    /// A new object goes into the store of this server.
+    pub(super) fn admit(&mut self, a: &mut Around<'_>, making: Making) {
+        let is_joint = making.info.scheduler == SchedulerKind::Distributed;
+        let (me, of) = (making.home, making.home);
+        let part = is_joint.then_some(Part { me, of });
+        match Object::new(making.info.clone(), making.owner.clone(), part) {
+            Ok(object) => {
+                let number = self.keepers.owe(Owed::Making(making));
+                a.core.admit((FELLOWS, number), object, a.out);
+            }
+            Err(refused) => self.not_made(a, making, refused),
+        }
+    }
+
+    fn not_made(&mut self, a: &mut Around<'_>, making: Making, refused: Refused) {
+        let name = making.info.name;
+        self.desk.ask(move |directory| {
+            if let Err(error) = directory.withdraw(name.as_str()) {
+                tracing::warn!("{name} was not made, and its name cannot be withdrawn: {error}");
+            }
+            Told::Nothing
+        });
+        core::answer_with(making.peer, making.number, Err(refused), a.out);
+    }
+
+    /// The core has done what it was asked for.
+    pub fn core_answers(
+        &mut self,
+        a: &mut Around<'_>,
+        number: RequestId,
+        answer: Result<Answer, Failure>,
+    ) {
+        match self.keepers.owed.remove(&number) {
+            Some(Owed::Making(making)) => match answer {
+                Ok(_) => self.made(a, making),
+                Err(Failure { kind, text }) => self.not_made(a, making, (kind, text)),
+            },
+            Some(Owed::Kept { to, object, number }) => {
+                let error = answer.err().map(|failure| failure.text);
+                let said = Said::Kept {
+                    object,
+                    number,
+                    error,
+                };
+                self.wires.say(a.links, to, &said, None);
+            }
+            None => {}
+        }
+    }
+
+    /// An object is in the store.
+    fn made(&mut self, a: &mut Around<'_>, making: Making) {
+        let name = making.info.name.clone();
+        if making.info.scheduler == SchedulerKind::Distributed {
+            if self.me() == Some(making.home) {
+                self.add(making.id, name.clone(), (making.home, true));
+                self.is_kept_by(making.id, making.home, None);
+            } else {
+                // It started anew meanwhile.
+                self.begin_anew(a, &name, "its server has started anew");
+                self.offer_again(vec![name.clone()]);
+            }
+        }
+        core::answer_with(making.peer, making.number, Ok(Answer::Done), a.out);
+        self.retry(a, &name);
+    }
+
+    /// An object is kept on disk, by this server or with what this queue brings to another.
+    pub(super) fn is_kept_by(&mut self, id: ObjectId, keeper: ServerId, queue: Option<Queue>) {
+        if let Some(joint) = self.joints.get_mut(&id) {
+            (joint.keeper, joint.queue) = (Some(keeper), queue);
+        }
+    }
+
+    /// This server keeps a distributed object, which begins with nothing but what the store has.
+    pub(super) fn begin_anew(&mut self, a: &mut Around<'_>, name: &Name, why: &str) {
+        let me = self.me().unwrap_or(ServerId(0));
+        a.core.renew(name, Part { me, of: me }, why, a.out);
+    }
+
+    /// This server is a member: it will offer all objects of its store.
+    pub(super) fn offer_all(&mut self, a: &mut Around<'_>) {
+        let kept: Vec<(Name, SchedulerKind)> = a.core.kept_objects().collect();
+        for (name, scheduler) in &kept {
+            if *scheduler == SchedulerKind::Distributed {
+                self.begin_anew(a, name, "its server has joined others");
+            }
+        }
+        self.keepers.closed.clear();
+        self.keepers.open_at = None;
+        self.offer_again(kept.into_iter().map(|(name, _)| name).collect());
+    }
+
+    /// These objects are to be offered when nobody can use what they were before.
+    fn offer_again(&mut self, names: Vec<Name>) {
+        self.keepers.closed.extend(names);
+        if !self.keepers.closed.is_empty() {
+            self.look_for_past(Duration::ZERO);
+        }
+    }
+
+    /// Asks whether the directory still has this server under an earlier number.
+    fn look_for_past(&mut self, later: Duration) {
+        let (Some(me), Some(store)) = (self.me(), self.keepers.store) else {
+            return;
+        };
+        self.desk.ask(move |directory| {
+            std::thread::sleep(later);
+            Told::Past(me, has_past(directory, me, store))
+        });
+    }
+
+    /// The directory has said that.
+    pub(super) fn past(&mut self, me: ServerId, is_there: Result<bool, DirectoryError>) {
+        if self.me() != Some(me) {
+            return;
+        }
+        match is_there {
+            Ok(false) => self.keepers.open_at = Some(Instant::now() + self.certain()),
+            Ok(true) => self.look_for_past(AGAIN),
+            Err(error) => {
+                tracing::warn!("objects of the store wait: {error}");
+                self.look_for_past(AGAIN);
+            }
+        }
+    }
+
+    /// Offers the objects of the store, if it is time.
+    pub(super) fn offer(&mut self, a: &mut Around<'_>, now: Instant) {
+        let Stage::In(me, _) = &self.stage else {
+            return;
+        };
+        if self.keepers.open_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.keepers.open_at = None;
+        let (home, keeper) = (*me, self.keepers.store);
+        for name in std::mem::take(&mut self.keepers.closed) {
+            let Some(object) = a.core.object(&name) else {
+                continue;
+            };
+            let id = ObjectId(random());
+            let entry = known::entry(&object.info, &object.owner, id, (home, keeper));
+            self.desk.ask(move |directory| {
+                let done = directory.find(name.as_str()).and_then(|found| {
+                    if found.is_some_and(|found| found.keeper == keeper) {
+                        directory.withdraw(name.as_str())?;
+                    }
+                    directory.publish(&entry)
+                });
+                Told::Offered(name, id, home, done)
+            });
+        }
+    }
+
+    /// The directory has an object of the store.
+    pub(super) fn offered(
+        &mut self,
+        a: &mut Around<'_>,
+        name: Name,
+        (id, home): (ObjectId, ServerId),
+        done: Result<(), DirectoryError>,
+    ) {
+        if self.me() != Some(home) || a.core.object(&name).is_none() {
+            return;
+        }
+        match done {
+            Ok(()) => {
+                if a.core.object(&name).is_some_and(|object| object.is_joint) {
+                    self.add(id, name.clone(), (home, true));
+                    self.is_kept_by(id, home, None);
+                }
+                self.retry(a, &name);
+            }
+            Err(DirectoryError::Exists(_)) => {
+                let why = "another object has this name by now; remove that, and start this \
+                           server anew";
+                tracing::error!("{name} of the store is not served: {why}");
+                a.core.drop_object(&name, why, a.out);
+                let taken = (FailureKind::Unavailable, format!("{name}: {why}"));
+                self.fail(a, &name, &taken);
+            }
+            Err(error) => {
+                tracing::warn!("{name} of the store waits: {error}");
+                self.keepers.closed.push(name);
+                self.keepers.open_at = Some(Instant::now() + AGAIN);
+            }
+        }
+    }
+
+    /// A server is gone: the objects that it keeps are given up here.
+    pub(super) fn keeper_left(&mut self, a: &mut Around<'_>, keeper: ServerId) {
+        let kept = |joint: &super::joint::Joint| joint.keeper == Some(keeper);
+        let lost: Vec<ObjectId> = self
+            .joints
+            .iter()
+            .filter(|(_, joint)| kept(joint))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            if let Some(joint) = self.joints.remove(&id) {
+                tracing::warn!("{}: {GONE}", joint.name);
+                self.ids.remove(&joint.name);
+                a.core.drop_object(&joint.name, GONE, a.out);
+            }
+        }
+    }
+
+    /// What is to be told where an object's keeper alone may do what is asked.
+    pub(super) fn only_keeper(&self, name: &Name, request: &Request) -> Option<Refused> {
+        let is_so = matches!(request, Request::Remove { .. } | Request::Grant { .. });
+        let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
+        let keeper = joint.and_then(|joint| joint.keeper);
+        let keeper = keeper.filter(|keeper| is_so && Some(*keeper) != self.me())?;
+        let member = self.members.get(&keeper)?;
+        let text = format!(
+            "the server at {0} keeps {name} on its disk, and what it is can be changed there \
+             only: take --server {0}",
+            member.address
+        );
+        Some((FailureKind::Unavailable, text))
+    }
+
+    /// Sends keepers what was given back here.
+    pub(super) fn send_parcels(&mut self, a: &mut Around<'_>) {
+        for (&object, joint) in &self.joints {
+            let (Some(keeper), Some(queue)) = (joint.keeper, &joint.queue) else {
+                continue;
+            };
+            let epoch = joint.views.epoch();
+            if !joint.views.is_in() || !joint.views.may_send(keeper, epoch) {
+                continue;
+            }
+            for (number, parcel) in queue.take() {
+                let said = Said::Keep {
+                    object,
+                    epoch,
+                    number,
+                    page: parcel.page,
+                    version: parcel.version,
+                };
+                let contents = parcel.contents.map(Contents::from);
+                self.wires.say(a.links, keeper, &said, contents);
+            }
+        }
+    }
+
+    /// A fellow wants something to be kept. What is wrong with it is an error.
+    pub(super) fn keep(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        parcel: Parcel,
+    ) -> Result<(), String> {
+        let me = self.me();
+        let Some(joint) = self.joints.get_mut(&parcel.object) else {
+            return Ok(());
+        };
+        if joint.keeper != me {
+            return Err(format!("this server does not keep {}", joint.name));
+        }
+        let epoch = joint.views.epoch();
+        if parcel.epoch > epoch {
+            joint.early_parcels.push((from, parcel));
+            return Ok(());
+        }
+        // What was sent in an earlier view is sent again in this one, if its sender is in it.
+        if parcel.epoch < epoch || !joint.views.members().contains(&from) {
+            return Ok(());
+        }
+        let name = joint.name.clone();
+        let Parcel { object, number, .. } = parcel;
+        let owed = Owed::Kept {
+            to: from,
+            object,
+            number,
+        };
+        let asker = (FELLOWS, self.keepers.owe(owed));
+        let page = (parcel.page, parcel.version, parcel.contents);
+        let kept = a.core.keep(&name, page, asker, a.out);
+        kept.map_err(|nonsense| format!("{name}: {nonsense}"))
+    }
+
+    /// The keeper of an object has answered.
+    pub(super) fn kept(&mut self, object: ObjectId, number: u64, error: Option<String>) {
+        let joint = self.joints.get(&object);
+        if let Some(queue) = joint.and_then(|joint| joint.queue.as_ref()) {
+            queue.answered(number, error.map_or(Ok(()), Err));
+        }
+    }
+}
+
+/// Whether a member lives under whose number this server's store was offered before.
+fn has_past(directory: &dyn Directory, me: ServerId, store: u64) -> Result<bool, DirectoryError> {
+    let members = directory.members()?;
+    let lives = |id: ServerId| members.iter().any(|member| member.id == id);
+    let mut entries = directory.entries()?.into_iter();
+    Ok(entries.any(|it| it.keeper == Some(store) && it.home != me && lives(it.home)))
+}
+
+/// What those are told who want an object whose keeper is gone.
+pub(super) fn is_away(name: &Name) -> Refused {
+    let text = format!(
+        "the server that keeps {name} on its disk is not there; start it again with its --store, \
+         or forget the object with `quire object rm {name}`"
+    );
+    (FailureKind::Unavailable, text)
+}
+
+impl Core {
+    /// Keeps a page that a fellow server sent, and answers when it is safe.
+    fn keep(
+        &mut self,
+        name: &Name,
+        page: (PageNumber, Version, Option<Contents>),
+        asker: (core::PeerId, RequestId),
+        out: &mut Vec<core::Out>,
+    ) -> Result<(), quire_core::dsm::scheduler::Nonsense> {
+        match self.object(name) {
+            Some(object) => object.keep(page)?,
+            None => {
+                let gone = refused(&DirectoryError::Missing(format!("object {name}")));
+                core::answer_with(asker.0, asker.1, Err(gone), out);
+                return Ok(());
+            }
+        }
+        self.sync(asker, name, out);
+        Ok(())
+    }
+}
