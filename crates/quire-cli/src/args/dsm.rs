@@ -26,7 +26,8 @@ Addresses that other machines reach need certificates of both sides, unless
 --plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM.
 Without --store objects are in memory: they are gone when it ends. With --peers or --etcd,
 servers share objects that are made with --scheduler distributed; when one fails, the
-others go on with the newest copies that are left.";
+others go on with the newest copies that are left. An object that was made at a server with
+--store is kept on its disk, whoever writes to it, and is away while that server is.";
 
 pub const OBJECT_EXAMPLES: &str = "\
 EXAMPLES:
