@@ -61,11 +61,17 @@ enum Losses {
     Nothing,
     Kernels,
     Servers,
+    /// All but the first server, which keeps what was given back.
+    AllButTheKeeper,
 }
 
 fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
     let mut world = World::new(&shape.of, shape.kernels, shape.pages);
     (world.near, world.eager) = (shape.near, shape.eager);
+    let first = usize::from(losses == Losses::AllButTheKeeper);
+    if losses == Losses::AllButTheKeeper {
+        world.keep();
+    }
     let mut dice = Dice(seed);
     for _ in 0..steps {
         if world.broken.is_some() {
@@ -75,8 +81,8 @@ fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
         if losses == Losses::Kernels && dice.roll(64) == 0 {
             world.lose_kernel(dice.roll(shape.kernels));
         }
-        if losses == Losses::Servers {
-            lose_servers(&mut world, &mut dice);
+        if matches!(losses, Losses::Servers | Losses::AllButTheKeeper) {
+            lose_servers(&mut world, &mut dice, first);
             let kernel = dice.roll(shape.kernels);
             if dice.roll(64) == 0 && world.has_written_nothing(kernel) {
                 world.lose_kernel(kernel);
@@ -119,11 +125,11 @@ fn step(world: &mut World, shape: &Shape, dice: &mut Dice) {
     }
 }
 
-/// Now and then a server crashes, as long as one is left; the others hear of new views one
-/// by one.
-fn lose_servers(world: &mut World, dice: &mut Dice) {
+/// Now and then a server from `first` on crashes, as long as one is left; the others hear of
+/// new views one by one.
+fn lose_servers(world: &mut World, dice: &mut Dice, first: usize) {
     if dice.roll(400) == 0 && world.alive().len() > 1 {
-        world.crash(dice.roll(world.servers.len()));
+        world.crash(first + dice.roll(world.servers.len() - first));
     }
     let behind: Vec<usize> = (0..world.servers.len())
         .filter(|&server| world.is_behind(server))
@@ -163,6 +169,12 @@ proptest! {
     #[test]
     fn servers_may_be_lost(shape in shape(2..=7), seed: u64) {
         let world = run(&shape, seed, 3000, Losses::Servers);
+        prop_assert_eq!(outcome(&world), Ok(()));
+    }
+    /// What was given back, and the keeper has, is not lost with whoever owned the page.
+    #[test]
+    fn what_is_kept_stays(shape in shape(2..=6), seed: u64) {
+        let world = run(&shape, seed, 3000, Losses::AllButTheKeeper);
         prop_assert_eq!(outcome(&world), Ok(()));
     }
 }

@@ -7,7 +7,7 @@
 use crate::dsm::message::{
     Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel,
 };
-use crate::dsm::scheduler::distributed::{Body, Distributed, Epoch, Message, State};
+use crate::dsm::scheduler::distributed::{Body, Distributed, Epoch, Message, State, Version};
 use crate::dsm::scheduler::{Action, Scheduler};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -17,6 +17,8 @@ use std::hash::{Hash, Hasher};
 pub enum Node {
     Server(usize),
     Kernel(usize),
+    /// The pager of a server that is not the keeper.
+    Pager(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +26,25 @@ pub enum Packet {
     Fellow(Message<u32>),
     Up(FromKernel<u32>),
     Down(ToKernel<u32>),
+    /// A page that was given back, for the keeper, in this view.
+    Keep(Epoch, Parcel),
+}
+
+/// A page that was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Parcel {
+    page: PageNumber,
+    version: Version,
+    value: u32,
+}
+
+/// What the first server keeps, as long as it does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Keeper {
+    /// The version and the value of each page.
+    kept: Vec<(Version, u32)>,
+    /// What other servers were not answered yet.
+    unanswered: BTreeMap<(usize, PageNumber), Parcel>,
 }
 
 /// A page at a kernel.
@@ -75,6 +96,8 @@ pub struct World {
     pub near: bool,
     /// Whether kernels write as soon as they may.
     pub eager: bool,
+    /// Where the first server keeps what is given back anywhere. It does not crash.
+    pub keeper: Option<Keeper>,
 }
 
 impl World {
@@ -98,7 +121,16 @@ impl World {
             as_the_paper: false,
             near: true,
             eager: true,
+            keeper: None,
         }
+    }
+
+    /// The first server is the keeper of all pages.
+    pub fn keep(&mut self) {
+        self.keeper = Some(Keeper {
+            kept: vec![Default::default(); self.latest.len()],
+            unanswered: BTreeMap::new(),
+        });
     }
 
     pub fn server_of(&self, kernel: usize) -> usize {
@@ -143,6 +175,9 @@ impl World {
             }
             (_, Node::Kernel(kernel), Some(Packet::Down(message))) => {
                 self.kernel_hears(kernel, message);
+            }
+            (Node::Pager(from), _, Some(Packet::Keep(epoch, parcel))) => {
+                self.keeper_hears(from, epoch, parcel);
             }
             _ => {}
         }
@@ -224,8 +259,74 @@ impl World {
                     }
                     self.carry_out(server, actions);
                 }
-                Action::Save(..) => {}
+                Action::Save(pages, data) => {
+                    for (page, data) in pages.iter().zip(data) {
+                        self.save(server, page, data.unwrap_or(0));
+                    }
+                }
             }
+        }
+    }
+
+    fn save(&mut self, server: usize, page: PageNumber, value: u32) {
+        let stat = self.servers[server].as_ref().and_then(|it| it.stat(page));
+        let (Some(keeper), Some(stat)) = (&mut self.keeper, stat) else {
+            return;
+        };
+        let version = stat.version;
+        let parcel = Parcel {
+            page,
+            version,
+            value,
+        };
+        if server == 0 {
+            keeper.kept[page.0 as usize] = (version, value);
+            return;
+        }
+        keeper.unanswered.insert((server, page), parcel);
+        self.send_parcel(server, parcel);
+    }
+
+    fn send_parcel(&mut self, from: usize, parcel: Parcel) {
+        if let Some(epoch) = self.epoch(from) {
+            let packet = Packet::Keep(epoch, parcel);
+            self.send(Node::Pager(from), Node::Server(0), packet);
+        }
+    }
+
+    /// What comes for a view that the keeper has not heard of waits; of an earlier one it is
+    /// worth nothing, and comes again.
+    fn keeper_hears(&mut self, from: usize, sent: Epoch, parcel: Parcel) {
+        let (Some(keeper), Some(server)) = (&mut self.keeper, &mut self.servers[0]) else {
+            return;
+        };
+        if sent > server.epoch() {
+            let link = (Node::Pager(from), Node::Server(0));
+            let queue = self.links.entry(link).or_default();
+            return queue.push_front(Packet::Keep(sent, parcel));
+        }
+        if sent < server.epoch() {
+            return;
+        }
+        let (page, version) = (parcel.page, parcel.version);
+        let kept = &mut keeper.kept[page.0 as usize];
+        if version > kept.0 {
+            *kept = (version, parcel.value);
+            server.paged_out(page, version, Some(parcel.value));
+        }
+        if keeper.unanswered.get(&(from, page)) == Some(&parcel) {
+            keeper.unanswered.remove(&(from, page));
+        }
+    }
+
+    /// Whatever is lost, it is nothing that is kept.
+    fn check_kept(&mut self) {
+        let kept = self.keeper.iter().flat_map(|keeper| &keeper.kept);
+        if kept
+            .zip(&self.latest)
+            .any(|(kept, latest)| kept.1 > *latest)
+        {
+            self.break_with("something older came after what is kept");
         }
     }
 
@@ -357,6 +458,9 @@ impl World {
             });
         }
         self.links.retain(|&(_, to), _| to != Node::Server(server));
+        if let Some(keeper) = &mut self.keeper {
+            keeper.unanswered.retain(|(from, _), _| *from != server);
+        }
         self.views.push(self.alive());
     }
 
@@ -385,6 +489,7 @@ impl World {
                 self.latest[page] = self.newest(page);
             }
         }
+        self.check_kept();
         let mut actions = Vec::new();
         if let Some(server) = self.servers[server].as_mut() {
             server.gone(Client::Kernel(KernelId(kernel as u64)), &mut actions);
@@ -423,6 +528,7 @@ impl World {
             for page in 0..self.latest.len() {
                 self.latest[page] = self.newest(page);
             }
+            self.check_kept();
         }
         let mut actions = Vec::new();
         let result = match self.servers[server].as_mut() {
@@ -433,6 +539,12 @@ impl World {
             self.break_with("a view was missed");
         }
         self.carry_out(server, actions);
+        let unanswered = self.keeper.iter().flat_map(|keeper| &keeper.unanswered);
+        let of_it = unanswered.filter(|((from, _), _)| *from == server);
+        let again: Vec<Parcel> = of_it.map(|(_, parcel)| *parcel).collect();
+        for parcel in again {
+            self.send_parcel(server, parcel);
+        }
         self.settle();
     }
 
