@@ -408,8 +408,9 @@ fn incremented(team: &dyn Team, words: &[Word], time: Duration) -> Result<Increm
     team.barrier()?;
     hint::black_box(counter);
     let all = team.add(0, 0)?;
-    // As a write, so that nobody has a copy when it goes on.
-    let counted = words[0].fetch_add(0, Ordering::Relaxed);
+    // As a write, so that nobody has a copy when it goes on. A compiler that sees the zero
+    // makes a read of it.
+    let counted = words[0].fetch_add(hint::black_box(0), Ordering::Relaxed);
     if i64::try_from(counted)? != all {
         bail!("{counted} increments of {all}");
     }
