@@ -184,8 +184,9 @@ fn every_lane_of_a_gather_is_an_access() {
         return;
     };
     // In a round, one load of the offsets, which hits, and four lanes, which
-    // do not.
-    assert_near(&model["levels"][0]["miss_ratio"]["base"], 0.8, 0.02);
+    // do not. Were they one access, it would be half. A busy machine comes to few
+    // windows, and one may begin on pages where an earlier one ended.
+    assert_near(&model["levels"][0]["miss_ratio"]["base"], 0.8, 0.05);
     assert_near(&model["levels"][1]["miss_ratio"]["base"], 1.0, 0.01);
 }
 

@@ -181,12 +181,12 @@ fn other_names_are_the_kernels() {
 fn memory_of_a_server_that_is_killed_fails() {
     let mut served = Served::start();
     let posix = program(&served, "posix");
-    let mut maker = Running::start(&mut served.run("grid", &posix, &["make", "/grid"]));
-    maker.hear("made");
+    let mut watcher = Running::start(&mut served.run("grid", &posix, &["watch", "/grid"]));
+    watcher.hear("made");
     served.kill();
-    // All pages are gone, so it waits for a server and then gets a signal, with which
+    // When all pages are gone, it waits for a server and then gets a signal, with which
     // `timeout` ends, too.
-    let status = maker.status();
+    let status = watcher.status();
     let signal = status.signal().or(status.code().map(|code| code - 128));
     assert_eq!(signal, Some(7), "{status}");
 }

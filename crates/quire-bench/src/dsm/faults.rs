@@ -8,10 +8,10 @@ use crate::dsm::results::{Bound, Results};
 use crate::dsm::site::{Site, Waiting};
 use crate::dsm::{Part, Plan};
 
-/// A fault takes at most so many times the floor.
-const MOST: f64 = 2.0;
+/// What needs a round trip takes at most so many times the floor.
+pub(super) const MOST: f64 = 2.0;
 /// A page with what is said about it, in bytes.
-const WITH_PAGE: usize = 4096 + 32;
+pub(super) const WITH_PAGE: usize = 4096 + 32;
 /// An answer without contents, in bytes.
 const BARE: usize = 32;
 /// Those who serve have the usual lease, in milliseconds.
@@ -60,7 +60,7 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
         let mut timed: [Timed; 3] = Default::default();
         for round in 0..plan.rounds {
             for (kind, timed) in KINDS.iter().zip(&mut timed) {
-                timed.floor.push(floor(site, plan, waiting, kind)?);
+                timed.floor.push(floor(site, plan, waiting, kind.reply)?);
                 // Which of them is first changes, too.
                 let mut order = ["simple", "multi"];
                 order.rotate_left(round as usize % 2);
@@ -84,11 +84,12 @@ fn pages(plan: Plan) -> String {
     plan.size(200, 40).to_string()
 }
 
-/// One userfaultfd round trip and one of the socket.
-fn floor(site: &Site, plan: Plan, waiting: Waiting, kind: &Kind) -> Result<f64> {
+/// One userfaultfd round trip and one of the socket, with so many bytes in the answer, in
+/// microseconds.
+pub(super) fn floor(site: &Site, plan: Plan, waiting: Waiting, reply: usize) -> Result<f64> {
     let spin = waiting.spin();
     let echo = site.serve(&["echo", "--spin", &spin])?;
-    let (reply, count) = (kind.reply.to_string(), pages(plan));
+    let (reply, count) = (reply.to_string(), pages(plan));
     let found: Floor = site.run(
         1,
         &[

@@ -1,8 +1,9 @@
-//! Everybody increments one word (paper 003, section 7.2): what a cycle takes, and whether
-//! all get the page equally often.
+//! Everybody increments one word (paper 003, section 7.2): what a cycle takes, from one fault
+//! to the next, and whether all get the page equally often.
 
 use anyhow::Result;
 
+use crate::dsm::faults::{self, MOST, WITH_PAGE};
 use crate::dsm::results::{Bound, Results};
 use crate::dsm::site::{Site, Waiting};
 use crate::dsm::worker::Increments;
@@ -17,15 +18,15 @@ const APART: f64 = 2.0;
 #[derive(Default)]
 struct Rounds {
     cycle: Vec<f64>,
+    by_floor: Vec<f64>,
     faults_apart: Vec<f64>,
     done_apart: Vec<f64>,
 }
 
 /// Measures it with all ways to wait.
 pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
-    let variants = Waiting::ALL
-        .iter()
-        .flat_map(|how| MEMBERS.map(|n| (*how, n)));
+    let waits = site.waits(results).into_iter();
+    let variants = waits.flat_map(|how| MEMBERS.map(|members| (how, members)));
     let variants: Vec<(Waiting, usize)> = variants.collect();
     let mut rounds: Vec<Rounds> = variants.iter().map(|_| Rounds::default()).collect();
     for _ in 0..plan.rounds {
@@ -74,9 +75,10 @@ fn round(
     let faults: Vec<f64> = found.iter().map(|one| one.faults as f64).collect();
     let done: Vec<f64> = found.iter().map(|one| one.done as f64).collect();
     let seconds = found.iter().map(|one| one.seconds).fold(0.0, f64::max);
-    rounds
-        .cycle
-        .push(seconds * 1e6 / faults.iter().sum::<f64>().max(1.0));
+    let cycle = seconds * 1e6 / faults.iter().sum::<f64>().max(1.0);
+    let floor = faults::floor(site, plan, waiting, WITH_PAGE)?;
+    rounds.cycle.push(cycle);
+    rounds.by_floor.push(cycle / floor);
     rounds.faults_apart.push(apart(&faults));
     rounds.done_apart.push(apart(&done));
     Ok(())
@@ -100,6 +102,9 @@ fn tell(site: &Site, waiting: Waiting, members: usize, rounds: Rounds, results: 
     let title = |what: &str| format!("{members} programs, {}: {what}", waiting.name());
     results.add(part, setting, &title("cycle"), "us", rounds.cycle);
     results.paper("4200 us");
+    let by_floor = results.add(part, setting, &title("cycle by floor"), "", rounds.by_floor);
+    let text = format!("{}, at most {MOST}", title("cycle by floor"));
+    results.judge(part, setting, text, by_floor, Bound::AtMost(MOST));
     for (what, values) in [
         ("faults, farthest from the mean", rounds.faults_apart),
         ("increments, farthest from the mean", rounds.done_apart),

@@ -127,7 +127,7 @@ fn the_oldest_reservations_yield_first() {
     let young = arena.start(&setting::RESERVE, "sparse", 24);
     std::thread::sleep(Duration::from_millis(300));
     // It needs a part of what they hold.
-    let dense = arena.start(&setting::RESERVE, "fill", 360);
+    let dense = arena.start(&setting::RESERVE, "fill", 340);
     let of_both = || [&old, &young].map(|child| arena.totals(child).preemptions);
     let mut found = of_both();
     // They may not have come to all that they were asked for.

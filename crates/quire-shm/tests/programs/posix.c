@@ -2,6 +2,7 @@
  *
  *     posix make NAME     makes it, writes, waits, and reads what the other wrote
  *     posix use NAME      finds it, reads, and writes
+ *     posix watch NAME    makes it, writes, and reads that again and again
  *     posix odd NAME      maps it in odd ways, and tries what is not offered
  *     posix end NAME HOW  writes and ends without unmapping: by exit, _exit,
  *                     return, quick (quick_exit), handler (_exit in a signal handler),
@@ -44,6 +45,18 @@ static int make(const char *name) {
   FAILS(shm_unlink(name) < 0, ENOENT);
   FAILS(shm_open(name, O_RDWR, 0600) < 0, ENOENT);
   return 0;
+}
+
+static int watch(const char *name) {
+  int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
+  CHECK(fd >= 0 && ftruncate(fd, SIZE) == 0);
+  volatile unsigned char *at = map(fd, SIZE);
+  at[1] = 7;
+  say("made");
+  for (;;) {
+    CHECK(at[1] == 7);
+    usleep(1000);
+  }
 }
 
 static int use(const char *name) {
@@ -240,6 +253,8 @@ int main(int argc, char **argv) {
   const char *what = argv[1], *name = argv[2];
   if (strcmp(what, "make") == 0)
     return make(name);
+  if (strcmp(what, "watch") == 0)
+    return watch(name);
   if (strcmp(what, "use") == 0)
     return use(name);
   if (strcmp(what, "odd") == 0)
