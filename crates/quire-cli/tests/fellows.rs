@@ -29,6 +29,10 @@ use quire_dsm::wire::control::{
 };
 use tempfile::TempDir;
 
+use etcd::Etcd;
+
+#[path = "common/etcd.rs"]
+mod etcd;
 #[path = "fellows/heaps.rs"]
 mod heaps;
 #[path = "common/signals.rs"]
@@ -649,75 +653,32 @@ fn free() -> String {
     socket.local_addr().unwrap().to_string()
 }
 
-/// An etcd, killed when it is dropped.
-struct Etcd {
-    process: Child,
-    url: String,
-    _data: TempDir,
+fn etcd() -> Option<Etcd> {
+    let is_well = |address: &str| std::net::TcpStream::connect(address).is_ok();
+    Etcd::start(Command::new("etcd"), [free(), free()], is_well)
 }
 
-impl Etcd {
-    fn start() -> Option<Etcd> {
-        let data = TempDir::new().unwrap();
-        let url = format!("http://{}", free());
-        let peer = format!("http://{}", free());
-        let started = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(data.path())
-            .args(["--listen-client-urls", &url])
-            .args(["--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer])
-            .args(["--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        match started {
-            Ok(process) => Some(Etcd {
-                process,
-                url,
-                _data: data,
-            }),
-            Err(error) => {
-                eprintln!("SKIP: no etcd, run ./setup: {error}");
-                None
-            }
-        }
-    }
-
-    /// Servers that meet here, when it answers.
-    fn group(&self, count: usize) -> Group {
-        let address = self.url.strip_prefix("http://").unwrap();
-        let end = Instant::now() + SOON;
-        while std::net::TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < end, "etcd does not answer");
-            thread::sleep(Duration::from_millis(50));
-        }
+impl Group {
+    /// Servers that meet in an etcd.
+    fn in_etcd(etcd: &Etcd, count: usize) -> Group {
         thread::sleep(Duration::from_secs(1));
-        let joined = vec!["--etcd".to_owned(), self.url.clone()];
+        let joined = vec!["--etcd".to_owned(), etcd.url.clone()];
         Group::start(TempDir::new().unwrap(), count, joined)
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
 #[test]
 fn servers_meet_in_etcd_and_any_of_them_may_be_killed() {
-    let Some(etcd) = Etcd::start() else { return };
-    let mut group = etcd.group(3);
+    let Some(etcd) = etcd() else { return };
+    let mut group = Group::in_etcd(&etcd, 3);
     run_programs(&group, &[Program::Matrix(65), Program::Hotspot(300)], 3);
     what_survives_a_kill(&mut group, 0, [1, 2]);
 }
 
 #[test]
 fn a_server_cut_off_from_etcd_stops_what_it_has() {
-    let Some(etcd) = Etcd::start() else { return };
-    let group = etcd.group(1);
+    let Some(etcd) = etcd() else { return };
+    let group = Group::in_etcd(&etcd, 1);
     let client = group.client_with(0, |options| options.reconnect = LEASE / 2);
     client.create(grid(1)).unwrap();
     signals::send("STOP", etcd.process.id());

@@ -14,6 +14,11 @@ use quire_dsm::programs::Word;
 use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
 use tempfile::TempDir;
 
+use etcd::Etcd;
+
+#[path = "common/etcd.rs"]
+mod etcd;
+
 /// How long a machine that went silent keeps what it has, in seconds.
 const LEASE: &str = "3";
 
@@ -148,61 +153,11 @@ fn free() -> String {
     socket.local_addr().unwrap().to_string()
 }
 
-/// An etcd, killed when it is dropped.
-struct Etcd {
-    process: Child,
-    url: String,
-    _data: TempDir,
-}
-
-impl Etcd {
-    /// Starts one and waits until it answers; none where there is no etcd.
-    fn start() -> Option<Etcd> {
-        let data = TempDir::new().unwrap();
-        let (client, peer) = (free(), format!("http://{}", free()));
-        let url = format!("http://{client}");
-        let started = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(data.path())
-            .args(["--listen-client-urls", &url])
-            .args(["--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer])
-            .args(["--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let process = match started {
-            Ok(process) => process,
-            Err(error) => {
-                eprintln!("SKIP: no etcd, run ./setup: {error}");
-                return None;
-            }
-        };
-        let etcd = Etcd {
-            process,
-            url,
-            _data: data,
-        };
-        let end = Instant::now() + SOON;
-        while TcpStream::connect(&client).is_err() {
-            assert!(Instant::now() < end, "etcd does not answer");
-            thread::sleep(Duration::from_millis(50));
-        }
-        Some(etcd)
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn what_was_acknowledged_survives_one_server_and_all() {
-    let Some(etcd) = Etcd::start() else { return };
+    let is_well = |address: &str| TcpStream::connect(address).is_ok();
+    let etcd = Etcd::start(Command::new("etcd"), [free(), free()], is_well);
+    let Some(etcd) = etcd else { return };
     let mut group = Group::new(3, |_| ["--etcd".to_owned(), etcd.url.clone()]);
     let first = group.client(0);
     first

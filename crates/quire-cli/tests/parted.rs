@@ -19,10 +19,13 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
 use account::{Increment, check};
+use etcd::Etcd;
 use network::{Network, Way, address};
 
 #[path = "parted/account.rs"]
 mod account;
+#[path = "common/etcd.rs"]
+mod etcd;
 #[path = "parted/network.rs"]
 mod network;
 
@@ -106,7 +109,7 @@ struct Program {
 struct Scene {
     programs: Vec<Program>,
     servers: Vec<Child>,
-    etcd: Option<Child>,
+    etcd: Option<Etcd>,
     network: Network,
     /// Whether programs share the copies of their servers.
     shares: bool,
@@ -116,7 +119,7 @@ struct Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         let programs = self.programs.iter_mut().map(|it| &mut it.process);
-        for process in programs.chain(&mut self.servers).chain(&mut self.etcd) {
+        for process in programs.chain(&mut self.servers) {
             // It may have ended already.
             let _ = process.kill();
             let _ = process.wait();
@@ -152,7 +155,7 @@ impl Scene {
                 let all: Vec<String> = (0..SERVERS).map(served_at).collect();
                 ["--peers".to_owned(), all.join(",")]
             }
-            Directory::Etcd => ["--etcd".to_owned(), scene.start_etcd()],
+            Directory::Etcd => ["--etcd".to_owned(), scene.start_etcd()?],
         };
         for number in 0..SERVERS {
             let server = scene.serve(number, &joined);
@@ -174,34 +177,26 @@ impl Scene {
         format!("unix:{}", self.file(&format!("socket-{server}")))
     }
 
-    /// Starts an etcd at the machine behind the servers', and waits until it is well. Its URL.
-    fn start_etcd(&mut self) -> String {
-        let at = address(SERVERS);
-        let [url, peer] = [2379, 2380].map(|port| format!("http://{at}:{port}"));
-        let mut started = self.network.at(SERVERS, "etcd");
-        started
-            .args(["--data-dir", &self.file("etcd")])
-            .args(["--listen-client-urls", &url])
-            .args(["--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer])
-            .args(["--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        self.etcd = Some(started.spawn().unwrap());
+    /// Starts an etcd at the machine behind the servers'. Its URL.
+    fn start_etcd(&mut self) -> Option<String> {
+        let at = [2379, 2380].map(|port| format!("{}:{port}", address(SERVERS)));
         let asks = format!(
-            "exec 3<>/dev/tcp/{at}/2379 && printf 'GET /health HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q true <&3"
+            "exec 3<>/dev/tcp/{}/2379 && printf 'GET /health HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q true <&3",
+            address(SERVERS)
         );
-        until_done(|| {
+        let is_well = |_: &str| {
             let mut asking = self.network.at(0, "bash");
-            let answer = asking.args(["-c", &asks]).output().unwrap();
-            answer
+            asking
+                .args(["-c", &asks])
+                .output()
+                .unwrap()
                 .status
                 .success()
-                .then_some(())
-                .ok_or("etcd is not well")
-        });
-        url
+        };
+        let etcd = Etcd::start(self.network.at(SERVERS, "etcd"), at, is_well)?;
+        let url = etcd.url.clone();
+        self.etcd = Some(etcd);
+        Some(url)
     }
 
     fn serve(&self, number: usize, joined: &[String]) -> Child {

@@ -1,0 +1,67 @@
+//! An etcd of the tests.
+
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// It is well after this at the latest.
+const SOON: Duration = Duration::from_secs(60);
+
+/// An etcd, killed when it is dropped.
+pub struct Etcd {
+    pub process: Child,
+    pub url: String,
+    _data: TempDir,
+}
+
+impl Etcd {
+    /// Starts one by a command, at two addresses: for clients, and for others of its kind.
+    /// Waits until it is well, as whoever asks the first of them finds. None, with a line,
+    /// where there is no etcd.
+    pub fn start(
+        mut command: Command,
+        [client, peer]: [String; 2],
+        is_well: impl Fn(&str) -> bool,
+    ) -> Option<Etcd> {
+        let data = TempDir::new().unwrap();
+        let [url, peer] = [&client, &peer].map(|address| format!("http://{address}"));
+        let started = command
+            .arg("--data-dir")
+            .arg(data.path())
+            .args(["--listen-client-urls", &url])
+            .args(["--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let process = match started {
+            Ok(process) => process,
+            Err(error) => {
+                println!("SKIP: no etcd, run ./setup: {error}");
+                return None;
+            }
+        };
+        let etcd = Etcd {
+            process,
+            url,
+            _data: data,
+        };
+        let end = Instant::now() + SOON;
+        while !is_well(&client) {
+            assert!(Instant::now() < end, "etcd does not answer");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Some(etcd)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
