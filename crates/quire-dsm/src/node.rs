@@ -513,11 +513,9 @@ impl<D: Contents> Cache<D> {
             Action::Fail { pages, space, why } => {
                 // First the reason: the program may end with its next touch.
                 tracing::warn!(?pages, "memory fails: {why}");
-                if let Some(callback) = &mut self.on_failure {
-                    callback(Some(pages), why);
-                }
-                if let Some(space) = spaces.get(&space) {
-                    memory.fail(pages, space)?;
+                self.report(Some(pages), why);
+                if let Some(space) = self.spaces.get(&space) {
+                    self.memory.fail(pages, space)?;
                 }
             }
             Action::FailAll(why) => self.fail_all(why),

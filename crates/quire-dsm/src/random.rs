@@ -1,15 +1,28 @@
-//! Numbers that nobody else has: they name servers, objects and leases.
+//! Numbers that nobody else has: they name servers, objects and leases, and are secrets of the
+//! store's log.
 
-/// A number that nobody else has.
-pub(crate) fn random() -> u64 {
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// A number that nobody can guess.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn secret() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(8) => u64::from_ne_bytes(bytes).max(1),
-        // Old kernels only: each of these is hashed with keys of its own.
-        _ => {
-            use std::hash::{BuildHasher, Hasher};
-            let state = std::collections::hash_map::RandomState::new();
-            state.build_hasher().finish().max(1)
-        }
-    }
+    // So few bytes come at once or not at all.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// A number that nobody else has; never 0.
+pub(crate) fn random() -> u64 {
+    // Old kernels only fail: each of these is hashed with keys of its own.
+    let hashed = |_| {
+        let state = std::collections::hash_map::RandomState::new();
+        state.build_hasher().finish()
+    };
+    secret().unwrap_or_else(hashed).max(1)
 }

@@ -83,16 +83,6 @@ pub(super) fn join(directory: &str, name: &str) -> String {
     }
 }
 
-/// A number that nobody can guess.
-///
-/// # Errors
-/// What the kernel said.
-pub(super) fn random() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
 /// How many files are kept open. A large object has many.
 const OPEN: usize = 128;
 

@@ -14,9 +14,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::disk::{Disk, random};
+use super::disk::Disk;
 use super::object::ObjectId;
 use super::{Contents, Damage};
+use crate::random::secret;
 
 /// The name of its file.
 pub(super) const NAME: &str = "log";
@@ -142,7 +143,7 @@ impl Log {
         }
         let slot = Slot {
             generation: 1,
-            secret: random()?,
+            secret: secret()?,
             capacity,
         };
         disk.write_at(NAME, 0, &slot.to_block())?;
@@ -203,7 +204,7 @@ impl Log {
         self.end = self.slot.capacity;
         let next = Slot {
             generation: self.slot.generation + 1,
-            secret: random()?,
+            secret: secret()?,
             capacity: self.slot.capacity,
         };
         for at in [0, BLOCK] {

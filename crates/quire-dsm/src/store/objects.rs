@@ -3,13 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
-use super::disk::{Disk, random, replace};
+use super::disk::{Disk, replace};
 use super::engine::Engine;
 use super::layout::{GONE, META, NEW};
 use super::object::{now, seal};
 use super::part::{self, OBJECTS};
 use super::shared::write_lock;
 use super::{NewObject, Object, ObjectId, StoreError};
+use crate::random::secret;
 
 impl Engine {
     pub(super) fn create(&mut self, object: NewObject) -> Result<Arc<Object>, StoreError> {
@@ -20,7 +21,7 @@ impl Engine {
         let what = format!("cannot make {}", object.name);
         let failed = |error: io::Error| StoreError::io(&what, &error);
         let object = Arc::new(Object {
-            id: ObjectId(random().map_err(failed)?),
+            id: ObjectId(secret().map_err(failed)?),
             created: now(),
             is: object,
         });
