@@ -41,6 +41,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     };
     let mut config = Config::new(hello.clone());
     config.spin = Duration::from_micros(options.spin.into());
+    config.realtime = !options.no_realtime;
     let mut turn = Turn::new(config).map_err(refused)?;
     let security = security(&options.tls, &options.name)?;
     let mut server = prepared(options)?;

@@ -67,6 +67,9 @@ pub struct Options {
     pub page_size: PageSize,
     /// After something happened, the thread looks for more for so long before it sleeps.
     pub spin: Duration,
+    /// Where the system allows it, and nothing spins, the thread has a real-time priority: it
+    /// answers faults at once, also where programs compute on all processors.
+    pub realtime: bool,
     /// So long touches wait for a new link when the old one broke.
     pub reconnect: Duration,
     /// Pages are not shared with a server on this machine: this program is a machine of its
@@ -86,6 +89,7 @@ impl Options {
             machine: Machine::native(),
             page_size: PageSize::BASE,
             spin: Duration::ZERO,
+            realtime: true,
             reconnect: Duration::from_secs(10),
             own_pages: false,
         }
@@ -173,6 +177,7 @@ impl Client {
         let machine = options.machine;
         let mut config = Config::new(options.hello());
         config.spin = options.spin;
+        config.realtime = options.realtime;
         let turn = Turn::new(config)?;
         let waker = turn.waker();
         let (commands, inbox) = mpsc::channel();

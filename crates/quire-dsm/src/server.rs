@@ -518,6 +518,7 @@ pub fn listen(turn: &mut Turn, at: &[Address], security: &Security) -> io::Resul
 /// # Errors
 /// When the loop cannot go on.
 pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::Result<()> {
+    let _first = turn.go_first();
     turn.links.watch(end, 0)?;
     server.wake_with(turn.waker());
     while !server.is_over {

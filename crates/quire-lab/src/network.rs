@@ -2,9 +2,11 @@
 //! relay that passes each packet on after a set delay.
 //!
 //! Each node is a network namespace with one TUN device, whose other end the relay has. The
-//! relay is a thread of this process, since not every kernel has a queue that delays. While
-//! packets are under way, and for a moment after, it spins, which takes a processor: a
-//! thread that sleeps is woken up to 30 us late, which would be seen at a delay of 50 us.
+//! relay is a thread of this process, since not every kernel has a queue that delays. A thread
+//! that sleeps is woken up to 30 us late, which would be seen at a delay of 50 us: where it is
+//! so short, the relay spins while packets are under way, and for a moment after, which takes a
+//! processor. Where it is long, the relay sleeps until shortly before a packet is due, and goes
+//! before the nodes, if it may, so that they keep it from nothing.
 //! Namespaces and devices live as long as files of this process, so that nothing is left
 //! behind however it ends.
 
@@ -13,6 +15,7 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
+use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use quire_linux::scheduling::{Heirs, Scheduling};
 use quire_linux::tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -27,7 +31,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const DEVICE: &str = "quire0";
 /// The largest packet that is passed on, as on an Ethernet.
 const MTU: usize = 1500;
-/// After a packet the relay looks for more so long before it sleeps.
+/// From this delay on the relay sleeps while nothing is due.
+const FAR: Duration = Duration::from_micros(200);
+/// It wakes so long before a packet is due.
+const EARLY: Duration = Duration::from_micros(40);
+/// How late its timer may be, in nanoseconds.
+const SLACK: Option<NonZeroU64> = NonZeroU64::new(1000);
+/// Its priority, where it sleeps: before those of the nodes that have one.
+const PRIORITY: u8 = 2;
+/// With a short delay, after a packet the relay looks for more so long before it sleeps.
 const SPIN: Duration = Duration::from_millis(2);
 /// It looks so often whether it shall end.
 const LONGEST: Duration = Duration::from_millis(50);
@@ -283,7 +295,15 @@ struct Relay {
 }
 
 impl Relay {
-    fn run(mut self) {
+    fn run(self) {
+        match self.delay < FAR {
+            true => self.spin(),
+            false => self.sleep_between(),
+        }
+    }
+
+    /// Looks again and again.
+    fn spin(mut self) {
         let mut busy = Instant::now();
         while !self.shared.ends.load(Ordering::Relaxed) {
             let took = self.take();
@@ -293,7 +313,24 @@ impl Relay {
             }
             self.pass(now);
             if self.under_way.is_empty() && now.duration_since(busy) > SPIN {
-                self.sleep();
+                self.sleep(LONGEST);
+            }
+        }
+    }
+
+    /// Sleeps while nothing comes and nothing is due.
+    fn sleep_between(mut self) {
+        // Where either is refused, packets take somewhat longer.
+        let _first = Scheduling::RoundRobin(PRIORITY).enter(Heirs::Reset);
+        let _ = rustix::thread::set_current_timer_slack(SLACK);
+        while !self.shared.ends.load(Ordering::Relaxed) {
+            self.take();
+            let now = Instant::now();
+            self.pass(now);
+            let due = self.under_way.peek().map(|packet| packet.due.0);
+            let left = due.map_or(LONGEST, |due| due.saturating_duration_since(now));
+            if left > EARLY {
+                self.sleep(left.min(LONGEST) - EARLY);
             }
         }
     }
@@ -339,7 +376,8 @@ impl Relay {
         }
     }
 
-    fn sleep(&self) {
+    /// Until something comes, or for so long.
+    fn sleep(&self, longest: Duration) {
         let mut all: Vec<PollFd<'_>> = self
             .devices
             .iter()
@@ -347,7 +385,7 @@ impl Relay {
             .collect();
         let longest = Timespec {
             tv_sec: 0,
-            tv_nsec: LONGEST.subsec_nanos().into(),
+            tv_nsec: longest.subsec_nanos().into(),
         };
         // However it ends, the devices are read next.
         let _ = poll(&mut all, Some(&longest));

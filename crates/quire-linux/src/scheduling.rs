@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -80,6 +81,33 @@ impl Scheduling {
             },
         };
         Ok(own.set()?)
+    }
+
+    /// Sets it for the calling thread, as long as what is returned lives.
+    ///
+    /// # Errors
+    /// As [`Scheduling::set`].
+    pub fn enter(self, heirs: Heirs) -> io::Result<Meanwhile> {
+        let before = Own::get()?;
+        self.set(heirs)?;
+        let thread = PhantomData;
+        Ok(Meanwhile { before, thread })
+    }
+}
+
+/// The calling thread is scheduled in another way while this lives.
+#[derive(Debug)]
+#[must_use]
+pub struct Meanwhile {
+    before: Own,
+    /// It is that thread's, and stays there.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Meanwhile {
+    fn drop(&mut self) {
+        // Who was allowed to go before all is allowed to go back.
+        let _ = self.before.set();
     }
 }
 
@@ -174,7 +202,7 @@ impl Own {
 #[derive(Debug)]
 #[must_use]
 pub struct Watchdog {
-    before: Own,
+    _first: Meanwhile,
 }
 
 impl Watchdog {
@@ -184,16 +212,9 @@ impl Watchdog {
     /// # Errors
     /// `EPERM` without the privilege for real-time classes.
     pub fn above(priority: u8) -> io::Result<Watchdog> {
-        let before = Own::get()?;
-        Scheduling::Fifo(priority.saturating_add(1)).set(Heirs::Reset)?;
-        Ok(Watchdog { before })
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        // Who was allowed to go before all is allowed to go back.
-        let _ = self.before.set();
+        let before_all = Scheduling::Fifo(priority.saturating_add(1));
+        let _first = before_all.enter(Heirs::Reset)?;
+        Ok(Watchdog { _first })
     }
 }
 

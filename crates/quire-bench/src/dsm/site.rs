@@ -70,7 +70,7 @@ impl Site {
             results.note(note);
             return None;
         }
-        results.note("Between nodes with a delay a relay of this program passes packets on; it spins, and takes a processor while packets are under way.");
+        results.note("Between nodes with a delay a relay of this program passes packets on; where the delay is short it spins, and takes a processor while packets are under way.");
         Some(Site {
             network,
             delay,

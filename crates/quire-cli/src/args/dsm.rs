@@ -105,6 +105,10 @@ pub struct ServeArgs {
     /// After a message, look for more for so many microseconds before sleeping
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub spin: u32,
+    /// Answer with the priority of programs, also where the system allows a real-time priority,
+    /// with which faults and heartbeats do not wait for programs that compute
+    #[arg(long)]
+    pub no_realtime: bool,
     /// Servers that share objects, all given the same list; the first keeps the directory
     #[arg(
         long,

@@ -237,6 +237,7 @@ impl Carrier {
         // Pages are kept for some ten microseconds; by default a timer is late by as much. Where
         // that is refused, they are kept somewhat longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(SLACK));
+        let _first = turn.go_first();
         self.connect(&mut turn.links);
         while !self.is_over {
             if let Err(error) = turn.once(&mut self, Duration::from_secs(1)) {

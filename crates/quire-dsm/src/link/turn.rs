@@ -4,19 +4,23 @@
 //! A turn is one look at the poll. What is ready is read and handed to the [`Handler`]; what
 //! that sends is queued, and leaves at the end of the turn, each link's in one write. So a
 //! request costs one wake-up, one read and one write. With `spin` set the loop looks again
-//! and again for that long before it sleeps, which spares the wake-up.
+//! and again for that long before it sleeps, which spares the wake-up; between two looks it
+//! lets others have the processor, who may be those that it waits for.
 
 mod config;
 mod links;
 mod listen;
+mod precedence;
 mod token;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token, Waker};
+use quire_linux::scheduling::Meanwhile;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use config::Config;
@@ -98,6 +102,7 @@ pub struct Turn {
     events: Events,
     waker: Arc<Waker>,
     spin: Duration,
+    realtime: bool,
     /// When something was ready last.
     busy: Instant,
     /// The links.
@@ -113,14 +118,22 @@ impl Turn {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Target::Waker.into())?);
         let (spin, busy) = (config.spin, (config.clock)());
+        let realtime = config.realtime && spin.is_zero();
         Ok(Turn {
             links: Links::new(poll.registry().try_clone()?, config),
             poll,
             events: Events::with_capacity(256),
             waker,
             spin,
+            realtime,
             busy,
         })
+    }
+
+    /// Has the calling thread, which is going to turn the loop, go before all programs, where
+    /// the system allows it and [`Config::realtime`] says so, as long as what is returned lives.
+    pub fn go_first(&self) -> Option<Meanwhile> {
+        self.realtime.then(precedence::take).flatten()
     }
 
     /// What wakes the loop from another thread.
@@ -224,6 +237,7 @@ impl Turn {
             if !self.events.is_empty() {
                 return Ok(());
             }
+            thread::yield_now();
             now = self.links.clock();
         }
         self.look(until.saturating_duration_since(now))

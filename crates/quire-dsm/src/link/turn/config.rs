@@ -20,6 +20,9 @@ pub struct Config {
     pub tcp_timeout: Duration,
     /// After something happened, the loop looks for more for so long before it sleeps.
     pub spin: Duration,
+    /// Where the system allows it, and nothing spins, the thread goes before all programs
+    /// ([`super::Turn::go_first`]).
+    pub realtime: bool,
     /// What tells the time. Simulations have a clock of their own.
     pub clock: fn() -> Instant,
 }
@@ -36,6 +39,7 @@ impl Config {
             most_links: 4096 + 512,
             tcp_timeout: Duration::from_secs(10),
             spin: Duration::ZERO,
+            realtime: true,
             clock: Instant::now,
         }
     }
