@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -414,20 +414,48 @@ fn what_was_acknowledged_survives_kill_9_with_the_simple_scheduler() {
 /// A program that has memory mapped goes on when the server that was killed is there again.
 #[test]
 fn memory_goes_on_after_the_server_was_killed() {
+    goes_on(Served::options_apart);
+}
+
+/// The same, where what is mapped is the memory of the server that was killed.
+#[test]
+fn memory_that_is_shared_with_the_server_goes_on_after_it_was_killed() {
+    goes_on(Served::options);
+}
+
+fn goes_on(options: fn(&Served) -> Options) {
     let home = Home::new();
     let served = home.serve();
-    let client = Client::connect(served.options_apart()).unwrap();
+    let client = Client::connect(options(&served)).unwrap();
     client.create(object("kept", 4)).unwrap();
     let shared = open(&client, "kept");
     shared.words()[0].store(7, Ordering::Relaxed);
     shared.flush().unwrap();
     // This is here, and nobody was promised that it is safe.
     shared.words()[512].store(8, Ordering::Relaxed);
-    served.kill();
-    assert!(shared.flush().is_err());
-    let served = home.serve();
-    assert_eq!(shared.words()[0].load(Ordering::Relaxed), 7);
+    let reads = AtomicBool::new(true);
+    let mut served = thread::scope(|scope| {
+        scope.spawn(|| {
+            // What was acknowledged is there, whenever it is read.
+            while reads.load(Ordering::Relaxed) {
+                assert_eq!(shared.words()[0].load(Ordering::Relaxed), 7);
+            }
+        });
+        served.kill();
+        assert!(shared.flush().is_err());
+        let served = home.serve();
+        assert_eq!(shared.words()[0].load(Ordering::Relaxed), 7);
+        reads.store(false, Ordering::Relaxed);
+        served
+    });
     assert_eq!(shared.words()[512].load(Ordering::Relaxed), 0);
+    for round in 1..=2 {
+        shared.words()[1024].store(round, Ordering::Relaxed);
+        shared.flush().unwrap();
+        served.kill();
+        served = home.serve();
+        assert_eq!(shared.words()[1024].load(Ordering::Relaxed), round);
+    }
     shared.words()[512].store(9, Ordering::Relaxed);
     shared.flush().unwrap();
     drop((shared, client));

@@ -137,6 +137,9 @@ pub enum ClientError {
         "{0} is this machine's copy for all programs, mapped as a whole: connect with pages of your own to map a part of it"
     )]
     Attached(Name),
+    /// There is another object of this name now.
+    #[error("{0} has another size than before: it was removed and made anew; open it again")]
+    Changed(Name),
     /// Some memory of an object cannot be had.
     #[error("some of bytes {} to {} of {name} cannot be had; the server's log says why", .from.0, .to.0)]
     Lost {

@@ -128,6 +128,19 @@ pub unsafe fn remap(old: AddrRange, new_len: Bytes, flags: i32, new: VirtAddr) -
     unsafe { syscall(libc::SYS_mremap, args) }.map(|a| VirtAddr(a as u64))
 }
 
+/// Moves a mapping over whatever is at an address, at one stroke.
+///
+/// # Errors
+/// As `mremap`.
+///
+/// # Safety
+/// Nothing may use the old range afterwards, nor what the new one held.
+pub unsafe fn move_over(old: AddrRange, new: VirtAddr) -> Result<()> {
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: passed on to the caller.
+    unsafe { remap(old, old.len(), how, new) }.map(drop)
+}
+
 /// Maps a run of a file, shared, in place of what `range` holds. It is left out
 /// of forks from the first moment on: the mapping is made elsewhere and moved
 /// into place, so that a fork which comes in between never shares it.
@@ -155,8 +168,7 @@ pub unsafe fn replace_shared(
         let made = AddrRange::new(made, len);
         let all = [Advice::DontFork];
         let advised = all.iter().chain(advice).try_for_each(|a| advise(made, *a));
-        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let moved = advised.and_then(|()| remap(made, len, how, range.start));
+        let moved = advised.and_then(|()| move_over(made, range.start));
         if let Err(errno) = moved {
             unmap(made)?;
             return Err(errno);

@@ -20,6 +20,7 @@ const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MOVE: u64 = 1 << 16;
 const EVENT_PAGEFAULT: u8 = 0x12;
+const EVENT_REMAP: u8 = 0x14;
 const PAGEFAULT_FLAG_WP: u64 = 1 << 1;
 const MOVE_DONT_WAKE: u64 = 1 << 0;
 const WRITEPROTECT_DONT_WAKE: u64 = 1 << 1;

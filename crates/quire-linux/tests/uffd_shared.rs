@@ -165,6 +165,39 @@ fn mappings<const N: usize>() -> Option<(OwnedFd, [Mapped; N])> {
 }
 
 #[test]
+fn a_mapping_that_is_moved_over_another_is_told_of_touches_there() {
+    let files = [memory_file(), memory_file()];
+    let Some(old) = Mapped::new(files[0].as_fd()) else {
+        return;
+    };
+    let mut new = Mapped::bare(files[1].as_fd()).unwrap();
+    new.uffd = shared::open_to_be_moved().unwrap().0;
+    shared::register(new.uffd.as_fd(), new.range).unwrap();
+    let waiting = old.read(3);
+    assert_eq!(old.next().cause, Cause::Missing);
+    let (from, to) = (new.range, old.range.start);
+    thread::scope(|scope| {
+        // SAFETY: nobody uses either but this test, which knows of the move.
+        let moving = scope.spawn(move || unsafe { memory::move_over(from, to) });
+        while shared::moves(new.uffd.as_fd()).unwrap() == 0 {
+            thread::yield_now();
+        }
+        moving.join().unwrap().unwrap();
+    });
+    new.range = old.range;
+    // Who waited there goes on waiting, until it is woken, for the new one.
+    uffd::wake(old.uffd.as_fd(), old.range).unwrap();
+    let touch = new.next();
+    assert_eq!(
+        (touch.address, touch.cause),
+        (new.page(3).start, Cause::Missing)
+    );
+    old.quiet();
+    let _ = new.copy(3, 9, Allow::Write);
+    assert_eq!(waiting.join().unwrap(), Ok(9));
+}
+
+#[test]
 fn a_second_mapping_is_shown_nothing_by_accident() {
     let Some((file, [first, second])) = mappings() else {
         return;

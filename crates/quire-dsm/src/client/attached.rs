@@ -3,16 +3,17 @@
 //!
 //! When the link to the server ends, all pages are taken from the mapping at once, as
 //! nobody answers for them any more, and touches wait. A new link to the same server, which
-//! still has the same file, goes on from there. The memory fails where there is none in
-//! time, or where the file is another, as nothing can take the place of a mapping without
-//! being seen half done by who touches it.
+//! still has the same file, goes on from there. A server that was started anew has another
+//! file, which takes the place of the first. The memory fails where there is no link in time,
+//! and where the object is not as it was.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quire_core::units::VirtAddr;
+use quire_core::units::{Bytes, VirtAddr};
+use quire_linux::sysinfo::maps::FileId;
 
 use super::ClientError;
 use super::carrier::Wanted;
@@ -25,8 +26,8 @@ pub(super) struct Attached {
     rights: Rights,
     hold: Hold,
     base: VirtAddr,
-    /// The file, among all of this system.
-    file: (u64, u64),
+    len: Bytes,
+    file: FileId,
     /// How often the link broke.
     breaks: Arc<AtomicU64>,
     state: State,
@@ -57,7 +58,8 @@ impl Attached {
             rights,
             hold: mapping.hold(),
             base: mapping.range().start,
-            file: identity(file.as_fd())?,
+            len: part.len,
+            file: identity(&file)?,
             breaks: Arc::default(),
             state: State::Linked(handle),
         };
@@ -117,16 +119,33 @@ impl Attached {
         Request::Attach { name, rights }
     }
 
-    /// It is open again; whether it is the same memory.
-    pub fn is_again(&mut self, handle: Handle, file: Option<OwnedFd>) -> bool {
-        let State::Lost(_, until) = self.state else {
-            return false;
+    /// It is open again, and so long. Where the server has other memory for it, that takes
+    /// the place of what is mapped.
+    ///
+    /// # Errors
+    /// When it cannot go on.
+    pub fn is_again(
+        &mut self,
+        handle: Handle,
+        len: Bytes,
+        file: Option<OwnedFd>,
+    ) -> Result<(), ClientError> {
+        let (State::Lost(_, until), Some(file)) = (&self.state, file) else {
+            return Err(ClientError::Confused);
         };
-        let same = file.and_then(|file| identity(file.as_fd()).ok()) == Some(self.file);
-        if same {
-            self.state = State::Lost(Some(handle), until);
+        if len != self.len {
+            return Err(ClientError::Changed(self.name.clone()));
         }
-        same
+        let until = *until;
+        let id = identity(&file)?;
+        if id != self.file {
+            let replaced = self.hold.replace(file.as_fd())?;
+            // Without a mapping there is nothing to be looked after.
+            self.hold = replaced.unwrap_or_else(|| self.hold.clone());
+            self.file = id;
+        }
+        self.state = State::Lost(Some(handle), until);
+        Ok(())
     }
 
     /// The server answers its faults again.
@@ -159,8 +178,7 @@ impl Attached {
     }
 }
 
-/// A file, among all of this system.
-fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), ClientError> {
-    let status = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
-    Ok((status.st_dev, status.st_ino))
+fn identity(file: &OwnedFd) -> Result<FileId, ClientError> {
+    let id = FileId::of(file.as_fd());
+    id.map_err(|errno| ClientError::System(errno.into()))
 }

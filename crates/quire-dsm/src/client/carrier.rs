@@ -568,11 +568,7 @@ impl Carrier {
         file: Option<OwnedFd>,
         (wanted, reply): (Wanted, Reply<Opened>),
     ) {
-        let part = Part {
-            start: ObjectOffset(0),
-            len: Bytes(info.size.0.next_multiple_of(info.page_size.bytes().0)),
-        };
-        match Attached::new(handle, wanted, part, file) {
+        match Attached::new(handle, wanted, whole(&info), file) {
             Ok((attached, mapping)) => {
                 let key = self.new_key();
                 let breaks = attached.breaks();
@@ -630,20 +626,22 @@ impl Carrier {
         }
     }
 
-    /// An object that was attached is again; if it is not the same memory, it fails.
+    /// An object that was attached is again; if it cannot go on, it fails.
     fn attached_again(
         &mut self,
         links: &mut Links,
         key: Key,
-        handle: Handle,
+        (handle, info): (Handle, &control::Object),
         file: Option<OwnedFd>,
     ) {
-        let attached = self.attached.get_mut(&key);
-        match attached.is_some_and(|attached| attached.is_again(handle, file)) {
-            true => self.register(links, key, None),
-            false => {
+        let Some(attached) = self.attached.get_mut(&key) else {
+            return self.ask(links, Request::Close { object: handle }, Awaited::nobody());
+        };
+        match attached.is_again(handle, whole(info).len, file) {
+            Ok(()) => self.register(links, key, None),
+            Err(why) => {
                 self.ask(links, Request::Close { object: handle }, Awaited::nobody());
-                self.give_up(links, key, "the server's memory is another");
+                self.give_up(links, key, &why.to_string());
             }
         }
     }
@@ -692,8 +690,9 @@ impl Carrier {
             (Awaited::Registered { key, new }, answer) => {
                 self.registered(links, key, new, answer.err());
             }
-            (Awaited::Again(key), Ok(Answer::Attached { object, .. })) => {
-                self.attached_again(links, key, object, descriptors.into_iter().next());
+            (Awaited::Again(key), Ok(Answer::Attached { object, info })) => {
+                let file = descriptors.into_iter().next();
+                self.attached_again(links, key, (object, &info), file);
             }
             (Awaited::Again(key), other) if self.attached.contains_key(&key) => {
                 if let Ok(Answer::Opened { object, .. }) = other {
@@ -719,6 +718,14 @@ impl Carrier {
 
     fn keys(&self) -> Vec<Key> {
         self.objects.keys().copied().collect()
+    }
+}
+
+/// All pages of an object.
+fn whole(info: &control::Object) -> Part {
+    Part {
+        start: ObjectOffset(0),
+        len: Bytes(info.size.0.next_multiple_of(info.page_size.bytes().0)),
     }
 }
 

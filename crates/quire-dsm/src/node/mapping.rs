@@ -9,6 +9,7 @@ use std::time::Duration;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::memory;
+use quire_linux::sysinfo::maps::FileId;
 use quire_linux::uffd::{self, Scope, shared};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
@@ -16,6 +17,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::Pid;
 
 use super::lease;
+
+mod replace;
 
 /// A watcher looks so often whether the lease is another one.
 const LOOK: Duration = Duration::from_millis(100);
@@ -99,6 +102,9 @@ pub enum MappingError {
     /// The mapping cannot be registered.
     #[error("the mapping of the object cannot be registered with userfaultfd: {0}")]
     Register(Errno),
+    /// Another file cannot take the place of the one that is mapped.
+    #[error("the mapping of the object cannot be replaced: {0}")]
+    Replace(Errno),
 }
 
 /// A program's mapping of a part of an object.
@@ -123,7 +129,10 @@ pub struct Mapping {
 
 /// What whoever looks after a mapping may do to it, for as long as it is there.
 #[derive(Clone, Debug)]
-pub struct Hold(Arc<Mapped>);
+pub struct Hold {
+    mapped: Arc<Mapped>,
+    part: Part,
+}
 
 impl Hold {
     /// Takes all pages from the mapping, as nobody may see them any more; touches wait for
@@ -131,7 +140,7 @@ impl Hold {
     /// kernel refuses, the mapping is to fail.
     #[must_use]
     pub fn pause(&self) -> bool {
-        self.0.take_all()
+        self.mapped.take_all()
     }
 
     /// As [`Mapping::fail`].
@@ -139,13 +148,13 @@ impl Hold {
     /// # Errors
     /// When the kernel refuses.
     pub fn fail(&self) -> Result<(), Errno> {
-        self.0.fail()
+        self.mapped.fail()
     }
 
     /// The userfaultfd, a copy of which is for whoever runs the cache.
     #[must_use]
     pub fn uffd(&self) -> BorrowedFd<'_> {
-        self.0.uffd.as_fd()
+        self.mapped.uffd.as_fd()
     }
 }
 
@@ -154,9 +163,11 @@ impl Hold {
 pub(super) struct Mapped {
     uffd: OwnedFd,
     /// A file without any byte, whose mappings fail.
-    nothing: OwnedFd,
+    nothing: Arc<OwnedFd>,
     /// The addresses, as long as they are the mapping's.
-    range: Mutex<Option<AddrRange>>,
+    range: Arc<Mutex<Option<AddrRange>>>,
+    /// The file that is mapped.
+    file: FileId,
 }
 
 impl Mapping {
@@ -206,11 +217,13 @@ impl Mapping {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
         let nothing = rustix::fs::memfd_create(c"quire-dsm-nothing", flags);
         let nothing = nothing.map_err(|errno| MappingError::Addresses(errno.into()))?;
+        let id = FileId::of(file).map_err(MappingError::Addresses)?;
         let range = map(file, part, at, writable).map_err(MappingError::Addresses)?;
         let mapped = Mapped {
             uffd,
-            nothing,
-            range: Mutex::new(Some(range)),
+            nothing: Arc::new(nothing),
+            range: Arc::new(Mutex::new(Some(range))),
+            file: id,
         };
         let mapping = Mapping {
             range,
@@ -220,9 +233,7 @@ impl Mapping {
             process: rustix::process::getpid(),
         };
         // From here on, an error unmaps.
-        mapping
-            .leave_out_of_forks()
-            .map_err(MappingError::Register)?;
+        leave_out_of_forks(range).map_err(MappingError::Register)?;
         shared::register(mapping.uffd(), range).map_err(MappingError::Register)?;
         Ok(mapping)
     }
@@ -290,19 +301,15 @@ impl Mapping {
     /// A hold on it for whoever looks after it.
     #[must_use]
     pub fn hold(&self) -> Hold {
-        Hold(self.mapped())
+        Hold {
+            mapped: self.mapped(),
+            part: self.part,
+        }
     }
 
     /// What a cache in the same process needs of it.
     pub(super) fn mapped(&self) -> Arc<Mapped> {
         Arc::clone(&self.mapped)
-    }
-
-    fn leave_out_of_forks(&self) -> Result<(), Errno> {
-        let (at, len) = (self.range.start.as_ptr().cast(), self.part.len.0 as usize);
-        // SAFETY: what a fork gets changes nothing in this process.
-        unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontFork)? };
-        Ok(())
     }
 }
 
@@ -407,6 +414,13 @@ fn map(file: BorrowedFd<'_>, part: Part, at: Where, writable: bool) -> Result<Ad
     // What was kept is the mapping's now.
     std::mem::forget(at);
     Ok(AddrRange::new(VirtAddr(start as u64), part.len))
+}
+
+fn leave_out_of_forks(range: AddrRange) -> Result<(), Errno> {
+    let (at, len) = (range.start.as_ptr().cast(), range.len().0 as usize);
+    // SAFETY: what a fork gets changes nothing in this process.
+    unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontFork)? };
+    Ok(())
 }
 
 /// Whether a connection is closed, waiting for that no longer than a time, if one is given.

@@ -639,6 +639,101 @@ impl Program {
     }
 }
 
+/// All words of an object of a machine of its own have this value.
+fn filled_with(value: u64, pages: u64) -> Machine {
+    let machine = Machine::start(&Net::new(1), 0, &self::pages(pages));
+    let mapping = machine.map();
+    for number in 0..pages * WORDS {
+        word(&mapping, number).store(value, Ordering::Relaxed);
+    }
+    machine
+}
+
+#[test]
+fn another_file_takes_the_place_of_a_mapping_while_threads_touch_it() {
+    if !is_possible() {
+        return;
+    }
+    const PAGES: u64 = 16;
+    for _ in 0..10 {
+        let (old, new) = (filled_with(1, PAGES), filled_with(2, PAGES));
+        let mapping = old.map_as_another();
+        let [is_replaced, ends] = [AtomicBool::new(false), AtomicBool::new(false)];
+        thread::scope(|scope| {
+            let touch = |from: u64| {
+                let mut numbers = (from..).step_by(77).map(|n| n % (PAGES * WORDS));
+                while !ends.load(Ordering::SeqCst) {
+                    let is_old = !is_replaced.load(Ordering::SeqCst);
+                    let number = numbers.next().expect("there is no end of them");
+                    let seen = word(&mapping, number).load(Ordering::SeqCst);
+                    assert!(seen == 2 || is_old && seen == 1, "{seen} at {number}");
+                }
+            };
+            let touching = [1, 2, 3].map(|from| scope.spawn(move || touch(from)));
+            thread::sleep(Duration::from_millis(5));
+            let hold = mapping.hold().replace(new.file()).unwrap().unwrap();
+            is_replaced.store(true, Ordering::SeqCst);
+            let uffd = hold.uffd().try_clone_to_owned().unwrap();
+            new.add(uffd, mapping.range().start, mapping.part());
+            // All have touched it: they do not wait for whoever answered before.
+            thread::sleep(Duration::from_millis(5));
+            ends.store(true, Ordering::SeqCst);
+            for one in touching {
+                one.join().unwrap();
+            }
+        });
+        for number in 0..PAGES * WORDS {
+            assert_eq!(word(&mapping, number).load(Ordering::SeqCst), 2);
+        }
+        drop(mapping);
+    }
+}
+
+#[test]
+fn what_a_program_unmapped_or_protected_stays_so_when_another_file_comes() {
+    if !is_possible() {
+        return;
+    }
+    let (old, new) = (filled_with(1, 8), filled_with(2, 8));
+    let mapping = old.map_as_another();
+    let page = |number: u64| mapping.range().start + Bytes(number * 4096);
+    // SAFETY: nobody uses these pages but this test, which knows what is there.
+    unsafe {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+        rustix::mm::mprotect(page(1).as_ptr().cast(), 4096, MprotectFlags::READ).unwrap();
+        let (read, fixed) = (ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED);
+        rustix::mm::mmap_anonymous(page(3).as_ptr().cast(), 4096, read, fixed).unwrap();
+        rustix::mm::munmap(page(5).as_ptr().cast(), 2 * 4096).unwrap();
+    }
+    let hold = mapping.hold().replace(new.file()).unwrap().unwrap();
+    let uffd = hold.uffd().try_clone_to_owned().unwrap();
+    new.add(uffd, mapping.range().start, mapping.part());
+    for (number, value) in [(0, 2), (1, 2), (2, 2), (3, 0), (4, 2), (7, 2)] {
+        let seen = word(&mapping, number * WORDS).load(Ordering::SeqCst);
+        assert_eq!(seen, value, "page {number}");
+    }
+    // SAFETY: a range whose mappings the kernel only looks for.
+    let is_mapped = |number| unsafe {
+        let (at, none) = (page(number).as_ptr().cast(), rustix::mm::MsyncFlags::ASYNC);
+        rustix::mm::msync(at, 4096, none).is_ok()
+    };
+    assert_eq!([4, 5, 6, 7].map(is_mapped), [true, false, false, true]);
+    assert!(is_fault(&poke(&mapping, 1, 7)), "it may only be read");
+    assert_eq!(poke(&mapping, 2, 7).unwrap(), probe(&mapping, 2).unwrap());
+}
+
+/// A write by a system call.
+fn poke(mapping: &Mapping, page: u64, value: u8) -> io::Result<u8> {
+    let (reader, writer) = rustix::pipe::pipe()?;
+    rustix::io::write(&writer, &[value])?;
+    let at = mapping.range().start + Bytes(page * 4096);
+    // SAFETY: the kernel writes one byte of the mapping.
+    if unsafe { libc::read(reader.as_raw_fd(), at.as_ptr().cast(), 1) } != 1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(value)
+}
+
 fn receive_word(socket: BorrowedFd<'_>) -> (u64, Vec<OwnedFd>) {
     let mut bytes = [0; 8];
     let (length, passed) = pass::receive(socket, &mut bytes).unwrap();

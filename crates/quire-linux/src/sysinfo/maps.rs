@@ -5,8 +5,11 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
 
 use quire_core::units::{AddrRange, ObjectOffset, SUPERPAGE, VirtAddr};
+
+use crate::raw::Errno;
 
 /// What names a file: its device and its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +18,23 @@ pub struct FileId {
     pub device: (u32, u32),
     /// Number of the inode.
     pub inode: u64,
+}
+
+impl FileId {
+    /// What names a file that is open.
+    ///
+    /// # Errors
+    /// As `fstat`.
+    pub fn of(file: BorrowedFd<'_>) -> Result<FileId, Errno> {
+        let status = rustix::fs::fstat(file)?;
+        Ok(FileId {
+            device: (
+                rustix::fs::major(status.st_dev),
+                rustix::fs::minor(status.st_dev),
+            ),
+            inode: status.st_ino,
+        })
+    }
 }
 
 /// What a mapping is.

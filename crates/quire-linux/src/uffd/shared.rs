@@ -22,6 +22,9 @@
 //!   [`show`] take the place of the poison.
 //! - A file cut to no size raises `SIGBUS` in all mappings, whatever they had; who waits
 //!   for an answer sees that after [`super::wake`].
+//! - A mapping whose userfaultfd is told of moves ([`open_to_be_moved`]) keeps it when it is
+//!   moved, also over another mapping: who touches that finds the one or the other, never
+//!   memory without events. Who moves it waits until the move is read ([`moves`]).
 //! - When the last descriptor of a userfaultfd is closed, all its faults are answered as if
 //!   it had never been: with zeros. So the process that has the mapping keeps one open for
 //!   as long as it has the mapping; then its faults wait although nobody answers them.
@@ -31,18 +34,26 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
 
 use super::{
-    EVENT_PAGEFAULT, FEATURE_PAGEFAULT_FLAG_WP, FEATURE_THREAD_ID, FEATURE_WP_HUGETLBFS_SHMEM,
-    IOCTL_COPY, IOCTL_REGISTER, Message, MoveArg, PAGEFAULT_FLAG_WP, RegisterArg, Scope,
-    ZeroPageArg, ioctl, ioctl_number, open_for, range_arg,
+    EVENT_PAGEFAULT, EVENT_REMAP, FEATURE_PAGEFAULT_FLAG_WP, FEATURE_THREAD_ID,
+    FEATURE_WP_HUGETLBFS_SHMEM, IOCTL_COPY, IOCTL_REGISTER, Message, MoveArg, PAGEFAULT_FLAG_WP,
+    RegisterArg, Scope, ZeroPageArg, ioctl, ioctl_number, open_for, range_arg,
 };
 use crate::raw::{Errno, Result, syscall};
 
+const FEATURE_EVENT_REMAP: u64 = 1 << 2;
 const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
 const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 const FEATURE_EXACT_ADDRESS: u64 = 1 << 11;
 const FEATURE_POISON: u64 = 1 << 14;
 const PAGEFAULT_FLAG_WRITE: u64 = 1 << 0;
 const PAGEFAULT_FLAG_MINOR: u64 = 1 << 2;
+const FEATURES: u64 = FEATURE_PAGEFAULT_FLAG_WP
+    | FEATURE_WP_HUGETLBFS_SHMEM
+    | FEATURE_MISSING_SHMEM
+    | FEATURE_MINOR_SHMEM
+    | FEATURE_POISON
+    | FEATURE_THREAD_ID
+    | FEATURE_EXACT_ADDRESS;
 /// Missing, write-protected and present pages.
 const MODES: u64 = 1 | 2 | 4;
 const DONT_WAKE: u64 = 1 << 0;
@@ -112,9 +123,16 @@ pub struct Supplied {
 /// # Errors
 /// When the kernel refuses or cannot do that (Linux 6.6 can).
 pub fn open() -> Result<(OwnedFd, Scope)> {
-    let protect = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM;
-    let shared = FEATURE_MISSING_SHMEM | FEATURE_MINOR_SHMEM | FEATURE_POISON;
-    open_for(protect | shared | FEATURE_THREAD_ID | FEATURE_EXACT_ADDRESS)
+    open_for(FEATURES)
+}
+
+/// The same for mappings that are going to be moved. Who moves one (`mremap`) waits until the
+/// move is read.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_be_moved() -> Result<(OwnedFd, Scope)> {
+    open_for(FEATURES | FEATURE_EVENT_REMAP)
 }
 
 /// Registers a shared mapping of a memory file: every first touch of a page is an event,
@@ -177,15 +195,7 @@ pub fn poison(uffd: BorrowedFd<'_>, range: AddrRange) -> Supplied {
 /// As `read`; that nobody waits is none.
 pub fn read(uffd: BorrowedFd<'_>, touches: &mut Vec<Touch>) -> Result<usize> {
     let mut messages = [Message::default(); BATCH];
-    let len = size_of_val(&messages);
-    let at = messages.as_mut_ptr() as usize;
-    let args = [uffd.as_raw_fd() as usize, at, len, 0, 0, 0];
-    // SAFETY: the kernel writes at most `len` bytes into the messages.
-    let read = match unsafe { syscall(libc::SYS_read, args) } {
-        Ok(read) => read / size_of::<Message>(),
-        Err(Errno(libc::EAGAIN)) => 0,
-        Err(error) => return Err(error),
-    };
+    let read = read_messages(uffd, &mut messages)?;
     let faults = messages[..read].iter();
     touches.extend(
         faults
@@ -193,6 +203,33 @@ pub fn read(uffd: BorrowedFd<'_>, touches: &mut Vec<Touch>) -> Result<usize> {
             .map(touch),
     );
     Ok(read)
+}
+
+/// Reads moves of mappings that wait for that, at most [`BATCH`] of them, and tells how many
+/// there were. Touches that are read with them wait on, until [`super::wake`]; then they are
+/// there again.
+///
+/// # Errors
+/// As `read`; that nobody waits is none.
+pub fn moves(uffd: BorrowedFd<'_>) -> Result<usize> {
+    let mut messages = [Message::default(); BATCH];
+    let read = read_messages(uffd, &mut messages)?;
+    let events = messages[..read].iter();
+    Ok(events
+        .filter(|message| message.event == EVENT_REMAP)
+        .count())
+}
+
+/// How many messages there are.
+fn read_messages(uffd: BorrowedFd<'_>, messages: &mut [Message; BATCH]) -> Result<usize> {
+    let (at, len) = (messages.as_mut_ptr() as usize, size_of_val(messages));
+    let args = [uffd.as_raw_fd() as usize, at, len, 0, 0, 0];
+    // SAFETY: the kernel writes at most `len` bytes into the messages.
+    match unsafe { syscall(libc::SYS_read, args) } {
+        Ok(read) => Ok(read / size_of::<Message>()),
+        Err(Errno(libc::EAGAIN)) => Ok(0),
+        Err(error) => Err(error),
+    }
 }
 
 fn touch(message: &Message) -> Touch {
