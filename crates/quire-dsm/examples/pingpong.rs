@@ -182,6 +182,7 @@ fn serve(
             kernel: KernelId(1),
             lease: 0,
             features: 0,
+            beside: None,
         },
         page: turn.links.pool().copy(&[42; 4096]),
     };

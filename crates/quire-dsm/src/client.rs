@@ -101,9 +101,9 @@ impl Options {
             role: Role::Kernel,
             machine: self.machine.into(),
             page_size: self.page_size,
-            features: match (&self.address, self.own_pages) {
-                (Address::Unix(_), false) => SHARES_PAGES,
-                _ => 0,
+            features: match self.address.is_local() && !self.own_pages {
+                true => SHARES_PAGES,
+                false => 0,
             },
         }
     }

@@ -343,8 +343,24 @@ fn described(who: &Established) -> String {
     match (who.proof, &who.peer) {
         (Proof::Certificate, _) => name.to_string(),
         (_, LinkPeer::Local { pid, uid, .. }) => format!("{name} (uid {uid}, pid {pid})"),
+        (_, LinkPeer::Beside { pid }) => format!("{name} (pid {pid})"),
         (_, peer) => format!("{name} ({peer})"),
     }
+}
+
+/// Where a program may come to share pages, if it wants to and has come over plain TCP from
+/// this machine.
+fn beside(links: &Links, who: &Established) -> Option<Name> {
+    let is_from_here = match &who.peer {
+        LinkPeer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        _ => false,
+    };
+    let wants = who.hello.features & SHARES_PAGES != 0;
+    let is_plain = who.proof == Proof::Nothing;
+    links
+        .beside()
+        .filter(|_| is_from_here && wants && is_plain)
+        .cloned()
 }
 
 fn describe(links: &Links, link: LinkId) -> String {
@@ -356,7 +372,7 @@ fn describe(links: &Links, link: LinkId) -> String {
 impl Handler for Server {
     fn greeted(
         &mut self,
-        _links: &mut Links,
+        links: &mut Links,
         link: LinkId,
         who: &Established,
     ) -> Result<Welcome, Refusal> {
@@ -395,6 +411,7 @@ impl Handler for Server {
                 true => SHARES_PAGES,
                 false => 0,
             },
+            beside: beside(links, who),
         })
     }
 
@@ -496,6 +513,7 @@ impl Server {
             kernel: KernelId(0),
             lease: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
             features: 0,
+            beside: None,
         })
     }
 }

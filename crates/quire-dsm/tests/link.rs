@@ -133,8 +133,8 @@ fn garbage_is_cut_off() {
 #[test]
 fn another_version_is_cut_off() {
     let mut bytes = bytes_of(Control::Hello(hello("bad")));
-    bytes[4] = 2;
-    is_cut_off(&bytes, &["speaks version 2 of the protocol, we speak 1"]);
+    bytes[4] = 1;
+    is_cut_off(&bytes, &["speaks version 1 of the protocol, we speak 2"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use quire_core::dsm::scheduler::trace::What;
 use quire_core::dsm::sync::{Answer as Met, Name as Point, Request};
 use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
-use quire_dsm::client::Client;
+use quire_dsm::client::{Client, Shared};
 use quire_dsm::programs::Program;
 use quire_dsm::wire::control::{Answer, PageSize, Rights, SchedulerKind, Segment, TypeCode};
 
@@ -72,6 +72,30 @@ fn programs_share_memory_through_the_scheduler_of_several_page_sizes() {
     for program in SMALL {
         run(&served, program, 3, SchedulerKind::Multi);
     }
+}
+
+/// Over plain TCP from this machine as well: who comes so is asked to come again over a socket
+/// that carries descriptors, and counts as before.
+#[test]
+fn programs_of_the_servers_machine_share_its_pages_over_tcp() {
+    let served = Served::start("127.0.0.1:0");
+    let sharing = |who| served.client_with(who, |options| options.own_pages = false);
+    let (one, other, apart) = (sharing("one"), sharing("other"), served.client("apart"));
+    one.create(object("memory", Bytes(1 << 16), SchedulerKind::Multi))
+        .expect("it is new");
+    let [mine, theirs, own] = [&one, &other, &apart].map(|client| open(client, "memory"));
+    let attached = [&mine, &theirs, &own].map(Shared::is_attached);
+    assert_eq!(attached, [true, true, false]);
+    for (value, shared) in (1..).zip([&mine, &theirs, &own]) {
+        shared.words()[7].fetch_add(value, Ordering::Relaxed);
+    }
+    for shared in [&mine, &theirs, &own] {
+        assert_eq!(shared.words()[7].load(Ordering::Relaxed), 6);
+    }
+    let Answer::Statistics { owner, .. } = one.statistics(name("memory"), None).unwrap() else {
+        panic!("no statistics");
+    };
+    assert_eq!(owner, "anyone");
 }
 
 #[test]

@@ -44,6 +44,7 @@ impl From<ClientError> for Trouble {
             ClientError::Confused => libc::EPROTO,
             ClientError::Attached(_) => libc::ENODEV,
             ClientError::Lost { .. } => libc::EIO,
+            ClientError::Changed(_) => libc::ESTALE,
             ClientError::Apart(_) => libc::ENOTCONN,
         };
         Trouble::new(errno, error.to_string())
@@ -67,7 +68,8 @@ fn unmapped(error: &MappingError) -> c_int {
         MappingError::Unaligned => libc::EINVAL,
         MappingError::Uffd(errno)
         | MappingError::Addresses(errno)
-        | MappingError::Register(errno) => errno.0,
+        | MappingError::Register(errno)
+        | MappingError::Replace(errno) => errno.0,
     }
 }
 

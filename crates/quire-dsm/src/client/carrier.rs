@@ -183,6 +183,8 @@ pub(super) struct Carrier {
     /// Is told when the first link is there, or cannot be had.
     ready: Option<Reply<()>>,
     link: Option<LinkId>,
+    /// This side has come again, to share pages; what the server said at the first time.
+    beside: Option<(LinkId, Welcome)>,
     /// The server has welcomed this side.
     is_up: bool,
     again: Option<Instant>,
@@ -217,6 +219,7 @@ impl Carrier {
             inbox,
             ready: Some(ready),
             link: None,
+            beside: None,
             is_up: false,
             again: None,
             shares: false,
@@ -716,6 +719,29 @@ impl Carrier {
         }
     }
 
+    /// The link is as good as it gets: what there is goes on over it.
+    fn is_welcome(&mut self, links: &mut Links, welcome: &Welcome) {
+        self.is_up = true;
+        self.shares = welcome.features & SHARES_PAGES != 0;
+        if let Some(ready) = self.ready.take() {
+            // Who waited may have gone.
+            let _ = ready.send(Ok(()));
+        }
+        for key in self.keys() {
+            let Object { name, rights, .. } = &self.objects[&key];
+            let (name, rights) = (name.clone(), *rights);
+            self.ask(links, Request::Open { name, rights }, Awaited::Again(key));
+        }
+        let lost = self
+            .attached
+            .iter()
+            .filter(|(_, attached)| attached.is_lost());
+        let again: Vec<_> = lost.map(|(key, it)| (*key, it.again())).collect();
+        for (key, request) in again {
+            self.ask(links, request, Awaited::Again(key));
+        }
+    }
+
     fn keys(&self) -> Vec<Key> {
         self.objects.keys().copied().collect()
     }
@@ -737,26 +763,23 @@ impl Handler for Carrier {
         })
     }
 
-    fn welcomed(&mut self, links: &mut Links, _: LinkId, welcome: &Welcome) {
-        self.is_up = true;
-        self.shares = welcome.features & SHARES_PAGES != 0;
-        if let Some(ready) = self.ready.take() {
-            // Who waited may have gone.
-            let _ = ready.send(Ok(()));
+    fn welcomed(&mut self, links: &mut Links, link: LinkId, welcome: &Welcome) {
+        let is_second = self
+            .beside
+            .as_ref()
+            .is_some_and(|(second, _)| *second == link);
+        if is_second {
+            self.beside = None;
+            if let Some(first) = self.link.replace(link) {
+                links.close(first, "this program has come again, beside");
+            }
+        } else if let Some(name) = &welcome.beside
+            && let Ok(second) = links.connect_beside(name)
+        {
+            self.beside = Some((second, welcome.clone()));
+            return;
         }
-        for key in self.keys() {
-            let Object { name, rights, .. } = &self.objects[&key];
-            let (name, rights) = (name.clone(), *rights);
-            self.ask(links, Request::Open { name, rights }, Awaited::Again(key));
-        }
-        let lost = self
-            .attached
-            .iter()
-            .filter(|(_, attached)| attached.is_lost());
-        let again: Vec<_> = lost.map(|(key, it)| (*key, it.again())).collect();
-        for (key, request) in again {
-            self.ask(links, request, Awaited::Again(key));
-        }
+        self.is_welcome(links, welcome);
     }
 
     fn message(
@@ -779,7 +802,18 @@ impl Handler for Carrier {
         }
     }
 
-    fn closed(&mut self, links: &mut Links, _: LinkId, closed: &Closed) {
+    fn closed(&mut self, links: &mut Links, link: LinkId, closed: &Closed) {
+        match self.beside.take() {
+            // Then the first link has to do.
+            Some((second, welcome)) if second == link => return self.is_welcome(links, &welcome),
+            Some((second, _)) if self.link == Some(link) => {
+                links.close(second, "the link beside it is broken");
+            }
+            other => self.beside = other,
+        }
+        if self.link != Some(link) {
+            return;
+        }
         (self.link, self.is_up) = (None, false);
         self.handles.clear();
         for key in self.keys() {

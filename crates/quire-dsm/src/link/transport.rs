@@ -38,8 +38,24 @@ pub enum Peer {
         /// Its group.
         gid: u32,
     },
+    /// A process of this machine that came over TCP first. It counts as whoever does.
+    Beside {
+        /// Its process.
+        pid: u32,
+    },
     /// Something else, in words.
     Other(String),
+}
+
+impl Peer {
+    /// Its process, where it is one of this machine.
+    #[must_use]
+    pub const fn process(&self) -> Option<u32> {
+        match self {
+            Peer::Local { pid, .. } | Peer::Beside { pid } => Some(*pid),
+            Peer::Tcp(_) | Peer::Other(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -47,6 +63,7 @@ impl fmt::Display for Peer {
         match self {
             Peer::Tcp(address) => address.fmt(f),
             Peer::Local { pid, uid, .. } => write!(f, "process {pid} of user {uid}"),
+            Peer::Beside { pid } => write!(f, "process {pid}"),
             Peer::Other(words) => f.write_str(words),
         }
     }
@@ -209,6 +226,18 @@ impl Unix {
         })
     }
 
+    /// The same for one beside a TCP socket.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn beside(socket: UnixStream) -> io::Result<Unix> {
+        let mut unix = Unix::new(socket)?;
+        if let Some(pid) = unix.peer.process() {
+            unix.peer = Peer::Beside { pid };
+        }
+        Ok(unix)
+    }
+
     /// Keeps what came with a read.
     fn keep(&mut self, mut came: RecvAncillaryBuffer<'_>, flags: ReturnFlags) -> io::Result<()> {
         self.brought_descriptors = false;
@@ -319,10 +348,9 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 /// # Errors
 /// Those of the system; `Unsupported` where the peer is no local process.
 pub fn watch_process(peer: &Peer) -> io::Result<OwnedFd> {
-    let pid = match peer {
-        Peer::Local { pid, .. } => i32::try_from(*pid).ok().and_then(Pid::from_raw),
-        _ => None,
-    };
-    let pid = pid.ok_or(io::ErrorKind::Unsupported)?;
+    let pid = peer.process().and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid
+        .and_then(Pid::from_raw)
+        .ok_or(io::ErrorKind::Unsupported)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }

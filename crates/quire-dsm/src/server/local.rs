@@ -30,7 +30,6 @@ use super::Around;
 use super::core::{MACHINE, Opening, PeerId};
 use super::object::Refused;
 use crate::link::Established;
-use crate::link::transport::Peer;
 use crate::node::{self, Broken, Cache, Exchange, Part, Shape};
 use crate::wire::control::{
     Answer, FailureKind, Handle, Name, PageSize, Request, RequestId, Rights, SHARES_PAGES,
@@ -137,7 +136,7 @@ impl Exchange<Contents> for Said {
 impl Local {
     /// A peer is here; whether it can share pages with this machine.
     pub fn greeted(&mut self, peer: PeerId, who: &Established, machine: Machine) -> bool {
-        let Peer::Local { pid, .. } = who.peer else {
+        let Some(pid) = who.peer.process() else {
             return false;
         };
         let hello = &who.hello;

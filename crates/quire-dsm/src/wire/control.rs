@@ -337,6 +337,9 @@ pub struct Welcome {
     pub lease: u32,
     /// Those features that both have.
     pub features: u64,
+    /// For a program that came over plain TCP from this machine: the Unix socket, without a
+    /// path, at which it can come again to share pages.
+    pub beside: Option<Name>,
 }
 
 /// Why a peer may not stay.

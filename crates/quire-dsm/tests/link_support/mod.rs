@@ -69,6 +69,7 @@ impl Handler for Notes {
             kernel: KernelId(1),
             lease: self.lease,
             features: 0,
+            beside: None,
         })
     }
 

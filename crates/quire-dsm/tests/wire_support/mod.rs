@@ -352,12 +352,14 @@ fn hello() -> impl Strategy<Value = Hello> {
 }
 
 fn welcome() -> impl Strategy<Value = Welcome> {
-    let fields = (name(), any::<u64>(), any::<u32>(), any::<u64>());
-    fields.prop_map(|(name, kernel, lease, features)| Welcome {
+    let beside = proptest::option::of(name());
+    let fields = (name(), any::<u64>(), any::<u32>(), any::<u64>(), beside);
+    fields.prop_map(|(name, kernel, lease, features, beside)| Welcome {
         name,
         kernel: KernelId(kernel),
         lease,
         features,
+        beside,
     })
 }
 

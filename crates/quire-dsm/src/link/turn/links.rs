@@ -10,7 +10,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
 use super::config::Config;
-use super::listen::Listener;
+use super::listen::{self, Listener};
 use super::token::{MAX_INDEX, MAX_KEY, Target};
 use super::{Closed, LONGEST};
 use crate::link::address::{Address, AddressError, Security};
@@ -87,6 +87,8 @@ pub struct Links {
     free: Vec<u32>,
     generation: u32,
     listeners: Vec<Listener>,
+    /// What one of them is called that has no address.
+    beside: Option<Name>,
     /// Listeners that could not accept for now.
     paused: Vec<usize>,
     /// Links that may have something to send.
@@ -113,6 +115,7 @@ impl Links {
             free: Vec::new(),
             generation: 0,
             listeners: Vec::new(),
+            beside: None,
             paused: Vec::new(),
             marked: Vec::new(),
             unfinished: Vec::new(),
@@ -158,12 +161,51 @@ impl Links {
     /// When the address needs TLS and there is no identity, and those of the system.
     pub fn listen(&mut self, address: &Address, security: &Security) -> io::Result<Address> {
         let identity = security.for_address(address).map_err(invalid)?;
-        let mut listener = Listener::new(address, identity)?;
+        let is_plain = matches!(address, Address::Tcp(_)) && identity.is_none();
+        let listener = Listener::new(address, identity)?;
         let address = listener.address()?;
+        self.listen_with(listener)?;
+        if is_plain && self.beside.is_none() {
+            self.beside = self.listen_beside();
+        }
+        Ok(address)
+    }
+
+    /// Listens where programs of this machine can pass descriptors; if that cannot be had, they
+    /// do without.
+    fn listen_beside(&mut self) -> Option<Name> {
+        let listening = Listener::beside().and_then(|(listener, name)| {
+            self.listen_with(listener)?;
+            Ok(name)
+        });
+        if let Err(error) = &listening {
+            tracing::debug!("no socket beside those of TCP: {error}");
+        }
+        listening.ok()
+    }
+
+    fn listen_with(&mut self, mut listener: Listener) -> io::Result<()> {
         let index = self.listeners.len();
         listener.register(&self.registry, Target::Listener(index).into())?;
         self.listeners.push(listener);
-        Ok(address)
+        Ok(())
+    }
+
+    /// What the socket is called at which programs of this machine that have come over plain
+    /// TCP can pass descriptors.
+    #[must_use]
+    pub fn beside(&self) -> Option<&Name> {
+        self.beside.as_ref()
+    }
+
+    /// Connects to the socket that a server has told of, to which this side came over TCP.
+    ///
+    /// # Errors
+    /// Those of the system, in particular where the server is on another machine.
+    pub fn connect_beside(&mut self, name: &Name) -> io::Result<LinkId> {
+        let address = listen::abstract_address(name)?;
+        let socket = UnixStream::connect_addr(&address)?;
+        self.connect_over(Box::new(Unix::new(socket)?))
     }
 
     /// Connects to a server, of which the name may be known. [`super::Handler::welcomed`] or
@@ -612,7 +654,7 @@ impl Links {
 
     /// When the peer of a link that ended has certainly stopped.
     fn stopped_at(&self, entry: &Entry, why: &LinkError) -> Instant {
-        let local = matches!(entry.link.peer(), Peer::Local { .. });
+        let local = entry.link.peer().process().is_some();
         let Stage::Open(Lease::Granted(grantor, _)) = &entry.stage else {
             return self.now;
         };

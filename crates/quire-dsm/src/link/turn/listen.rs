@@ -1,7 +1,9 @@
 //! Sockets that listen.
 
 use std::io;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use mio::{Interest, Registry, Token};
 use crate::link::address::Address;
 use crate::link::identity::Identity;
 use crate::link::transport::{Tcp, Transport, Unix};
+use crate::random::random;
+use crate::wire::control::Name;
 
 /// A socket that listens, and what its links need.
 pub(super) struct Listener {
@@ -23,6 +27,8 @@ pub(super) struct Listener {
 enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf, Place),
+    /// Beside a TCP socket, for programs that see the same loopback.
+    Beside(UnixListener),
 }
 
 /// Which file is at a path: its device and number. Nothing, where there is none.
@@ -50,18 +56,33 @@ impl Listener {
         Ok(Listener { socket, identity })
     }
 
+    /// Listens at a Unix socket that has no path, and a name that nobody else has.
+    pub(super) fn beside() -> io::Result<(Listener, Name)> {
+        let name = format!("quire-{:016x}{:016x}", random(), random());
+        let name: Name = name.parse().map_err(io::Error::other)?;
+        let listener = UnixListener::bind_addr(&abstract_address(&name)?)?;
+        let listener = Listener {
+            socket: Socket::Beside(listener),
+            identity: None,
+        };
+        Ok((listener, name))
+    }
+
     /// Where it listens in fact, where any port was asked for.
     pub(super) fn address(&self) -> io::Result<Address> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr().map(Address::Tcp),
             Socket::Unix(_, path, _) => Ok(Address::Unix(path.clone())),
+            Socket::Beside(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     pub(super) fn register(&mut self, at: &Registry, token: Token) -> io::Result<()> {
         match &mut self.socket {
             Socket::Tcp(socket) => at.register(socket, token, Interest::READABLE),
-            Socket::Unix(socket, ..) => at.register(socket, token, Interest::READABLE),
+            Socket::Unix(socket, ..) | Socket::Beside(socket) => {
+                at.register(socket, token, Interest::READABLE)
+            }
         }
     }
 
@@ -76,8 +97,18 @@ impl Listener {
                 let (socket, _) = listener.accept()?;
                 Ok(Box::new(Unix::new(socket)?))
             }
+            Socket::Beside(listener) => {
+                let (socket, _) = listener.accept()?;
+                Ok(Box::new(Unix::beside(socket)?))
+            }
         }
     }
+}
+
+/// The address of a Unix socket that has a name and no path. Those see it who see the same
+/// network: the same loopback as well.
+pub(super) fn abstract_address(name: &Name) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name.as_str())
 }
 
 impl Drop for Listener {
