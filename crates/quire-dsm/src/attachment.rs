@@ -17,6 +17,8 @@ use crate::wire::control::{Name, NameError};
 pub const ENV_LIST: &str = "QUIRE_DSM";
 /// `0`: objects that do not exist are not made.
 pub const ENV_CREATE: &str = "QUIRE_DSM_CREATE";
+/// `1`: pages are not shared with a server on this machine.
+pub const ENV_OWN_PAGES: &str = "QUIRE_DSM_OWN_PAGES";
 /// The name of this side.
 pub const ENV_IDENTITY: &str = "QUIRE_DSM_IDENTITY";
 /// `automatic`, `everywhere` or `plaintext`.
@@ -29,9 +31,10 @@ pub const ENV_KEY: &str = "QUIRE_DSM_KEY";
 pub const ENV_CA: &str = "QUIRE_DSM_CA";
 
 /// All of these variables.
-pub const ENV_ALL: [&str; 7] = [
+pub const ENV_ALL: [&str; 8] = [
     ENV_LIST,
     ENV_CREATE,
+    ENV_OWN_PAGES,
     ENV_IDENTITY,
     ENV_TLS,
     ENV_CERTIFICATE,
@@ -184,6 +187,8 @@ pub struct Attachments {
     list: Vec<Attachment>,
     /// Whether objects are made that do not exist, when the program makes shared memory.
     pub create: bool,
+    /// Whether the program keeps pages of its own, also where the server is on its machine.
+    pub own_pages: bool,
     /// The name of this side.
     pub identity: Name,
     /// How links are secured.
@@ -207,6 +212,7 @@ impl Attachments {
         Ok(Attachments {
             list,
             create: true,
+            own_pages: false,
             identity,
             tls: Tls::Automatic,
             files: None,
@@ -226,6 +232,7 @@ impl Attachments {
         let mut all = vec![
             (ENV_LIST, lines.join("\n")),
             (ENV_CREATE, u8::from(self.create).to_string()),
+            (ENV_OWN_PAGES, u8::from(self.own_pages).to_string()),
             (ENV_IDENTITY, self.identity.to_string()),
             (ENV_TLS, self.tls.name().to_owned()),
         ];
@@ -251,11 +258,14 @@ impl Attachments {
         let list = lines.lines().map(str::parse).collect::<Result<_, _>>()?;
         let identity = get(ENV_IDENTITY).unwrap_or_else(|| "quire".to_owned());
         let mut all = Attachments::new(list, identity.parse()?)?;
-        all.create = match get(ENV_CREATE).as_deref() {
-            None | Some("1") => true,
-            Some("0") => false,
-            Some(other) => return Err(AttachmentError::Variable(ENV_CREATE, other.to_owned())),
+        let switch = |name, usual| match get(name).as_deref() {
+            None => Ok(usual),
+            Some("1") => Ok(true),
+            Some("0") => Ok(false),
+            Some(other) => Err(AttachmentError::Variable(name, other.to_owned())),
         };
+        all.create = switch(ENV_CREATE, true)?;
+        all.own_pages = switch(ENV_OWN_PAGES, false)?;
         if let Some(text) = get(ENV_TLS) {
             let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
             let named = named.next();
@@ -288,15 +298,14 @@ impl Attachments {
         })
     }
 
-    /// How a server is reached. Programs map parts of objects where they like, for which
-    /// their pages must be their own.
+    /// How a server is reached.
     ///
     /// # Errors
     /// When there is something wrong with the certificate.
     pub fn options(&self, server: &Address) -> Result<Options, IdentityError> {
         let mut options = Options::new(server.clone(), self.identity.clone());
         options.security = self.security()?;
-        options.own_pages = true;
+        options.own_pages = self.own_pages;
         Ok(options)
     }
 }
@@ -369,6 +378,7 @@ mod tests {
             keys in prop::collection::btree_set(1u32.., 0..3),
             path in "/[a-z@= ]{1,20}",
             create: bool,
+            own_pages: bool,
             tls in 0usize..3,
             with_files: bool,
         ) {
@@ -383,6 +393,7 @@ mod tests {
             let identity = "node-1".parse().expect("a name");
             let mut all = Attachments::new(list.collect(), identity).expect("no target twice");
             all.create = create;
+            all.own_pages = own_pages;
             all.tls = Tls::NAMES[tls].1.clone();
             all.files = with_files.then(|| Files {
                 certificate: "/a b".into(),

@@ -73,7 +73,7 @@ pub struct Options {
     /// So long touches wait for a new link when the old one broke.
     pub reconnect: Duration,
     /// Pages are not shared with a server on this machine: this program is a machine of its
-    /// own.
+    /// own. Its memory outlives a server that is killed and started again with its store.
     pub own_pages: bool,
 }
 
@@ -132,11 +132,6 @@ pub enum ClientError {
     /// The server answers what does not fit the question.
     #[error("the server answers what was not asked")]
     Confused,
-    /// A part of an object cannot be mapped beside the whole.
-    #[error(
-        "{0} is this machine's copy for all programs, mapped as a whole: connect with pages of your own to map a part of it"
-    )]
-    Attached(Name),
     /// There is another object of this name now.
     #[error("{0} has another size than before: it was removed and made anew; open it again")]
     Changed(Name),

@@ -216,10 +216,12 @@ impl<D: Contents> Cache<D> {
     }
 
     /// Whether a mapping is gone, as its process is dead or has unmapped it. Where it is
-    /// there, writers are held back for a moment.
+    /// there, writers are held back for a moment. Where much of a long one is unmapped, that
+    /// the rest is, too, may be found out only when it is asked again.
     #[must_use]
-    pub fn is_gone(&self, space: Space) -> bool {
-        self.spaces.get(&space).is_none_or(AddressSpace::is_gone)
+    pub fn is_gone(&mut self, space: Space) -> bool {
+        let space = self.spaces.get_mut(&space);
+        space.is_none_or(AddressSpace::is_gone)
     }
 
     /// The userfaultfd of a mapping, to be waited on.

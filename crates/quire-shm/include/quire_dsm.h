@@ -68,7 +68,7 @@ extern "C" {
 
 /* The version of what is declared here.  It grows when something is added; what is there
  * keeps its meaning. */
-#define QUIRE_DSM_API 2
+#define QUIRE_DSM_API 3
 
 /* The version that the library has. */
 int quire_dsm_api(void);
@@ -93,8 +93,14 @@ struct quire_dsm_identity {
                               is the usual; "everywhere"; "plaintext" */
 };
 
-/* Connects to a server: "HOST:PORT" or "unix:PATH". */
+/* Connects to a server: "HOST:PORT" or "unix:PATH".  By a Unix socket, programs share the
+ * server's copy of each page with others of its machine, of objects that they may write to. */
 quire_dsm *quire_dsm_connect(const char *server, const struct quire_dsm_identity *who);
+
+/* The same with pages of the program's own in any case (since 3).  What a server shares is
+ * gone with it: memory fails when the server is killed, also if it is started again.  Pages of
+ * one's own go on then, where the server has a store. */
+quire_dsm *quire_dsm_connect_apart(const char *server, const struct quire_dsm_identity *who);
 
 /* Ends the link.  All objects that were opened over it must be closed. */
 void quire_dsm_disconnect(quire_dsm *server);

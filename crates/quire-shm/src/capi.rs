@@ -31,7 +31,7 @@ use self::arguments::{Identity, Shape, bad};
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// `QUIRE_DSM_API`.
-const API: c_int = 2;
+const API: c_int = 3;
 /// `QUIRE_DSM_READ`.
 const READ: c_int = 1;
 /// `QUIRE_DSM_WRITE`.
@@ -94,17 +94,37 @@ extern "C" fn quire_dsm_why() -> *const c_char {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn quire_dsm_connect(server: *const c_char, who: *const Identity) -> *mut c_void {
-    let connect = || {
-        // SAFETY: the header asks for a C string, and a structure of them.
-        let (server, who) = unsafe {
-            let server = arguments::read(server, "the server")?;
-            (server, arguments::identity(who)?)
-        };
-        let options = who.options(&server);
-        let options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
-        Ok(Box::into_raw(Box::new(Server(Client::connect(options)?))).cast())
+    // SAFETY: the header asks for the same.
+    answer(unsafe { connect(server, who, false) }, ptr::null_mut())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn quire_dsm_connect_apart(
+    server: *const c_char,
+    who: *const Identity,
+) -> *mut c_void {
+    // SAFETY: the header asks for the same.
+    answer(unsafe { connect(server, who, true) }, ptr::null_mut())
+}
+
+/// Connects to a server.
+///
+/// # Safety
+/// The server is null or a C string, and who is null or points to the structure.
+unsafe fn connect(
+    server: *const c_char,
+    who: *const Identity,
+    own_pages: bool,
+) -> Result<*mut c_void> {
+    // SAFETY: the caller vouches for both.
+    let (server, mut who) = unsafe {
+        let server = arguments::read(server, "the server")?;
+        (server, arguments::identity(who)?)
     };
-    answer(connect(), ptr::null_mut())
+    who.own_pages = own_pages;
+    let options = who.options(&server);
+    let options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
+    Ok(Box::into_raw(Box::new(Server(Client::connect(options)?))).cast())
 }
 
 #[unsafe(no_mangle)]

@@ -42,7 +42,6 @@ impl From<ClientError> for Trouble {
             ClientError::Mapping(error) => unmapped(error),
             ClientError::System(error) => error.raw_os_error().unwrap_or(libc::EIO),
             ClientError::Confused => libc::EPROTO,
-            ClientError::Attached(_) => libc::ENODEV,
             ClientError::Lost { .. } => libc::EIO,
             ClientError::Changed(_) => libc::ESTALE,
             ClientError::Apart(_) => libc::ENOTCONN,

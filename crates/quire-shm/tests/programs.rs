@@ -1,17 +1,17 @@
-//! Unmodified programs that share memory through a server, each with its own copy of what it
-//! uses, as on machines of their own; and programs in C that ask for it.
+//! Unmodified programs that share memory through a server: its own copies, and each with its
+//! own copy of what it uses, as on machines of their own; and programs in C that ask for it.
 
 mod capi;
 mod harness;
 mod refusals;
+mod sharing;
 mod shown;
 
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use harness::{Running, Served, assert_well, compile, library, quire, source};
+use harness::{Running, Served, assert_well, compile, library, quire, signal, source};
 
 fn program(served: &Served, name: &str) -> PathBuf {
     compile(&format!("tests/programs/{name}.c"), served.path(), &[])
@@ -187,6 +187,5 @@ fn memory_of_a_server_that_is_killed_fails() {
     // When all pages are gone, it waits for a server and then gets a signal, with which
     // `timeout` ends, too.
     let status = watcher.status();
-    let signal = status.signal().or(status.code().map(|code| code - 128));
-    assert_eq!(signal, Some(7), "{status}");
+    assert_eq!(signal(status), Some(7), "{status}");
 }

@@ -198,6 +198,11 @@ pub struct AttachArgs {
     /// Do not make objects that do not exist when the program makes shared memory
     #[arg(long, requires = "dsm")]
     pub no_create: bool,
+    /// Keep pages of the program's own, also where the server is on this machine and could
+    /// share its copies: the memory then outlives a server that is killed and started again
+    /// with its store
+    #[arg(long, requires = "dsm")]
+    pub own_pages: bool,
     /// What this side is called; with TLS its certificate is for this name
     #[arg(long, value_name = "NAME", default_value = "quire", requires = "dsm")]
     pub identity: Name,

@@ -96,13 +96,28 @@ fn holder(holder: Option<Holder>, known: &[Known]) -> String {
 
 /// Who a kernel is: its name where it is known, with its number where several have that.
 pub fn named(kernel: KernelId, known: &[Known]) -> String {
-    let Some(found) = known.iter().find(|known| known.kernel == kernel) else {
+    let Some(name) = called(kernel, known) else {
         return format!("kernel {}", kernel.0);
     };
-    let is_same = |other: &&Known| other.name == found.name;
-    match known.iter().filter(is_same).count() {
-        1 => found.name.clone(),
-        _ => format!("{} #{}", found.name, kernel.0),
+    let is_same = |other: &Known| other.kernel != kernel && other.name == name;
+    match known.iter().any(is_same) {
+        true => format!("{name} #{}", kernel.0),
+        false => name,
+    }
+}
+
+/// What a kernel is called, where it is known. One with several names is the copy that the
+/// programs of these names share.
+pub fn called(kernel: KernelId, known: &[Known]) -> Option<String> {
+    let names = known.iter().filter(|known| known.kernel == kernel);
+    let names: Vec<&str> = names.map(|known| known.name.as_str()).collect();
+    match names[..] {
+        [] => None,
+        [name] => Some(name.to_owned()),
+        _ => {
+            let (count, names) = (names.len(), names.join(", "));
+            Some(format!("{count} programs that share a copy: {names}"))
+        }
     }
 }
 
@@ -174,11 +189,11 @@ fn print_open(out: &mut impl Write, inside: &Inside) -> io::Result<()> {
     if inside.open == 0 {
         return writeln!(out, "open: nowhere");
     }
-    let names = inside.kernels.iter();
-    let names: Vec<String> = names
-        .map(|one| named(one.kernel, &inside.kernels))
-        .collect();
-    let more = inside.open.saturating_sub(names.len() as u64);
+    let more = inside.open.saturating_sub(inside.kernels.len() as u64);
+    let mut kernels: Vec<KernelId> = inside.kernels.iter().map(|one| one.kernel).collect();
+    kernels.dedup();
+    let names = kernels.iter().map(|kernel| named(*kernel, &inside.kernels));
+    let names: Vec<String> = names.collect();
     let more = match more {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -302,5 +317,8 @@ mod tests {
         let all = [known(1, "a"), known(2, "b"), known(3, "a")];
         let names = [1, 2, 3, 4].map(|kernel| named(KernelId(kernel), &all));
         assert_eq!(names, ["a #1", "b", "a #3", "kernel 4"]);
+        let all = [known(1, "a"), known(2, "b"), known(2, "c")];
+        let names = [1, 2].map(|kernel| named(KernelId(kernel), &all));
+        assert_eq!(names, ["a", "2 programs that share a copy: b, c"]);
     }
 }

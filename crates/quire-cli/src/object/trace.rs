@@ -11,6 +11,7 @@ use quire_dsm::wire::control::{FailureKind, Known, Seen, Watched};
 use serde_json::{Value, json};
 
 use super::failed;
+use super::stat::called;
 use crate::args::dsm::TraceArgs;
 use crate::failure::Outcome;
 
@@ -88,8 +89,9 @@ struct Names(BTreeMap<KernelId, String>);
 
 impl Names {
     fn learn(&mut self, known: &[Known]) {
-        for known in known {
-            self.0.insert(known.kernel, known.name.clone());
+        for kernel in known.iter().map(|known| known.kernel) {
+            self.0
+                .extend(called(kernel, known).map(|name| (kernel, name)));
         }
     }
 

@@ -73,6 +73,7 @@ fn attachments(options: &AttachArgs) -> Outcome<Attachments> {
     let made = Attachments::new(options.dsm.clone(), options.identity.clone());
     let mut made = made.map_err(|error| bad(error.to_string()))?;
     made.create = !options.no_create;
+    made.own_pages = options.own_pages;
     let tls = &options.tls;
     made.tls = match (tls.plaintext, tls.tls_everywhere) {
         (true, _) => Tls::Plaintext,

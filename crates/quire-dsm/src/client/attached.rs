@@ -1,13 +1,15 @@
 //! An object whose pages the server on this machine keeps, one copy for all programs. The
-//! server's file is mapped here, and the server reads the faults of the mapping itself.
+//! server's file is mapped here, the whole and parts of it, and the server reads the faults of
+//! all mappings itself.
 //!
-//! When the link to the server ends, all pages are taken from the mapping at once, as
+//! When the link to the server ends, all pages are taken from the mappings at once, as
 //! nobody answers for them any more, and touches wait. A new link to the same server, which
 //! still has the same file, goes on from there. A server that was started anew has another
 //! file, which takes the place of the first. The memory fails where there is no link in time,
 //! and where the object is not as it was.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -18,23 +20,32 @@ use quire_linux::sysinfo::maps::FileId;
 use super::ClientError;
 use super::carrier::Wanted;
 use crate::node::{Hold, Mapping, Part};
-use crate::wire::control::{Handle, Name, Request, Rights};
+use crate::wire::control::{Handle, MappingNumber, Name, Request, Rights};
 
 /// An object that is attached.
 pub(super) struct Attached {
     name: Name,
     rights: Rights,
-    hold: Hold,
-    base: VirtAddr,
+    file: OwnedFd,
+    /// How long the file is.
     len: Bytes,
-    file: FileId,
+    mapped: BTreeMap<MappingNumber, Mapped>,
     /// How often the link broke.
     breaks: Arc<AtomicU64>,
     state: State,
 }
 
+/// A mapping of it.
+struct Mapped {
+    hold: Hold,
+    base: VirtAddr,
+    part: Part,
+    /// The server answers its faults.
+    is_answered: bool,
+}
+
 enum State {
-    /// The server answers its faults, or is asked to.
+    /// The server answers the faults, or is asked to.
     Linked(Handle),
     /// There is no link, or not long enough yet; the memory fails then.
     Lost(Option<Handle>, Instant),
@@ -43,32 +54,55 @@ enum State {
 }
 
 impl Attached {
-    /// Maps the server's file.
+    /// An object of which nothing is mapped yet.
     pub fn new(
         handle: Handle,
-        wanted: Wanted,
-        part: Part,
+        wanted: &Wanted,
+        len: Bytes,
         file: Option<OwnedFd>,
-    ) -> Result<(Attached, Mapping), ClientError> {
-        let file = file.ok_or(ClientError::Confused)?;
-        let Wanted { name, rights, at } = wanted;
-        let mapping = Mapping::new(file.as_fd(), part, at, rights.write)?;
-        let attached = Attached {
-            name,
-            rights,
-            hold: mapping.hold(),
-            base: mapping.range().start,
-            len: part.len,
-            file: identity(&file)?,
+    ) -> Result<Attached, ClientError> {
+        Ok(Attached {
+            name: wanted.name.clone(),
+            rights: wanted.rights,
+            file: file.ok_or(ClientError::Confused)?,
+            len,
+            mapped: BTreeMap::new(),
             breaks: Arc::default(),
             state: State::Linked(handle),
-        };
-        Ok((attached, mapping))
+        })
     }
 
-    /// Its name.
-    pub const fn name(&self) -> &Name {
-        &self.name
+    /// The server's file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Takes in a mapping of the file, of which the server is to be told.
+    pub fn add(&mut self, number: MappingNumber, mapping: &Mapping) {
+        let mapped = Mapped {
+            hold: mapping.hold(),
+            base: mapping.range().start,
+            part: mapping.part(),
+            is_answered: false,
+        };
+        self.mapped.insert(number, mapped);
+    }
+
+    /// A mapping is about to go; whether it is one of this object.
+    pub fn forget(&mut self, number: MappingNumber) -> bool {
+        let is_known = self.mapped.remove(&number).is_some();
+        self.settle();
+        is_known
+    }
+
+    /// Whether a mapping is one of this object.
+    pub fn has(&self, number: MappingNumber) -> bool {
+        self.mapped.contains_key(&number)
+    }
+
+    /// The mappings.
+    pub fn mapped(&self) -> Vec<MappingNumber> {
+        self.mapped.keys().copied().collect()
     }
 
     /// How often the link broke since it was opened, also later.
@@ -85,12 +119,19 @@ impl Attached {
         }
     }
 
-    /// What tells the server of the mapping; none, where there is no link or descriptor.
-    pub fn registration(&self) -> Option<(Request, OwnedFd)> {
+    /// What tells the server of a mapping; none, where there is no link or descriptor.
+    pub fn registration(&self, number: MappingNumber) -> Option<(Request, OwnedFd)> {
         let object = self.handle()?;
-        let uffd = self.hold.uffd().try_clone_to_owned().ok()?;
-        let base = self.base;
-        Some((Request::Register { object, base }, uffd))
+        let mapped = self.mapped.get(&number)?;
+        let uffd = mapped.hold.uffd().try_clone_to_owned().ok()?;
+        let request = Request::Register {
+            object,
+            mapping: number,
+            start: mapped.part.start,
+            length: mapped.part.len,
+            base: mapped.base,
+        };
+        Some((request, uffd))
     }
 
     /// The link has ended; the memory fails then, if there is no new one.
@@ -102,7 +143,12 @@ impl Attached {
             State::Failed => return,
         };
         self.state = State::Lost(None, until);
-        if !self.hold.pause() {
+        let mut is_paused = true;
+        for mapped in self.mapped.values_mut() {
+            mapped.is_answered = false;
+            is_paused &= mapped.hold.pause();
+        }
+        if !is_paused {
             // They must not be seen any more, whatever the price.
             self.give_up("its pages cannot be taken away");
         }
@@ -133,24 +179,36 @@ impl Attached {
         let (State::Lost(_, until), Some(file)) = (&self.state, file) else {
             return Err(ClientError::Confused);
         };
+        let until = *until;
         if len != self.len {
             return Err(ClientError::Changed(self.name.clone()));
         }
-        let until = *until;
-        let id = identity(&file)?;
-        if id != self.file {
-            let replaced = self.hold.replace(file.as_fd())?;
-            // Without a mapping there is nothing to be looked after.
-            self.hold = replaced.unwrap_or_else(|| self.hold.clone());
-            self.file = id;
+        if identity(&file)? != identity(&self.file)? {
+            for mapped in self.mapped.values_mut() {
+                // Without a mapping there is nothing to be looked after.
+                if let Some(hold) = mapped.hold.replace(file.as_fd())? {
+                    mapped.hold = hold;
+                }
+            }
+            self.file = file;
         }
         self.state = State::Lost(Some(handle), until);
         Ok(())
     }
 
-    /// The server answers its faults again.
-    pub fn is_back(&mut self) {
-        if let State::Lost(Some(handle), _) = self.state {
+    /// The server answers the faults of a mapping.
+    pub fn is_answered(&mut self, number: MappingNumber) {
+        if let Some(mapped) = self.mapped.get_mut(&number) {
+            mapped.is_answered = true;
+        }
+        self.settle();
+    }
+
+    /// When the server answers the faults of all mappings, the link is long enough there.
+    fn settle(&mut self) {
+        if let State::Lost(Some(handle), _) = self.state
+            && self.mapped.values().all(|mapped| mapped.is_answered)
+        {
             self.state = State::Linked(handle);
         }
     }
@@ -166,15 +224,22 @@ impl Attached {
     /// It fails for good. Says what is to be closed at the server.
     pub fn give_up(&mut self, why: &str) -> Option<Handle> {
         tracing::error!("the memory of {} fails: {why}", self.name);
-        if let Err(errno) = self.hold.fail() {
-            tracing::error!(
-                "the memory of {} cannot be made to fail: {errno}",
-                self.name
-            );
-        }
+        self.fail();
         let handle = self.handle();
         self.state = State::Failed;
         handle
+    }
+
+    /// Touches fail from now on, in all mappings.
+    pub fn fail(&self) {
+        for mapped in self.mapped.values() {
+            if let Err(errno) = mapped.hold.fail() {
+                tracing::error!(
+                    "the memory of {} cannot be made to fail: {errno}",
+                    self.name
+                );
+            }
+        }
     }
 }
 

@@ -21,8 +21,8 @@ use crate::link::Established;
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
 use crate::node::{self, Broken, Cache, Exchange, Mapping, Part, Shape, Where};
 use crate::wire::control::{
-    self, Answer, Failure, Handle, Name, Reason, Refusal, Request, RequestId, Rights, SHARES_PAGES,
-    Welcome,
+    self, Answer, Failure, Handle, MappingNumber, Name, Reason, Refusal, Request, RequestId,
+    Rights, SHARES_PAGES, Welcome,
 };
 use crate::wire::{Contents, Control};
 
@@ -119,14 +119,39 @@ enum Awaited {
     },
     /// An object is opened again after its link broke.
     Again(Key),
-    /// The server is to know of the mapping of an object, which is new or not.
+    /// The server is to know of a mapping of an object.
     Registered {
         key: Key,
-        new: Option<(Opened, Reply<Opened>)>,
+        mapping: MappingNumber,
+        new: New,
     },
     Close(Reply<()>),
+    /// The server knows a mapping no more, whatever it says.
+    Unregistered(Reply<()>),
     /// What was to be given back is, and is safe where that was asked for.
     Sync(Reply<()>),
+}
+
+/// Whether a mapping that is registered is a new one, and who waits for it.
+enum New {
+    /// The program has it, and the link is a new one.
+    No,
+    /// That of an object that is opened.
+    Whole(Opened, Reply<Opened>),
+    /// One more part of an object.
+    Part(Mapping, Reply<(Mapping, u64)>),
+}
+
+impl New {
+    /// It is not to be had.
+    fn refuse(self, why: ClientError) {
+        // Who waited may have gone.
+        match self {
+            New::No => {}
+            New::Whole(_, reply) => drop(reply.send(Err(why))),
+            New::Part(_, reply) => drop(reply.send(Err(why))),
+        }
+    }
 }
 
 /// An object that is open.
@@ -316,16 +341,17 @@ impl Carrier {
         match awaited {
             Awaited::Answer(reply) => drop(reply.send(Err(self.unreachable()))),
             Awaited::Open { reply, .. } => drop(reply.send(Err(self.unreachable()))),
-            Awaited::Close(reply) => drop(reply.send(Ok(()))),
+            Awaited::Close(reply) | Awaited::Unregistered(reply) => drop(reply.send(Ok(()))),
             Awaited::Sync(reply) => drop(reply.send(Err(self.unreachable()))),
-            Awaited::Registered {
-                key,
-                new: Some((_, reply)),
-            } => {
-                self.attached.remove(&key);
-                drop(reply.send(Err(self.unreachable())));
+            Awaited::Registered { key, mapping, new } => {
+                match (&new, self.attached.get_mut(&key)) {
+                    (New::Whole(..), _) => drop(self.attached.remove(&key)),
+                    (New::Part(..), Some(attached)) => drop(attached.forget(mapping)),
+                    (New::Part(..), None) | (New::No, _) => {}
+                }
+                new.refuse(self.unreachable());
             }
-            Awaited::Again(_) | Awaited::Registered { new: None, .. } => {}
+            Awaited::Again(_) => {}
         }
     }
 
@@ -373,14 +399,15 @@ impl Carrier {
             Command::Close { key, reply } if self.attached.contains_key(&key) => {
                 let request = |object| Request::Close { object };
                 self.ask_of_attached(links, key, request, Awaited::Close(reply));
-                self.attached.remove(&key);
+                if let Some(attached) = self.attached.remove(&key) {
+                    // Parts of it may still be mapped.
+                    attached.fail();
+                }
             }
             Command::Flush { key, reply } => self.give_back(links, key, Then::Sync(reply)),
             Command::Close { key, reply } => self.give_back(links, key, Then::Close(reply)),
-            Command::Map { key, reply, .. } if self.attached.contains_key(&key) => {
-                let name = self.attached[&key].name().clone();
-                // Who waited may have gone.
-                let _ = reply.send(Err(ClientError::Attached(name)));
+            Command::Map { key, wanted, reply } if self.attached.contains_key(&key) => {
+                self.map_attached(links, key, wanted, reply);
             }
             Command::Map { key, wanted, reply } => {
                 let Key(number) = self.new_key();
@@ -389,8 +416,19 @@ impl Carrier {
                 let _ = reply.send(self.regions.map(links, objects, number, key, wanted));
             }
             Command::Unmap { number, reply } => {
-                self.regions.unmap(links, &mut self.objects, number);
-                let _ = reply.send(Ok(()));
+                let mapping = MappingNumber(number);
+                let mut attached = self.attached.iter_mut();
+                let of = attached.find_map(|(key, it)| it.forget(mapping).then_some(*key));
+                match of {
+                    Some(key) => {
+                        let request = |object| Request::Unregister { object, mapping };
+                        self.ask_of_attached(links, key, request, Awaited::Unregistered(reply));
+                    }
+                    None => {
+                        self.regions.unmap(links, &mut self.objects, number);
+                        let _ = reply.send(Ok(()));
+                    }
+                }
             }
             Command::End => {
                 self.is_over = true;
@@ -571,19 +609,27 @@ impl Carrier {
         file: Option<OwnedFd>,
         (wanted, reply): (Wanted, Reply<Opened>),
     ) {
-        match Attached::new(handle, wanted, whole(&info), file) {
-            Ok((attached, mapping)) => {
+        let part = whole(&info);
+        let attached = Attached::new(handle, &wanted, part.len, file);
+        let mapped = attached.and_then(|attached| {
+            let (at, writable) = (wanted.at, wanted.rights.write);
+            let mapping = Mapping::new(attached.file(), part, at, writable)?;
+            Ok((attached, mapping))
+        });
+        match mapped {
+            Ok((mut attached, mapping)) => {
                 let key = self.new_key();
-                let breaks = attached.breaks();
-                self.attached.insert(key, attached);
+                let number = MappingNumber(key.0);
+                attached.add(number, &mapping);
                 let opened = Opened {
                     mapping,
                     info,
                     key,
-                    breaks,
+                    breaks: attached.breaks(),
                     is_attached: true,
                 };
-                self.register(links, key, Some((opened, reply)));
+                self.attached.insert(key, attached);
+                self.register(links, key, number, New::Whole(opened, reply));
             }
             Err(error) => {
                 self.ask(links, Request::Close { object: handle }, Awaited::nobody());
@@ -593,40 +639,71 @@ impl Carrier {
         }
     }
 
-    /// Tells the server of the mapping of an object.
-    fn register(&mut self, links: &mut Links, key: Key, new: Option<(Opened, Reply<Opened>)>) {
-        let awaited = Awaited::Registered { key, new };
-        let request = self.attached.get(&key).and_then(Attached::registration);
-        match request {
+    /// Maps a part of an object that is attached, and tells the server where.
+    fn map_attached(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        wanted: region::Wanted,
+        reply: Reply<(Mapping, u64)>,
+    ) {
+        let Key(number) = self.new_key();
+        let number = MappingNumber(number);
+        let Some(attached) = self.attached.get_mut(&key) else {
+            return drop(reply.send(Err(super::ended())));
+        };
+        match wanted.make(attached.file()) {
+            Ok(mapping) => {
+                attached.add(number, &mapping);
+                self.register(links, key, number, New::Part(mapping, reply));
+            }
+            // Who waited may have gone.
+            Err(error) => drop(reply.send(Err(error.into()))),
+        }
+    }
+
+    /// Tells the server of a mapping of an object.
+    fn register(&mut self, links: &mut Links, key: Key, mapping: MappingNumber, new: New) {
+        let awaited = Awaited::Registered { key, mapping, new };
+        let attached = self.attached.get(&key);
+        match attached.and_then(|attached| attached.registration(mapping)) {
             Some((request, uffd)) => self.ask_with(links, request, vec![uffd], awaited),
             None => self.refuse(awaited),
         }
     }
 
-    /// The server answers the faults of an object, or it refuses to.
+    /// The server answers the faults of a mapping, or it refuses to.
     fn registered(
         &mut self,
         links: &mut Links,
-        key: Key,
-        new: Option<(Opened, Reply<Opened>)>,
+        (key, mapping): (Key, MappingNumber),
+        new: New,
         refused: Option<Failure>,
     ) {
-        match (new, refused) {
-            (Some((opened, reply)), None) => drop(reply.send(Ok(opened))),
-            (Some((_, reply)), Some(failure)) => {
+        let Some(attached) = self.attached.get_mut(&key) else {
+            return new.refuse(super::ended());
+        };
+        let Some(failure) = refused else {
+            attached.is_answered(mapping);
+            // Who waited may have gone.
+            return match new {
+                New::No => {}
+                New::Whole(opened, reply) => drop(reply.send(Ok(opened))),
+                New::Part(mapped, reply) => drop(reply.send(Ok((mapped, mapping.0)))),
+            };
+        };
+        match &new {
+            New::No if !attached.has(mapping) => {}
+            New::No => self.give_up(links, key, &failure.to_string()),
+            New::Whole(..) => {
                 let object = self.attached.remove(&key).and_then(|it| it.handle());
                 if let Some(object) = object {
                     self.ask(links, Request::Close { object }, Awaited::nobody());
                 }
-                drop(reply.send(Err(failure.into())));
             }
-            (None, None) => {
-                if let Some(attached) = self.attached.get_mut(&key) {
-                    attached.is_back();
-                }
-            }
-            (None, Some(failure)) => self.give_up(links, key, &failure.to_string()),
+            New::Part(..) => drop(attached.forget(mapping)),
         }
+        new.refuse(failure.into());
     }
 
     /// An object that was attached is again; if it cannot go on, it fails.
@@ -641,7 +718,11 @@ impl Carrier {
             return self.ask(links, Request::Close { object: handle }, Awaited::nobody());
         };
         match attached.is_again(handle, whole(info).len, file) {
-            Ok(()) => self.register(links, key, None),
+            Ok(()) => {
+                for mapping in attached.mapped() {
+                    self.register(links, key, mapping, New::No);
+                }
+            }
             Err(why) => {
                 self.ask(links, Request::Close { object: handle }, Awaited::nobody());
                 self.give_up(links, key, &why.to_string());
@@ -676,6 +757,7 @@ impl Carrier {
                 }
                 let _ = reply.send(Ok(()));
             }
+            (Awaited::Unregistered(reply), _) => drop(reply.send(Ok(()))),
             (Awaited::Sync(reply), answer) => {
                 let _ = reply.send(answer.map(drop).map_err(Into::into));
             }
@@ -690,8 +772,8 @@ impl Carrier {
                 let file = descriptors.into_iter().next();
                 self.attached(links, (object, info), file, (wanted, reply));
             }
-            (Awaited::Registered { key, new }, answer) => {
-                self.registered(links, key, new, answer.err());
+            (Awaited::Registered { key, mapping, new }, answer) => {
+                self.registered(links, (key, mapping), new, answer.err());
             }
             (Awaited::Again(key), Ok(Answer::Attached { object, info })) => {
                 let file = descriptors.into_iter().next();

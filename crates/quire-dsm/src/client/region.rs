@@ -1,8 +1,11 @@
 //! Parts of an open object that a program maps beside the whole, where it wants them: an
 //! unmodified program chooses addresses, offsets and lengths itself. All mappings of an
 //! object share the pages that are here.
+//!
+//! Those of objects that are attached are registered with the server (`attached`).
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -12,7 +15,7 @@ use quire_core::units::{AddrRange, VirtAddr};
 use super::carrier::{Command, Key, Object};
 use super::{Client, ClientError, Inner, Shared, received};
 use crate::link::Links;
-use crate::node::{Cache, Mapping, Part};
+use crate::node::{Cache, Mapping, MappingError, Part};
 use crate::wire::Contents;
 
 /// Where a part is to be mapped.
@@ -111,6 +114,19 @@ pub(super) struct Wanted {
     writable: bool,
 }
 
+impl Wanted {
+    /// Maps it.
+    pub fn make(self, file: BorrowedFd<'_>) -> Result<Mapping, MappingError> {
+        let Wanted { part, writable, .. } = self;
+        match self.place {
+            Wish::Anywhere => Mapping::new(file, part, None, writable),
+            Wish::Free(at) => Mapping::new(file, part, Some(at), writable),
+            // SAFETY: whoever called `Shared::map_over` has said that nobody needs it.
+            Wish::Over(at) => unsafe { Mapping::over(file, part, at, writable) },
+        }
+    }
+}
+
 /// As [`Place`], or over what nobody needs.
 enum Wish {
     Anywhere,
@@ -118,7 +134,7 @@ enum Wish {
     Over(VirtAddr),
 }
 
-/// The parts of all objects, by numbers that no object's key has.
+/// The parts of all objects that have caches here, by numbers that no object's key has.
 #[derive(Default)]
 pub(super) struct Regions {
     mapped: BTreeMap<u64, (Key, Space)>,
@@ -141,13 +157,7 @@ impl Regions {
     ) -> Result<(Mapping, u64), ClientError> {
         let object = objects.get_mut(&key).ok_or_else(super::ended)?;
         let cache = &mut object.cache;
-        let Wanted { part, writable, .. } = wanted;
-        let mapping = match wanted.place {
-            Wish::Anywhere => Mapping::new(cache.file(), part, None, writable)?,
-            Wish::Free(at) => Mapping::new(cache.file(), part, Some(at), writable)?,
-            // SAFETY: whoever called `Shared::map_over` has said that nobody needs it.
-            Wish::Over(at) => unsafe { Mapping::over(cache.file(), part, at, writable)? },
-        };
+        let mapping = wanted.make(cache.file())?;
         let space = cache.add_own(&mapping)?;
         if let Some(uffd) = cache.uffd(space)
             && let Err(error) = links.watch(uffd, number)

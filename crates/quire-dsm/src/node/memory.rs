@@ -26,7 +26,12 @@ pub(super) struct AddressSpace {
     part: Part,
     /// Where it is a mapping of this process.
     own: Option<Arc<Mapped>>,
+    /// All pages before this address were found to be unmapped.
+    left: VirtAddr,
 }
+
+/// So many pages at most are looked at to see whether a mapping is gone.
+const LOOKED_AT: usize = 1024;
 
 impl AddressSpace {
     pub(super) const fn new(
@@ -41,6 +46,7 @@ impl AddressSpace {
             range,
             part,
             own,
+            left: base,
         }
     }
 
@@ -50,11 +56,22 @@ impl AddressSpace {
         inside.then(|| self.part.start + (address - self.range.start))
     }
 
-    /// Whether its process is dead, or has unmapped the first page.
-    pub(super) fn is_gone(&self) -> bool {
-        let first = AddrRange::new(self.range.start, Bytes(BASE_PAGE));
-        let protected = uffd::write_protect(self.uffd.as_fd(), first, true);
-        matches!(code(protected.err()), Some(Code::SRCH | Code::NOENT))
+    /// Whether its process is dead, or has unmapped all of it. A long mapping of which much is
+    /// unmapped is looked through in several calls.
+    pub(super) fn is_gone(&mut self) -> bool {
+        for _ in 0..LOOKED_AT {
+            if self.left >= self.range.end {
+                return true;
+            }
+            let page = AddrRange::new(self.left, Bytes(BASE_PAGE));
+            let protected = uffd::write_protect(self.uffd.as_fd(), page, true);
+            match code(protected.err()) {
+                Some(Code::SRCH) => return true,
+                Some(Code::NOENT) => self.left = page.end,
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// The addresses of what is mapped here of a part; maybe empty.

@@ -290,7 +290,10 @@ impl Core {
             Request::Synchronise { object, request } => {
                 return self.synchronise(id, number, object, request, out);
             }
-            Request::Attach { .. } | Request::Register { .. } | Request::GiveBack { .. } => {
+            Request::Attach { .. }
+            | Request::Register { .. }
+            | Request::GiveBack { .. }
+            | Request::Unregister { .. } => {
                 let text = "the server shares pages with programs of its own machine only";
                 Err((FailureKind::Invalid, text.into()))
             }

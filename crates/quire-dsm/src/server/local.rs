@@ -1,30 +1,30 @@
 //! One copy of each page for all programs of this machine.
 //!
 //! For each object that programs attach, the server is one more kernel of it, with one
-//! cache ([`crate::node`]) in its own event loop. A program maps the cache's memory file
-//! and passes its userfaultfd, whose faults are read here: no message says that a program
-//! touches a page, and one that the machine has costs nobody else anything.
+//! cache ([`crate::node`]) in its own event loop. A program maps the cache's memory file, the
+//! whole or parts of it, and passes the userfaultfd of each mapping (`mapped`), whose faults
+//! are read here: no message says that a program touches a page, and one that the machine has
+//! costs nobody else anything.
 //!
 //! Who can write to the file can write to the object, so it is given only to programs that
 //! may. Those that may only read have a cache of their own, and so have those that say that
 //! they are another kind of machine.
 //!
-//! The mapping of a program that is silent stays known until its process is dead or comes
-//! back: it may show pages, and these are to be taken from it before somebody else writes
-//! to them. It holds nobody up, as pages are taken from a stopped process, too.
+//! The mappings of a program that is silent stay known until its process is dead or comes
+//! back: they may show pages, and these are to be taken from them before somebody else writes
+//! to them. They hold nobody up, as pages are taken from a stopped process, too.
 //!
 //! When a program flushes or closes an object, what all programs here wrote to it is given
 //! back first, piece by piece between other things, as it may be much.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::Space;
 use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::dsm::types::Machine;
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
-use quire_linux::uffd;
+use quire_core::units::{Bytes, ObjectOffset};
 
 use super::Around;
 use super::core::{MACHINE, Opening, PeerId};
@@ -32,9 +32,13 @@ use super::object::Refused;
 use crate::link::Established;
 use crate::node::{self, Broken, Cache, Exchange, Part, Shape};
 use crate::wire::control::{
-    Answer, FailureKind, Handle, Name, PageSize, Request, RequestId, Rights, SHARES_PAGES,
+    Answer, FailureKind, Handle, MappingNumber, Name, PageSize, Request, RequestId, Rights,
+    SHARES_PAGES,
 };
 use crate::wire::{Contents, Control};
+use mapped::{Mapped, Wanted};
+
+mod mapped;
 
 /// Keys of descriptors that are watched here are not below this.
 pub(super) const KEYS: u64 = 1 << 61;
@@ -102,15 +106,7 @@ struct GivingBack {
 /// A program that has an object attached.
 struct Program {
     cache: Handle,
-    mapped: Option<Mapped>,
-}
-
-/// Its mapping.
-#[derive(Clone, Copy)]
-struct Mapped {
-    space: Space,
-    key: u64,
-    base: VirtAddr,
+    mapped: BTreeMap<MappingNumber, Mapped>,
 }
 
 /// A mapping of a program that was given up and may be alive.
@@ -165,8 +161,23 @@ impl Local {
                 let (answer, with) = self.attach(around, peer, name, rights);
                 return Asked::Answered(answer, with);
             }
-            Request::Register { object, base } => {
-                self.register(around, (peer, object), base, descriptors)
+            Request::Register {
+                object,
+                mapping,
+                start,
+                length: len,
+                base,
+            } => {
+                let part = Part { start, len };
+                let wanted = Wanted {
+                    mapping,
+                    part,
+                    base,
+                };
+                self.register(around, (peer, object), &wanted, descriptors)
+            }
+            Request::Unregister { object, mapping } => {
+                self.unregister(around, (peer, object), mapping)
             }
             Request::GiveBack { object, pages } => self.give_back(around, (peer, object), pages),
             Request::Sync { object } | Request::Close { object }
@@ -206,7 +217,7 @@ impl Local {
             Answer::Opened { object, info } => {
                 let program = Program {
                     cache,
-                    mapped: None,
+                    mapped: BTreeMap::new(),
                 };
                 self.programs.insert((peer, object), program);
                 if let Some(cached) = self.caches.get_mut(&cache) {
@@ -277,51 +288,6 @@ impl Local {
         Some(object)
     }
 
-    /// A program has mapped what it attached.
-    fn register(
-        &mut self,
-        around: &mut Around<'_>,
-        who: (PeerId, Handle),
-        base: VirtAddr,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Refused> {
-        let invalid = |text: &str| (FailureKind::Invalid, text.to_owned());
-        let process = self.processes.get(&who.0).copied();
-        let program = self.programs.get_mut(&who);
-        let (program, process) = program.zip(process).ok_or_else(not_attached)?;
-        let cached = self.caches.get_mut(&program.cache);
-        let cached = cached.ok_or_else(not_attached)?;
-        let mut descriptors = descriptors.into_iter();
-        let (Some(uffd), None, None) = (descriptors.next(), descriptors.next(), program.mapped)
-        else {
-            return Err(invalid("a mapping is registered once, with one descriptor"));
-        };
-        let end = base.0.checked_add(cached.whole.len.0);
-        if !base.0.is_multiple_of(BASE_PAGE) || end.is_none() {
-            return Err(invalid("no mapping can be there"));
-        }
-        // What is none does not take this.
-        let range = AddrRange::new(base, cached.whole.len);
-        if uffd::wake(uffd.as_fd(), range).is_err() {
-            return Err(invalid("the descriptor is no userfaultfd"));
-        }
-        let space = cached.cache.add(uffd, base, cached.whole);
-        self.last_key += 1;
-        let key = KEYS + self.last_key;
-        if let Some(uffd) = cached.cache.uffd(space)
-            && let Err(error) = around.links.watch(uffd, key)
-        {
-            cached.cache.remove(space);
-            return Err((FailureKind::Unavailable, error.to_string()));
-        }
-        self.watched.insert(key, (program.cache, space));
-        program.mapped = Some(Mapped { space, key, base });
-        // It was silent, and is here again.
-        let again = |silent: &Silent| silent.process == process && silent.mapped.base == base;
-        cached.forget(again);
-        Ok(())
-    }
-
     /// Gives up pages, for all programs that share them.
     fn give_back(
         &mut self,
@@ -382,21 +348,18 @@ impl Local {
             return;
         };
         cached.programs -= 1;
-        if let Some(mapped) = mapped {
+        let silent = self.processes.get(&who.0).filter(|_| !is_done).copied();
+        for mapped in mapped.into_values() {
             self.watched.remove(&mapped.key);
-            if let Some(uffd) = cached.cache.uffd(mapped.space) {
-                // It is not looked at any more in any case.
-                let _ = around.links.unwatch(uffd);
-            }
-            match self.processes.get(&who.0).filter(|_| !is_done) {
-                Some(process) => {
-                    let process = *process;
-                    cached.silent.push(Silent { process, mapped });
-                    cached.forget_the_dead();
-                    self.look.get_or_insert(around.links.now() + LOOK);
-                }
+            cached.unwatch(around, &mapped);
+            match silent {
+                Some(process) => cached.silent.push(Silent { process, mapped }),
                 None => cached.cache.remove(mapped.space),
             }
+        }
+        if silent.is_some() {
+            cached.forget_the_dead();
+            self.look.get_or_insert(around.links.now() + LOOK);
         }
         self.retire(around, cache);
     }
@@ -546,6 +509,14 @@ impl Local {
 }
 
 impl Cached {
+    /// The faults of a mapping are not read any more.
+    fn unwatch(&self, around: &mut Around<'_>, mapped: &Mapped) {
+        if let Some(uffd) = self.cache.uffd(mapped.space) {
+            // It is not looked at any more in any case.
+            let _ = around.links.unwatch(uffd);
+        }
+    }
+
     /// Forgets mappings of silent programs.
     fn forget(&mut self, which: impl Fn(&Silent) -> bool) {
         let (gone, rest) = std::mem::take(&mut self.silent)
@@ -559,8 +530,12 @@ impl Cached {
     }
 
     fn forget_the_dead(&mut self) {
-        let spaces = self.silent.iter().map(|silent| silent.mapped.space);
-        let dead: Vec<Space> = spaces.filter(|space| self.cache.is_gone(*space)).collect();
+        let mut dead: Vec<Space> = Vec::new();
+        for silent in &self.silent {
+            if self.cache.is_gone(silent.mapped.space) {
+                dead.push(silent.mapped.space);
+            }
+        }
         self.forget(|silent| dead.contains(&silent.mapped.space));
     }
 }

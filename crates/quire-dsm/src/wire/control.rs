@@ -10,7 +10,7 @@ use quire_core::dsm::message::{
 use quire_core::dsm::scheduler::trace::Event;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::Report;
-use quire_core::units::{BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
+use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use serde::{Deserialize, Serialize};
 
 use super::buffer::Contents;
@@ -289,8 +289,9 @@ impl From<PageSize> for u8 {
 }
 
 /// A feature: on one machine, programs and the server share one copy of each page
-/// ([`Request::Attach`]).
-pub const SHARES_PAGES: u64 = 1 << 0;
+/// ([`Request::Attach`]). The first bit stood for the same where each program registered one
+/// mapping, of the whole object; who has only that goes on with pages of its own.
+pub const SHARES_PAGES: u64 = 1 << 1;
 
 /// What a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -375,6 +376,10 @@ pub struct RequestId(pub u64);
 /// An object that is open, among those of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Handle(pub u32);
+
+/// A mapping of an object that is attached, among those that its program has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MappingNumber(pub u64);
 
 /// The name of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -580,12 +585,19 @@ pub enum Request {
         /// What for.
         rights: Rights,
     },
-    /// The object is mapped: [`Answer::Done`] when faults are answered. One descriptor comes
-    /// with it, the userfaultfd with which the mapping is registered.
+    /// A part of an object that is attached is mapped: [`Answer::Done`] when faults are
+    /// answered. One descriptor comes with it, the userfaultfd with which the mapping is
+    /// registered.
     Register {
         /// The object.
         object: Handle,
-        /// Where all of it is mapped.
+        /// What the mapping is called on this link from now on.
+        mapping: MappingNumber,
+        /// Where in the object the part starts.
+        start: ObjectOffset,
+        /// How long it is.
+        length: Bytes,
+        /// Where it is mapped.
         base: VirtAddr,
     },
     /// Give up pages of an object that is attached, for all programs that share them:
@@ -595,6 +607,14 @@ pub enum Request {
         object: Handle,
         /// Which.
         pages: Pages,
+    },
+    /// A mapping that was registered is about to go: [`Answer::Done`] when nothing is done to
+    /// it any more.
+    Unregister {
+        /// The object.
+        object: Handle,
+        /// The mapping.
+        mapping: MappingNumber,
     },
 }
 
@@ -664,9 +684,10 @@ pub struct Inside {
     pub faults: Faults,
     /// How many pages somebody ever asked for.
     pub touched: u64,
-    /// How often it is open; programs that share a copy count as one.
+    /// How often it is open; of those who share a copy, each program counts.
     pub open: u64,
-    /// Who has it open; fewer, where they do not all fit.
+    /// Who has it open; fewer, where they do not all fit. Programs that share a copy are all
+    /// named with its kernel.
     pub kernels: Vec<Known>,
     /// The pages that were asked for; fewer, where they do not all fit.
     pub pages: Vec<PageState>,

@@ -1,24 +1,28 @@
 //! Programs of one machine that share the server's copy of each page: real processes, which
 //! are killed and stopped.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::{PageNumber, Pages};
-use quire_core::units::{Bytes, ObjectOffset};
+use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::client::{Client, Options, Place, Shared};
 use quire_dsm::heap::Heap;
 use quire_dsm::node::Part;
 use quire_dsm::wire::control::{
-    Answer, Faults, MachineCode, Object, PageSize, PageState, SchedulerKind,
+    Answer, FailureKind, Faults, Handle, MachineCode, MappingNumber, Object, PageSize, PageState,
+    Request, SchedulerKind,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use program::{BOTH, Process, Program, name, serve};
+use program::{BOTH, Process, Program, name, serve, serve_as};
+use stranger::{Stranger, first_page, userfaultfd};
 
 mod program;
+mod stranger;
 
 /// How long a program that went silent is waited for.
 const LEASE: Duration = Duration::from_secs(3);
@@ -42,9 +46,13 @@ struct Machine {
 
 impl Machine {
     fn start() -> Machine {
+        Machine::start_as(|address| serve(address, LEASE))
+    }
+
+    fn start_as(serve: impl FnOnce(&str) -> Process) -> Machine {
         let directory = tempfile::tempdir().expect("a directory");
         let address = format!("unix:{}/socket", directory.path().display());
-        let server = serve(&address, LEASE);
+        let server = serve(&address);
         let client = Client::connect(options(&address)).expect("a server");
         client.create(object("grid")).expect("it is new");
         Machine {
@@ -86,7 +94,9 @@ impl Machine {
                 ..
             }) => {
                 let first = inside.pages.into_iter().next();
-                (inside.kernels.len(), inside.faults, first)
+                let mut kernels: Vec<_> = inside.kernels.iter().map(|it| it.kernel).collect();
+                kernels.dedup();
+                (kernels.len(), inside.faults, first)
             }
             other => panic!("{other:?}"),
         }
@@ -404,24 +414,251 @@ fn a_typed_heap_lies_in_a_copy_that_programs_share() {
 }
 
 #[test]
-fn a_part_of_a_copy_that_programs_share_is_not_mapped_once_more() {
+fn parts_of_a_copy_that_programs_share_are_mapped_where_they_like() {
+    let machine = Machine::start();
+    let mut programs = [machine.attached(), machine.attached()];
+    for (program, first) in programs.iter_mut().zip([3, 2]) {
+        assert_eq!(program.does(&format!("map {first} 4")), "mapped");
+    }
+    let [one, other] = &mut programs;
+    // The fourth page of the object, which the second of the other's part is.
+    assert_eq!(one.does("part set 7 5"), "done");
+    let (kernels, faults, _) = machine.statistics();
+    assert_eq!((kernels, faults.write), (1, 1));
+    assert_eq!(other.does(&format!("part get {}", WORDS + 7)), "5");
+    assert_eq!(
+        other.does(&format!("part add {} 100000", WORDS + 7)),
+        "done"
+    );
+    assert_eq!(other.does(&format!("get {}", 3 * WORDS + 7)), "100005");
+    assert_eq!(one.does("part get 7"), "100005");
+    assert_eq!(machine.statistics().1, faults, "it was here already");
+    // Unmapped, and mapped again: somewhere else in the object.
+    assert_eq!(one.does("unmap"), "done");
+    assert_eq!(one.does("map 2 2"), "mapped");
+    assert_eq!(one.does(&format!("part get {}", WORDS + 7)), "100005");
+    // Another machine takes the page from all mappings.
+    let elsewhere = machine.other();
+    let word = &elsewhere.words()[3 * WORDS + 7];
+    assert_eq!(word.fetch_add(1, Ordering::SeqCst), 100_005);
+    assert_eq!(other.does(&format!("part get {}", WORDS + 7)), "100006");
+    assert_eq!(one.does(&format!("part add {} 1", WORDS + 7)), "done");
+    assert_eq!(word.load(Ordering::SeqCst), 100_007);
+}
+
+#[test]
+fn what_a_killed_program_wrote_to_a_part_stays_and_others_go_on() {
+    let machine = Machine::start();
+    let mut programs = [machine.attached(), machine.attached()];
+    for program in &mut programs {
+        assert_eq!(program.does("map 1 1"), "mapped");
+    }
+    let [mut killed, mut other] = programs;
+    killed.does("part set 0 11");
+    killed.order("part add 1 1000000000000");
+    while other.does("part get 1") == "0" {}
+    drop(killed);
+    assert_eq!(other.does("part add 0 1"), "done");
+    let elsewhere = machine.other();
+    assert_eq!(elsewhere.words()[WORDS].load(Ordering::SeqCst), 12);
+    elsewhere.words()[WORDS].store(20, Ordering::SeqCst);
+    assert_eq!(other.does("part get 0"), "20");
+}
+
+#[test]
+fn parts_wait_for_a_server_that_was_stopped() {
+    let machine = Machine::start();
+    let mut program = machine.attached();
+    assert_eq!(program.does("map 0 2"), "mapped");
+    program.does("part set 0 5");
+    machine.server.signal(Signal::STOP);
+    std::thread::sleep(2 * LEASE);
+    program.order("part get 0");
+    assert!(program.waits());
+    machine.server.signal(Signal::CONT);
+    assert_eq!(program.answer(), "5");
+    assert_eq!(program.does("part add 0 1"), "done");
+    // What is unmapped is known no more, and what is mapped is.
+    assert_eq!(program.does("map 0 1"), "mapped");
+    assert_eq!(program.does("part get 0"), "6");
+}
+
+#[test]
+fn parts_of_a_stopped_program_hold_nobody_up() {
+    let machine = Machine::start();
+    let mut stopped = machine.attached();
+    assert_eq!(stopped.does("map 0 2"), "mapped");
+    stopped.does("part set 0 1");
+    stopped.process.signal(Signal::STOP);
+    let other = machine.other();
+    assert_eq!(other.words()[0].fetch_add(1, Ordering::SeqCst), 1);
+    std::thread::sleep(2 * LEASE);
+    assert_eq!(other.words()[0].fetch_add(1, Ordering::SeqCst), 2);
+    stopped.process.signal(Signal::CONT);
+    assert_eq!(stopped.does("part add 0 1"), "done");
+    assert_eq!(other.words()[0].load(Ordering::SeqCst), 4);
+    assert_eq!(stopped.does("close"), "done");
+    drop(other);
+    machine.wait_until_open(0);
+}
+
+#[test]
+fn parts_fail_when_their_server_is_killed() {
+    let mut machine = Machine::start();
+    let mut program = machine.program_as(|command| {
+        command.env("LOCAL_RECONNECT", "500");
+    });
+    program.attach("grid");
+    assert_eq!(program.does("map 0 2"), "mapped");
+    program.does("part set 0 5");
+    machine.server.0.kill().expect("it is ours");
+    machine.server.0.wait().expect("it ends");
+    program.order("part add 0 1000000000000");
+    let ended = program.wait();
+    assert_eq!(ended.signal(), Some(libc::SIGBUS), "{ended}");
+}
+
+#[test]
+fn a_part_that_outlives_its_object_fails() {
     let machine = Machine::start();
     let client = Client::connect(options(&machine.address)).expect("a server");
     let shared = client.open(name("grid"), BOTH).expect("it is there");
     let part = Part {
-        start: ObjectOffset(0),
+        start: ObjectOffset(4096),
         len: Bytes(4096),
     };
-    let refused = shared.map(part, Place::Anywhere, true).err();
-    let refused = refused.expect("it cannot be").to_string();
-    assert!(refused.contains("pages of your own"), "{refused}");
-    let apart = machine.other();
-    let mapped = apart.map(part, Place::Anywhere, true);
-    mapped.expect("its pages are its own");
+    let region = shared.map(part, Place::Anywhere, true).expect("a part");
+    let mut bytes = [0; 8];
+    let at = region.range().start;
+    quire_linux::memory::read_checked(at, &mut bytes).expect("it is there");
+    drop(shared);
+    quire_linux::memory::read_checked(at, &mut bytes).expect_err("it is closed");
+    drop(region);
+    machine.wait_until_open(0);
+}
+
+/// Whatever is registered that makes no sense is refused, and others go on.
+#[test]
+fn registrations_that_make_no_sense_are_refused() {
+    let machine = Machine::start();
+    let mut program = machine.attached();
+    let mut stranger = Stranger::connect(&machine.address);
+    let object = stranger.attach("grid");
+    let at = |mapping, start, length, base| Request::Register {
+        object,
+        mapping: MappingNumber(mapping),
+        start: ObjectOffset(start),
+        length: Bytes(length),
+        base: VirtAddr(base),
+    };
+    let one = || vec![userfaultfd()];
+    let file = tempfile::tempfile().expect("a file");
+    let unregister = |object| Request::Unregister {
+        object,
+        mapping: MappingNumber(1),
+    };
+    const BASE: u64 = 0x1000_0000;
+    const WHOLE: u64 = 1 << 20;
+    const LAST: u64 = u64::MAX - 4095;
+    let cases: [(Request, Vec<OwnedFd>); 15] = [
+        (at(1, 0, 4096, BASE), Vec::new()),
+        (at(1, 0, 4096, BASE), vec![userfaultfd(), userfaultfd()]),
+        (at(1, 0, 4096, BASE), vec![OwnedFd::from(file)]),
+        (at(1, 0, 0, BASE), one()),
+        (at(1, 1, 4096, BASE), one()),
+        (at(1, 0, 4097, BASE), one()),
+        (at(1, 0, 4096, BASE + 1), one()),
+        (at(1, 0, WHOLE + 4096, BASE), one()),
+        (at(1, WHOLE, 4096, BASE), one()),
+        (at(1, LAST, 4096, BASE), one()),
+        (at(1, 4096, LAST, BASE), one()),
+        (at(1, 0, 8192, LAST), one()),
+        (first_page(Handle(object.0 + 1), 1), one()),
+        (unregister(object), Vec::new()),
+        (unregister(Handle(object.0 + 1)), Vec::new()),
+    ];
+    for (request, with) in cases {
+        let shown = format!("{request:?}");
+        let refused = stranger.ask(request, with).expect_err(&shown);
+        let kinds = [FailureKind::Invalid, FailureKind::NotFound];
+        assert!(kinds.contains(&refused.kind), "{shown}: {refused:?}");
+    }
+    let registered = stranger.ask(first_page(object, 1), one());
+    registered.expect("it makes sense");
+    let twice = stranger.ask(first_page(object, 1), one());
+    assert_eq!(
+        twice.expect_err("it is there").kind,
+        FailureKind::Invalid,
+        "twice"
+    );
+    let gone = stranger.ask(unregister(object), Vec::new());
+    gone.expect("it was there");
+    let again = stranger.ask(first_page(object, 1), one());
+    again.expect("it is free");
+    assert_eq!(program.does("set 0 5"), "done");
+    let elsewhere = machine.other();
+    assert_eq!(elsewhere.words()[0].load(Ordering::SeqCst), 5);
+    assert_eq!(program.does("add 0 1"), "done");
+}
+
+/// The mappings that are registered until one is refused.
+fn register_until_full(stranger: &mut Stranger, object: Handle) -> (u64, String) {
+    let uffd = userfaultfd();
+    for mapping in 0..10_000 {
+        let with = vec![uffd.try_clone().expect("a descriptor")];
+        if let Err(failure) = stranger.ask(first_page(object, mapping), with) {
+            assert_eq!(failure.kind, FailureKind::Full);
+            return (mapping, failure.text);
+        }
+    }
+    panic!("there is no bound");
 }
 
 #[test]
-fn it_is_said_how_many_programs_share_a_copy() {
+fn a_program_registers_no_more_mappings_than_its_share() {
+    let machine = Machine::start();
+    let mut program = machine.attached();
+    let mut stranger = Stranger::connect(&machine.address);
+    let object = stranger.attach("grid");
+    let (count, why) = register_until_full(&mut stranger, object);
+    assert_eq!(count, 1024);
+    assert!(why.contains("unmap some"), "{why}");
+    let one_less = Request::Unregister {
+        object,
+        mapping: MappingNumber(9),
+    };
+    stranger.ask(one_less, Vec::new()).expect("it was there");
+    let more = stranger.ask(first_page(object, 9), vec![userfaultfd()]);
+    more.expect("there is room");
+    assert_eq!(program.does("map 0 1"), "mapped");
+    assert_eq!(program.does("part set 0 5"), "done");
+    // What it had counts until it is certainly dead; others are not concerned.
+    drop(stranger);
+    assert_eq!(program.does("map 0 2"), "mapped");
+    assert_eq!(program.does("part get 0"), "5");
+}
+
+#[test]
+fn mappings_leave_the_server_half_of_its_descriptors() {
+    let machine = Machine::start_as(|address| {
+        serve_as(address, LEASE, |command| {
+            command.env("LOCAL_DESCRIPTORS", "100");
+        })
+    });
+    let mut program = machine.attached();
+    let mut stranger = Stranger::connect(&machine.address);
+    let object = stranger.attach("grid");
+    let (count, why) = register_until_full(&mut stranger, object);
+    assert_eq!(count, 49, "the program has one");
+    assert!(why.contains("ulimit"), "{why}");
+    assert!(program.does("map 0 1").contains("ulimit"));
+    assert_eq!(program.does("set 0 5"), "done");
+    // Others can still connect, and use objects with pages of their own.
+    assert_eq!(machine.other().words()[0].load(Ordering::SeqCst), 5);
+}
+
+#[test]
+fn it_is_said_which_programs_share_a_copy() {
     let machine = Machine::start();
     let _programs = [machine.attached(), machine.attached()];
     let _other = machine.other();
@@ -432,9 +669,10 @@ fn it_is_said_how_many_programs_share_a_copy() {
     else {
         panic!("it may be looked at");
     };
-    let described: Vec<&str> = inside.kernels.iter().map(|known| &*known.name).collect();
-    let sharing = "2 programs that share a copy: program (uid ";
-    assert_eq!(described.len(), 2, "{described:?}");
-    let is_said = described.iter().any(|who| who.starts_with(sharing));
-    assert!(is_said, "{described:?}");
+    assert_eq!((inside.open, inside.kernels.len()), (3, 3));
+    let is_program = |name: &str| name.starts_with("program (uid ");
+    let sharing = inside.kernels.iter().filter(|it| is_program(&it.name));
+    let sharing: Vec<_> = sharing.map(|it| it.kernel).collect();
+    assert_eq!(sharing.len(), 2, "{:?}", inside.kernels);
+    assert_eq!(sharing[0], sharing[1]);
 }

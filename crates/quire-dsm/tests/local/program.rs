@@ -5,12 +5,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quire_dsm::client::{Client, Options, Shared};
+use quire_core::units::{Bytes, ObjectOffset};
+use quire_dsm::client::{Client, Options, Place, Region, Shared};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Security, Turn};
+use quire_dsm::node::Part;
 use quire_dsm::server::{self, Server};
 use quire_dsm::wire::control::{Hello, MachineCode, Name, PageSize, Rights, Role};
 
@@ -54,7 +56,13 @@ fn again(role: &str) -> Command {
 
 /// A server, as a process of its own.
 pub fn serve(address: &str, lease: Duration) -> Process {
+    serve_as(address, lease, |_| {})
+}
+
+/// The same, with something changed.
+pub fn serve_as(address: &str, lease: Duration, change: impl FnOnce(&mut Command)) -> Process {
     let mut command = again("serve");
+    change(&mut command);
     command.env("LOCAL_SERVER", address);
     command.env("LOCAL_LEASE", lease.as_millis().to_string());
     let process = Process(command.spawn().expect("a process"));
@@ -156,6 +164,14 @@ fn act_as_server(address: &str) {
     let mut turn = Turn::new(Config::new(hello)).expect("a loop");
     let address = address.parse().expect("an address");
     server::listen(&mut turn, &[address], &Security::Automatic(None)).expect("a socket");
+    if let Ok(most) = std::env::var("LOCAL_DESCRIPTORS") {
+        let current = Some(most.parse().expect("a number"));
+        let limit = rustix::process::Rlimit {
+            current,
+            maximum: current,
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("a limit");
+    }
     let mut server = Server::new(name("server"), lease);
     loop {
         turn.once(&mut server, Duration::from_secs(1))
@@ -172,11 +188,11 @@ fn act_as_program(server: &str) {
         options.reconnect = Duration::from_millis(reconnect.parse().expect("a number"));
     }
     let client = Client::connect(options).expect("a server");
-    let mut shared = None;
+    let mut open = None;
     for line in lines {
         let line = line.expect("an order");
         let words: Vec<&str> = line.split(' ').collect();
-        let answer = obey(&client, &mut shared, &words);
+        let answer = obey(&client, &mut open, &words);
         writeln!(answers, "{answer}").expect("who gives orders listens");
     }
 }
@@ -185,16 +201,53 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-fn obey(client: &Client, shared: &mut Option<Shared>, words: &[&str]) -> String {
+/// An object that is open, and a part that is mapped once more.
+struct Open {
+    part: Option<Region>,
+    shared: Shared,
+}
+
+impl Open {
+    fn word(&self, at: &str) -> &AtomicU64 {
+        &self.shared.words()[number(at) as usize]
+    }
+
+    /// A word of the part.
+    fn word_of_part(&self, at: &str) -> &AtomicU64 {
+        let range = self.part.as_ref().expect("a part").range();
+        assert!(number(at) * 8 < range.len().0);
+        let words: *const AtomicU64 = range.start.as_ptr().cast();
+        // SAFETY: the part is mapped, has this word, and others access it as atomics.
+        unsafe { &*words.add(number(at) as usize) }
+    }
+
+    /// Maps so many pages from one on, in the place of the part that was mapped before.
+    fn map(&mut self, first: &str, count: &str) -> String {
+        let part = Part {
+            start: ObjectOffset(number(first) * 4096),
+            len: Bytes(number(count) * 4096),
+        };
+        self.part = None;
+        match self.shared.map(part, Place::Anywhere, true) {
+            Ok(region) => {
+                self.part = Some(region);
+                "mapped".into()
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn obey(client: &Client, open: &mut Option<Open>, words: &[&str]) -> String {
     if let ["open", object, rights] = words {
         let rights = match *rights {
             "r" => READ,
             _ => BOTH,
         };
         return match client.open(name(object), rights) {
-            Ok(opened) => {
-                let is_attached = opened.is_attached();
-                *shared = Some(opened);
+            Ok(shared) => {
+                let is_attached = shared.is_attached();
+                *open = Some(Open { part: None, shared });
                 match is_attached {
                     true => "attached".into(),
                     false => "apart".into(),
@@ -203,28 +256,34 @@ fn obey(client: &Client, shared: &mut Option<Shared>, words: &[&str]) -> String 
             Err(error) => error.to_string(),
         };
     }
-    let memory = shared.as_ref().expect("an object is open");
-    let word = |at: &str| &memory.words()[number(at) as usize];
+    if *words == ["close"] {
+        *open = None;
+        return "done".into();
+    }
+    let open = open.as_mut().expect("an object is open");
     match words {
-        ["get", at] => word(at).load(Ordering::SeqCst).to_string(),
-        ["set", at, value] => {
-            word(at).store(number(value), Ordering::SeqCst);
-            "done".into()
-        }
+        ["map", first, count] => return open.map(first, count),
+        ["unmap"] => open.part = None,
+        ["flush"] => return format!("{:?}", open.shared.flush().is_ok()),
+        ["fork", way, at] => return fork(&open.shared, way, number(at) as usize),
+        ["part", rest @ ..] => return on_a_word(|at| open.word_of_part(at), rest),
+        rest => return on_a_word(|at| open.word(at), rest),
+    }
+    "done".into()
+}
+
+fn on_a_word<'a>(word: impl Fn(&str) -> &'a AtomicU64, words: &[&str]) -> String {
+    match words {
+        ["get", at] => return word(at).load(Ordering::SeqCst).to_string(),
+        ["set", at, value] => word(at).store(number(value), Ordering::SeqCst),
         ["add", at, times] => {
             for _ in 0..number(times) {
                 word(at).fetch_add(1, Ordering::SeqCst);
             }
-            "done".into()
         }
-        ["flush"] => format!("{:?}", memory.flush().is_ok()),
-        ["close"] => {
-            *shared = None;
-            "done".into()
-        }
-        ["fork", way, at] => fork(memory, way, number(at) as usize),
         other => panic!("{other:?} is no order"),
     }
+    "done".into()
 }
 
 /// A child touches the memory, or maps it again and adds 1. What becomes of it.

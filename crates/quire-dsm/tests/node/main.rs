@@ -957,3 +957,34 @@ fn when_whoever_answers_is_killed_programs_get_errors_and_no_zeros() {
     // Also what was here.
     assert!(is_fault(&probe(&mapping, 0)));
 }
+
+/// Where a program has unmapped some of a mapping, the rest is there.
+#[test]
+fn a_mapping_is_gone_when_all_of_it_is() {
+    if !is_possible() {
+        return;
+    }
+    const COUNT: u64 = 3000;
+    let shape = pages(COUNT);
+    let mut cache = node::Cache::<Vec<u8>>::new(shape.page, shape.settings()).expect("a file");
+    let part = Part {
+        start: ObjectOffset(0),
+        len: Bytes(COUNT * 4096),
+    };
+    let mapping = Mapping::new(cache.file(), part, None, true).expect("it can be mapped");
+    let space = cache.add_own(&mapping).expect("a descriptor");
+    let unmap = |first: u64, count: u64| {
+        let at = mapping.range().start + Bytes(first * 4096);
+        // SAFETY: nobody uses the pages, or anything that may come to lie there.
+        unsafe { rustix::mm::munmap(at.as_ptr().cast(), (count * 4096) as usize) }.expect("pages");
+    };
+    assert!(!cache.is_gone(space));
+    unmap(0, 1);
+    assert!(!cache.is_gone(space));
+    unmap(1, COUNT - 2);
+    for _ in 0..COUNT {
+        assert!(!cache.is_gone(space));
+    }
+    unmap(COUNT - 1, 1);
+    assert!(cache.is_gone(space));
+}

@@ -12,8 +12,8 @@ use quire_core::dsm::sync;
 use quire_core::dsm::types::{Kind, Place, Report, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::wire::control::{
-    Answer, Failure, FailureKind, Faults, Handle, Hello, Inside, Known, MachineCode, Messages,
-    Name, Object, PageSize, PageState, Reason, Refusal, Request, RequestId, Rights, Role,
+    Answer, Failure, FailureKind, Faults, Handle, Hello, Inside, Known, MachineCode, MappingNumber,
+    Messages, Name, Object, PageSize, PageState, Reason, Refusal, Request, RequestId, Rights, Role,
     SchedulerKind, Seen, Segment, TypeCode, Watched, Welcome,
 };
 use quire_dsm::wire::{Contents, Control, Outgoing, Pool};
@@ -204,11 +204,20 @@ fn request() -> impl Strategy<Value = Request> {
             name,
             rights: Rights { read, write },
         }),
-        (handle(), any::<u64>()).prop_map(|(object, base)| Request::Register {
-            object,
-            base: VirtAddr(base),
+        (handle(), any::<[u64; 4]>()).prop_map(|(object, [mapping, start, length, base])| {
+            Request::Register {
+                object,
+                mapping: MappingNumber(mapping),
+                start: ObjectOffset(start),
+                length: Bytes(length),
+                base: VirtAddr(base),
+            }
         }),
         (handle(), pages()).prop_map(|(object, pages)| Request::GiveBack { object, pages }),
+        (handle(), any::<u64>()).prop_map(|(object, mapping)| Request::Unregister {
+            object,
+            mapping: MappingNumber(mapping),
+        }),
     ]
 }
 

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::LazyLock;
@@ -125,6 +126,25 @@ pub struct Served {
     process: Child,
     pub address: String,
     pub directory: TempDir,
+    options: Vec<String>,
+    /// Whether programs are told to keep pages of their own.
+    pub own_pages: bool,
+}
+
+/// Starts a server, and waits until it serves. Says where.
+fn serve(options: &[String]) -> (Child, String) {
+    let mut process = Command::new(command())
+        .args(["serve", "--lease", "4"])
+        .args(options)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command was built");
+    let mut line = String::new();
+    let stdout = process.stdout.as_mut().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    let address = line.strip_prefix("serving at ").expect("an address");
+    let address = address.trim().to_owned();
+    (process, address)
 }
 
 impl Served {
@@ -135,21 +155,33 @@ impl Served {
         Served::start_with(directory, &["--listen", &listen])
     }
 
+    /// Two, at Unix sockets: programs share the copies of one, and have pages of their own at
+    /// the other.
+    pub fn both() -> [Served; 2] {
+        [false, true].map(|own_pages| {
+            let mut served = Served::start();
+            served.own_pages = own_pages;
+            served
+        })
+    }
+
+    /// At a Unix socket, with a store.
+    pub fn start_with_store() -> Served {
+        let directory = TempDir::new().expect("a directory");
+        let path = directory.path().display().to_string();
+        let (listen, store) = (format!("unix:{path}/socket"), format!("{path}/store"));
+        Served::start_with(directory, &["--listen", &listen, "--store", &store])
+    }
+
     pub fn start_with(directory: TempDir, options: &[&str]) -> Served {
-        let mut process = Command::new(command())
-            .args(["serve", "--lease", "4"])
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the command was built");
-        let mut line = String::new();
-        let stdout = process.stdout.as_mut().expect("a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let address = line.strip_prefix("serving at ").expect("an address");
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let (process, address) = serve(&options);
         Served {
-            address: address.trim().to_owned(),
             process,
+            address,
             directory,
+            options,
+            own_pages: false,
         }
     }
 
@@ -161,6 +193,11 @@ impl Served {
     pub fn kill(&mut self) {
         self.process.kill().expect("it is ours");
         self.process.wait().expect("it is ours");
+    }
+
+    /// Starts a server that was killed, at the same address.
+    pub fn start_again(&mut self) {
+        (self.process, self.address) = serve(&self.options);
     }
 
     pub fn quire(&self, arguments: &[&str]) -> Output {
@@ -222,8 +259,11 @@ impl Served {
         command
             .args(["run", "--quiet", "--dsm"])
             .arg(format!("{object}@{}", self.address))
-            .args(options)
-            .arg("--");
+            .args(options);
+        if self.own_pages {
+            command.arg("--own-pages");
+        }
+        command.arg("--");
         command
     }
 }
@@ -266,6 +306,12 @@ impl Running {
         Running { child, output }
     }
 
+    /// Says a line to it.
+    pub fn say(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("a pipe");
+        writeln!(input, "{line}").expect("it listens");
+    }
+
     /// Waits until it says a line.
     pub fn hear(&mut self, wanted: &str) {
         let mut line = String::new();
@@ -289,6 +335,11 @@ impl Running {
         }
         self.child.wait().expect("it is ours")
     }
+}
+
+/// The signal that ended a program, also as `timeout` tells it.
+pub fn signal(status: ExitStatus) -> Option<i32> {
+    status.signal().or(status.code().map(|code| code - 128))
 }
 
 impl Drop for Running {

@@ -61,7 +61,7 @@ impl Core {
         let inside = self.may_read(id, object).then(|| Inside {
             faults: faults(object.counted().faults),
             touched: object.touched().count() as u64,
-            open: object.kernels.len() as u64,
+            open: self.times_open(name, object),
             kernels: self.known(name, object.kernels.keys().copied()),
             pages: pages(object),
             report: Box::new(object.report.clone()),
@@ -79,35 +79,40 @@ impl Core {
         peer.is_some_and(|peer| object.allows(&peer.identity, TO_READ))
     }
 
-    /// Who kernels of an object are, as far as they are here.
+    /// Who kernels of an object are, as far as they are here. All programs that share this
+    /// machine's copies are its kernel.
     fn known(&self, object: &Name, kernels: impl Iterator<Item = KernelId>) -> Vec<Known> {
         let known = |kernel: KernelId| {
-            let (peer, _) = self.kernels.get(&kernel)?;
-            let described = match *peer {
-                MACHINE => self.sharing(object),
-                peer => self.peers.get(&peer)?.described.clone(),
+            let described = match self.kernels.get(&kernel).map(|(peer, _)| *peer) {
+                Some(MACHINE) => self.sharing(object),
+                Some(peer) => vec![self.words_for(peer)],
+                None => Vec::new(),
             };
-            Some(Known {
+            let shortened = |words: &str| words.chars().take(DESCRIPTION).collect();
+            let named = move |words| Known {
                 kernel,
-                name: described.chars().take(DESCRIPTION).collect(),
-            })
+                name: shortened(words),
+            };
+            described.into_iter().map(named)
         };
-        kernels.filter_map(known).take(KERNELS).collect()
+        kernels.flat_map(known).take(KERNELS).collect()
     }
 
-    /// Who shares this machine's copies of an object's pages, for a person.
-    fn sharing(&self, object: &Name) -> String {
+    /// How often an object is open.
+    fn times_open(&self, name: &Name, object: &Object) -> u64 {
+        let shared = self.machines_kernel(name).map(|_| self.sharing(name).len());
+        let kernels = object.kernels.len();
+        shared.map_or(kernels, |programs| kernels - 1 + programs) as u64
+    }
+
+    /// Who shares this machine's copies of an object's pages, each for a person.
+    fn sharing(&self, object: &Name) -> Vec<&str> {
         let users = self.users(object);
         let sharing = users.filter(|(.., open)| open.opening == Opening::Program);
-        let described = sharing.filter_map(|(id, ..)| self.peers.get(&id));
-        let all: Vec<&str> = described.map(|peer| peer.described.as_str()).collect();
-        match all[..] {
-            [one] => one.to_owned(),
-            _ => format!(
-                "{} programs that share a copy: {}",
-                all.len(),
-                all.join(", ")
-            ),
+        let all: Vec<&str> = sharing.map(|(id, ..)| self.words_for(id)).collect();
+        match all.is_empty() {
+            true => vec!["programs that are silent"],
+            false => all,
         }
     }
 

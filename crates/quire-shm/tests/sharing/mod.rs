@@ -1,0 +1,179 @@
+//! Unmodified programs of one machine, which share the server's copy of each page unless they
+//! are told to keep pages of their own.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::harness::{Running, Served, signal};
+use crate::program;
+
+const WORDS: usize = 512;
+const PAGES: usize = 16;
+
+/// A program that does what it is told.
+struct Program(Running);
+
+impl Program {
+    fn start(served: &Served, orders: &Path) -> Program {
+        Program::start_with(served, &[], orders)
+    }
+
+    fn start_with(served: &Served, options: &[&str], orders: &Path) -> Program {
+        let mut command = served.run_with("grid", options, orders);
+        command.args(["/grid", &(PAGES * 4096).to_string()]);
+        let log = File::create(served.path().join("log")).expect("it is ours");
+        let mut running = Running::start(command.stderr(log));
+        running.hear("done");
+        Program(running)
+    }
+
+    fn does(&mut self, order: &str) {
+        self.0.say(order);
+        self.0.hear("done");
+    }
+
+    fn has(&mut self, word: usize, value: &str) {
+        self.0.say(&format!("get {word}"));
+        self.0.hear(value);
+    }
+}
+
+/// The faults and messages of the object so far.
+fn counted(served: &Served) -> Vec<String> {
+    let shown = served.does(&["object", "stat", "grid"]);
+    let is_count = |line: &&str| line.starts_with("faults: ") || line.starts_with("messages ");
+    let counts: Vec<String> = shown.lines().filter(is_count).map(Into::into).collect();
+    assert_eq!(counts.len(), 2, "{shown}");
+    counts
+}
+
+#[test]
+fn a_page_that_one_has_written_costs_the_other_no_message() {
+    for served in Served::both() {
+        let orders = program(&served, "orders");
+        let mut one = Program::start(&served, &orders);
+        let mut other = Program::start(&served, &orders);
+        for page in 0..PAGES {
+            one.does(&format!("set {} 5", page * WORDS + page));
+        }
+        let before = counted(&served);
+        for page in 0..PAGES {
+            let word = page * WORDS + page;
+            other.has(word, "5");
+            other.does(&format!("add {word} 1"));
+            other.does(&format!("part {word}"));
+            other.does(&format!("add {word} 1"));
+            one.has(word, "7");
+            // What a child did that was killed is there, too, where it is one copy.
+            if !served.own_pages {
+                one.does(&format!("fork {word} 3"));
+                other.has(word, "10");
+            }
+        }
+        let is_same = before == counted(&served);
+        assert_eq!(is_same, !served.own_pages, "{before:?}");
+    }
+}
+
+#[test]
+fn what_is_unmapped_and_mapped_again_is_the_same() {
+    for served in Served::both() {
+        let orders = program(&served, "orders");
+        let mut one = Program::start(&served, &orders);
+        let mut other = Program::start(&served, &orders);
+        for round in 1..=5 {
+            one.does("add 700 10");
+            one.does("part 700");
+            one.does("add 700 10");
+            one.does("again");
+            one.has(700, &(round * 40 - 20).to_string());
+            other.does("add 700 20");
+            one.has(700, &(round * 40).to_string());
+        }
+    }
+}
+
+#[test]
+fn one_is_killed_and_the_other_goes_on() {
+    let served = Served::start();
+    let orders = program(&served, "orders");
+    let mut killed = Program::start(&served, &orders);
+    let mut other = Program::start(&served, &orders);
+    killed.does("part 0");
+    killed.does("set 0 5");
+    killed.0.say("kill");
+    assert_eq!(signal(killed.0.status()), Some(9));
+    other.has(0, "5");
+    other.does("add 0 1");
+    let mut late = Program::start(&served, &orders);
+    late.has(0, "6");
+}
+
+/// Some of an object's pages are unmapped or protected in part.
+#[test]
+fn large_pages_are_split() {
+    for served in Served::both() {
+        let orders = program(&served, "orders");
+        let size = (PAGES * 4096).to_string();
+        let object = ["object", "create", "grid", "--page-size", "16K", "--size"];
+        served.does(&[&object[..], &[&size]].concat());
+        let mut one = Program::start(&served, &orders);
+        let mut other = Program::start(&served, &orders);
+        one.does("split");
+        for page in (0..PAGES).step_by(4) {
+            let word = page * WORDS;
+            other.does(&format!("set {} 5", word + WORDS));
+            one.has(word + WORDS, "5");
+            one.does(&format!("add {word} 3"));
+            one.does(&format!("add {} 3", word + 3 * WORDS));
+            other.has(word, "3");
+            other.does(&format!("add {} 3", word + 3 * WORDS));
+            one.has(word + 3 * WORDS, "6");
+        }
+    }
+}
+
+/// Who waits for a mutex in shared memory sleeps in the kernel, and is woken there.
+#[test]
+fn mutexes_in_a_shared_copy_work() {
+    let served = Served::start();
+    let orders = program(&served, "orders");
+    let mut one = Program::start(&served, &orders);
+    let mut other = Program::start(&served, &orders);
+    one.does(&format!("mutex {WORDS}"));
+    for program in [&mut one, &mut other] {
+        program.0.say("count 0 50000");
+    }
+    for program in [&mut one, &mut other] {
+        program.0.hear("done");
+    }
+    one.has(0, "100000");
+}
+
+/// A server is killed and started again with its store: what is shared with it is gone, and
+/// pages of a program's own are not.
+#[test]
+fn pages_of_its_own_outlive_the_server() {
+    for own_pages in [false, true] {
+        let mut served = Served::start_with_store();
+        served.own_pages = own_pages;
+        let orders = program(&served, "orders");
+        let mut program = Program::start(&served, &orders);
+        program.does("part 700");
+        program.does("set 700 5");
+        program.does("sync");
+        served.kill();
+        served.start_again();
+        if own_pages {
+            program.has(700, "5");
+            program.does("add 700 1");
+            program.has(700, "6");
+            continue;
+        }
+        program.0.say("add 700 1000000000000");
+        assert_eq!(signal(program.0.status()), Some(7));
+        let log = fs::read_to_string(served.path().join("log")).expect("it is there");
+        let why = "the memory of grid fails: the server's memory is another";
+        assert!(log.contains(why), "{log}");
+    }
+}
