@@ -35,6 +35,8 @@ use etcd::Etcd;
 mod etcd;
 #[path = "fellows/heaps.rs"]
 mod heaps;
+#[path = "fellows/moving.rs"]
+mod moving;
 #[path = "common/signals.rs"]
 mod signals;
 

@@ -93,7 +93,9 @@ struct quire_dsm_identity {
                               is the usual; "everywhere"; "plaintext" */
 };
 
-/* Connects to a server: "HOST:PORT" or "unix:PATH". */
+/* Connects to a server: "HOST:PORT" or "unix:PATH".  Several servers that are joined stand with
+ * commas between: the first that answers is used, and another one when it fails.  A comma in a
+ * PATH is written twice. */
 quire_dsm *quire_dsm_connect(const char *server, const struct quire_dsm_identity *who);
 
 /* Ends the link.  All objects that were opened over it must be closed. */

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use quire_core::dsm::types::map::TagMap;
 use quire_core::units::Bytes;
 use quire_dsm::attachment::Attachment;
-use quire_dsm::link::Address;
+use quire_dsm::link::{Address, Addresses};
 use quire_dsm::wire::control::{Name, PageSize, Rights, SchedulerKind};
 
 pub const SERVE_EXAMPLES: &str = "\
@@ -172,9 +172,11 @@ pub struct TlsArgs {
 /// How a server is reached.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
-    /// Where the server is: HOST:PORT or unix:PATH
-    #[arg(long, global = true, value_name = "ADDRESS", env = "QUIRE_SERVER", default_value = ADDRESS)]
-    pub server: Address,
+    /// Where the server is: HOST:PORT or unix:PATH. Several servers that are joined stand
+    /// with commas between: the first that answers is used, and the next when it fails. A
+    /// comma in a PATH is written twice
+    #[arg(long, global = true, value_name = "ADDRESS[,ADDRESS]", env = "QUIRE_SERVER", default_value = ADDRESS)]
+    pub server: Addresses,
     /// What this side is called; with TLS its certificate is for this name
     #[arg(long, global = true, value_name = "NAME", default_value = "quire")]
     pub identity: Name,
@@ -188,7 +190,8 @@ pub struct AttachArgs {
     /// Give the program an object as shared memory: `grid@HOST:PORT` where it opens
     /// `/grid` (`shm_open`), `grid=NAME@ADDRESS` where it opens another name,
     /// `grid=0x1234@ADDRESS` where it gets the segment of this key (`shmget`). ADDRESS is
-    /// HOST:PORT or unix:PATH. May be given again
+    /// HOST:PORT or unix:PATH, or several of them with commas between, as for --server of
+    /// `quire object`. May be given again
     #[arg(long, value_name = "OBJECT@ADDRESS")]
     pub dsm: Vec<Attachment>,
     /// Do not make objects that do not exist when the program makes shared memory
