@@ -21,6 +21,7 @@ EXAMPLES:
   quire serve --listen unix:/run/a --peers unix:/run/a,unix:/run/b
   quire serve --listen unix:/run/b --peers unix:/run/a,unix:/run/b
   quire serve --etcd http://127.0.0.1:2379
+  quire serve --etcd https://etcd-1:2379 --etcd-ca ca.pem --etcd-certificate s.pem --etcd-key s.key
 
 Addresses that other machines reach need certificates of both sides, unless
 --plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM.
@@ -116,6 +117,15 @@ pub struct ServeArgs {
     /// Share objects with all servers of this etcd cluster: URLs with commas between
     #[arg(long, value_name = "URL")]
     pub etcd: Option<String>,
+    /// The CA that etcd's certificate is from (PEM), where its URLs begin with https
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    pub etcd_ca: Option<PathBuf>,
+    /// The certificate that this server shows etcd (PEM), where etcd demands one
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_key", "etcd_ca"])]
+    pub etcd_certificate: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
+    pub etcd_key: Option<PathBuf>,
     /// Where other servers reach this one, if not where it listens first
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<Address>,
