@@ -40,6 +40,7 @@ EXAMPLES:
   quire object trace grid --for 5              each message, as it happens
   quire object cp input.bin :grid              a colon stands before an object
   quire object cp :grid output.bin
+  quire object cp :grid - | xxd | less         standard output; - is standard input, too
   quire object grant grid node-2 rw            by the name in its certificate
   quire object rm grid
   quire object check /var/lib/quire            a store that no server has open";
@@ -259,9 +260,10 @@ pub enum ObjectAction {
     },
     /// Copy an object to a file, or a file to an object, which is made where there is none
     Cp {
-        /// What is copied: a file, or an object as :NAME
+        /// What is copied: a file, an object as :NAME, or - for standard input, which is read
+        /// to its end first
         from: Place,
-        /// Where to: a file, or an object as :NAME
+        /// Where to: a file, an object as :NAME, or - for standard output
         to: Place,
     },
     /// Read all of a store that no server has open, and name what is damaged; nothing is
@@ -328,13 +330,15 @@ pub struct CreateArgs {
     pub tags: String,
 }
 
-/// A file or an object.
+/// A file, an object, or standard input or output.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A file.
     File(PathBuf),
     /// An object.
     Object(Name),
+    /// Standard input or output.
+    Standard,
 }
 
 impl std::str::FromStr for Place {
@@ -346,6 +350,7 @@ impl std::str::FromStr for Place {
                 .parse()
                 .map(Place::Object)
                 .map_err(|error| format!("{error}")),
+            None if text == "-" => Ok(Place::Standard),
             None => Ok(Place::File(text.into())),
         }
     }
