@@ -59,9 +59,10 @@ impl Servers {
         self.in_vain.is_multiple_of(self.count())
     }
 
-    /// Whether not all were tried yet since one was good enough.
+    /// Whether none was tried twice since one was good enough: what is wrong with each is told
+    /// once.
     pub const fn is_first_round(&self) -> bool {
-        self.in_vain < self.addresses.count()
+        self.in_vain <= self.addresses.count()
     }
 
     /// Why none can be reached.
