@@ -71,6 +71,21 @@ impl Served {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// What a command writes that reads this.
+    fn does_with(&self, args: &[&str], input: &[u8]) -> Vec<u8> {
+        let from = self.path().join("input");
+        fs::write(&from, input).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_quire"))
+            .args(args)
+            .env("QUIRE_SERVER", &self.address)
+            .stdin(fs::File::open(from).unwrap())
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+        output.stdout
+    }
+
     fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -138,6 +153,11 @@ fn files_become_objects_and_objects_files() {
     served.does(&["object", "cp", from.to_str().unwrap(), ":copied"]);
     served.does(&["object", "cp", ":copied", to.to_str().unwrap()]);
     assert!(fs::read(&to).unwrap() == bytes);
+    assert!(served.does_with(&["object", "cp", ":copied", "-"], &[]) == bytes);
+    let put = served.does_with(&["object", "cp", "-", ":put"], &bytes);
+    assert_eq!(put, b"", "what is said is no part of an object");
+    assert!(served.does_with(&["object", "cp", ":put", "-"], &[]) == bytes);
+    assert!(!Path::new("-").exists(), "it is no file");
     let pages = ["object", "stat", "copied", "--pages", "0-1", "--json"];
     let shown: Value = serde_json::from_str(&served.does(&pages)).unwrap();
     assert_eq!(shown["pages"][1]["page"], 1);

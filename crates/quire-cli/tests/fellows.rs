@@ -35,6 +35,8 @@ use etcd::Etcd;
 mod etcd;
 #[path = "fellows/heaps.rs"]
 mod heaps;
+#[path = "fellows/moving.rs"]
+mod moving;
 #[path = "common/signals.rs"]
 mod signals;
 
@@ -673,6 +675,84 @@ fn servers_meet_in_etcd_and_any_of_them_may_be_killed() {
     let mut group = Group::in_etcd(&etcd, 3);
     run_programs(&group, &[Program::Matrix(65), Program::Hotspot(300)], 3);
     what_survives_a_kill(&mut group, 0, [1, 2]);
+}
+
+/// An etcd that demands certificates, which are made as for servers.
+#[test]
+fn servers_meet_in_an_etcd_with_certificates() {
+    let directory = TempDir::new().unwrap();
+    let path = |file: &str| directory.path().join(file).display().to_string();
+    for (place, names) in [
+        ("keys", &["localhost", "server"][..]),
+        ("others", &["server"]),
+    ] {
+        let made = Command::new(env!("CARGO_BIN_EXE_quire"))
+            .args(["dsm", "certify", "--directory", &path(place)])
+            .args(names)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+    let mut command = Command::new("etcd");
+    command
+        .args([
+            "--client-cert-auth",
+            "--trusted-ca-file",
+            &path("keys/ca.pem"),
+        ])
+        .args(["--cert-file", &path("keys/localhost.pem")])
+        .args(["--key-file", &path("keys/localhost.key")]);
+    let is_well = |address: &str| std::net::TcpStream::connect(address).is_ok();
+    let Some(etcd) = Etcd::start_as("https", command, [free(), free()], is_well) else {
+        return;
+    };
+    thread::sleep(Duration::from_secs(1));
+    let url = etcd.url.replace("127.0.0.1", "localhost");
+    let joined = |ca: &str, own: Option<&str>| {
+        let mut args = vec!["--etcd".to_owned(), url.clone()];
+        args.extend(["--etcd-ca".to_owned(), path(ca)]);
+        if let Some(own) = own {
+            args.extend(["--etcd-certificate".to_owned(), path(&format!("{own}.pem"))]);
+            args.extend(["--etcd-key".to_owned(), path(&format!("{own}.key"))]);
+        }
+        args
+    };
+    let right = joined("keys/ca.pem", Some("keys/server"));
+    let group = Group::start(TempDir::new().unwrap(), 2, right);
+    run_programs(&group, &[Program::Hotspot(100)], 2);
+
+    let refused = |args: &[String], status: i32, words: &[&str]| {
+        let listen = path("socket");
+        let output = Command::new(env!("CARGO_BIN_EXE_quire"))
+            .args(["serve", "--listen", &format!("unix:{listen}")])
+            .args(args)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {error}");
+        for word in words {
+            assert!(error.contains(word), "{args:?}: {error}");
+        }
+    };
+    let wrong = joined("others/ca.pem", Some("keys/server"));
+    refused(
+        &wrong,
+        1,
+        &["its certificate is not from the CA that was given"],
+    );
+    refused(&joined("keys/ca.pem", None), 1, &["--etcd-certificate"]);
+    let stranger = joined("keys/ca.pem", Some("others/server"));
+    refused(&stranger, 1, &["does not answer"]);
+    let without = ["--etcd".to_owned(), url.clone()];
+    refused(&without, 2, &["--etcd-ca FILE"]);
+    refused(&joined("keys/none", None), 2, &["keys/none"]);
+    let other = etcd.url.clone();
+    let other = [
+        &["--etcd".to_owned(), other],
+        &joined("keys/ca.pem", None)[2..],
+    ]
+    .concat();
+    refused(&other, 1, &["is for localhost, not for 127.0.0.1"]);
 }
 
 #[test]

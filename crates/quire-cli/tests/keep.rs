@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::wire::control::{MachineCode, Object, PageSize, Rights, SchedulerKind};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -622,23 +623,29 @@ fn a_damaged_page_is_an_error_and_the_others_are_not() {
     assert!(fs::read(to).unwrap() == noise(8 * PAGE));
 }
 
-/// A small tmpfs, gone when it is dropped.
+/// A small tmpfs that only this thread sees, and what it starts: it is gone with them, however
+/// they end.
 struct Small(TempDir);
 
 impl Small {
     fn mount(size: &str) -> Option<Small> {
+        // SAFETY: nothing that is open refers to a place in the namespace.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
         let place = TempDir::new().unwrap();
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(place.path())
-            .status();
-        mount
-            .is_ok_and(|status| status.success())
-            .then_some(Small(place))
+        let path = place.path().to_str()?;
+        let size = format!("size={size}");
+        let does = |args: &[&str]| {
+            let mount = Command::new("mount").args(args).status();
+            mount.is_ok_and(|status| status.success())
+        };
+        let mounted =
+            does(&["--make-rprivate", "/"]) && does(&["-t", "tmpfs", "-o", &size, "tmpfs", path]);
+        mounted.then_some(Small(place))
     }
 }
 
 impl Drop for Small {
+    /// So that the directory can go, too.
     fn drop(&mut self) {
         let unmount = Command::new("umount").arg("-l").arg(self.0.path()).status();
         assert!(unmount.unwrap().success());

@@ -39,7 +39,7 @@ fn measure(spin: Duration) -> Outcome<()> {
     let address = Address::Unix(directory.join(path));
     start_server(&address, spin)?;
     let open = |own_pages, create: bool| -> Outcome<(Client, Shared)> {
-        let mut options = Options::new(address.clone(), "program".parse()?);
+        let mut options = Options::new(address.clone().into(), "program".parse()?);
         (options.own_pages, options.spin) = (own_pages, spin);
         let client = Client::connect(options)?;
         if create {

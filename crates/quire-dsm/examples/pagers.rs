@@ -174,7 +174,7 @@ fn main() -> Outcome<()> {
     let (ready, is_ready) = mpsc::channel();
     let server = thread::spawn(move || serve(&ended, &ready));
     if let Ok(address) = is_ready.recv() {
-        let client = Client::connect(Options::new(address, "program".parse()?))?;
+        let client = Client::connect(Options::new(address.into(), "program".parse()?))?;
         for (name, page) in [
             ("zero-fill", 0),
             ("compressed", 0),

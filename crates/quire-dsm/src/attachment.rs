@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::client::Options;
 use crate::link::address::AddressError;
 use crate::link::identity::{Files, IdentityError};
-use crate::link::{Address, Identity, Security};
+use crate::link::{Addresses, Identity, Security};
 use crate::wire::control::{Name, NameError};
 
 /// The attachments, one a line.
@@ -61,8 +61,8 @@ pub struct Attachment {
     pub object: Name,
     /// What the program calls it.
     pub target: Target,
-    /// Where the server is.
-    pub server: Address,
+    /// Where its server is, or servers that are joined.
+    pub servers: Addresses,
 }
 
 /// An attachment that cannot be one.
@@ -127,14 +127,15 @@ impl fmt::Display for Target {
 impl FromStr for Attachment {
     type Err = AttachmentError;
 
-    /// Reads `NAME@ADDRESS`, `NAME=SHM_NAME@ADDRESS` or `NAME=0xKEY@ADDRESS`.
+    /// Reads `NAME@ADDRESS`, `NAME=SHM_NAME@ADDRESS` or `NAME=0xKEY@ADDRESS`, where ADDRESS
+    /// may be several with commas between.
     fn from_str(text: &str) -> Result<Attachment, AttachmentError> {
-        let (what, server) = text
+        let (what, servers) = text
             .split_once('@')
             .ok_or_else(|| AttachmentError::NoServer(text.to_owned()))?;
         let (object, target) = what.split_once('=').unwrap_or((what, what));
-        if server.contains('\n') {
-            return Err(AddressError::Unreadable(server.to_owned()).into());
+        if servers.contains('\n') {
+            return Err(AddressError::Unreadable(servers.to_owned()).into());
         }
         let object: Name = object.parse()?;
         let target = match what == object.as_str() {
@@ -144,14 +145,14 @@ impl FromStr for Attachment {
         Ok(Attachment {
             object,
             target,
-            server: server.parse()?,
+            servers: servers.parse()?,
         })
     }
 }
 
 impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}@{}", self.object, self.target, self.server)
+        write!(f, "{}={}@{}", self.object, self.target, self.servers)
     }
 }
 
@@ -298,12 +299,12 @@ impl Attachments {
         })
     }
 
-    /// How a server is reached.
+    /// How servers are reached.
     ///
     /// # Errors
     /// When there is something wrong with the certificate.
-    pub fn options(&self, server: &Address) -> Result<Options, IdentityError> {
-        let mut options = Options::new(server.clone(), self.identity.clone());
+    pub fn options(&self, servers: &Addresses) -> Result<Options, IdentityError> {
+        let mut options = Options::new(servers.clone(), self.identity.clone());
         options.security = self.security()?;
         options.own_pages = self.own_pages;
         Ok(options)
@@ -317,6 +318,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::link::Address;
 
     fn attachment(text: &str) -> Attachment {
         text.parse().expect("it can be one")
@@ -328,7 +330,9 @@ mod tests {
         assert_eq!(plain.target, Target::Posix("grid".into()));
         let named = attachment("grid=/psm_1@unix:/run/a@b");
         assert_eq!(named.target, Target::Posix("psm_1".into()));
-        assert_eq!(named.server, Address::Unix("/run/a@b".into()));
+        assert_eq!(named.servers, Address::Unix("/run/a@b".into()).into());
+        let several = attachment("grid@127.0.0.1:7450,unix:/run/a,,b").servers;
+        assert_eq!(several.get(1), &Address::Unix("/run/a,b".into()));
         let key = attachment("grid=0x80001234@unix:/run/s");
         assert_eq!(key.target, Target::SystemV(0x8000_1234_u32.cast_signed()));
         // An object's own name is a name, whatever it looks like.
@@ -350,6 +354,7 @@ mod tests {
             ("grid=0x100000000@unix:/s", "0xffffffff"),
             ("grid@nowhere", "HOST:PORT"),
             ("grid@unix:/s\nother@unix:/s", "HOST:PORT"),
+            ("grid@unix:/s,", "comma in a PATH"),
         ];
         for (text, words) in bad {
             let error = text.parse::<Attachment>().expect_err(text).to_string();
@@ -376,19 +381,19 @@ mod tests {
         fn the_environment_passes_all_of_it_on(
             names in prop::collection::btree_set("[a-z][a-z0-9.]{0,8}", 1..5),
             keys in prop::collection::btree_set(1u32.., 0..3),
-            path in "/[a-z@= ]{1,20}",
+            path in "/[a-z@=, ]{1,20}",
             create: bool,
             own_pages: bool,
             tls in 0usize..3,
             with_files: bool,
         ) {
-            let server = Address::Unix(path.into());
+            let servers = Addresses::from(Address::Unix(path.into()));
             let keys = keys.iter().map(|key| ("object".to_owned(), Target::SystemV(key.cast_signed())));
             let names = names.iter().map(|name| (name.clone(), Target::Posix(format!("_{name}"))));
             let list = names.chain(keys).map(|(object, target)| Attachment {
                 object: object.parse().expect("a name"),
                 target,
-                server: server.clone(),
+                servers: servers.clone(),
             });
             let identity = "node-1".parse().expect("a name");
             let mut all = Attachments::new(list.collect(), identity).expect("no target twice");

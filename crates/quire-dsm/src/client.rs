@@ -9,7 +9,7 @@
 //! it answers the faults itself (`client/attached.rs`).
 //!
 //! When the link breaks, all that is cached here is dropped at once, and touches wait for a
-//! new link. Those that wait in vain fail with `SIGBUS`; questions fail at once.
+//! new link, to this server or to another one that the client knows. Those that wait in vain fail with `SIGBUS`; questions fail at once.
 
 use std::io;
 use std::ops::Range;
@@ -28,7 +28,7 @@ use rustix::process::Pid;
 
 use crate::heap::Lists;
 use crate::link::turn::{Config, Turn};
-use crate::link::{Address, Security};
+use crate::link::{Address, Addresses, Security};
 use crate::node::{Kept, Mapping, MappingError, Where};
 use crate::programs::{Member, Team, Trouble, Word};
 use crate::wire::control::{
@@ -50,11 +50,15 @@ pub use watch::Watch;
 /// How often pages are taken from others before it is given up to change their type.
 const TAKES: u32 = 16;
 
+/// A server that is not the only one has at least so long to welcome a client.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 /// How to reach a server, and as whom.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the server is.
-    pub address: Address,
+    /// Where the servers are. The first that answers is used; when its link breaks, the next
+    /// one that has the objects which are open.
+    pub addresses: Addresses,
     /// How links to it are secured.
     pub security: Security,
     /// The name of this program; with TLS its certificate is for this name.
@@ -80,9 +84,9 @@ pub struct Options {
 impl Options {
     /// The usual ones: this machine, its base pages, no spinning.
     #[must_use]
-    pub fn new(address: Address, name: Name) -> Options {
+    pub fn new(addresses: Addresses, name: Name) -> Options {
         Options {
-            address,
+            addresses,
             security: Security::Automatic(None),
             name,
             server: None,
@@ -95,13 +99,23 @@ impl Options {
         }
     }
 
+    /// How long a server may take until it welcomes this side. Where there are others, they
+    /// are all tried while touches still wait.
+    fn patience(&self, usual: Duration) -> Duration {
+        let count = u32::try_from(self.addresses.count()).unwrap_or(u32::MAX);
+        match count {
+            1 => usual,
+            _ => usual.min((self.reconnect / count / 2).max(SHORTEST)),
+        }
+    }
+
     fn hello(&self) -> Hello {
         Hello {
             name: self.name.clone(),
             role: Role::Kernel,
             machine: self.machine.into(),
             page_size: self.page_size,
-            features: match self.address.is_local() && !self.own_pages {
+            features: match self.addresses.iter().any(Address::is_local) && !self.own_pages {
                 true => SHARES_PAGES,
                 false => 0,
             },
@@ -176,6 +190,7 @@ impl Client {
         let mut config = Config::new(options.hello());
         config.spin = options.spin;
         config.realtime = options.realtime;
+        config.greeting = options.patience(config.greeting);
         let turn = Turn::new(config)?;
         let waker = turn.waker();
         let (commands, inbox) = mpsc::channel();

@@ -38,12 +38,14 @@ mod etcd;
 mod http;
 mod lease;
 mod remote;
+mod secured;
 
 pub use desk::Desk;
 pub use embedded::Embedded;
 pub use etcd::Etcd;
 pub use lease::Lease;
 pub use remote::Remote;
+pub use secured::EtcdFiles;
 
 pub use crate::pager::Waker;
 

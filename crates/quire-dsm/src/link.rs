@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`address`] | where to listen and connect, and which addresses need TLS |
+//! | [`addresses`] | several of them |
 //! | [`transport`] | what a link needs from below; TCP and Unix sockets |
 //! | [`identity`] | certificates: a CA, those of nodes, and what a peer's certificate says |
 //! | [`connection`] | a transport, TLS, and messages |
@@ -15,6 +16,7 @@
 //! | [`turn`] | the event loop |
 
 pub mod address;
+pub mod addresses;
 pub mod connection;
 pub mod greeting;
 pub mod identity;
@@ -25,6 +27,7 @@ pub mod transport;
 pub mod turn;
 
 pub use address::{Address, Security};
+pub use addresses::Addresses;
 pub use connection::{Counters, Link, LinkError};
 pub use greeting::Established;
 pub use identity::Identity;

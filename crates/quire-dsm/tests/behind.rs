@@ -101,7 +101,7 @@ impl Served {
     }
 
     fn client_with(&self, change: impl FnOnce(&mut Options)) -> Client {
-        let mut options = Options::new(self.address.clone(), name("user"));
+        let mut options = Options::new(self.address.clone().into(), name("user"));
         // Each stands for a machine of its own.
         options.own_pages = true;
         change(&mut options);

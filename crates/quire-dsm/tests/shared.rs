@@ -240,7 +240,7 @@ fn rights_are_kept_to() {
         .create(object("mine", Bytes(4096), SchedulerKind::Simple))
         .expect("it is new");
     let stranger = served.client_with("stranger", |options| {
-        options.address = served.addresses[1].clone();
+        options.addresses = served.addresses[1].clone().into();
     });
     let refused = |rights| {
         let opened = stranger.open(name("mine"), rights);
@@ -329,7 +329,7 @@ fn who_may_not_read_an_object_sees_nothing_of_what_happens_in_it() {
         .create(object("mine", Bytes(1 << 20), SchedulerKind::Simple))
         .expect("it is new");
     let stranger = served.client_with("stranger", |options| {
-        options.address = served.addresses[1].clone();
+        options.addresses = served.addresses[1].clone().into();
     });
     for page in [3, 7, 7] {
         open(&owner, "mine").words()[512 * page].fetch_add(1, Ordering::Relaxed);

@@ -93,13 +93,14 @@ struct quire_dsm_identity {
                               is the usual; "everywhere"; "plaintext" */
 };
 
-/* Connects to a server: "HOST:PORT" or "unix:PATH".  By a Unix socket, programs share the
- * server's copy of each page with others of its machine, of objects that they may write to. */
+/* Connects to a server: "HOST:PORT" or "unix:PATH".  Several servers that are joined stand with
+ * commas between: the first that answers is used, and another one when it fails.  A comma in a
+ * PATH is written twice.
+ * With a server on their machine, unless they use TLS, programs share its copy of each page of
+ * objects that they may write to. */
 quire_dsm *quire_dsm_connect(const char *server, const struct quire_dsm_identity *who);
 
-/* The same with pages of the program's own in any case (since 3).  What a server shares is
- * gone with it: memory fails when the server is killed, also if it is started again.  Pages of
- * one's own go on then, where the server has a store. */
+/* The same with pages of the program's own in any case (since 3). */
 quire_dsm *quire_dsm_connect_apart(const char *server, const struct quire_dsm_identity *who);
 
 /* Ends the link.  All objects that were opened over it must be closed. */

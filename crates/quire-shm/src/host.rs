@@ -197,7 +197,7 @@ pub struct Works {
     attachments: &'static Attachments,
     regions: BTreeMap<u64, (Entry, Region)>,
     open: BTreeMap<Entry, Open>,
-    /// By the servers' addresses.
+    /// By the servers' addresses, as they are given.
     clients: BTreeMap<String, Client>,
     /// Objects that were removed while they were in use, and by whom.
     removed: BTreeMap<Entry, Remover>,
@@ -220,12 +220,12 @@ impl Works {
         &self.attachments.list()[entry]
     }
 
-    /// The link to the server of an object.
+    /// The link to a server of an object.
     fn client(&mut self, entry: Entry) -> Result<&Client> {
-        let server = &self.attachment(entry).server;
-        let key = server.to_string();
+        let servers = &self.attachment(entry).servers;
+        let key = servers.to_string();
         if !self.clients.contains_key(&key) {
-            let options = self.attachments.options(server);
+            let options = self.attachments.options(servers);
             let options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
             self.clients.insert(key.clone(), Client::connect(options)?);
         }

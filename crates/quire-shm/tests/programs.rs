@@ -3,6 +3,7 @@
 
 mod capi;
 mod harness;
+mod moving;
 mod refusals;
 mod sharing;
 mod shown;

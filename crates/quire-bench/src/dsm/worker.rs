@@ -278,7 +278,7 @@ fn print(found: &impl Serialize) -> Result<()> {
 impl At {
     /// Opens the object. The names of programs are those of their objects.
     fn open(&self) -> Result<Shared> {
-        let mut options = Options::new(self.server.clone(), self.object.clone());
+        let mut options = Options::new(self.server.clone().into(), self.object.clone());
         options.security = Security::Plaintext;
         options.spin = Duration::from_micros(self.spin);
         // It stands for a machine of its own.

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use quire_core::dsm::types::map::TagMap;
 use quire_core::units::Bytes;
 use quire_dsm::attachment::Attachment;
-use quire_dsm::link::Address;
+use quire_dsm::link::{Address, Addresses};
 use quire_dsm::wire::control::{Name, PageSize, Rights, SchedulerKind};
 
 pub const SERVE_EXAMPLES: &str = "\
@@ -21,6 +21,7 @@ EXAMPLES:
   quire serve --listen unix:/run/a --peers unix:/run/a,unix:/run/b
   quire serve --listen unix:/run/b --peers unix:/run/a,unix:/run/b
   quire serve --etcd http://127.0.0.1:2379
+  quire serve --etcd https://etcd-1:2379 --etcd-ca ca.pem --etcd-certificate s.pem --etcd-key s.key
 
 Addresses that other machines reach need certificates of both sides, unless
 --plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM.
@@ -39,6 +40,7 @@ EXAMPLES:
   quire object trace grid --for 5              each message, as it happens
   quire object cp input.bin :grid              a colon stands before an object
   quire object cp :grid output.bin
+  quire object cp :grid - | xxd | less         standard output; - is standard input, too
   quire object grant grid node-2 rw            by the name in its certificate
   quire object rm grid
   quire object check /var/lib/quire            a store that no server has open";
@@ -120,6 +122,15 @@ pub struct ServeArgs {
     /// Share objects with all servers of this etcd cluster: URLs with commas between
     #[arg(long, value_name = "URL")]
     pub etcd: Option<String>,
+    /// The CA that etcd's certificate is from (PEM), where its URLs begin with https
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    pub etcd_ca: Option<PathBuf>,
+    /// The certificate that this server shows etcd (PEM), where etcd demands one
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_key", "etcd_ca"])]
+    pub etcd_certificate: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
+    pub etcd_key: Option<PathBuf>,
     /// Where other servers reach this one, if not where it listens first
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<Address>,
@@ -176,9 +187,11 @@ pub struct TlsArgs {
 /// How a server is reached.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
-    /// Where the server is: HOST:PORT or unix:PATH
-    #[arg(long, global = true, value_name = "ADDRESS", env = "QUIRE_SERVER", default_value = ADDRESS)]
-    pub server: Address,
+    /// Where the server is: HOST:PORT or unix:PATH. Several servers that are joined stand
+    /// with commas between: the first that answers is used, and the next when it fails. A
+    /// comma in a PATH is written twice
+    #[arg(long, global = true, value_name = "ADDRESS[,ADDRESS]", env = "QUIRE_SERVER", default_value = ADDRESS)]
+    pub server: Addresses,
     /// What this side is called; with TLS its certificate is for this name
     #[arg(long, global = true, value_name = "NAME", default_value = "quire")]
     pub identity: Name,
@@ -192,7 +205,8 @@ pub struct AttachArgs {
     /// Give the program an object as shared memory: `grid@HOST:PORT` where it opens
     /// `/grid` (`shm_open`), `grid=NAME@ADDRESS` where it opens another name,
     /// `grid=0x1234@ADDRESS` where it gets the segment of this key (`shmget`). ADDRESS is
-    /// HOST:PORT or unix:PATH. May be given again
+    /// HOST:PORT or unix:PATH, or several of them with commas between, as for --server of
+    /// `quire object`. May be given again
     #[arg(long, value_name = "OBJECT@ADDRESS")]
     pub dsm: Vec<Attachment>,
     /// Do not make objects that do not exist when the program makes shared memory
@@ -255,9 +269,10 @@ pub enum ObjectAction {
     },
     /// Copy an object to a file, or a file to an object, which is made where there is none
     Cp {
-        /// What is copied: a file, or an object as :NAME
+        /// What is copied: a file, an object as :NAME, or - for standard input, which is read
+        /// to its end first
         from: Place,
-        /// Where to: a file, or an object as :NAME
+        /// Where to: a file, an object as :NAME, or - for standard output
         to: Place,
     },
     /// Read all of a store that no server has open, and name what is damaged; nothing is
@@ -324,13 +339,15 @@ pub struct CreateArgs {
     pub tags: String,
 }
 
-/// A file or an object.
+/// A file, an object, or standard input or output.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A file.
     File(PathBuf),
     /// An object.
     Object(Name),
+    /// Standard input or output.
+    Standard,
 }
 
 impl std::str::FromStr for Place {
@@ -342,6 +359,7 @@ impl std::str::FromStr for Place {
                 .parse()
                 .map(Place::Object)
                 .map_err(|error| format!("{error}")),
+            None if text == "-" => Ok(Place::Standard),
             None => Ok(Place::File(text.into())),
         }
     }

@@ -1,7 +1,8 @@
-//! `quire object cp`: objects to files, and files to objects.
+//! `quire object cp`: objects to files, and files to objects. A file may be standard input or
+//! output.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use quire_core::units::{Bytes, ObjectOffset};
@@ -18,27 +19,49 @@ const AT_ONCE: usize = 1 << 20;
 /// Copies.
 pub fn copy(client: &Client, from: &Place, to: &Place) -> Outcome<()> {
     match (from, to) {
-        (Place::File(file), Place::Object(name)) => put(client, file, name),
-        (Place::Object(name), Place::File(file)) => get(client, name, file),
+        (Place::File(file), Place::Object(name)) => put_file(client, file, name),
+        (Place::Standard, Place::Object(name)) => put_input(client, name),
+        (Place::Object(name), Place::File(file)) => get_file(client, name, file),
+        (Place::Object(name), Place::Standard) => get_output(client, name),
         _ => Err(Failure::bad_usage(
             "one of the two is an object, with a colon before its name: `quire object cp FILE :NAME`",
         )),
     }
 }
 
-fn refused(file: &Path) -> impl Fn(std::io::Error) -> Failure + '_ {
+fn refused(file: &Path) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::bad_usage(format!("{}: {error}", file.display()))
 }
 
-fn put(client: &Client, file: &Path, name: &Name) -> Outcome<()> {
+fn put_file(client: &Client, file: &Path, name: &Name) -> Outcome<()> {
     let refused = refused(file);
-    let mut from = File::open(file).map_err(&refused)?;
+    let from = File::open(file).map_err(&refused)?;
     let size = Bytes(from.metadata().map_err(&refused)?.len());
+    put(client, (from, file, size), name)
+}
+
+/// Standard input says only at its end how long it is.
+fn put_input(client: &Client, name: &Name) -> Outcome<()> {
+    let what = Path::new("standard input");
+    let mut all = Vec::new();
+    let read = io::stdin().lock().read_to_end(&mut all);
+    read.map_err(refused(what))?;
+    let size = Bytes(all.len() as u64);
+    put(client, (&*all, what, size), name)
+}
+
+/// Copies so much of what is called so to an object, which is made where there is none.
+fn put(
+    client: &Client,
+    (mut from, what, size): (impl Read, &Path, Bytes),
+    name: &Name,
+) -> Outcome<()> {
+    let refused = refused(what);
     match find(client, name)? {
         Some(object) if object.size < size => {
             return Err(Failure::bad_usage(format!(
                 "{} has {size}, and {name} only {}",
-                file.display(),
+                what.display(),
                 object.size
             )));
         }
@@ -63,10 +86,21 @@ fn put(client: &Client, file: &Path, name: &Name) -> Outcome<()> {
     shared.flush().map_err(failed)
 }
 
-fn get(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
+fn get_file(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
+    // No file is made, or emptied, for an object that cannot be had.
     let shared = open(client, name, false)?;
     let refused = refused(file);
-    let mut to = File::create(file).map_err(&refused)?;
+    let to = File::create(file).map_err(&refused)?;
+    get(&shared, to, refused)
+}
+
+fn get_output(client: &Client, name: &Name) -> Outcome<()> {
+    let shared = open(client, name, false)?;
+    get(&shared, io::stdout().lock(), Failure::from)
+}
+
+/// Copies all of an object.
+fn get(shared: &Shared, mut to: impl Write, refused: impl Fn(io::Error) -> Failure) -> Outcome<()> {
     let (mut buffer, mut at, size) = (vec![0; AT_ONCE], 0, shared.size().0);
     while at < size {
         let part = &mut buffer[..(size - at).min(AT_ONCE as u64) as usize];
@@ -76,7 +110,7 @@ fn get(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
         to.write_all(part).map_err(&refused)?;
         at += part.len() as u64;
     }
-    Ok(())
+    to.flush().map_err(refused)
 }
 
 fn open(client: &Client, name: &Name, write: bool) -> Outcome<Shared> {

@@ -98,10 +98,12 @@ fn whole(path: &Path) -> Outcome<PathBuf> {
 
 /// Whether an object can be had: it is there and may be read, or may be made.
 fn check(all: &Attachments, attachment: &Attachment) -> Outcome<()> {
-    let Attachment { object, server, .. } = attachment;
-    let bad = |why: String| Failure::bad_usage(format!("--dsm {object}@{server}: {why}"));
+    let Attachment {
+        object, servers, ..
+    } = attachment;
+    let bad = |why: String| Failure::bad_usage(format!("--dsm {object}@{servers}: {why}"));
     let options = all
-        .options(server)
+        .options(servers)
         .map_err(|error| bad(error.to_string()))?;
     let client = Client::connect(options).map_err(|error| match error {
         ClientError::Unreachable { why, .. } => bad(format!(
@@ -122,7 +124,7 @@ fn check(all: &Attachments, attachment: &Attachment) -> Outcome<()> {
             true => Ok(()),
             false => Err(bad(format!(
                 "there is no such object: make it with `quire object create {object} --size SIZE \
-                 --server {server}`, or leave out --no-create"
+                 --server {servers}`, or leave out --no-create"
             ))),
         },
         Err(error) => Err(bad(error.to_string())),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use quire_dsm::directory::{Embedded, Etcd, Remote, Shared};
+use quire_dsm::directory::{Embedded, Etcd, EtcdFiles, Remote, Shared};
 use quire_dsm::link::{Address, Security};
 use quire_dsm::server::Joining;
 use quire_dsm::wire::control::Hello;
@@ -59,8 +59,7 @@ fn directory(
 ) -> Outcome<Shared> {
     let system = |error: quire_dsm::directory::DirectoryError| Failure::system(error.to_string());
     if let Some(urls) = &options.etcd {
-        let etcd = Etcd::connect(urls, PREFIX, None).map_err(system)?;
-        return Ok(Arc::new(etcd));
+        return etcd(options, urls);
     }
     if is_host {
         return Ok(Arc::new(Embedded::new(None).map_err(system)?));
@@ -70,6 +69,37 @@ fn directory(
     };
     let remote = Remote::new(first.clone(), security.clone(), hello).map_err(refused)?;
     Ok(Arc::new(remote))
+}
+
+/// An etcd cluster, as it is to be reached.
+fn etcd(options: &ServeArgs, urls: &str) -> Outcome<Shared> {
+    let is_secured = urls.split(',').any(|url| url.trim().starts_with("https:"));
+    let tls = match &options.etcd_ca {
+        None if is_secured => {
+            return Err(Failure::bad_usage(format!(
+                "{urls}: give the CA that etcd's certificate is from with --etcd-ca FILE"
+            )));
+        }
+        None => None,
+        Some(authority) => {
+            let certificate = options.etcd_certificate.clone();
+            let files = EtcdFiles {
+                authority: authority.clone(),
+                own: certificate.zip(options.etcd_key.clone()),
+            };
+            let loaded = files.load();
+            Some(loaded.map_err(|error| Failure::bad_usage(error.to_string()))?)
+        }
+    };
+    let remedy = match options.etcd_certificate {
+        None if is_secured => {
+            "; where it demands certificates, give one with --etcd-certificate and --etcd-key"
+        }
+        _ => "",
+    };
+    let etcd = Etcd::connect(urls, PREFIX, tls);
+    let etcd = etcd.map_err(|error| Failure::system(format!("{error}{remedy}")))?;
+    Ok(Arc::new(etcd))
 }
 
 /// Whether an address stands for all of a machine.

@@ -147,7 +147,7 @@ fn by_server(pid: u32, all: &Attachments) -> BTreeMap<String, Vec<Given>> {
             pid,
             attachment: attachment.clone(),
         };
-        let server = attachment.server.to_string();
+        let server = attachment.servers.to_string();
         servers.entry(server).or_default().push(given);
     }
     servers
@@ -157,7 +157,7 @@ fn unknown(given: &Given, why: impl ToString) -> SharedObject {
     SharedObject {
         pid: given.pid,
         object: given.attachment.object.to_string(),
-        server: given.attachment.server.to_string(),
+        server: given.attachment.servers.to_string(),
         state: State::Unknown,
         why: Some(why.to_string()),
         inside: None,
@@ -169,7 +169,7 @@ fn ask(all: &Attachments, given: &[Given]) -> Vec<SharedObject> {
     let Some(first) = given.first() else {
         return Vec::new();
     };
-    let options = all.options(&first.attachment.server);
+    let options = all.options(&first.attachment.servers);
     let options = options.map_err(|error| error.to_string());
     let connected =
         options.and_then(|options| Client::connect(options).map_err(|error| error.to_string()));

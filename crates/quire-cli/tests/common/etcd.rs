@@ -21,12 +21,22 @@ impl Etcd {
     /// Waits until it is well, as whoever asks the first of them finds. None, with a line,
     /// where there is no etcd.
     pub fn start(
+        command: Command,
+        addresses: [String; 2],
+        is_well: impl Fn(&str) -> bool,
+    ) -> Option<Etcd> {
+        Etcd::start_as("http", command, addresses, is_well)
+    }
+
+    /// The same, where clients come over `http` or `https`.
+    pub fn start_as(
+        scheme: &str,
         mut command: Command,
         [client, peer]: [String; 2],
         is_well: impl Fn(&str) -> bool,
     ) -> Option<Etcd> {
         let data = TempDir::new().unwrap();
-        let [url, peer] = [&client, &peer].map(|address| format!("http://{address}"));
+        let [url, peer] = [format!("{scheme}://{client}"), format!("http://{peer}")];
         let started = command
             .arg("--data-dir")
             .arg(data.path())

@@ -184,6 +184,12 @@ pub struct SyncTable {
 }
 
 impl SyncTable {
+    /// Whether it knows a barrier: somebody has arrived there who is not gone, or it is broken.
+    #[must_use]
+    pub fn has_barrier(&self, name: &Name) -> bool {
+        self.barriers.contains_key(name)
+    }
+
     /// A party wants something. Answers are added in the order in which they are to be sent.
     pub fn ask(
         &mut self,

@@ -72,6 +72,11 @@ impl Attached {
         })
     }
 
+    /// Its name.
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
     /// The server's file.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -1,6 +1,8 @@
 //! The thread of a client: it carries messages between the server, the caches of open
 //! objects, and the program.
 
+mod elsewhere;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -25,10 +27,11 @@ use crate::wire::control::{
     Rights, SHARES_PAGES, Welcome,
 };
 use crate::wire::{Contents, Control};
+use elsewhere::{Question, Reopening, Servers, What, is_about_an_object};
 
 /// How late a timer of the thread may be, in nanoseconds.
 const SLACK: u64 = 1000;
-/// Between two attempts to reach a server.
+/// After all servers were tried, the next attempt is made after this time.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// About so much of what is given back waits in a link at a time, so that heartbeats and
@@ -113,10 +116,8 @@ pub(super) struct Opened {
 /// Whose answer it is.
 enum Awaited {
     Answer(Reply<Answer>),
-    Open {
-        wanted: Wanted,
-        reply: Reply<Opened>,
-    },
+    /// Of whoever wants to know of an object, or to open it.
+    Question(Question),
     /// An object is opened again after its link broke.
     Again(Key),
     /// The server is to know of a mapping of an object.
@@ -204,6 +205,7 @@ impl Exchange<Contents> for Way<'_> {
 
 pub(super) struct Carrier {
     options: Options,
+    servers: Servers,
     inbox: Receiver<Command>,
     /// Is told when the first link is there, or cannot be had.
     ready: Option<Reply<()>>,
@@ -213,6 +215,10 @@ pub(super) struct Carrier {
     /// The server has welcomed this side.
     is_up: bool,
     again: Option<Instant>,
+    /// What the server has answered that is asked for the objects which are open.
+    reopening: Reopening,
+    /// What the next server is asked, as another one refused it. Commands wait meanwhile.
+    taken: Option<Question>,
     /// The server shares its pages with this program.
     shares: bool,
     objects: BTreeMap<Key, Object>,
@@ -240,6 +246,7 @@ impl Awaited {
 impl Carrier {
     pub fn new(options: Options, inbox: Receiver<Command>, ready: Reply<()>) -> Carrier {
         Carrier {
+            servers: Servers::new(options.addresses.clone()),
             options,
             inbox,
             ready: Some(ready),
@@ -247,6 +254,8 @@ impl Carrier {
             beside: None,
             is_up: false,
             again: None,
+            reopening: Reopening::default(),
+            taken: None,
             shares: false,
             objects: BTreeMap::new(),
             regions: Regions::default(),
@@ -279,36 +288,17 @@ impl Carrier {
 
     fn connect(&mut self, links: &mut Links) {
         let Options {
-            address,
-            security,
-            server,
-            ..
+            security, server, ..
         } = &self.options;
-        match links.connect(address, security, server.clone()) {
+        match links.connect(self.servers.current(), security, server.clone()) {
             Ok(link) => self.link = Some(link),
-            Err(error) => self.failed(&error.to_string()),
-        }
-    }
-
-    /// The server cannot be reached.
-    fn failed(&mut self, why: &str) {
-        let error = ClientError::Unreachable {
-            address: self.options.address.to_string(),
-            why: why.to_owned(),
-        };
-        match self.ready.take() {
-            Some(ready) => {
-                self.is_over = true;
-                // Who waited may have gone.
-                let _ = ready.send(Err(error));
-            }
-            None => self.again = Some(Instant::now() + AGAIN),
+            Err(error) => self.failed(links.now(), &error.to_string()),
         }
     }
 
     fn unreachable(&self) -> ClientError {
         ClientError::Unreachable {
-            address: self.options.address.to_string(),
+            address: self.servers.current().to_string(),
             why: "the link is broken".into(),
         }
     }
@@ -340,7 +330,7 @@ impl Carrier {
         // Who waited may have gone.
         match awaited {
             Awaited::Answer(reply) => drop(reply.send(Err(self.unreachable()))),
-            Awaited::Open { reply, .. } => drop(reply.send(Err(self.unreachable()))),
+            Awaited::Question(question) => question.fail(self.unreachable()),
             Awaited::Close(reply) | Awaited::Unregistered(reply) => drop(reply.send(Ok(()))),
             Awaited::Sync(reply) => drop(reply.send(Err(self.unreachable()))),
             Awaited::Registered { key, mapping, new } => {
@@ -357,15 +347,11 @@ impl Carrier {
 
     fn obey(&mut self, links: &mut Links, command: Command) {
         match command {
-            Command::Ask { request, reply } => self.ask(links, request, Awaited::Answer(reply)),
-            Command::Open { wanted, reply } => {
-                let (name, rights) = (wanted.name.clone(), wanted.rights);
-                let request = match self.shares {
-                    true => Request::Attach { name, rights },
-                    false => Request::Open { name, rights },
-                };
-                self.ask(links, request, Awaited::Open { wanted, reply });
+            Command::Ask { request, reply } if is_about_an_object(&request) => {
+                self.begin(links, What::Ask { request, reply });
             }
+            Command::Ask { request, reply } => self.ask(links, request, Awaited::Answer(reply)),
+            Command::Open { wanted, reply } => self.begin(links, What::Open { wanted, reply }),
             Command::Synchronise {
                 key,
                 request,
@@ -706,30 +692,6 @@ impl Carrier {
         new.refuse(failure.into());
     }
 
-    /// An object that was attached is again; if it cannot go on, it fails.
-    fn attached_again(
-        &mut self,
-        links: &mut Links,
-        key: Key,
-        (handle, info): (Handle, &control::Object),
-        file: Option<OwnedFd>,
-    ) {
-        let Some(attached) = self.attached.get_mut(&key) else {
-            return self.ask(links, Request::Close { object: handle }, Awaited::nobody());
-        };
-        match attached.is_again(handle, whole(info).len, file) {
-            Ok(()) => {
-                for mapping in attached.mapped() {
-                    self.register(links, key, mapping, New::No);
-                }
-            }
-            Err(why) => {
-                self.ask(links, Request::Close { object: handle }, Awaited::nobody());
-                self.give_up(links, key, &why.to_string());
-            }
-        }
-    }
-
     /// An object that was attached fails for good.
     fn give_up(&mut self, links: &mut Links, key: Key, why: &str) {
         let object = self.attached.get_mut(&key).and_then(|it| it.give_up(why));
@@ -761,43 +723,13 @@ impl Carrier {
             (Awaited::Sync(reply), answer) => {
                 let _ = reply.send(answer.map(drop).map_err(Into::into));
             }
-            (Awaited::Open { wanted, reply }, Ok(Answer::Opened { object, info })) => {
-                let opened = self.opened(links, object, info, wanted);
-                if opened.is_err() {
-                    self.ask(links, Request::Close { object }, Awaited::nobody());
-                }
-                let _ = reply.send(opened);
-            }
-            (Awaited::Open { wanted, reply }, Ok(Answer::Attached { object, info })) => {
-                let file = descriptors.into_iter().next();
-                self.attached(links, (object, info), file, (wanted, reply));
+            (Awaited::Question(question), answer) => {
+                self.told(links, question, answer, descriptors);
             }
             (Awaited::Registered { key, mapping, new }, answer) => {
                 self.registered(links, (key, mapping), new, answer.err());
             }
-            (Awaited::Again(key), Ok(Answer::Attached { object, info })) => {
-                let file = descriptors.into_iter().next();
-                self.attached_again(links, key, (object, &info), file);
-            }
-            (Awaited::Again(key), other) if self.attached.contains_key(&key) => {
-                if let Ok(Answer::Opened { object, .. }) = other {
-                    self.ask(links, Request::Close { object }, Awaited::nobody());
-                }
-                self.give_up(links, key, "the server does not share its pages any more");
-            }
-            (Awaited::Open { reply, .. }, Err(failure)) => drop(reply.send(Err(failure.into()))),
-            (Awaited::Open { reply, .. }, Ok(_)) => drop(reply.send(Err(ClientError::Confused))),
-            (Awaited::Again(key), Ok(Answer::Opened { object: handle, .. })) => {
-                if let Some(object) = self.objects.get_mut(&key) {
-                    object.handle = Some(handle);
-                    self.handles.insert(handle, key);
-                    self.with(links, key, |cache, way| cache.linked(way));
-                }
-            }
-            (Awaited::Again(key), other) => {
-                let name = self.objects.get(&key).map(|object| &object.name);
-                tracing::error!(?name, "cannot be opened again: {other:?}");
-            }
+            (Awaited::Again(key), answer) => self.reopened(links, key, answer, descriptors),
         }
     }
 
@@ -809,19 +741,10 @@ impl Carrier {
             // Who waited may have gone.
             let _ = ready.send(Ok(()));
         }
-        for key in self.keys() {
-            let Object { name, rights, .. } = &self.objects[&key];
-            let (name, rights) = (name.clone(), *rights);
-            self.ask(links, Request::Open { name, rights }, Awaited::Again(key));
+        if let Some(question) = self.taken.take() {
+            self.put(links, question);
         }
-        let lost = self
-            .attached
-            .iter()
-            .filter(|(_, attached)| attached.is_lost());
-        let again: Vec<_> = lost.map(|(key, it)| (*key, it.again())).collect();
-        for (key, request) in again {
-            self.ask(links, request, Awaited::Again(key));
-        }
+        self.reopen(links);
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -897,10 +820,12 @@ impl Handler for Carrier {
             return;
         }
         (self.link, self.is_up) = (None, false);
+        self.reopening = Reopening::default();
         self.handles.clear();
         for key in self.keys() {
-            if let Some(object) = self.objects.get_mut(&key) {
-                object.handle = None;
+            if let Some(object) = self.objects.get_mut(&key)
+                && object.handle.take().is_some()
+            {
                 object.breaks.fetch_add(1, Ordering::SeqCst);
             }
             self.with(links, key, |cache, way| cache.lost(node::now(), way));
@@ -920,10 +845,10 @@ impl Handler for Carrier {
             attached.lost(until);
         }
         if !self.is_over {
-            if self.ready.is_none() {
-                tracing::warn!("{}: {}", self.options.address, closed.why);
+            if self.ready.is_none() && self.servers.is_first_round() {
+                tracing::warn!("{}: {}", self.servers.current(), closed.why);
             }
-            self.failed(&closed.why.to_string());
+            self.failed(links.now(), &closed.why.to_string());
         }
     }
 
@@ -939,7 +864,9 @@ impl Handler for Carrier {
     }
 
     fn woken(&mut self, links: &mut Links) {
-        while let Ok(command) = self.inbox.try_recv() {
+        while self.taken.is_none()
+            && let Ok(command) = self.inbox.try_recv()
+        {
             self.obey(links, command);
         }
     }
@@ -968,6 +895,8 @@ impl Handler for Carrier {
             self.again = None;
             self.connect(links);
         }
+        // Commands may have waited for a question that is answered now.
+        self.woken(links);
         self.go_on_giving_back(links);
         let round_trip = self.link.and_then(|link| links.round_trip(link));
         let hold = hold_for(round_trip.unwrap_or_default());

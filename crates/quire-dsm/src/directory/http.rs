@@ -11,6 +11,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 
+use super::secured::explain;
+
 /// An answer has at most so many bytes.
 const LARGEST: u64 = 64 << 20;
 /// A line of a header has at most so many bytes.
@@ -31,7 +33,8 @@ pub(super) enum Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        Failure::Silent(error.to_string())
+        let tls = error.get_ref().and_then(|error| error.downcast_ref());
+        Failure::Silent(tls.map_or_else(|| error.to_string(), explain))
     }
 }
 

@@ -24,6 +24,11 @@ pub enum AddressError {
     /// It cannot be read.
     #[error("{0:?} is no address: write HOST:PORT, or unix:PATH for a socket on this machine")]
     Unreadable(String),
+    /// One of several cannot be read.
+    #[error(
+        "{0:?}, in {1:?}, is no address: write HOST:PORT or unix:PATH, with a comma between two of them; a comma in a PATH is written twice"
+    )]
+    InList(String, String),
     /// It needs TLS.
     #[error(
         "{0} can be reached from other machines, and there is no certificate: give one with its key and CA, or allow plain text explicitly"

@@ -282,20 +282,14 @@ impl Identity {
     /// When one cannot be read, others may read the key, or the certificate is of no use:
     /// it has ended, is for another name, or not of this CA.
     pub fn load(name: &Name, files: &Files) -> Result<Identity, IdentityError> {
-        let pair = Pair {
-            certificate: read(&files.certificate)?,
-            key: read_key(&files.key)?,
-        };
-        let pem = |path: &Path, what| IdentityError::Pem {
-            path: path.into(),
-            what,
-        };
-        let chain = certificates(&pair.certificate)
-            .ok_or_else(|| pem(&files.certificate, "certificate"))?;
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
-            .map_err(|_| pem(&files.key, "key"))?;
-        let roots = certificates(&read(&files.authority)?)
-            .ok_or_else(|| pem(&files.authority, "certificate"))?;
+        let chain = read_certificates(&files.certificate)?;
+        let key = read_key(&files.key)?;
+        let key =
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| IdentityError::Pem {
+                path: files.key.clone(),
+                what: "key",
+            })?;
+        let roots = read_certificates(&files.authority)?;
         let identity = Identity::new(name, chain.clone(), key, roots)?;
         identity.check(&chain, UnixTime::now())?;
         Ok(identity)
@@ -391,7 +385,7 @@ fn read(path: &Path) -> Result<String, IdentityError> {
     })
 }
 
-fn read_key(path: &Path) -> Result<String, IdentityError> {
+pub(crate) fn read_key(path: &Path) -> Result<String, IdentityError> {
     let text = read(path)?;
     let metadata = fs::metadata(path).map_err(|error| IdentityError::File {
         path: path.into(),
@@ -404,6 +398,16 @@ fn read_key(path: &Path) -> Result<String, IdentityError> {
             mode,
         }),
     }
+}
+
+/// The certificates of a file, at least one.
+pub(crate) fn read_certificates(
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    certificates(&read(path)?).ok_or_else(|| IdentityError::Pem {
+        path: path.into(),
+        what: "certificate",
+    })
 }
 
 /// At least one certificate.
@@ -527,7 +531,7 @@ pub(super) fn is_for(certificate: &CertificateDer<'_>, name: &Name) -> Result<()
 }
 
 /// What is wrong with a certificate, or with a session, as the end of a sentence.
-pub(super) fn explain(error: &rustls::Error) -> String {
+pub(crate) fn explain(error: &rustls::Error) -> String {
     use CertificateError as E;
     let rustls::Error::InvalidCertificate(problem) = error else {
         return error.to_string();

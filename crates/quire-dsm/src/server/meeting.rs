@@ -8,11 +8,11 @@
 //! the host and another server breaks, kernels of that server count as crashed, and those
 //! that wait get an error.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::sync::{
-    Answer, Answered, Name, Parting, Party, Request, RequestId, SyncTable,
+    Answer, Answered, Name, Parting, Party, REMEMBERED, Request, RequestId, SyncTable,
 };
 
 /// What is to be done.
@@ -35,8 +35,10 @@ pub(super) struct Meeting {
     host: Option<ServerId>,
     /// What an earlier host knew is lost.
     has_lost: bool,
-    /// Barriers that were mended since.
-    mended: BTreeSet<Name>,
+    /// Barriers that were mended since, those of late at the end: as many as the table
+    /// remembers of broken ones. One that is forgotten is broken again when nobody is left who
+    /// arrived there: until then the table knows it.
+    mended: VecDeque<Name>,
     table: SyncTable,
     parties: BTreeMap<(ServerId, KernelId), Party>,
     kernels: BTreeMap<Party, (ServerId, KernelId)>,
@@ -51,7 +53,7 @@ impl Meeting {
             me,
             host: None,
             has_lost: false,
-            mended: BTreeSet::new(),
+            mended: VecDeque::new(),
             table: SyncTable::default(),
             parties: BTreeMap::new(),
             kernels: BTreeMap::new(),
@@ -66,6 +68,7 @@ impl Meeting {
         let before = std::mem::replace(&mut self.host, host);
         if before.is_some() && before != host {
             self.has_lost = host == Some(self.me);
+            self.mended.clear();
             self.give_up(all);
         }
         let gone = self.parties.keys().map(|(server, _)| *server);
@@ -171,9 +174,16 @@ impl Meeting {
         let request = RequestId(number);
         match &wanted {
             Request::Mend(barrier) if self.has_lost => {
-                self.mended.insert(barrier.clone());
+                self.mended.retain(|mended| mended != barrier);
+                self.mended.push_back(barrier.clone());
+                let surplus = self.mended.len().saturating_sub(REMEMBERED);
+                self.mended.drain(..surplus);
             }
-            Request::Arrive { barrier, .. } if self.has_lost && !self.mended.contains(barrier) => {
+            Request::Arrive { barrier, .. }
+                if self.has_lost
+                    && !self.table.has_barrier(barrier)
+                    && !self.mended.contains(barrier) =>
+            {
                 let answer = Answer::Broken;
                 answers.push(Answered {
                     party,
@@ -289,6 +299,53 @@ mod tests {
         b.ask(K, 4, arrive(1), &mut all);
         let done = Some(Answer::Done);
         assert_eq!(all, [Do::Answer(K, 3, done), Do::Answer(K, 4, done)]);
+    }
+
+    /// Names that are mended and never used again do not fill the memory; what is forgotten
+    /// breaks for nobody who waits.
+    #[test]
+    fn as_many_mended_barriers_are_remembered_as_broken_ones() {
+        let (_, mut b) = two();
+        let mut all = Vec::new();
+        b.view(&[B], &mut all);
+        let name = |number: usize| Name(format!("barrier-{number}"));
+        let at = |number| Request::Arrive {
+            barrier: name(number),
+            parties: 2,
+        };
+        for number in 0..2 {
+            b.ask(K, 0, Request::Mend(name(number)), &mut all);
+        }
+        b.ask(K, 1, at(0), &mut all);
+        for number in 2..2 + 3 * REMEMBERED {
+            b.ask(K, 0, Request::Mend(name(number)), &mut all);
+            assert!(b.mended.len() <= REMEMBERED);
+        }
+        all.clear();
+        // Somebody waits at the first; nobody has come to the second.
+        b.ask(KernelId(6), 2, at(0), &mut all);
+        b.ask(KernelId(6), 3, at(1), &mut all);
+        b.ask(KernelId(6), 4, at(1 + 3 * REMEMBERED), &mut all);
+        let done = Some(Answer::Done);
+        let forgotten = Do::Answer(KernelId(6), 3, Some(Answer::Broken));
+        let met = [Do::Answer(K, 1, done), Do::Answer(KernelId(6), 2, done)];
+        assert_eq!(all, [&met[..], &[forgotten]].concat());
+        // All who met there are gone: it is broken again, too.
+        b.left(K, Parting::Left, &mut all);
+        b.left(KernelId(6), Parting::Left, &mut all);
+        all.clear();
+        b.ask(K, 5, at(0), &mut all);
+        assert_eq!(all, [Do::Answer(K, 5, Some(Answer::Broken))]);
+        all.clear();
+        // Mended by those who come, it is as new.
+        b.ask(K, 6, Request::Mend(name(0)), &mut all);
+        b.ask(K, 7, at(0), &mut all);
+        b.ask(KernelId(6), 8, at(0), &mut all);
+        let answers = [(K, 6), (K, 7), (KernelId(6), 8)];
+        assert_eq!(
+            all,
+            answers.map(|(who, number)| Do::Answer(who, number, done))
+        );
     }
 
     #[test]

@@ -322,7 +322,7 @@ impl Scene {
     /// Makes the object, for whoever comes over TCP as well.
     fn create(&self, scheduler: SchedulerKind) {
         let address = socket(self.directory.path(), 0);
-        let client = Client::connect(Options::new(address, name("maker")));
+        let client = Client::connect(Options::new(address.into(), name("maker")));
         let client = client.expect("the server is there");
         let end = Instant::now() + SOON;
         // A server that is to be joined refuses until it is a member.

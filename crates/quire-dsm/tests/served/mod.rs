@@ -64,7 +64,7 @@ impl Served {
     }
 
     pub fn client_with(&self, who: &str, change: impl FnOnce(&mut Options)) -> Client {
-        let mut options = Options::new(self.addresses[0].clone(), name(who));
+        let mut options = Options::new(self.addresses[0].clone().into(), name(who));
         options.own_pages = true;
         change(&mut options);
         Client::connect(options).expect("the server is there")

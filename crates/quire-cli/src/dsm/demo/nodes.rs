@@ -121,7 +121,7 @@ impl Served {
     }
 
     fn client(&self) -> Outcome<Client> {
-        let mut options = Options::new(self.own.clone(), named("demo")?);
+        let mut options = Options::new(self.own.clone().into(), named("demo")?);
         // What it looks at is not to be changed by that.
         options.own_pages = true;
         Client::connect(options).map_err(failed)
