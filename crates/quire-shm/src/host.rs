@@ -1,10 +1,11 @@
 //! The thread that speaks with servers on behalf of the program's threads, and what it has:
 //! links, open objects, and their mappings.
 //!
-//! It has a descriptor table of its own, and so have the threads that it starts. A program
-//! that closes all its descriptors does not reach the links, sees no foreign numbers, and a
-//! child that it forks has none of them: when the program ends, servers know at once. So
-//! nothing here may be used or dropped on another thread. Signals are blocked.
+//! It has a descriptor table of its own, with the threads that it starts: links, userfaultfds,
+//! and the files of copies that a server shares lie there. A program that closes all its
+//! descriptors does not reach the links, sees no foreign numbers, and a child that it forks has
+//! none of them: when the program ends, servers know at once. So nothing here may be used or
+//! dropped on another thread. Signals are blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -31,34 +31,36 @@ fn share(served: &Served, object: &str, make: (&Path, &[&str]), usage: (&Path, &
 
 #[test]
 fn programs_share_memory_of_posix() {
-    let served = Served::start();
-    let posix = program(&served, "posix");
-    share(
-        &served,
-        "grid",
-        (&posix, &["make", "/grid"]),
-        (&posix, &["use", "/grid"]),
-    );
-    // By another name than the object's, which programs need not agree on.
-    let mut maker = Running::start(&mut served.run("grid=a_b", &posix, &["make", "/a_b"]));
-    maker.hear("made");
-    let user = served.run("grid=/c d", &posix, &["use", "/c d"]).output();
-    assert_well(&user.expect("it was built"));
-    maker.go_on();
+    for served in Served::both() {
+        let posix = program(&served, "posix");
+        share(
+            &served,
+            "grid",
+            (&posix, &["make", "/grid"]),
+            (&posix, &["use", "/grid"]),
+        );
+        // By another name than the object's, which programs need not agree on.
+        let mut maker = Running::start(&mut served.run("grid=a_b", &posix, &["make", "/a_b"]));
+        maker.hear("made");
+        let user = served.run("grid=/c d", &posix, &["use", "/c d"]).output();
+        assert_well(&user.expect("it was built"));
+        maker.go_on();
+    }
 }
 
 #[test]
 fn programs_share_memory_of_system_v() {
-    let served = Served::start();
-    let sysv = program(&served, "sysv");
-    let object = "segment=0x80001234";
-    let arguments = |what| [what, "0x80001234"];
-    share(
-        &served,
-        object,
-        (&sysv, &arguments("make")),
-        (&sysv, &arguments("use")),
-    );
+    for served in Served::both() {
+        let sysv = program(&served, "sysv");
+        let object = "segment=0x80001234";
+        let arguments = |what| [what, "0x80001234"];
+        share(
+            &served,
+            object,
+            (&sysv, &arguments("make")),
+            (&sysv, &arguments("use")),
+        );
+    }
 }
 
 #[test]
@@ -81,59 +83,62 @@ fn programs_in_python_share_memory() {
 
 #[test]
 fn memory_is_mapped_in_odd_ways() {
-    let served = Served::start();
-    let posix = program(&served, "posix");
-    let output = served.run("grid", &posix, &["odd", "/grid"]).output();
-    let output = output.expect("it was built");
-    assert_well(&output);
-    let log = String::from_utf8_lossy(&output.stderr);
-    for words in [
-        "MAP_PRIVATE",
-        "beyond its end",
-        "mremap",
-        "keeps its size",
-        "is open",
-        "over a part",
-    ] {
-        assert!(log.contains(words), "{log} lacks {words}");
+    for served in Served::both() {
+        let posix = program(&served, "posix");
+        let output = served.run("grid", &posix, &["odd", "/grid"]).output();
+        let output = output.expect("it was built");
+        assert_well(&output);
+        let log = String::from_utf8_lossy(&output.stderr);
+        for words in [
+            "MAP_PRIVATE",
+            "beyond its end",
+            "mremap",
+            "keeps its size",
+            "is open",
+            "over a part",
+        ] {
+            assert!(log.contains(words), "{log} lacks {words}");
+        }
+        assert!(!log.contains("if it stays"), "{log}");
+        assert!(served.objects().is_empty(), "it went with its last user");
     }
-    assert!(!log.contains("if it stays"), "{log}");
-    assert!(served.objects().is_empty(), "it went with its last user");
 }
 
 /// However a program ends by itself, what it wrote is there.
 #[test]
 fn what_was_written_outlives_the_program() {
-    let served = Served::start();
-    let posix = program(&served, "posix");
-    for how in ["exit", "_exit", "return", "quick", "handler", "daemon"] {
-        let output = served.run("grid", &posix, &["end", "/grid", how]).output();
-        assert_well(&output.expect("it was built"));
-        let contents = served.contents("grid");
-        assert_eq!(contents.len(), 9 * 4096 + 100);
-        let ends = [contents[0], contents[contents.len() - 1]];
-        assert_eq!(ends, [how.as_bytes()[0]; 2], "{how}");
-    }
-    // The daemon goes on after its parent.
-    let begin = Instant::now();
-    while served.contents("grid")[1] != b'D' {
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "the daemon has the memory"
-        );
+    for served in Served::both() {
+        let posix = program(&served, "posix");
+        for how in ["exit", "_exit", "return", "quick", "handler", "daemon"] {
+            let output = served.run("grid", &posix, &["end", "/grid", how]).output();
+            assert_well(&output.expect("it was built"));
+            let contents = served.contents("grid");
+            assert_eq!(contents.len(), 9 * 4096 + 100);
+            let ends = [contents[0], contents[contents.len() - 1]];
+            assert_eq!(ends, [how.as_bytes()[0]; 2], "{how}");
+        }
+        // The daemon goes on after its parent.
+        let begin = Instant::now();
+        while served.contents("grid")[1] != b'D' {
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "the daemon has the memory"
+            );
+        }
     }
 }
 
 /// Parents and children on two nodes, of which each child maps the memory anew.
 #[test]
 fn children_keep_the_memory() {
-    let served = Served::start();
-    let forks = program(&served, "forks");
-    let node = || served.run("grid", &forks, &["/grid", "8"]);
-    let nodes = [Running::start(&mut node()), Running::start(&mut node())];
-    for mut node in nodes {
-        node.hear("2400");
-        assert!(node.status().success());
+    for served in Served::both() {
+        let forks = program(&served, "forks");
+        let node = || served.run("grid", &forks, &["/grid", "8"]);
+        let nodes = [Running::start(&mut node()), Running::start(&mut node())];
+        for mut node in nodes {
+            node.hear("2400");
+            assert!(node.status().success());
+        }
     }
 }
 
@@ -180,13 +185,17 @@ fn other_names_are_the_kernels() {
 
 #[test]
 fn memory_of_a_server_that_is_killed_fails() {
-    let mut served = Served::start();
-    let posix = program(&served, "posix");
-    let mut watcher = Running::start(&mut served.run("grid", &posix, &["watch", "/grid"]));
-    watcher.hear("made");
-    served.kill();
-    // When all pages are gone, it waits for a server and then gets a signal, with which
-    // `timeout` ends, too.
-    let status = watcher.status();
-    assert_eq!(signal(status), Some(7), "{status}");
+    let watched = Served::both().map(|mut served| {
+        let posix = program(&served, "posix");
+        let mut watcher = Running::start(&mut served.run("grid", &posix, &["watch", "/grid"]));
+        watcher.hear("made");
+        served.kill();
+        watcher
+    });
+    for watcher in watched {
+        // When all pages are gone, it waits for a server and then gets a signal, with which
+        // `timeout` ends, too.
+        let status = watcher.status();
+        assert_eq!(signal(status), Some(7), "{status}");
+    }
 }

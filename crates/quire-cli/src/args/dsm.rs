@@ -213,8 +213,7 @@ pub struct AttachArgs {
     #[arg(long, requires = "dsm")]
     pub no_create: bool,
     /// Keep pages of the program's own, also where the server is on this machine and could
-    /// share its copies: the memory then outlives a server that is killed and started again
-    /// with its store
+    /// share its copies: the program can then go on at a server of another machine
     #[arg(long, requires = "dsm")]
     pub own_pages: bool,
     /// What this side is called; with TLS its certificate is for this name

@@ -162,13 +162,18 @@ impl Memory {
         let range = space.addresses(bytes_of(pages, self.page));
         let uffd = space.uffd.as_fd();
         let mut rest = range;
+        let mut most = rest.len();
         while !rest.is_empty() {
-            let shown = shared::show(uffd, rest, allow(access), Waiters::Leave);
+            let next = AddrRange::new(rest.start, rest.len().min(most));
+            let shown = shared::show(uffd, next, allow(access), Waiters::Leave);
             rest.start = rest.start + shown.done;
             match code(shown.error) {
-                None => break,
+                None => {}
                 // It is shown already.
                 Some(Code::EXIST) => rest.start = rest.start + Bytes(BASE_PAGE),
+                // The program has unmapped or protected some of it: one page after the other.
+                Some(Code::NOENT) if most.0 > BASE_PAGE => most = Bytes(BASE_PAGE),
+                Some(Code::NOENT) => rest.start = rest.start + Bytes(BASE_PAGE),
                 // The program has punched a hole of its own.
                 Some(Code::FAULT) => {
                     let zeros = &self.zeros[..BASE_PAGE as usize];
@@ -184,10 +189,8 @@ impl Memory {
         }
         if access == Access::Write {
             // What was shown before may be protected.
-            gone_or(
-                uffd::lift_protection(uffd, range).err(),
-                "to let a program write",
-            )?;
+            let lift = |range| uffd::lift_protection(uffd, range);
+            protection(range, lift, "to let a program write")?;
         }
         gone_or(uffd::wake(uffd, range).err(), "to wake a program")
     }
@@ -195,11 +198,8 @@ impl Memory {
     /// Lets a mapping write to pages, and wakes who waits there.
     pub(super) fn allow(&self, pages: Pages, space: &AddressSpace) -> Result<(), Broken> {
         let range = space.addresses(bytes_of(pages, self.page));
-        if range.is_empty() {
-            return Ok(());
-        }
-        let lifted = uffd::write_protect(space.uffd.as_fd(), range, false);
-        gone_or(lifted.err(), "to let a program write")
+        let lift = |range| uffd::write_protect(space.uffd.as_fd(), range, false);
+        protection(range, lift, "to let a program write")
     }
 
     /// Takes pages from all mappings, and returns what they held.
@@ -277,15 +277,21 @@ impl Memory {
         }
         let uffd = space.uffd.as_fd();
         // Protection that was left behind would stand in the way.
-        gone_or(uffd::lift_protection(uffd, range).err(), "to clear a page")?;
+        let lift = |range| uffd::lift_protection(uffd, range);
+        protection(range, lift, "to clear a page")?;
         let mut rest = range;
+        let mut most = rest.len();
         while !rest.is_empty() {
-            let poisoned = shared::poison(uffd, rest);
+            let next = AddrRange::new(rest.start, rest.len().min(most));
+            let poisoned = shared::poison(uffd, next);
             rest.start = rest.start + poisoned.done;
             match code(poisoned.error) {
-                None => break,
+                None => {}
                 // It is poisoned already.
                 Some(Code::EXIST) => rest.start = rest.start + Bytes(BASE_PAGE),
+                // As above.
+                Some(Code::NOENT) if most.0 > BASE_PAGE => most = Bytes(BASE_PAGE),
+                Some(Code::NOENT) => rest.start = rest.start + Bytes(BASE_PAGE),
                 Some(_) => return gone_or(poisoned.error, "to make a page fail"),
             }
         }
@@ -355,22 +361,30 @@ pub(super) fn punch(file: &OwnedFd, part: Part) -> Result<(), Broken> {
     punched.map_err(|errno| broken("to free pages", errno.into()))
 }
 
-/// Holds writers back in a mapping. Where a program has unmapped a part of it, the rest is
-/// protected all the same.
+/// Holds writers back in a mapping.
 fn protect(space: &AddressSpace, range: AddrRange) -> Result<(), Broken> {
-    const WHAT: &str = "to hold writers back";
+    let hold_back = |range| uffd::write_protect(space.uffd.as_fd(), range, true);
+    protection(range, hold_back, "to hold writers back")
+}
+
+/// Changes the protection of a range. Where a program has unmapped a part of it, that of the
+/// rest is changed all the same.
+fn protection(
+    range: AddrRange,
+    change: impl Fn(AddrRange) -> Result<(), Errno>,
+    what: &'static str,
+) -> Result<(), Broken> {
     if range.is_empty() {
         return Ok(());
     }
-    let uffd = space.uffd.as_fd();
-    let protected = uffd::write_protect(uffd, range, true).err();
-    if !matches!(code(protected), Some(Code::NOENT)) {
-        return gone_or(protected, WHAT);
+    let changed = change(range).err();
+    if !matches!(code(changed), Some(Code::NOENT)) {
+        return gone_or(changed, what);
     }
     let mut at = range.start;
     while at < range.end {
         let page = AddrRange::new(at, Bytes(BASE_PAGE));
-        gone_or(uffd::write_protect(uffd, page, true).err(), WHAT)?;
+        gone_or(change(page).err(), what)?;
         at = page.end;
     }
     Ok(())

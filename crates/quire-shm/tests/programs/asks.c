@@ -53,6 +53,22 @@ static void errors(quire_dsm *server, quire_dsm_object *object) {
   FAILS(quire_dsm_close(NULL) < 0, EINVAL);
 }
 
+/* Pages of one's own, and those that others have, are one memory. */
+static void apart(const char *address, int *numbers) {
+  quire_dsm *server = quire_dsm_connect_apart(address, NULL);
+  CHECK(server != NULL);
+  quire_dsm_object *object = quire_dsm_open(server, "asked", QUIRE_DSM_WRITE);
+  CHECK(object != NULL);
+  int *own = quire_dsm_map(object, 2 * PAGE, PAGE, NULL);
+  CHECK(own != NULL);
+  own[0] = 8;
+  CHECK(numbers[2 * PAGE / 4] == 8);
+  numbers[2 * PAGE / 4] = 9;
+  CHECK(own[0] == 9 && quire_dsm_close(object) == 0);
+  quire_dsm_disconnect(server);
+  FAILS(quire_dsm_connect_apart(NULL, NULL) == NULL, EINVAL);
+}
+
 int main(int argc, char **argv) {
   CHECK(argc == 2 && quire_dsm_api() >= QUIRE_DSM_API);
   struct quire_dsm_identity who = {.name = "asker"};
@@ -75,6 +91,7 @@ int main(int argc, char **argv) {
   part[1] = 6;
   CHECK(numbers[PAGE / 4 + 1] == 6 && same[PAGE / 4 + 1] == 6);
   CHECK(quire_dsm_flush(object) == 0 && quire_dsm_unmap(object, part) == 0);
+  apart(argv[1], numbers);
 
   CHECK(quire_dsm_lock(object, "mutex") == 0);
   FAILS(quire_dsm_try_lock(reader, "mutex") < 0, EBUSY);

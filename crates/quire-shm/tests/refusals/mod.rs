@@ -59,6 +59,7 @@ fn what_cannot_be_is_refused_before_the_program_starts() {
     );
     refused(&served, &["--dsm", "grid@192.0.2.1:1"], &["certificate"]);
     refused(&served, &["--no-create"], &["--dsm"]);
+    refused(&served, &["--own-pages"], &["--dsm"]);
     refused(&served, &["--plaintext"], &["--dsm"]);
     let files = ["--certificate", "/nonexistent", "--key", "/k", "--ca", "/c"];
     refused(
