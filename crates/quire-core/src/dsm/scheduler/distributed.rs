@@ -97,7 +97,7 @@ pub use message::{Body, Epoch, Fault, Holding, Message, Version};
 pub use page::{Owner, State};
 pub use view::MissedView;
 
-use super::{Action, Nonsense, Scheduler, observe};
+use super::{Action, Nonsense, Recall, Scheduler, observe};
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
 use page::{Page, Step, Writer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +116,10 @@ pub struct Distributed<D> {
     size: u64,
     /// Kernels that have said [`FromKernel::Terminate`], and whose link is still there.
     ended: BTreeSet<KernelId>,
+    /// This server ends: its kernels get nothing any more.
+    is_ending: bool,
+    /// It has said what would be lost with it, and obeys no fellow server in this view.
+    is_deaf: bool,
     pages: BTreeMap<PageNumber, Page<D>>,
     view: View<D>,
     counters: Counters,
@@ -157,6 +161,8 @@ impl<D: Clone> Distributed<D> {
             home: of,
             size,
             ended: BTreeSet::new(),
+            is_ending: false,
+            is_deaf: false,
             pages: BTreeMap::new(),
             view: View::first(),
             counters: Counters::default(),
@@ -225,6 +231,35 @@ impl<D: Clone> Distributed<D> {
         }
     }
 
+    /// What would be lost with this server, which ends, page by page: the contents of pages
+    /// that it owns, and of those that it has sent to another server in this view, as they may
+    /// be on their way. From now on it obeys no fellow server in this view, so that this stays
+    /// all: what they say is said again in the next one.
+    pub fn bequeath(&mut self) -> Vec<(PageNumber, Version, Option<D>)> {
+        self.is_deaf = true;
+        let me = self.me;
+        let pages = self.pages.iter();
+        let mine = pages.filter(|(_, page)| page.source == me || page.inherited);
+        let written = mine.filter(|(_, page)| page.version > Version(0));
+        let all = written.filter_map(|(number, page)| {
+            let contents = page.contents.clone()?;
+            Some((*number, page.version, contents))
+        });
+        all.collect()
+    }
+
+    /// A fellow server that ends hands over what would be lost with it. It is beside this
+    /// server until there is a view without the other.
+    pub fn inherit(&mut self, number: PageNumber, version: Version, data: Option<D>) {
+        let live = self.is_live();
+        if number.0 < self.size {
+            self.on(number, &mut Vec::new(), |page, _| {
+                page.paged_out(version, data, live);
+                page.inherited |= page.version <= version;
+            });
+        }
+    }
+
     fn hear(
         &mut self,
         from: ServerId,
@@ -243,6 +278,9 @@ impl<D: Clone> Distributed<D> {
         let about_view = matches!(message.body, Body::Holdings(_) | Body::Owners { .. });
         if message.epoch > self.view.epoch || !(about_view || self.is_live()) {
             self.view.early.push((from, message));
+            return Ok(());
+        }
+        if self.is_deaf && self.is_live() {
             return Ok(());
         }
         match message.body {
@@ -351,6 +389,7 @@ impl<D: Clone> Distributed<D> {
             me,
             epoch: self.view.epoch,
             page: number,
+            is_ending: self.is_ending,
             counters: &mut self.counters,
             actions,
         };
@@ -442,6 +481,22 @@ impl<D: Clone> Distributed<D> {
     }
 }
 
+impl<D: Clone> Recall<D> for Distributed<D> {
+    /// Here copies to be read are taken back, too: no kernel has anything then, so that others
+    /// may go on without this server.
+    fn recall(&mut self, actions: &mut Vec<Action<D>>) {
+        self.is_ending = true;
+        let numbers: Vec<PageNumber> = self.known().collect();
+        for number in numbers {
+            self.on(number, actions, Page::take_back);
+        }
+    }
+
+    fn owes(&self, page: PageNumber) -> Option<KernelId> {
+        self.pages.get(&page).and_then(Page::owes)
+    }
+}
+
 impl<D: Clone> Scheduler<D> for Distributed<D> {
     fn kernel_says(
         &mut self,
@@ -455,6 +510,7 @@ impl<D: Clone> Scheduler<D> for Distributed<D> {
             return Ok(());
         }
         match message {
+            FromKernel::DataRequest { .. } | FromKernel::DataUnlock { .. } if self.is_ending => {}
             FromKernel::DataRequest { pages, access } => {
                 self.kernel_faults(kernel, (pages, access, false), actions);
             }
