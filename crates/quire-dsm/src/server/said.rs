@@ -158,6 +158,38 @@ pub(crate) enum Said {
         /// Why it is not.
         error: Option<String>,
     },
+    /// The sender ends, and a page would be lost with it. Its contents are beside it; there are
+    /// none where it is all zeros.
+    Inherit {
+        /// The object.
+        object: ObjectId,
+        /// The view.
+        epoch: u64,
+        /// Which page.
+        page: PageNumber,
+        /// Its version.
+        version: Version,
+        /// The machine that wrote it.
+        machine: MachineCode,
+    },
+    /// That was all of them.
+    Will {
+        /// The object.
+        object: ObjectId,
+        /// The view.
+        epoch: u64,
+        /// Which message of this kind it is.
+        number: u64,
+    },
+    /// They are at the sender, or it does not take them.
+    Inherited {
+        /// The object.
+        object: ObjectId,
+        /// Which message it was.
+        number: u64,
+        /// Whether they are there.
+        is_taken: bool,
+    },
 }
 
 /// A message that a server should not send.

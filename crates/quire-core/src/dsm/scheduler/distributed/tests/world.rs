@@ -196,7 +196,13 @@ impl World {
         let all = ending.bequeath();
         let left = all.len();
         let heir_at = Some((heir, epoch));
-        self.ending.insert(server, Ending { heir: heir_at, left });
+        self.ending.insert(
+            server,
+            Ending {
+                heir: heir_at,
+                left,
+            },
+        );
         for (page, version, value) in all {
             let value = value.unwrap_or(0);
             let parcel = Parcel {
@@ -228,7 +234,8 @@ impl World {
     /// A server is done: the others go on without it, and nothing is lost.
     fn leave(&mut self, server: usize) {
         self.links.retain(|&(from, to), _| {
-            let kernel = |node| matches!(node, Node::Kernel(it) if it % self.servers.len() == server);
+            let kernel =
+                |node| matches!(node, Node::Kernel(it) if it % self.servers.len() == server);
             !kernel(from) && !kernel(to)
         });
         self.crash(server);
@@ -705,8 +712,11 @@ impl World {
         }
     }
 
-    /// Where nothing is under way any more, nobody may wait.
+    /// Where nothing is under way any more, nobody may wait, but for a server that ends.
     pub fn check_quiet(&mut self) {
+        if self.ending.keys().any(|it| self.servers[*it].is_some()) {
+            return;
+        }
         let is_served = |kernel: usize| !self.ending.contains_key(&self.server_of(kernel));
         let waits = |kernel: &Vec<Cached>| kernel.iter().any(|page| page.wants.is_some());
         let mut kernels = self.kernels.iter().enumerate();
