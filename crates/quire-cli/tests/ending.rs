@@ -408,6 +408,62 @@ fn what_a_joined_server_has_goes_to_the_others_at_once() {
     assert!(begun.elapsed() < LEASE, "the others wait for a lease");
 }
 
+/// Counters go on, mutexes stay held, and who waits at a barrier waits on, when the server is
+/// gone that kept them.
+#[test]
+fn who_meets_over_an_object_goes_on_without_the_server_that_kept_that() {
+    let Some((_etcd, _directory, mut servers)) = joined(3) else {
+        return;
+    };
+    make(&servers[0], "grid", SchedulerKind::Distributed);
+    let maker = apart(&servers[0].unix);
+    let _here = open(&maker, "grid");
+    let clients = [1, 2].map(|server| apart(&servers[server].unix));
+    let [one, two] = clients.each_ref().map(|client| open(client, "grid"));
+    let point = |name: &str| Point(name.into());
+    let add = |by| Request::Add {
+        counter: point("count"),
+        by,
+    };
+    let arrive = || Request::Arrive {
+        barrier: point("all"),
+        parties: 2,
+    };
+    let at_least = |value| Request::AtLeast {
+        counter: point("count"),
+        value,
+    };
+    assert_eq!(two.synchronise(add(5)).unwrap(), Answer::Value(5));
+    let lock = Request::Lock(point("it"));
+    assert_eq!(one.synchronise(lock.clone()).unwrap(), Answer::Done);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| one.synchronise(arrive()));
+        let counts = scope.spawn(|| two.synchronise(at_least(8)));
+        let locks = scope.spawn(|| two.synchronise(lock.clone()));
+        // Those who wait have asked before this is answered, or ask when the server ends.
+        assert_eq!(one.synchronise(add(1)).unwrap(), Answer::Value(6));
+        let ends = scope.spawn(|| servers[0].end());
+        let mut value = 6;
+        while value < 8 || !ends.is_finished() {
+            value += 1;
+            assert_eq!(two.synchronise(add(1)).unwrap(), Answer::Value(value));
+        }
+        ends.join().unwrap();
+        let Answer::Value(counted) = counts.join().unwrap().unwrap() else {
+            panic!("no value");
+        };
+        assert!((8..=value).contains(&counted));
+        assert_eq!(two.synchronise(arrive()).unwrap(), Answer::Done);
+        assert_eq!(waits.join().unwrap().unwrap(), Answer::Done);
+        let busy = Request::TryLock(point("it"));
+        assert_eq!(two.synchronise(busy).unwrap(), Answer::Busy);
+        let unlock = Request::Unlock(point("it"));
+        assert_eq!(one.synchronise(unlock).unwrap(), Answer::Done);
+        assert_eq!(locks.join().unwrap().unwrap(), Answer::Done);
+        assert_eq!(one.synchronise(add(0)).unwrap(), Answer::Value(value));
+    });
+}
+
 #[test]
 fn servers_end_one_after_the_other_and_no_increment_is_lost() {
     let Some((_etcd, _directory, mut servers)) = joined(3) else {

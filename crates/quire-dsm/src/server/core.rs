@@ -509,6 +509,11 @@ impl Core {
         opened.filter(move |(_, _, open)| open.name == *name)
     }
 
+    /// The kernels that have an object open, here or sharing a copy of this machine.
+    pub(super) fn kernels_of(&self, name: &Name) -> BTreeSet<KernelId> {
+        self.users(name).map(|(_, _, open)| open.kernel).collect()
+    }
+
     /// A fellow server speaks about an object; `None` where that is not here.
     pub(super) fn hear_fellow(
         &mut self,

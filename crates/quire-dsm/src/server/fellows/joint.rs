@@ -29,7 +29,7 @@ pub(super) struct Joint {
     pub name: Name,
     pub views: Views,
     pub types: Types,
-    meeting: Meeting,
+    pub meeting: Meeting,
     /// What came about meetings of a view that is not known here yet.
     early: Vec<(ServerId, Said)>,
     /// The directory was asked something about its view.
@@ -48,6 +48,8 @@ pub(super) struct Joint {
     pub early_parcels: Vec<(ServerId, Parcel)>,
     /// How far it is, where this server ends.
     pub handing: Handing,
+    /// Members that do not keep mutexes and the like in its place.
+    pub refused: BTreeSet<ServerId>,
 }
 
 impl Joint {
@@ -82,6 +84,7 @@ impl Fellows {
             queue: None,
             early_parcels: Vec::new(),
             handing: Handing::Nothing,
+            refused: BTreeSet::new(),
         };
         self.joints.insert(id, joint);
         if !is_maker {
@@ -245,7 +248,7 @@ impl Fellows {
                 joint.not_before = Instant::now() + AGAIN;
                 joint.is_asked = true;
                 if joint.handing == Handing::Proposed {
-                    joint.handing = Handing::Taken;
+                    joint.handing = Handing::Settled;
                 }
                 self.read_view(view.object);
             }
@@ -388,7 +391,7 @@ impl Fellows {
                 continue;
             };
             joint.views.broke(fellow);
-            if matches!(joint.handing, Handing::Sent(to, _) if to == fellow) {
+            if joint.handing.waits_for(fellow) {
                 joint.handing = Handing::Nothing;
             }
             joint.meeting.broke(fellow, &mut all);
@@ -504,7 +507,14 @@ impl Fellows {
                 object,
                 number,
                 is_taken,
-            } => self.inherited(from, (object, number), is_taken),
+            } => self.inherited(a, from, (object, number), is_taken),
+            Said::Minutes {
+                object,
+                number,
+                minutes,
+            } => self.take_minutes(a, from, (object, number), minutes),
+            Said::Moved { object, number, to } => self.moved(a, from, (object, number), to),
+            Said::Present { object, kernels } => self.present(a, from, (object, kernels)),
             Said::Kept {
                 object,
                 number,
@@ -687,10 +697,14 @@ impl Fellows {
         self.carry_out(a, object, all);
     }
 
-    fn carry_out(&mut self, a: &mut Around<'_>, object: ObjectId, all: Vec<Do>) {
+    pub(super) fn carry_out(&mut self, a: &mut Around<'_>, object: ObjectId, all: Vec<Do>) {
         let epoch = self.joints.get(&object).map_or(0, |it| it.views.epoch());
         for one in all {
             let (to, said) = match one {
+                Do::Present(to) => {
+                    let kernels = self.kernels_of(a, object).into_iter().collect();
+                    (to, Said::Present { object, kernels })
+                }
                 Do::Answer(kernel, number, answer) => {
                     let answer = answer.ok_or_else(|| {
                         let text = "the server that kept mutexes, barriers and counters of \

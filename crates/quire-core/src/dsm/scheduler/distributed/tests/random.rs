@@ -137,14 +137,16 @@ fn all_end(world: &mut World, dice: &mut Dice) {
 
 /// Now and then a server begins to end, and those that do go on.
 fn end_servers(world: &mut World, dice: &mut Dice) {
-    if dice.roll(400) == 0 {
+    if dice.roll(80) == 0 {
         world.end(dice.roll(world.servers.len()));
     }
-    if dice.roll(8) == 0 {
+    if dice.roll(4) == 0 {
         let server = dice.roll(world.servers.len());
         world.go_on_ending(server, dice.roll(world.servers.len()));
     }
-    hear_of_a_view(world, dice);
+    if dice.roll(8) == 0 {
+        hear_of_a_view(world, dice);
+    }
 }
 
 fn step(world: &mut World, shape: &Shape, dice: &mut Dice) {
