@@ -436,9 +436,9 @@ impl Object {
     }
 
     /// What would be lost with this server, which ends.
-    pub(super) fn bequeath(&mut self) -> Vec<(PageNumber, Version, Option<Page>)> {
+    pub(super) fn estate(&mut self) -> Vec<(PageNumber, Version, Option<Page>)> {
         let replica = self.scheduler.joint();
-        replica.map_or_else(Vec::new, Replica::bequeath)
+        replica.map_or_else(Vec::new, |replica| replica.estate())
     }
 
     /// A fellow server that ends hands over a page.

@@ -61,8 +61,8 @@ impl Replica {
     }
 
     /// What would be lost with this server, which ends.
-    pub fn bequeath(&mut self) -> Vec<(PageNumber, Version, Option<Page>)> {
-        self.inner.bequeath()
+    pub fn estate(&self) -> Vec<(PageNumber, Version, Option<Page>)> {
+        self.inner.estate().collect()
     }
 
     /// A fellow server that ends hands over a page.

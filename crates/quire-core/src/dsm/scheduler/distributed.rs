@@ -118,8 +118,6 @@ pub struct Distributed<D> {
     ended: BTreeSet<KernelId>,
     /// This server ends: its kernels get nothing any more.
     is_ending: bool,
-    /// It has said what would be lost with it, and obeys no fellow server in this view.
-    is_deaf: bool,
     pages: BTreeMap<PageNumber, Page<D>>,
     view: View<D>,
     counters: Counters,
@@ -162,7 +160,6 @@ impl<D: Clone> Distributed<D> {
             size,
             ended: BTreeSet::new(),
             is_ending: false,
-            is_deaf: false,
             pages: BTreeMap::new(),
             view: View::first(),
             counters: Counters::default(),
@@ -231,21 +228,15 @@ impl<D: Clone> Distributed<D> {
         }
     }
 
-    /// What would be lost with this server, which ends, page by page: the contents of pages
-    /// that it owns, and of those that it has sent to another server in this view, as they may
-    /// be on their way. From now on it obeys no fellow server in this view, so that this stays
-    /// all: what they say is said again in the next one.
-    pub fn bequeath(&mut self) -> Vec<(PageNumber, Version, Option<D>)> {
-        self.is_deaf = true;
-        let me = self.me;
-        let pages = self.pages.iter();
-        let mine = pages.filter(|(_, page)| page.source == me || page.inherited);
-        let written = mine.filter(|(_, page)| page.version > Version(0));
-        let all = written.filter_map(|(number, page)| {
-            let contents = page.contents.clone()?;
-            Some((*number, page.version, contents))
-        });
-        all.collect()
+    /// What would be lost with this server, page by page, when its kernels have nothing any
+    /// more: the contents of pages that it owns, and of those that it has sent to another
+    /// server in this view, as they may be on their way. A page that comes later was sent by a
+    /// server that keeps its contents for that.
+    pub fn estate(&self) -> impl Iterator<Item = (PageNumber, Version, Option<D>)> + '_ {
+        let written = self.pages.iter();
+        let written = written.filter(|(_, page)| page.version > Version(0));
+        let mine = written.filter(|(_, page)| page.source == self.me);
+        mine.filter_map(|(number, page)| Some((*number, page.version, page.contents.clone()?)))
     }
 
     /// A fellow server that ends hands over what would be lost with it. It is beside this
@@ -255,7 +246,6 @@ impl<D: Clone> Distributed<D> {
         if number.0 < self.size {
             self.on(number, &mut Vec::new(), |page, _| {
                 page.paged_out(version, data, live);
-                page.inherited |= page.version <= version;
             });
         }
     }
@@ -278,9 +268,6 @@ impl<D: Clone> Distributed<D> {
         let about_view = matches!(message.body, Body::Holdings(_) | Body::Owners { .. });
         if message.epoch > self.view.epoch || !(about_view || self.is_live()) {
             self.view.early.push((from, message));
-            return Ok(());
-        }
-        if self.is_deaf && self.is_live() {
             return Ok(());
         }
         match message.body {

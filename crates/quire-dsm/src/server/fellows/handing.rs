@@ -1,10 +1,13 @@
 //! What a server that ends hands over to its fellows.
 //!
 //! When its kernels have nothing of an object any more, it sends one of the other members the
-//! pages that would be lost with it, and from then on obeys no scheduler of a fellow in this
-//! view. As soon as that member has them, it proposes the view without itself: nobody has to
-//! wait until its programs have certainly stopped. They are there in that view, among the
-//! newest contents.
+//! pages that would be lost with it. As soon as that member has them, it proposes the view
+//! without itself: nobody has to wait until its programs have certainly stopped. The pages are
+//! among the newest contents in that view. Until then it serves its fellows as ever. If
+//! another view comes before, it begins again.
+//!
+//! Mutexes, barriers and counters of the object that it keeps go to another member, too
+//! ([`crate::server::meeting`]).
 //!
 //! A fellow that ends itself, or is in another view, refuses; then another one is asked. An
 //! object that this server keeps in its store stays there. Of one that another server keeps,
@@ -204,7 +207,7 @@ impl Fellows {
         // Who refused is not asked again at once.
         let heir = heirs[self.wills as usize % heirs.len()];
         joint.handing = Handing::Sent(heir, self.wills);
-        let pages = here.bequeath();
+        let pages = here.estate();
         tracing::info!("{}: {} pages are handed over", joint.name, pages.len());
         for (page, version, data) in pages {
             let machine = data.as_ref().map(|data| data.machine);

@@ -134,8 +134,6 @@ pub(super) struct Page<D> {
     /// The server that owned the page when the copy that is here was made. It owns it until
     /// that copy is dropped.
     pub source: ServerId,
-    /// A server that ends in this view handed over contents that are here. It counts on them.
-    pub inherited: bool,
     /// The latest contents that are here. While a kernel writes, they are what it was given.
     pub contents: Option<Option<D>>,
 }
@@ -155,7 +153,6 @@ impl<D: Clone> Page<D> {
             written: false,
             version: Version(0),
             source: me,
-            inherited: false,
             contents: None,
         }
     }
@@ -749,7 +746,6 @@ impl<D: Clone> Page<D> {
             };
         }
         self.source = owner;
-        self.inherited = false;
         self.state = match self.owner {
             Owner::Myself if !self.dropping.is_empty() => State::WriteWait,
             Owner::Myself => State::Read,

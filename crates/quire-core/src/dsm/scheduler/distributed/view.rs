@@ -89,7 +89,6 @@ impl<D: Clone> Distributed<D> {
             return Err(MissedView);
         }
         self.counters.views += 1;
-        self.is_deaf = false;
         let early = take(&mut self.view.early);
         self.view = View {
             epoch,

@@ -173,11 +173,13 @@ impl World {
             None => return,
         };
         match now.heir {
-            Some((heir, at)) if at == epoch && can_inherit(heir) => {
-                if now.left == 0 && !self.is_behind(server) {
+            // Others propose views, too: it leaves when its own is the next.
+            Some((_, at)) if at == epoch && now.left == 0 => {
+                if !self.is_behind(server) {
                     self.leave(server);
                 }
             }
+            Some((heir, at)) if at == epoch && can_inherit(heir) => {}
             _ if new && self.owes_nothing(server) => self.hand_over(server, heir, epoch),
             _ => {}
         }
@@ -190,10 +192,10 @@ impl World {
     }
 
     fn hand_over(&mut self, server: usize, heir: usize, epoch: Epoch) {
-        let Some(ending) = &mut self.servers[server] else {
+        let Some(ending) = &self.servers[server] else {
             return;
         };
-        let all = ending.bequeath();
+        let all: Vec<_> = ending.estate().collect();
         let left = all.len();
         let heir_at = Some((heir, epoch));
         self.ending.insert(
@@ -712,11 +714,8 @@ impl World {
         }
     }
 
-    /// Where nothing is under way any more, nobody may wait, but for a server that ends.
+    /// Where nothing is under way any more, nobody may wait.
     pub fn check_quiet(&mut self) {
-        if self.ending.keys().any(|it| self.servers[*it].is_some()) {
-            return;
-        }
         let is_served = |kernel: usize| !self.ending.contains_key(&self.server_of(kernel));
         let waits = |kernel: &Vec<Cached>| kernel.iter().any(|page| page.wants.is_some());
         let mut kernels = self.kernels.iter().enumerate();
