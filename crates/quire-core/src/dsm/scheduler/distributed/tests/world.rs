@@ -174,12 +174,10 @@ impl World {
         };
         match now.heir {
             // Others propose views, too: it leaves when its own is the next.
-            Some((_, at)) if at == epoch && now.left == 0 => {
-                if !self.is_behind(server) {
-                    self.leave(server);
-                }
+            Some((_, at)) if at == epoch && now.left == 0 && !self.is_behind(server) => {
+                self.leave(server);
             }
-            Some((heir, at)) if at == epoch && can_inherit(heir) => {}
+            Some((heir, at)) if at == epoch && (now.left == 0 || can_inherit(heir)) => {}
             _ if new && self.owes_nothing(server) => self.hand_over(server, heir, epoch),
             _ => {}
         }
