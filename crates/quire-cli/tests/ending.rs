@@ -88,8 +88,9 @@ impl Server {
         (self.process, self.log) = serve(&self.args);
     }
 
+    /// All that it said, now that it has ended.
     fn said(&self) -> Vec<String> {
-        self.log.try_iter().collect()
+        self.log.iter().collect()
     }
 }
 
@@ -470,10 +471,10 @@ fn servers_end_one_after_the_other_and_no_increment_is_lost() {
         return;
     };
     make(&servers[0], "grid", SchedulerKind::Distributed);
-    let addresses = servers
-        .iter()
-        .flat_map(|server| [&server.unix, &server.tcp]);
-    let clients: Vec<Client> = addresses.map(|address| apart(address)).collect();
+    // Not over TCP: the right of anyone comes to a new server a moment after the object, and
+    // who connects again before that is refused.
+    let twice = servers.iter().flat_map(|server| [server, server]);
+    let clients: Vec<Client> = twice.map(|server| apart(&server.unix)).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let programs: Vec<_> = clients
