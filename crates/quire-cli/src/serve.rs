@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use quire_dsm::link::identity::Files;
@@ -19,17 +20,23 @@ use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use tracing::Level;
 
 use crate::args::dsm::{Export, ServeArgs, TlsArgs};
 use crate::failure::{Failure, Outcome};
 
-/// Serves until a signal ends it.
+/// Serves until a signal ends it, which may take some seconds; another one ends it at once.
 pub fn serve(options: &ServeArgs) -> Outcome<()> {
     log(Level::WARN);
     let (end, signalled) = UnixStream::pair().map_err(refused)?;
+    let is_ending = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
+        // A second one ends it at once, as if nothing caught it.
+        let at_once = 128 + signal;
+        flag::register_conditional_shutdown(signal, at_once, is_ending.clone()).map_err(refused)?;
+        flag::register(signal, is_ending.clone()).map_err(refused)?;
         pipe::register(signal, signalled.try_clone().map_err(refused)?).map_err(refused)?;
     }
     let hello = Hello {

@@ -21,6 +21,7 @@
 //! | `fellows` | what a server does that is joined to others |
 //! | `views` | when an object needs another view |
 //! | `meeting` | mutexes, barriers and counters of an object that several servers share |
+//! | `ending` | what it does when it is told to end |
 //! | `said` | what servers say to each other |
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ mod backed;
 pub mod core;
 mod depot;
 mod distant;
+mod ending;
 mod fellows;
 mod keeping;
 mod local;
@@ -71,9 +73,6 @@ pub const LEASE: Duration = Duration::from_secs(4);
 
 /// The loop looks at least so often whether it shall end.
 const LONGEST: Duration = Duration::from_secs(1);
-
-/// A server that ends waits so long for pagers to take what was given back.
-const LAST: Duration = Duration::from_secs(10);
 
 /// What parts of a server act on.
 struct Around<'a> {
@@ -275,6 +274,9 @@ impl Server {
         message: Control,
         descriptors: Vec<OwnedFd>,
     ) {
+        let Some(message) = self.unless_ending(peer, message) else {
+            return;
+        };
         let message = match self.fellows {
             Some(_) => self
                 .with_fellows(links, |fellows, a| fellows.intercept(a, peer, message))
@@ -530,8 +532,9 @@ pub fn listen(turn: &mut Turn, at: &[Address], security: &Security) -> io::Resul
     at.iter().map(listen).collect()
 }
 
-/// Serves until a descriptor becomes readable, and says goodbye to all peers then. What they
-/// have given back still goes to where it is kept.
+/// Serves until a descriptor becomes readable. Then it takes back what programs have written,
+/// as far as they answer within seconds, has it safe where it is kept, hands over to fellows
+/// what they would lose with it, and says goodbye to all.
 ///
 /// # Errors
 /// When the loop cannot go on.
@@ -542,20 +545,5 @@ pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::R
     while !server.is_over {
         turn.once(server, LONGEST)?;
     }
-    let (local, mut around) = server.around(&mut turn.links);
-    local.end(&mut around);
-    server.send(&mut turn.links);
-    let links: Vec<LinkId> = server.links.values().copied().collect();
-    for link in links {
-        turn.links.close(link, "the server ends");
-    }
-    turn.once(server, Duration::ZERO)?;
-    let end = Instant::now() + LAST;
-    while server.core.is_giving_back() && Instant::now() < end {
-        turn.once(server, LONGEST)?;
-    }
-    if let Some(fellows) = &mut server.fellows {
-        fellows.leave();
-    }
-    Ok(())
+    ending::end(turn, server)
 }

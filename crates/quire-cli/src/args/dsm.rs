@@ -24,7 +24,9 @@ EXAMPLES:
   quire serve --etcd https://etcd-1:2379 --etcd-ca ca.pem --etcd-certificate s.pem --etcd-key s.key
 
 Addresses that other machines reach need certificates of both sides, unless
---plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM.
+--plaintext says that nobody listens on the way. It serves until SIGINT or SIGTERM;
+then it takes back what programs have written, and hands over to other servers what they would
+lose, which may take some seconds. A second signal ends it at once.
 Without --store objects are in memory: they are gone when it ends. With --peers or --etcd,
 servers share objects that are made with --scheduler distributed; when one fails, the
 others go on with the newest copies that are left. An object that was made at a server with

@@ -66,6 +66,18 @@ pub trait Scheduler<D: Clone> {
     }
 }
 
+/// A scheduler of a server that may end.
+pub trait Recall<D: Clone>: Scheduler<D> {
+    /// The server ends: its kernels get nothing any more, what they ask for is passed over,
+    /// and who may have written to a page is asked to give it back. They answer as ever.
+    ///
+    /// A page that is here then is given to no kernel any more. Fellow servers are served.
+    fn recall(&mut self, actions: &mut Vec<Action<D>>);
+
+    /// A kernel that has a page and was asked for it, and has not answered.
+    fn owes(&self, page: PageNumber) -> Option<KernelId>;
+}
+
 /// A message that makes no sense from the client that sent it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

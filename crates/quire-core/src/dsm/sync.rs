@@ -129,7 +129,7 @@ pub const REMEMBERED: usize = 1024;
 type Asker = (Party, RequestId);
 
 /// A mutex that somebody holds; a free one is not kept, unless it was abandoned.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 struct Mutex {
     holder: Option<Party>,
     /// Whoever held it is gone, and nobody was told yet.
@@ -138,13 +138,13 @@ struct Mutex {
 }
 
 /// A party that waits for a condition, and the mutex that it wants afterwards.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Sleeper {
     asker: Asker,
     mutex: Name,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 struct Barrier {
     parties: u32,
     arrived: Vec<Asker>,
@@ -164,7 +164,7 @@ pub enum Parting {
     Crashed,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 struct Counter {
     value: i64,
     /// Who waits, by what for.
@@ -172,7 +172,7 @@ struct Counter {
 }
 
 /// All that is synchronised by name for one object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct SyncTable {
     mutexes: BTreeMap<Name, Mutex>,
     conditions: BTreeMap<Name, VecDeque<Sleeper>>,
@@ -222,6 +222,20 @@ impl SyncTable {
             }
             Request::AtLeast { counter, value } => self.at_least(asker, counter, value, answers),
         }
+    }
+
+    /// Whether a request of a party has not been answered yet.
+    #[must_use]
+    pub fn is_waiting(&self, party: Party, request: RequestId) -> bool {
+        let asker = (party, request);
+        let mut mutexes = self.mutexes.values();
+        let mut barriers = self.barriers.values();
+        let mut counters = self.counters.values();
+        let mut sleepers = self.conditions.values().flatten();
+        mutexes.any(|mutex| mutex.waiting.contains(&asker))
+            || barriers.any(|barrier| barrier.arrived.contains(&asker))
+            || counters.any(|counter| counter.waiting.iter().any(|(_, it)| *it == asker))
+            || sleepers.any(|sleeper| sleeper.asker == asker)
     }
 
     /// A party is gone: nothing that it holds or waits for is left.

@@ -44,7 +44,7 @@ pub struct Peer {
     open: BTreeMap<Handle, Open>,
     next: u32,
     /// Its link has ended. What it has is still its own for a while.
-    is_cut_off: bool,
+    pub(super) is_cut_off: bool,
 }
 
 /// An object that a peer has open.
@@ -122,13 +122,15 @@ pub enum Out {
 #[derive(Default)]
 pub struct Core {
     pub(super) objects: BTreeMap<Name, Object>,
-    peers: BTreeMap<PeerId, Peer>,
+    pub(super) peers: BTreeMap<PeerId, Peer>,
     /// Which peer a kernel belongs to, and what it calls the object.
-    kernels: BTreeMap<KernelId, (PeerId, Handle)>,
+    pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,
     last_kernel: u64,
     /// What stands behind the objects.
     pub(super) keeping: Keeping,
     watchers: Watchers,
+    /// The server ends: nothing new is begun.
+    pub(super) is_ending: bool,
 }
 
 impl Peer {
@@ -236,7 +238,7 @@ impl Core {
     }
 
     /// Does something with an object, if it is here, and passes on what comes of it.
-    fn act<R>(
+    pub(super) fn act<R>(
         &mut self,
         name: &Name,
         out: &mut Vec<Out>,
@@ -508,6 +510,11 @@ impl Core {
             Some((*id, *handle, open))
         });
         opened.filter(move |(_, _, open)| open.name == *name)
+    }
+
+    /// The kernels that have an object open, here or sharing a copy of this machine.
+    pub(super) fn kernels_of(&self, name: &Name) -> BTreeSet<KernelId> {
+        self.users(name).map(|(_, _, open)| open.kernel).collect()
     }
 
     /// A fellow server speaks about an object; `None` where that is not here.

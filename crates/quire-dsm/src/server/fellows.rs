@@ -21,6 +21,7 @@
 //! | `types` | the types of these objects, which all servers must know |
 //! | `known` | objects as the directory has them |
 //! | `roll` | who is a member, from lists and changes that cross |
+//! | `handing` | what a server that ends hands over |
 //! | `keeper` | shared objects that one server keeps on its disk |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,7 @@ use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
 
+mod handing;
 mod joint;
 mod keeper;
 mod known;
@@ -149,6 +151,10 @@ pub(super) struct Fellows {
     /// Views are to be looked at, now or then.
     look_at: Option<Instant>,
     keepers: Keepers,
+    /// This server ends.
+    is_ending: bool,
+    /// How often it has handed over an object.
+    wills: u64,
 }
 
 impl Fellows {
@@ -186,6 +192,8 @@ impl Fellows {
             sought: BTreeSet::new(),
             look_at: None,
             keepers: Keepers::new(store),
+            is_ending: false,
+            wills: 0,
         })
     }
 
@@ -488,6 +496,9 @@ impl Fellows {
         self.give_up_waiting(a, now);
         self.offer(a, now);
         self.send_parcels(a);
+        if self.is_ending {
+            return self.hand_over(a, now);
+        }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
             self.look_at_views(a, now);

@@ -7,6 +7,12 @@
 //! is broken until somebody mends it, as nobody knows who had arrived. When the link between
 //! the host and another server breaks, kernels of that server count as crashed, and those
 //! that wait get an error.
+//!
+//! A host that ends hands over all that it knows (its *minutes*) to another member, which is
+//! the host from then on, and answers no request any more. When that one has them, the old
+//! host tells the others. As its links keep the order, they have all its answers then; what
+//! still waits they ask the new host again, which passes over what it knows already. So each
+//! request is obeyed once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,6 +20,31 @@ use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::sync::{
     Answer, Answered, Name, Parting, Party, REMEMBERED, Request, RequestId, SyncTable,
 };
+use serde::{Deserialize, Serialize};
+
+/// What a host knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Minutes {
+    /// What an earlier host knew is lost.
+    has_lost: bool,
+    /// Barriers that were mended since, those of late at the end: as many as the table
+    /// remembers of broken ones. One that is forgotten is broken again when nobody is left who
+    /// arrived there: until then the table knows it.
+    mended: VecDeque<Name>,
+    table: SyncTable,
+    parties: BTreeMap<(ServerId, KernelId), Party>,
+    last: u64,
+}
+
+impl Minutes {
+    /// Somebody has mended a barrier.
+    fn mend(&mut self, barrier: &Name) {
+        self.mended.retain(|mended| mended != barrier);
+        self.mended.push_back(barrier.clone());
+        let surplus = self.mended.len().saturating_sub(REMEMBERED);
+        self.mended.drain(..surplus);
+    }
+}
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +57,8 @@ pub(super) enum Do {
     Part(ServerId, KernelId, Parting),
     /// A kernel of another server gets an answer.
     Tell(ServerId, KernelId, u64, Option<Answer>),
+    /// A new host is told which kernels there are here.
+    Present(ServerId),
 }
 
 /// Who meets over one object.
@@ -33,18 +66,12 @@ pub(super) enum Do {
 pub(super) struct Meeting {
     me: ServerId,
     host: Option<ServerId>,
-    /// What an earlier host knew is lost.
-    has_lost: bool,
-    /// Barriers that were mended since, those of late at the end: as many as the table
-    /// remembers of broken ones. One that is forgotten is broken again when nobody is left who
-    /// arrived there: until then the table knows it.
-    mended: VecDeque<Name>,
-    table: SyncTable,
-    parties: BTreeMap<(ServerId, KernelId), Party>,
+    minutes: Minutes,
     kernels: BTreeMap<Party, (ServerId, KernelId)>,
-    last: u64,
-    /// What kernels of this server wait for.
-    waiting: BTreeSet<(KernelId, u64)>,
+    /// What kernels of this server asked another one, and wait for.
+    waiting: BTreeMap<(KernelId, u64), Request>,
+    /// A host that ended, and to which server it handed over.
+    moved: Option<(ServerId, ServerId)>,
 }
 
 impl Meeting {
@@ -52,26 +79,27 @@ impl Meeting {
         Meeting {
             me,
             host: None,
-            has_lost: false,
-            mended: VecDeque::new(),
-            table: SyncTable::default(),
-            parties: BTreeMap::new(),
+            minutes: Minutes::default(),
             kernels: BTreeMap::new(),
-            last: 0,
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            moved: None,
         }
     }
 
     /// There is a view with these members, those who came first at the beginning.
     pub fn view(&mut self, members: &[ServerId], all: &mut Vec<Do>) {
-        let host = members.first().copied();
+        self.moved.take_if(|(_, to)| !members.contains(to));
+        let host = match self.moved {
+            Some((_, to)) => Some(to),
+            None => members.first().copied(),
+        };
         let before = std::mem::replace(&mut self.host, host);
         if before.is_some() && before != host {
-            self.has_lost = host == Some(self.me);
-            self.mended.clear();
+            self.minutes.has_lost = host == Some(self.me);
+            self.minutes.mended.clear();
             self.give_up(all);
         }
-        let gone = self.parties.keys().map(|(server, _)| *server);
+        let gone = self.minutes.parties.keys().map(|(server, _)| *server);
         let gone: BTreeSet<ServerId> = gone.filter(|server| !members.contains(server)).collect();
         for server in gone {
             self.crashed(server, all);
@@ -82,7 +110,7 @@ impl Meeting {
     pub fn ask(&mut self, kernel: KernelId, number: u64, wanted: Request, all: &mut Vec<Do>) {
         match self.host {
             Some(host) if host != self.me => {
-                self.waiting.insert((kernel, number));
+                self.waiting.insert((kernel, number), wanted.clone());
                 all.push(Do::Ask(host, kernel, number, wanted));
             }
             Some(me) => self.serve((me, kernel), number, wanted, all),
@@ -92,7 +120,7 @@ impl Meeting {
 
     /// A kernel of this server is gone.
     pub fn left(&mut self, kernel: KernelId, how: Parting, all: &mut Vec<Do>) {
-        self.waiting.retain(|(waits, _)| *waits != kernel);
+        self.waiting.retain(|(waits, _), _| *waits != kernel);
         match self.host {
             Some(host) if host != self.me => all.push(Do::Part(host, kernel, how)),
             _ => self.parted((self.me, kernel), how, all),
@@ -107,17 +135,21 @@ impl Meeting {
         wanted: Request,
         all: &mut Vec<Do>,
     ) {
+        let has_moved = self.successor().is_some();
         match self.host == Some(self.me) {
+            true if self.knows(asker, number) => {}
             true => self.serve(asker, number, wanted, all),
+            // It will be told to ask the new host.
+            false if has_moved => {}
             false => all.push(Do::Tell(asker.0, asker.1, number, None)),
         }
     }
 
     /// A kernel of some server is gone.
     pub fn parted(&mut self, who: (ServerId, KernelId), how: Parting, all: &mut Vec<Do>) {
-        if let Some(party) = self.parties.remove(&who) {
+        if let Some(party) = self.minutes.parties.remove(&who) {
             let mut answers = Vec::new();
-            self.table.gone(party, how, &mut answers);
+            self.minutes.table.gone(party, how, &mut answers);
             self.kernels.remove(&party);
             self.tell(answers, all);
         }
@@ -131,9 +163,85 @@ impl Meeting {
         answer: Option<Answer>,
         all: &mut Vec<Do>,
     ) {
-        if self.host == Some(from) && self.waiting.remove(&(kernel, number)) {
+        if self.host == Some(from) && self.waiting.remove(&(kernel, number)).is_some() {
             all.push(Do::Answer(kernel, number, answer));
         }
+    }
+
+    /// Whether this server keeps all, or did until it handed over.
+    pub fn is_mine(&self) -> bool {
+        self.host == Some(self.me) || self.successor().is_some()
+    }
+
+    /// The server that this one has handed over to.
+    pub fn successor(&self) -> Option<ServerId> {
+        let (from, to) = self.moved?;
+        (from == self.me).then_some(to)
+    }
+
+    /// This server ends: another one takes its place, and gets this. From now on nothing is
+    /// obeyed here. What it gets is the same each time until it has it.
+    pub fn hand_over(&mut self, to: ServerId) -> Minutes {
+        (self.host, self.moved) = (Some(to), Some((self.me, to)));
+        self.minutes.clone()
+    }
+
+    /// The server that was to take this one's place does not.
+    pub fn keep(&mut self) {
+        if self.moved.take_if(|(from, _)| *from == self.me).is_some() {
+            self.host = Some(self.me);
+        }
+    }
+
+    /// A host that ends hands over to this server, which has these kernels.
+    pub fn take_over(
+        &mut self,
+        from: ServerId,
+        minutes: Minutes,
+        living: &BTreeSet<KernelId>,
+        all: &mut Vec<Do>,
+    ) {
+        let moved = Some((from, self.me));
+        if std::mem::replace(&mut self.moved, moved) == moved {
+            return;
+        }
+        self.host = Some(self.me);
+        let parties = minutes.parties.iter();
+        self.kernels = parties.map(|(who, party)| (*party, *who)).collect();
+        self.minutes = minutes;
+        self.present(self.me, living, all);
+        for ((kernel, number), wanted) in std::mem::take(&mut self.waiting) {
+            if !self.knows((self.me, kernel), number) {
+                self.serve((self.me, kernel), number, wanted, all);
+            }
+        }
+    }
+
+    /// The host has handed over to another server.
+    pub fn moved(&mut self, from: ServerId, to: ServerId, all: &mut Vec<Do>) {
+        if self.host != Some(from) || to == self.me {
+            return;
+        }
+        (self.host, self.moved) = (Some(to), Some((from, to)));
+        all.push(Do::Present(to));
+        for ((kernel, number), wanted) in &self.waiting {
+            all.push(Do::Ask(to, *kernel, *number, wanted.clone()));
+        }
+    }
+
+    /// A server has these kernels, and no others: of some it may have told the host before.
+    pub fn present(&mut self, server: ServerId, living: &BTreeSet<KernelId>, all: &mut Vec<Do>) {
+        let theirs = self.minutes.parties.keys().filter(|(of, _)| *of == server);
+        let gone = theirs.filter(|(_, kernel)| !living.contains(kernel));
+        for who in gone.copied().collect::<Vec<_>>() {
+            self.parted(who, Parting::Crashed, all);
+        }
+    }
+
+    /// Whether a request came already, and waits.
+    fn knows(&self, asker: (ServerId, KernelId), number: u64) -> bool {
+        let party = self.minutes.parties.get(&asker);
+        party.is_some_and(|party| self.minutes.table.is_waiting(*party, RequestId(number)))
     }
 
     /// The link to another server broke.
@@ -146,13 +254,13 @@ impl Meeting {
 
     /// Nobody will answer what this server's kernels wait for.
     fn give_up(&mut self, all: &mut Vec<Do>) {
-        for (kernel, number) in std::mem::take(&mut self.waiting) {
+        for (kernel, number) in std::mem::take(&mut self.waiting).into_keys() {
             all.push(Do::Answer(kernel, number, None));
         }
     }
 
     fn crashed(&mut self, server: ServerId, all: &mut Vec<Do>) {
-        let theirs = self.parties.keys().filter(|(of, _)| *of == server);
+        let theirs = self.minutes.parties.keys().filter(|(of, _)| *of == server);
         for who in theirs.copied().collect::<Vec<_>>() {
             self.parted(who, Parting::Crashed, all);
         }
@@ -165,24 +273,22 @@ impl Meeting {
         wanted: Request,
         all: &mut Vec<Do>,
     ) {
-        let party = *self.parties.entry(asker).or_insert_with(|| {
-            self.last += 1;
-            Party(self.last)
+        let Minutes { parties, last, .. } = &mut self.minutes;
+        let party = *parties.entry(asker).or_insert_with(|| {
+            *last += 1;
+            Party(*last)
         });
         self.kernels.insert(party, asker);
         let mut answers = Vec::new();
         let request = RequestId(number);
         match &wanted {
-            Request::Mend(barrier) if self.has_lost => {
-                self.mended.retain(|mended| mended != barrier);
-                self.mended.push_back(barrier.clone());
-                let surplus = self.mended.len().saturating_sub(REMEMBERED);
-                self.mended.drain(..surplus);
+            Request::Mend(barrier) if self.minutes.has_lost => {
+                self.minutes.mend(barrier);
             }
             Request::Arrive { barrier, .. }
-                if self.has_lost
-                    && !self.table.has_barrier(barrier)
-                    && !self.mended.contains(barrier) =>
+                if self.minutes.has_lost
+                    && !self.minutes.table.has_barrier(barrier)
+                    && !self.minutes.mended.contains(barrier) =>
             {
                 let answer = Answer::Broken;
                 answers.push(Answered {
@@ -194,7 +300,7 @@ impl Meeting {
             }
             _ => {}
         }
-        self.table.ask(party, request, wanted, &mut answers);
+        self.minutes.table.ask(party, request, wanted, &mut answers);
         self.tell(answers, all);
     }
 
@@ -319,7 +425,7 @@ mod tests {
         b.ask(K, 1, at(0), &mut all);
         for number in 2..2 + 3 * REMEMBERED {
             b.ask(K, 0, Request::Mend(name(number)), &mut all);
-            assert!(b.mended.len() <= REMEMBERED);
+            assert!(b.minutes.mended.len() <= REMEMBERED);
         }
         all.clear();
         // Somebody waits at the first; nobody has come to the second.
@@ -346,6 +452,58 @@ mod tests {
             all,
             answers.map(|(who, number)| Do::Answer(who, number, done))
         );
+    }
+
+    #[test]
+    fn a_host_that_ends_hands_over_and_each_request_is_obeyed_once() {
+        const C: ServerId = ServerId(3);
+        let mut meetings = [A, B, C].map(Meeting::new);
+        for meeting in &mut meetings {
+            meeting.view(&[A, B, C], &mut Vec::new());
+        }
+        let [mut a, mut b, mut c] = meetings;
+        let add = |by| Request::Add {
+            counter: Name("count".into()),
+            by,
+        };
+        let mut all = Vec::new();
+        // One waits at A, one was answered, and one comes when A obeys nothing any more.
+        b.ask(K, 1, arrive(2), &mut all);
+        a.asked((B, K), 1, arrive(2), &mut all);
+        c.ask(K, 1, add(5), &mut all);
+        a.asked((C, K), 1, add(5), &mut all);
+        c.answered(A, (K, 1), Some(Answer::Value(5)), &mut all);
+        c.ask(K, 2, add(1), &mut all);
+        c.ask(KernelId(8), 3, arrive(9), &mut all);
+        a.asked((C, KernelId(8)), 3, arrive(9), &mut all);
+        let minutes = a.hand_over(B);
+        all.clear();
+        a.asked((C, K), 2, add(1), &mut all);
+        b.take_over(A, minutes.clone(), &BTreeSet::from([K]), &mut all);
+        b.take_over(A, minutes, &BTreeSet::from([K]), &mut all);
+        assert_eq!(all, []);
+        c.left(KernelId(8), Parting::Left, &mut Vec::new());
+        c.moved(A, B, &mut all);
+        assert_eq!(all, [Do::Present(B), Do::Ask(B, K, 2, add(1))]);
+        all.clear();
+        b.present(C, &BTreeSet::from([K]), &mut all);
+        b.asked((C, K), 2, add(1), &mut all);
+        assert_eq!(all, [Do::Tell(C, K, 2, Some(Answer::Value(6)))]);
+        all.clear();
+        c.answered(B, (K, 2), Some(Answer::Value(6)), &mut all);
+        b.view(&[B, C], &mut all);
+        c.view(&[B, C], &mut all);
+        b.asked((C, K), 4, add(0), &mut all);
+        let done = [
+            Do::Answer(K, 2, Some(Answer::Value(6))),
+            Do::Tell(C, K, 4, Some(Answer::Value(6))),
+        ];
+        assert_eq!(all, done);
+        all.clear();
+        // Who waited at A for another waits still.
+        b.asked((C, K), 5, arrive(2), &mut all);
+        let met = Some(Answer::Done);
+        assert_eq!(all, [Do::Answer(K, 1, met), Do::Tell(C, K, 5, met)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use quire_core::dsm::scheduler::observe::{Observe, PageStatus, Stats};
 use quire_core::dsm::scheduler::options::Options;
 use quire_core::dsm::scheduler::simple::Simple;
 use quire_core::dsm::scheduler::trace::Event;
-use quire_core::dsm::scheduler::{Action, Nonsense, Scheduler};
+use quire_core::dsm::scheduler::{Action, Nonsense, Recall};
 use quire_core::dsm::sync::SyncTable;
 use quire_core::dsm::types::{Machine, Report, TagMap, Translation};
 use quire_core::units::{Bytes, ObjectOffset};
@@ -24,6 +24,7 @@ use quire_core::units::{Bytes, ObjectOffset};
 use super::backed::saves::Outcome;
 use super::backed::{Asker, Behind, Heard};
 use super::distant::Queue;
+use super::ending::Recalled;
 use super::reclaim::{PAGER, Reclaim};
 use super::replica::Replica;
 use super::watch::Tap;
@@ -57,7 +58,7 @@ pub struct Page {
 }
 
 /// A scheduler that can be looked at.
-pub(super) trait Fault: Scheduler<Page> + Observe + Send {
+pub(super) trait Fault: Recall<Page> + Observe + Send {
     /// The scheduler, if it is one that has fellows.
     fn joint(&mut self) -> Option<&mut Replica> {
         None
@@ -97,7 +98,7 @@ pub struct Object {
     pub(super) is_joint: bool,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
-    actions: Vec<Action<Page>>,
+    pub(super) actions: Vec<Action<Page>>,
     pool: Pool,
     /// The machine in whose form the pager has its contents.
     machine: Machine,
@@ -106,6 +107,8 @@ pub struct Object {
     pub(super) behind: Option<Behind>,
     /// What its pager wants back.
     pub(super) reclaim: Reclaim,
+    /// What was asked for when its server began to end.
+    pub(super) recalled: Recalled,
     /// Which it is in the store.
     pub(super) id: Option<ObjectId>,
     /// What is on its way to the server that keeps it, if that is another.
@@ -163,6 +166,7 @@ impl Object {
             machine,
             behind: None,
             reclaim: Reclaim::default(),
+            recalled: Recalled::default(),
             id: None,
             queue: None,
             versions: BTreeMap::new(),
@@ -344,7 +348,7 @@ impl Object {
             .collect()
     }
 
-    fn carry_out(
+    pub(super) fn carry_out(
         &mut self,
         mut actions: Vec<Action<Page>>,
         tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
@@ -428,6 +432,25 @@ impl Object {
             replica.paged_out(page, version, data.clone());
         }
         self.give(Pages::one(page), vec![data]);
+        Ok(())
+    }
+
+    /// What would be lost with this server, which ends.
+    pub(super) fn estate(&mut self) -> Vec<(PageNumber, Version, Option<Page>)> {
+        let replica = self.scheduler.joint();
+        replica.map_or_else(Vec::new, |replica| replica.estate())
+    }
+
+    /// A fellow server that ends hands over a page.
+    pub(super) fn inherit(
+        &mut self,
+        (page, version, data): (PageNumber, Version, Option<Page>),
+    ) -> Result<(), Nonsense> {
+        let size = self.info.page_size.bytes().0;
+        look_at_page(size, &self.info, page.0, data.as_ref())?;
+        if let Some(replica) = self.scheduler.joint() {
+            replica.inherit(page, version, data);
+        }
         Ok(())
     }
 

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use quire_core::dsm::message::{Client, FromKernel, PageNumber, Pages, ServerId};
+use quire_core::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
 use quire_core::dsm::scheduler::distributed::{
     self, Distributed, Epoch, Message, MissedView, Owner, Version,
 };
 use quire_core::dsm::scheduler::observe::{self, Observe, PageStats, PageStatus, Stats};
-use quire_core::dsm::scheduler::{Action, Nonsense, Scheduler};
+use quire_core::dsm::scheduler::{Action, Nonsense, Recall, Scheduler};
 
 use super::object::Page;
 
@@ -60,6 +60,16 @@ impl Replica {
         self.inner.paged_out(page, version, data);
     }
 
+    /// What would be lost with this server, which ends.
+    pub fn estate(&self) -> Vec<(PageNumber, Version, Option<Page>)> {
+        self.inner.estate().collect()
+    }
+
+    /// A fellow server that ends hands over a page.
+    pub fn inherit(&mut self, page: PageNumber, version: Version, data: Option<Page>) {
+        self.inner.inherit(page, version, data);
+    }
+
     pub fn is_live(&self) -> bool {
         self.inner.is_live()
     }
@@ -83,10 +93,20 @@ impl Replica {
     }
 }
 
+impl Recall<Page> for Replica {
+    fn recall(&mut self, actions: &mut Vec<Action<Page>>) {
+        self.counted(actions, Recall::recall);
+    }
+
+    fn owes(&self, page: PageNumber) -> Option<KernelId> {
+        self.inner.owes(page)
+    }
+}
+
 impl Scheduler<Page> for Replica {
     fn kernel_says(
         &mut self,
-        kernel: quire_core::dsm::message::KernelId,
+        kernel: KernelId,
         message: FromKernel<Page>,
         actions: &mut Vec<Action<Page>>,
     ) -> Result<(), Nonsense> {

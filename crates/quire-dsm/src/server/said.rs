@@ -9,6 +9,7 @@ use quire_core::dsm::scheduler::distributed::{Body, Message, Version};
 use quire_core::dsm::sync;
 use serde::{Deserialize, Serialize};
 
+use super::meeting::Minutes;
 use super::object::Page;
 use crate::directory::asked::{News, Question, Reply};
 use crate::store::ObjectId;
@@ -157,6 +158,66 @@ pub(crate) enum Said {
         number: u64,
         /// Why it is not.
         error: Option<String>,
+    },
+    /// The sender ends, and a page would be lost with it. Its contents are beside it; there are
+    /// none where it is all zeros.
+    Inherit {
+        /// The object.
+        object: ObjectId,
+        /// The view.
+        epoch: u64,
+        /// Which page.
+        page: PageNumber,
+        /// Its version.
+        version: Version,
+        /// The machine that wrote it.
+        machine: MachineCode,
+    },
+    /// That was all of them.
+    Will {
+        /// The object.
+        object: ObjectId,
+        /// The view.
+        epoch: u64,
+        /// Which message of this kind it is.
+        number: u64,
+    },
+    /// They are at the sender, or it does not take them.
+    Inherited {
+        /// The object.
+        object: ObjectId,
+        /// Which message it was.
+        number: u64,
+        /// Whether they are there.
+        is_taken: bool,
+    },
+    /// The sender ends, and the receiver shall keep mutexes, barriers and counters of an
+    /// object in its place. It answers with [`Said::Inherited`].
+    Minutes {
+        /// The object.
+        object: ObjectId,
+        /// Which message of this kind it is.
+        number: u64,
+        /// All that the sender knows of them.
+        minutes: Minutes,
+    },
+    /// Another server keeps mutexes, barriers and counters of an object in the place of the
+    /// sender. The answer is [`Said::Inherited`].
+    Moved {
+        /// The object.
+        object: ObjectId,
+        /// Which message of this kind it is.
+        number: u64,
+        /// The server.
+        to: ServerId,
+    },
+    /// The sender has these kernels of an object; the receiver keeps its mutexes, barriers and
+    /// counters.
+    Present {
+        /// The object.
+        object: ObjectId,
+        /// The kernels.
+        kernels: Vec<KernelId>,
     },
 }
 

@@ -60,6 +60,10 @@ impl Views {
         }
     }
 
+    pub fn me(&self) -> ServerId {
+        self.me
+    }
+
     pub fn epoch(&self) -> u64 {
         self.epoch
     }

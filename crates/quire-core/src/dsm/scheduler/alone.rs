@@ -16,6 +16,8 @@ pub(super) struct Desk {
     pub(super) options: Options,
     /// Kernels that said `Terminate` and are not gone yet.
     pub(super) ended: BTreeSet<KernelId>,
+    /// The server ends: nobody gets anything any more.
+    pub(super) is_ending: bool,
     pub(super) stats: Aside<Stats>,
 }
 
@@ -24,6 +26,7 @@ impl Desk {
         Desk {
             options,
             ended: BTreeSet::new(),
+            is_ending: false,
             stats: Aside::default(),
         }
     }
@@ -71,6 +74,15 @@ pub(super) trait Alone<D: Clone> {
         data: Option<Vec<Option<D>>>,
         actions: &mut Vec<Action<D>>,
     );
+
+    /// Nobody waits for anything any more, and whoever may write to pages is asked for them.
+    fn take_back(&mut self, actions: &mut Vec<Action<D>>);
+
+    /// The server ends.
+    fn end(&mut self, actions: &mut Vec<Action<D>>) {
+        self.desk().is_ending = true;
+        self.counted(actions, Self::take_back);
+    }
 
     /// Does something, and counts what shall be done because of it.
     fn counted<R>(
@@ -122,6 +134,11 @@ pub(super) trait Alone<D: Clone> {
             self.desk().options.check(*pages)?;
         }
         match message {
+            FromKernel::DataRequest { .. } | FromKernel::DataUnlock { .. }
+                if self.desk().is_ending =>
+            {
+                Ok(())
+            }
             FromKernel::DataRequest { pages, access } => {
                 self.fault(kernel, pages, Fault::of(access, false), actions)
             }

@@ -97,7 +97,7 @@ pub use message::{Body, Epoch, Fault, Holding, Message, Version};
 pub use page::{Owner, State};
 pub use view::MissedView;
 
-use super::{Action, Nonsense, Scheduler, observe};
+use super::{Action, Nonsense, Recall, Scheduler, observe};
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
 use page::{Page, Step, Writer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +116,8 @@ pub struct Distributed<D> {
     size: u64,
     /// Kernels that have said [`FromKernel::Terminate`], and whose link is still there.
     ended: BTreeSet<KernelId>,
+    /// This server ends: its kernels get nothing any more.
+    is_ending: bool,
     pages: BTreeMap<PageNumber, Page<D>>,
     view: View<D>,
     counters: Counters,
@@ -157,6 +159,7 @@ impl<D: Clone> Distributed<D> {
             home: of,
             size,
             ended: BTreeSet::new(),
+            is_ending: false,
             pages: BTreeMap::new(),
             view: View::first(),
             counters: Counters::default(),
@@ -222,6 +225,28 @@ impl<D: Clone> Distributed<D> {
         let live = self.is_live();
         if let Some(page) = self.pages.get_mut(&number) {
             page.paged_out(version, data, live);
+        }
+    }
+
+    /// What would be lost with this server, page by page, when its kernels have nothing any
+    /// more: the contents of pages that it owns, and of those that it has sent to another
+    /// server in this view, as they may be on their way. A page that comes later was sent by a
+    /// server that keeps its contents for that.
+    pub fn estate(&self) -> impl Iterator<Item = (PageNumber, Version, Option<D>)> + '_ {
+        let written = self.pages.iter();
+        let written = written.filter(|(_, page)| page.version > Version(0));
+        let mine = written.filter(|(_, page)| page.source == self.me);
+        mine.filter_map(|(number, page)| Some((*number, page.version, page.contents.clone()?)))
+    }
+
+    /// A fellow server that ends hands over what would be lost with it. It is beside this
+    /// server until there is a view without the other.
+    pub fn inherit(&mut self, number: PageNumber, version: Version, data: Option<D>) {
+        let live = self.is_live();
+        if number.0 < self.size {
+            self.on(number, &mut Vec::new(), |page, _| {
+                page.paged_out(version, data, live);
+            });
         }
     }
 
@@ -351,6 +376,7 @@ impl<D: Clone> Distributed<D> {
             me,
             epoch: self.view.epoch,
             page: number,
+            is_ending: self.is_ending,
             counters: &mut self.counters,
             actions,
         };
@@ -442,6 +468,22 @@ impl<D: Clone> Distributed<D> {
     }
 }
 
+impl<D: Clone> Recall<D> for Distributed<D> {
+    /// Here copies to be read are taken back, too: no kernel has anything then, so that others
+    /// may go on without this server.
+    fn recall(&mut self, actions: &mut Vec<Action<D>>) {
+        self.is_ending = true;
+        let numbers: Vec<PageNumber> = self.known().collect();
+        for number in numbers {
+            self.on(number, actions, Page::take_back);
+        }
+    }
+
+    fn owes(&self, page: PageNumber) -> Option<KernelId> {
+        self.pages.get(&page).and_then(Page::owes)
+    }
+}
+
 impl<D: Clone> Scheduler<D> for Distributed<D> {
     fn kernel_says(
         &mut self,
@@ -455,6 +497,7 @@ impl<D: Clone> Scheduler<D> for Distributed<D> {
             return Ok(());
         }
         match message {
+            FromKernel::DataRequest { .. } | FromKernel::DataUnlock { .. } if self.is_ending => {}
             FromKernel::DataRequest { pages, access } => {
                 self.kernel_faults(kernel, (pages, access, false), actions);
             }

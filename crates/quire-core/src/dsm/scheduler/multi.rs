@@ -47,7 +47,7 @@ use super::alone::{Alone, Desk};
 use super::contents::Contents;
 use super::observe::{Fault, Observe, PageStatus, Stats};
 use super::options::Options;
-use super::{Action, Nonsense, Scheduler};
+use super::{Action, Nonsense, Recall, Scheduler};
 use crate::dsm::message::{
     Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ToKernel,
 };
@@ -283,6 +283,20 @@ impl<D: Clone> Alone<D> for Multi<D> {
         self.serve(ready, actions);
     }
 
+    /// Requests keep their places until those whom they wait for have answered.
+    fn take_back(&mut self, actions: &mut Vec<Action<D>>) {
+        self.requests.forget_all();
+        for (&number, page) in &mut self.pages {
+            let writer = page.writer.filter(|writer| page.answers.insert(*writer));
+            if let Some(writer) = writer {
+                let (pages, lock) = (Pages::one(number), Lock::Flush);
+                actions.push(Action::Tell(writer, ToKernel::LockRequest { pages, lock }));
+                page.stats.0.descheduled += 1;
+                self.desk.stats.0.descheduled += 1;
+            }
+        }
+    }
+
     fn supplied(
         &mut self,
         pages: Pages,
@@ -309,6 +323,16 @@ impl<D: Clone> Alone<D> for Multi<D> {
             }
         }
         self.serve(ready, actions);
+    }
+}
+
+impl<D: Clone> Recall<D> for Multi<D> {
+    fn recall(&mut self, actions: &mut Vec<Action<D>>) {
+        self.end(actions);
+    }
+
+    fn owes(&self, page: PageNumber) -> Option<KernelId> {
+        self.pages.get(&page).and_then(|page| page.writer)
     }
 }
 

@@ -42,7 +42,7 @@ use self::page::{Page, Turn};
 use super::alone::{Alone, Desk};
 use super::observe::{Fault, Observe, PageStatus, Stats};
 use super::options::Options;
-use super::{Action, Nonsense, Scheduler};
+use super::{Action, Nonsense, Recall, Scheduler};
 use crate::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages};
 
 mod page;
@@ -160,6 +160,10 @@ impl<D: Clone> Alone<D> for Simple<D> {
         self.each(actions, |page, turn| page.forget(kernel, crashed, turn));
     }
 
+    fn take_back(&mut self, actions: &mut Vec<Action<D>>) {
+        self.each(actions, Page::take_back);
+    }
+
     fn supplied(
         &mut self,
         pages: Pages,
@@ -175,6 +179,16 @@ impl<D: Clone> Alone<D> for Simple<D> {
             let (page, mut turn) = self.at(number, actions);
             page.loaded(supplied, &mut turn);
         }
+    }
+}
+
+impl<D: Clone> Recall<D> for Simple<D> {
+    fn recall(&mut self, actions: &mut Vec<Action<D>>) {
+        self.end(actions);
+    }
+
+    fn owes(&self, page: PageNumber) -> Option<KernelId> {
+        self.pages.get(&page).and_then(Page::writer)
     }
 }
 

@@ -8,6 +8,7 @@ use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::scheduler::distributed::Message;
 use quire_core::dsm::sync::{Parting, Request};
 
+use super::handing::{Handing, Legacy};
 use super::keeper::Parcel;
 use super::types::Types;
 use super::{AGAIN, Around, Fellows, Stage, Told};
@@ -28,13 +29,13 @@ pub(super) struct Joint {
     pub name: Name,
     pub views: Views,
     pub types: Types,
-    meeting: Meeting,
+    pub meeting: Meeting,
     /// What came about meetings of a view that is not known here yet.
     early: Vec<(ServerId, Said)>,
     /// The directory was asked something about its view.
     is_asked: bool,
     /// The directory is not asked before.
-    not_before: Instant,
+    pub not_before: Instant,
     /// It is opened by nobody until then: it is about to be removed elsewhere.
     pub closed_until: Option<Instant>,
     /// Somebody wants to remove it.
@@ -45,6 +46,17 @@ pub(super) struct Joint {
     pub queue: Option<Queue>,
     /// What came to be kept in a view that is not known here yet.
     pub early_parcels: Vec<(ServerId, Parcel)>,
+    /// How far it is, where this server ends.
+    pub handing: Handing,
+    /// Members that do not keep mutexes and the like in its place.
+    pub refused: BTreeSet<ServerId>,
+}
+
+impl Joint {
+    /// Whether the directory may be asked something about its view.
+    pub fn may_ask(&self, now: Instant) -> bool {
+        !self.is_asked && self.not_before <= now
+    }
 }
 
 /// Somebody wants to remove an object, and all its servers are asked whether it is open.
@@ -71,6 +83,8 @@ impl Fellows {
             keeper: None,
             queue: None,
             early_parcels: Vec::new(),
+            handing: Handing::Nothing,
+            refused: BTreeSet::new(),
         };
         self.joints.insert(id, joint);
         if !is_maker {
@@ -172,7 +186,7 @@ impl Fellows {
         Some(wish)
     }
 
-    fn propose(
+    pub(super) fn propose(
         &mut self,
         lease: LeaseId,
         object: ObjectId,
@@ -233,6 +247,9 @@ impl Fellows {
                 tracing::warn!("{}: no new view: {error}", joint.name);
                 joint.not_before = Instant::now() + AGAIN;
                 joint.is_asked = true;
+                if joint.handing == Handing::Proposed {
+                    joint.handing = Handing::Settled;
+                }
                 self.read_view(view.object);
             }
         }
@@ -274,6 +291,9 @@ impl Fellows {
         let Some(joint) = self.joints.get_mut(&id) else {
             return;
         };
+        if self.is_ending && !view.members.contains(&joint.views.me()) {
+            return self.is_out(id);
+        }
         let before = joint.views.members().to_vec();
         if !is_certain && joint.views.is_in() && view.epoch > joint.views.epoch() + 1 {
             // Those in between are still under way.
@@ -295,6 +315,7 @@ impl Fellows {
         };
         let members = joint.views.members().to_vec();
         let epoch = joint.views.epoch();
+        joint.handing = Handing::Nothing;
         tracing::info!("{}: view {epoch} has {} servers", joint.name, members.len());
         let name = joint.name.clone();
         let mut all = Vec::new();
@@ -370,6 +391,9 @@ impl Fellows {
                 continue;
             };
             joint.views.broke(fellow);
+            if joint.handing.waits_for(fellow) {
+                joint.handing = Handing::Nothing;
+            }
             joint.meeting.broke(fellow, &mut all);
             let removal = joint.removal.take_if(|it| it.silent.contains(&fellow));
             if let Some(removal) = removal {
@@ -454,6 +478,43 @@ impl Fellows {
                     a.links.close(link, &why);
                 }
             }
+            Said::Inherit {
+                object,
+                epoch,
+                page: number_of_page,
+                version,
+                machine,
+            } => {
+                let legacy = Legacy {
+                    object,
+                    epoch,
+                    page: number_of_page,
+                    version,
+                    machine,
+                    contents: page,
+                };
+                if let Err(why) = self.inherit(a, from, legacy) {
+                    tracing::error!("a fellow server is cut off: {why}");
+                    a.links.close(link, &why);
+                }
+            }
+            Said::Will {
+                object,
+                epoch,
+                number,
+            } => self.will(a, from, (object, epoch, number)),
+            Said::Inherited {
+                object,
+                number,
+                is_taken,
+            } => self.inherited(a, from, (object, number), is_taken),
+            Said::Minutes {
+                object,
+                number,
+                minutes,
+            } => self.take_minutes(a, from, (object, number), minutes),
+            Said::Moved { object, number, to } => self.moved(a, from, (object, number), to),
+            Said::Present { object, kernels } => self.present(a, from, (object, kernels)),
             Said::Kept {
                 object,
                 number,
@@ -636,10 +697,14 @@ impl Fellows {
         self.carry_out(a, object, all);
     }
 
-    fn carry_out(&mut self, a: &mut Around<'_>, object: ObjectId, all: Vec<Do>) {
+    pub(super) fn carry_out(&mut self, a: &mut Around<'_>, object: ObjectId, all: Vec<Do>) {
         let epoch = self.joints.get(&object).map_or(0, |it| it.views.epoch());
         for one in all {
             let (to, said) = match one {
+                Do::Present(to) => {
+                    let kernels = self.kernels_of(a, object).into_iter().collect();
+                    (to, Said::Present { object, kernels })
+                }
                 Do::Answer(kernel, number, answer) => {
                     let answer = answer.ok_or_else(|| {
                         let text = "the server that kept mutexes, barriers and counters of \

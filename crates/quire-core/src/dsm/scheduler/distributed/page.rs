@@ -71,6 +71,8 @@ pub(super) struct Step<'a, D> {
     pub me: ServerId,
     pub epoch: Epoch,
     pub page: PageNumber,
+    /// The server ends, and has asked its kernels for all that they have.
+    pub is_ending: bool,
     pub counters: &'a mut Counters,
     pub actions: &'a mut Vec<Action<D>>,
 }
@@ -444,7 +446,7 @@ impl<D: Clone> Page<D> {
         data: Option<Option<D>>,
         step: &mut Step<'_, D>,
     ) -> Result<(), Nonsense> {
-        if self.state != State::WriteWait || !self.waits_for_server() {
+        if self.state != State::WriteWait || !self.waits_for_server(step) {
             return Err(Nonsense("a page came that was not asked for"));
         }
         match data {
@@ -464,7 +466,7 @@ impl<D: Clone> Page<D> {
         (owner, data): (ServerId, Option<D>),
         step: &mut Step<'_, D>,
     ) -> Result<(), Nonsense> {
-        if self.state != State::ReadWait || !self.waits_for_server() {
+        if self.state != State::ReadWait || !self.waits_for_server(step) {
             return Err(Nonsense("a copy came that was not asked for"));
         }
         self.contents = Some(data);
@@ -484,8 +486,10 @@ impl<D: Clone> Page<D> {
         Ok(())
     }
 
-    fn waits_for_server(&self) -> bool {
-        self.owner.is_server() && self.dropping.is_empty()
+    /// Whether what another server says can be meant for this page as it is. Where this server
+    /// ends, kernels may be dropping copies that nobody else wanted dropped.
+    fn waits_for_server(&self, step: &Step<'_, D>) -> bool {
+        self.owner.is_server() && (step.is_ending || self.dropping.is_empty())
     }
 
     /// `invalidate_page` of Figure 7: the copy that `from` gave is to be dropped.
@@ -496,7 +500,7 @@ impl<D: Clone> Page<D> {
         step: &mut Step<'_, D>,
     ) -> Result<(), Nonsense> {
         let has_copy = matches!(self.state, State::Read | State::WriteWait);
-        if !has_copy || !self.waits_for_server() {
+        if !has_copy || !self.waits_for_server(step) {
             return Err(Nonsense("a copy is to be dropped that is not here"));
         }
         if owner != step.me {
@@ -624,7 +628,7 @@ impl<D: Clone> Page<D> {
         step: &mut Step<'_, D>,
     ) -> Result<(), Nonsense> {
         let waits = matches!(self.state, State::ReadWait | State::WriteWait);
-        if !waits || !self.waits_for_server() || !self.readers.is_empty() {
+        if !waits || !self.waits_for_server(step) || !self.readers.is_empty() {
             return Err(Nonsense("a page is lost that nobody waits for"));
         }
         self.lost(Owner::Server(from), step);
@@ -642,6 +646,34 @@ impl<D: Clone> Page<D> {
         } else if self.dropping.remove(&client) && live {
             self.all_dropped(step);
         }
+    }
+
+    /// No kernel waits for it any more, and those that have it are told to drop it. Fellow
+    /// servers are served when they have.
+    pub(super) fn take_back(&mut self, step: &mut Step<'_, D>) {
+        let is_kernel = |client: &Client| matches!(client, Client::Kernel(_));
+        self.waiting.retain(|client| !is_kernel(client));
+        self.writers.retain(|writer| !is_kernel(&writer.client()));
+        if let Owner::Kernel(_) = self.owner {
+            self.ask(Access::Read, None, step);
+        }
+        let (kernels, servers) = take(&mut self.readers).into_iter().partition(is_kernel);
+        self.readers = servers;
+        let kernels: BTreeSet<Client> = kernels;
+        for kernel in kernels {
+            self.drop_copy(kernel, step.me, step);
+        }
+    }
+
+    /// A kernel that has it, or has yet to drop its copy.
+    pub(super) fn owes(&self) -> Option<KernelId> {
+        if let Owner::Kernel(kernel) = self.owner {
+            return Some(kernel);
+        }
+        self.dropping.iter().find_map(|client| match client {
+            Client::Kernel(kernel) => Some(*kernel),
+            Client::Server(_) => None,
+        })
     }
 
     fn is_queued(&self, client: Client) -> bool {

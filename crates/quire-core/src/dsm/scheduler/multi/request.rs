@@ -150,6 +150,14 @@ impl Requests {
         self.by_kernel.remove(&kernel);
     }
 
+    /// Nobody wants anything any more. Requests keep their places, as those of who is gone do.
+    pub(super) fn forget_all(&mut self) {
+        for request in self.places.iter_mut().flatten() {
+            request.kernel = None;
+        }
+        self.by_kernel.clear();
+    }
+
     /// How many readers and writers wait for a page.
     pub(super) fn waiting_for(&self, page: PageNumber) -> (usize, usize) {
         let waiting = self.places.iter().flatten();

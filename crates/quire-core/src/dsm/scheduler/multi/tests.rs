@@ -5,6 +5,7 @@ use super::Multi;
 use crate::dsm::message::{Access, Client, KernelId, PageNumber, Pages};
 use crate::dsm::scheduler::observe::{Observe, State};
 use crate::dsm::scheduler::options::Options;
+use crate::dsm::scheduler::testing::ending::ends;
 use crate::dsm::scheduler::testing::naive::Naive;
 use crate::dsm::scheduler::testing::orders::Orders;
 use crate::dsm::scheduler::testing::random::{hotspot, large, lies, survives_lies, wander};
@@ -316,6 +317,20 @@ proptest! {
         sizes in sizes(),
     ) {
         wander(Naive::new(6), &large(sizes), &choices)?;
+    }
+
+    #[test]
+    fn a_server_that_ends_loses_nothing(
+        choices in vec(any::<u16>(), 0..1500),
+        after in 0..1500usize,
+        sizes in sizes(),
+        keeps_latest_copy: bool,
+    ) {
+        let options = Options {
+            keeps_latest_copy,
+            ..Options::new(6)
+        };
+        ends(Multi::new(options), &large(sizes), (&choices, after))?;
     }
 
     #[test]

@@ -198,6 +198,22 @@ impl<D: Clone> Page<D> {
         }
     }
 
+    /// Nobody waits for it any more, and a kernel that may write to it is asked for it.
+    pub(super) fn take_back(&mut self, turn: &mut Turn<'_, D>) {
+        self.writers.clear();
+        match self.state {
+            State::Read => {}
+            State::Write => {
+                self.state = State::ReadWait;
+                self.flush_owner(turn);
+            }
+            State::ReadWait | State::WriteWait => {
+                self.readers.clear();
+                self.wait();
+            }
+        }
+    }
+
     /// Whoever backs the object has the contents, too. They go where nobody needs them: while
     /// a kernel has the page to write to, which brings newer ones; and while nobody has it, or
     /// waits for it. A page whose contents are elsewhere has no readers.
@@ -214,15 +230,20 @@ impl<D: Clone> Page<D> {
         goes
     }
 
+    /// The kernel that may write to it.
+    pub(super) fn writer(&self) -> Option<KernelId> {
+        match self.owner {
+            Owner::Kernel(kernel) => Some(kernel),
+            Owner::Server | Owner::Backer => None,
+        }
+    }
+
     /// What is known of it.
     pub(super) fn status(&self) -> PageStatus {
         let has_copies = self.state == State::Read;
         PageStatus {
             state: self.state,
-            owner: match self.owner {
-                Owner::Kernel(kernel) => Some(Client::Kernel(kernel)),
-                Owner::Server | Owner::Backer => None,
-            },
+            owner: self.writer().map(Client::Kernel),
             readers: if has_copies { self.readers.len() } else { 0 },
             waiting_readers: if has_copies { 0 } else { self.readers.len() },
             waiting_writers: self.writers.len(),

@@ -7,6 +7,7 @@ use super::Simple;
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages};
 use crate::dsm::scheduler::observe::{Observe, State};
 use crate::dsm::scheduler::options::Options;
+use crate::dsm::scheduler::testing::ending::ends;
 use crate::dsm::scheduler::testing::orders::Orders;
 use crate::dsm::scheduler::testing::random::{hotspot, large, lies, survives_lies, wander};
 use crate::dsm::scheduler::testing::say::{
@@ -344,6 +345,19 @@ proptest! {
         prop_assert_eq!(stats.faults.total(), of_pages.sum::<u64>());
         let counted = stats.received.data_request + stats.received.data_unlock;
         prop_assert_eq!(stats.faults.total(), counted);
+    }
+
+    #[test]
+    fn a_server_that_ends_loses_nothing(
+        choices in vec(any::<u16>(), 0..1500),
+        after in 0..1500usize,
+        keeps_latest_copy: bool,
+    ) {
+        let options = Options {
+            keeps_latest_copy,
+            ..Options::new(6)
+        };
+        ends(Simple::new(options), &large([1; 6]), (&choices, after))?;
     }
 
     #[test]

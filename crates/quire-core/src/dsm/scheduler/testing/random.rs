@@ -8,7 +8,7 @@ use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Page
 use crate::dsm::scheduler::Scheduler;
 
 /// Steps after which a world of this size is quiet if nobody accesses anything any more.
-const ENOUGH: usize = 20_000;
+pub(super) const ENOUGH: usize = 20_000;
 
 /// Six kernels, six pages; each kernel touches ranges of its own page size, in pages.
 pub(crate) fn large(sizes: [u32; 6]) -> Setup {
@@ -73,7 +73,7 @@ fn calm_down<S: Checkable>(world: &mut World<S>, setup: &Setup) -> Result<(), Te
     Err(TestCaseError::fail("it never becomes quiet"))
 }
 
-fn holds<S: Checkable>(world: &World<S>, step: Step) -> Result<(), TestCaseError> {
+pub(super) fn holds<S: Checkable>(world: &World<S>, step: Step) -> Result<(), TestCaseError> {
     prop_assert!(world.one_writer_or_readers(), "after {step:?}: {world:?}");
     prop_assert!(world.copies_are_current(), "after {step:?}: {world:?}");
     prop_assert!(world.all_makes_sense(), "after {step:?}: {world:?}");

@@ -200,6 +200,11 @@ impl<S: Scheduler<u8>> World<S> {
         self.kernels.iter().any(|kernel| !kernel.wants.is_empty())
     }
 
+    /// Whether all that was written, and not lost with who wrote it, was given back.
+    pub(crate) fn backer_has_all(&self) -> bool {
+        self.backer == self.truth
+    }
+
     /// At any time a page has one writer or any number of readers, as the kernels see it.
     pub(crate) fn one_writer_or_readers(&self) -> bool {
         (0..self.truth.len()).all(|page| {

@@ -63,11 +63,14 @@ enum Losses {
     Servers,
     /// All but the first server, which keeps what was given back.
     AllButTheKeeper,
+    /// None: servers end in order.
+    Endings,
 }
 
 fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
     let mut world = World::new(&shape.of, shape.kernels, shape.pages);
     (world.near, world.eager) = (shape.near, shape.eager);
+    world.is_orderly = losses == Losses::Endings;
     let first = usize::from(losses == Losses::AllButTheKeeper);
     if losses == Losses::AllButTheKeeper {
         world.keep();
@@ -81,6 +84,9 @@ fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
         if losses == Losses::Kernels && dice.roll(64) == 0 {
             world.lose_kernel(dice.roll(shape.kernels));
         }
+        if losses == Losses::Endings {
+            end_servers(&mut world, &mut dice);
+        }
         if matches!(losses, Losses::Servers | Losses::AllButTheKeeper) {
             lose_servers(&mut world, &mut dice, first);
             let kernel = dice.roll(shape.kernels);
@@ -89,13 +95,58 @@ fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
             }
         }
     }
-    for server in 0..shape.of.len() {
+    hear_of_views(&mut world);
+    world.drain();
+    if losses == Losses::Endings {
+        all_end(&mut world, &mut dice);
+    }
+    world
+}
+
+fn hear_of_views(world: &mut World) {
+    for server in 0..world.servers.len() {
         while world.is_behind(server) {
             world.new_view(server);
         }
     }
-    world.drain();
-    world
+}
+
+/// All servers that have begun to end do, and the others have all that was ever written.
+fn all_end(world: &mut World, dice: &mut Dice) {
+    for _ in 0..100 * world.servers.len() {
+        let ending: Vec<usize> = world.ending.keys().copied().collect();
+        for server in ending {
+            world.go_on_ending(server, dice.roll(world.servers.len()));
+        }
+        hear_of_views(world);
+        world.drain();
+    }
+    let stays = world.ending.keys().find(|it| world.servers[**it].is_some());
+    if let Some(stays) = stays {
+        world.break_with(format!("server {stays} cannot end"));
+    }
+    for page in 0..world.latest.len() {
+        for kernel in 0..world.kernels.len() {
+            if world.would_fault(kernel, page, Access::Read) {
+                world.fault(kernel, page, Access::Read);
+                world.drain();
+            }
+        }
+    }
+}
+
+/// Now and then a server begins to end, and those that do go on.
+fn end_servers(world: &mut World, dice: &mut Dice) {
+    if dice.roll(80) == 0 {
+        world.end(dice.roll(world.servers.len()));
+    }
+    if dice.roll(4) == 0 {
+        let server = dice.roll(world.servers.len());
+        world.go_on_ending(server, dice.roll(world.servers.len()));
+    }
+    if dice.roll(8) == 0 {
+        hear_of_a_view(world, dice);
+    }
 }
 
 fn step(world: &mut World, shape: &Shape, dice: &mut Dice) {
@@ -131,6 +182,10 @@ fn lose_servers(world: &mut World, dice: &mut Dice, first: usize) {
     if dice.roll(400) == 0 && world.alive().len() > 1 {
         world.crash(first + dice.roll(world.servers.len() - first));
     }
+    hear_of_a_view(world, dice);
+}
+
+fn hear_of_a_view(world: &mut World, dice: &mut Dice) {
     let behind: Vec<usize> = (0..world.servers.len())
         .filter(|&server| world.is_behind(server))
         .collect();
@@ -171,6 +226,14 @@ proptest! {
         let world = run(&shape, seed, 3000, Losses::Servers);
         prop_assert_eq!(outcome(&world), Ok(()));
     }
+
+    /// Servers that end in order take no update with them, whoever else ends meanwhile.
+    #[test]
+    fn servers_may_end(shape in shape(2..=7), seed: u64) {
+        let world = run(&shape, seed, 3000, Losses::Endings);
+        prop_assert_eq!(outcome(&world), Ok(()));
+    }
+
     /// What was given back, and the keeper has, is not lost with whoever owned the page.
     #[test]
     fn what_is_kept_stays(shape in shape(2..=6), seed: u64) {

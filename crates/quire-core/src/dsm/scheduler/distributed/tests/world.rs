@@ -8,7 +8,7 @@ use crate::dsm::message::{
     Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel,
 };
 use crate::dsm::scheduler::distributed::{Body, Distributed, Epoch, Message, State, Version};
-use crate::dsm::scheduler::{Action, Scheduler};
+use crate::dsm::scheduler::{Action, Recall, Scheduler};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
@@ -28,6 +28,8 @@ pub enum Packet {
     Down(ToKernel<u32>),
     /// A page that was given back, for the keeper, in this view.
     Keep(Epoch, Parcel),
+    /// What would be lost with a server that ends, in this view.
+    Inherit(Epoch, Parcel),
 }
 
 /// A page that was given back.
@@ -36,6 +38,15 @@ pub struct Parcel {
     page: PageNumber,
     version: Version,
     value: u32,
+}
+
+/// How far a server is that ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ending {
+    /// Whom it hands over to, in which view.
+    heir: Option<(usize, Epoch)>,
+    /// How much of that is still to be taken.
+    left: usize,
 }
 
 /// What the first server keeps, as long as it does.
@@ -98,6 +109,10 @@ pub struct World {
     pub eager: bool,
     /// Where the first server keeps what is given back anywhere. It does not crash.
     pub keeper: Option<Keeper>,
+    /// Servers that end in order. What they have may not be lost.
+    pub ending: BTreeMap<usize, Ending>,
+    /// Nobody crashes, so nothing may be lost.
+    pub is_orderly: bool,
 }
 
 impl World {
@@ -122,7 +137,108 @@ impl World {
             near: true,
             eager: true,
             keeper: None,
+            ending: BTreeMap::new(),
+            is_orderly: false,
         }
+    }
+
+    /// A server begins to end, if another one stays.
+    pub fn end(&mut self, server: usize) {
+        let stays = |other: &ServerId| !self.ending.contains_key(&(other.0 as usize));
+        if self.alive().iter().filter(|it| stays(it)).count() < 2 {
+            return;
+        }
+        let mut actions = Vec::new();
+        match &mut self.servers[server] {
+            Some(ending) if !self.ending.contains_key(&server) => ending.recall(&mut actions),
+            _ => return,
+        }
+        self.ending.insert(server, Ending::default());
+        self.carry_out(server, actions);
+        self.settle();
+    }
+
+    /// A server that ends goes on with that: when its kernels have nothing any more, it hands
+    /// over to `heir`, and when that has taken all, it leaves.
+    pub fn go_on_ending(&mut self, server: usize, heir: usize) {
+        let Some(epoch) = self.epoch(server) else {
+            return;
+        };
+        let can_inherit = |heir: usize| {
+            let stays = self.servers[heir].is_some() && !self.ending.contains_key(&heir);
+            stays && self.epoch(heir) == Some(epoch)
+        };
+        let (now, new) = match self.ending.get(&server) {
+            Some(ending) => (ending.clone(), can_inherit(heir)),
+            None => return,
+        };
+        match now.heir {
+            // Others propose views, too: it leaves when its own is the next.
+            Some((_, at)) if at == epoch && now.left == 0 && !self.is_behind(server) => {
+                self.leave(server);
+            }
+            Some((heir, at)) if at == epoch && (now.left == 0 || can_inherit(heir)) => {}
+            _ if new && self.owes_nothing(server) => self.hand_over(server, heir, epoch),
+            _ => {}
+        }
+    }
+
+    fn owes_nothing(&self, server: usize) -> bool {
+        let mut pages = (0..self.latest.len() as u64).map(PageNumber);
+        let server = self.servers[server].as_ref();
+        server.is_some_and(|it| it.is_live() && pages.all(|page| it.owes(page).is_none()))
+    }
+
+    fn hand_over(&mut self, server: usize, heir: usize, epoch: Epoch) {
+        let Some(ending) = &self.servers[server] else {
+            return;
+        };
+        let all: Vec<_> = ending.estate().collect();
+        let left = all.len();
+        let heir_at = Some((heir, epoch));
+        self.ending.insert(
+            server,
+            Ending {
+                heir: heir_at,
+                left,
+            },
+        );
+        for (page, version, value) in all {
+            let value = value.unwrap_or(0);
+            let parcel = Parcel {
+                page,
+                version,
+                value,
+            };
+            let link = (Node::Pager(server), Node::Server(heir));
+            self.send(link.0, link.1, Packet::Inherit(epoch, parcel));
+        }
+    }
+
+    fn heir_hears(&mut self, from: usize, to: usize, (sent, parcel): (Epoch, Parcel)) {
+        let stays = !self.ending.contains_key(&to);
+        let Some(heir) = self.servers[to].as_mut() else {
+            return;
+        };
+        if heir.epoch() != sent || !stays {
+            return;
+        }
+        heir.inherit(parcel.page, parcel.version, Some(parcel.value));
+        if let Some(ending) = self.ending.get_mut(&from)
+            && ending.heir == Some((to, sent))
+        {
+            ending.left -= 1;
+        }
+    }
+
+    /// A server is done: the others go on without it, and nothing is lost.
+    fn leave(&mut self, server: usize) {
+        self.links.retain(|&(from, to), _| {
+            let kernel =
+                |node| matches!(node, Node::Kernel(it) if it % self.servers.len() == server);
+            !kernel(from) && !kernel(to)
+        });
+        self.crash(server);
     }
 
     /// The first server is the keeper of all pages.
@@ -175,6 +291,9 @@ impl World {
             }
             (_, Node::Kernel(kernel), Some(Packet::Down(message))) => {
                 self.kernel_hears(kernel, message);
+            }
+            (Node::Pager(from), Node::Server(to), Some(Packet::Inherit(epoch, parcel))) => {
+                self.heir_hears(from, to, (epoch, parcel));
             }
             (Node::Pager(from), _, Some(Packet::Keep(epoch, parcel))) => {
                 self.keeper_hears(from, epoch, parcel);
@@ -410,7 +529,9 @@ impl World {
     pub fn would_fault(&self, kernel: usize, page: usize, access: Access) -> bool {
         let cached = self.kernels[kernel][page];
         let has = cached.access.is_some_and(|has| has >= access);
-        self.servers[self.server_of(kernel)].is_some() && cached.wants.is_none() && !has
+        let server = self.server_of(kernel);
+        let serves = self.servers[server].is_some() && !self.ending.contains_key(&server);
+        serves && cached.wants.is_none() && !has
     }
 
     /// A program touches a page that its kernel has not.
@@ -526,7 +647,11 @@ impl World {
             .all(|other| self.epoch(other).is_none_or(|has| has >= epoch));
         if last {
             for page in 0..self.latest.len() {
-                self.latest[page] = self.newest(page);
+                let newest = self.newest(page);
+                if self.is_orderly && newest != self.latest[page] {
+                    self.break_with("an update is lost, though all servers ended in order");
+                }
+                self.latest[page] = newest;
             }
             self.check_kept();
         }
@@ -589,8 +714,10 @@ impl World {
 
     /// Where nothing is under way any more, nobody may wait.
     pub fn check_quiet(&mut self) {
+        let is_served = |kernel: usize| !self.ending.contains_key(&self.server_of(kernel));
         let waits = |kernel: &Vec<Cached>| kernel.iter().any(|page| page.wants.is_some());
-        if self.links.is_empty() && self.kernels.iter().any(waits) {
+        let mut kernels = self.kernels.iter().enumerate();
+        if self.links.is_empty() && kernels.any(|(it, kernel)| is_served(it) && waits(kernel)) {
             self.break_with("a fault is never answered");
         }
     }

@@ -1,0 +1,392 @@
+//! What a server that ends hands over to its fellows.
+//!
+//! When its kernels have nothing of an object any more, it sends one of the other members the
+//! pages that would be lost with it. As soon as that member has them, it proposes the view
+//! without itself: nobody has to wait until its programs have certainly stopped. The pages are
+//! among the newest contents in that view. Until then it serves its fellows as ever. If
+//! another view comes before, it begins again.
+//!
+//! Mutexes, barriers and counters of the object that it keeps go to another member, too
+//! ([`crate::server::meeting`]).
+//!
+//! A fellow that ends itself, or is in another view, refuses; then another one is asked. An
+//! object that this server keeps in its store stays there. Of one that another server keeps,
+//! that server has all by then. Where kernels did not answer, the pages are handed over all the
+//! same, but the others wait as for a server that is gone.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use quire_core::dsm::message::{KernelId, PageNumber, ServerId};
+use quire_core::dsm::scheduler::distributed::Version;
+
+use super::joint::Joint;
+use super::{AGAIN, Around, Fellows, Stage};
+use crate::directory::LeaseId;
+use crate::server::meeting::Minutes;
+use crate::server::object::{Object, Page};
+use crate::server::said::Said;
+use crate::store::ObjectId;
+use crate::wire::Contents;
+use crate::wire::control::MachineCode;
+
+/// How far an object is whose server ends, in the view that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Handing {
+    /// Nothing was done.
+    Nothing,
+    /// A fellow was sent all pages, and has this number to answer with.
+    Sent(ServerId, u64),
+    /// All pages that would be lost are somewhere else.
+    Taken,
+    /// A fellow was sent what this server knows of mutexes, barriers and counters.
+    Asked(ServerId, u64),
+    /// That fellow keeps them now, and these others have yet to say that they know.
+    Told(BTreeSet<ServerId>, u64),
+    /// Nothing would be lost with this server.
+    Settled,
+    /// The view without this server was proposed.
+    Proposed,
+    /// This server leaves without that.
+    Left,
+}
+
+impl Handing {
+    /// Whether a fellow has to answer.
+    pub fn waits_for(&self, fellow: ServerId) -> bool {
+        match self {
+            Handing::Sent(to, _) | Handing::Asked(to, _) => *to == fellow,
+            Handing::Told(silent, _) => silent.contains(&fellow),
+            _ => false,
+        }
+    }
+}
+
+/// A page that a fellow hands over.
+pub(super) struct Legacy {
+    pub object: ObjectId,
+    pub epoch: u64,
+    pub page: PageNumber,
+    pub version: Version,
+    pub machine: MachineCode,
+    pub contents: Option<Contents>,
+}
+
+impl Fellows {
+    /// This server ends, and its programs are gone.
+    pub fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Whether there is something that fellows have yet to take.
+    pub fn is_handing_over(&self) -> bool {
+        let mut joints = self.joints.values();
+        matches!(self.stage, Stage::In(..)) && joints.any(|joint| self.is_to_be_left(joint))
+    }
+
+    /// Whether others go on with an object when this server is gone.
+    fn is_to_be_left(&self, joint: &Joint) -> bool {
+        let is_mine = joint.keeper.is_some() && joint.keeper == self.me();
+        let is_shared = joint.views.is_in() && joint.views.members().len() > 1;
+        is_shared && !is_mine && joint.handing != Handing::Left
+    }
+
+    /// Goes on with handing over, as far as that goes now.
+    pub(super) fn hand_over(&mut self, a: &mut Around<'_>, now: Instant) {
+        let Stage::In(me, lease) = &self.stage else {
+            return;
+        };
+        let (me, lease) = (*me, lease.id());
+        let joints = self.joints.iter();
+        let due = joints.filter(|(_, joint)| self.is_to_be_left(joint) && joint.may_ask(now));
+        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Some(joint) = self.joints.get(&id) else {
+                continue;
+            };
+            match joint.handing {
+                Handing::Nothing if joint.keeper.is_some() => self.set(id, Handing::Taken),
+                Handing::Nothing => self.bequeath(a, id),
+                Handing::Taken => self.hand_over_meeting(a, id),
+                Handing::Settled => self.leave_view(a, id, (lease, me)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Proposes the view of an object without this server. That can be at once where no
+    /// program has anything from here.
+    fn leave_view(&mut self, a: &mut Around<'_>, id: ObjectId, (lease, me): (LeaseId, ServerId)) {
+        let Some(joint) = self.joints.get_mut(&id) else {
+            return;
+        };
+        let here = a.core.object(&joint.name);
+        if here.is_some_and(|here| !here.is_all_back()) {
+            joint.handing = Handing::Left;
+            return;
+        }
+        joint.handing = Handing::Proposed;
+        let epoch = joint.views.epoch() + 1;
+        let members = joint.views.members().iter().copied();
+        let others = members.filter(|it| *it != me).collect();
+        self.propose(lease, id, (epoch, others, me));
+    }
+
+    /// The members of an object's view that hear this server.
+    fn heirs(&self, object: ObjectId) -> Vec<ServerId> {
+        let Some(joint) = self.joints.get(&object) else {
+            return Vec::new();
+        };
+        let epoch = joint.views.epoch();
+        let hears = |it: &ServerId| self.wires.is_up(*it) && joint.views.may_send(*it, epoch);
+        let others = joint.views.members().iter().copied();
+        let others = others.filter(|it| Some(*it) != self.me() && hears(it));
+        others.collect()
+    }
+
+    /// Has another server keep mutexes, barriers and counters of an object, where this one does
+    /// or did: the one that has been a member for longest, and does not end itself.
+    fn hand_over_meeting(&mut self, a: &mut Around<'_>, object: ObjectId) {
+        let heirs = self.heirs(object);
+        let Some(joint) = self.joints.get_mut(&object) else {
+            return;
+        };
+        let next = heirs.iter().find(|it| !joint.refused.contains(it));
+        let (Some(&next), true) = (next, joint.meeting.is_mine()) else {
+            joint.handing = Handing::Settled;
+            return;
+        };
+        let next = joint.meeting.successor().unwrap_or(next);
+        self.wills += 1;
+        let number = self.wills;
+        joint.handing = Handing::Asked(next, number);
+        let minutes = joint.meeting.hand_over(next);
+        let said = Said::Minutes {
+            object,
+            number,
+            minutes,
+        };
+        self.wires.say(a.links, next, &said, None);
+    }
+
+    /// A fellow keeps mutexes, barriers and counters of an object from now on.
+    fn meeting_is_taken(&mut self, a: &mut Around<'_>, object: ObjectId, to: ServerId) {
+        let others = self.heirs(object).into_iter().filter(|it| *it != to);
+        let silent: BTreeSet<ServerId> = others.collect();
+        self.wills += 1;
+        let number = self.wills;
+        let said = Said::Moved { object, number, to };
+        for other in &silent {
+            self.wires.say(a.links, *other, &said, None);
+        }
+        match silent.is_empty() {
+            true => self.set(object, Handing::Settled),
+            false => self.set(object, Handing::Told(silent, number)),
+        }
+    }
+
+    fn set(&mut self, id: ObjectId, handing: Handing) {
+        if let Some(joint) = self.joints.get_mut(&id) {
+            joint.handing = handing;
+        }
+    }
+
+    /// Sends a fellow what would be lost of an object.
+    fn bequeath(&mut self, a: &mut Around<'_>, object: ObjectId) {
+        let heirs = self.heirs(object);
+        let Some(joint) = self.joints.get_mut(&object) else {
+            return;
+        };
+        let epoch = joint.views.epoch();
+        let here = a.core.object(&joint.name);
+        let ready = |here: &mut Object| here.is_live() && !heirs.is_empty();
+        let Some(here) = here.and_then(|here| ready(here).then_some(here)) else {
+            joint.not_before = Instant::now() + AGAIN / 5;
+            return;
+        };
+        self.wills += 1;
+        // Who refused is not asked again at once.
+        let heir = heirs[self.wills as usize % heirs.len()];
+        joint.handing = Handing::Sent(heir, self.wills);
+        let pages = here.estate();
+        tracing::info!("{}: {} pages are handed over", joint.name, pages.len());
+        for (page, version, data) in pages {
+            let machine = data.as_ref().map(|data| data.machine);
+            let said = Said::Inherit {
+                object,
+                epoch,
+                page,
+                version,
+                machine: machine.map_or(MachineCode(0), MachineCode::from),
+            };
+            let contents = data.map(|data| data.contents);
+            self.wires.say(a.links, heir, &said, contents);
+        }
+        let number = self.wills;
+        let said = Said::Will {
+            object,
+            epoch,
+            number,
+        };
+        self.wires.say(a.links, heir, &said, None);
+    }
+
+    /// Whether this server inherits in this view of an object.
+    fn inherits(&self, from: ServerId, object: ObjectId, epoch: u64) -> bool {
+        let joint = self.joints.get(&object).filter(|_| !self.is_ending);
+        joint.is_some_and(|joint| {
+            let views = &joint.views;
+            views.is_in() && views.epoch() == epoch && views.members().contains(&from)
+        })
+    }
+
+    /// A fellow that ends hands over a page. What is wrong with it is an error.
+    pub(super) fn inherit(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        legacy: Legacy,
+    ) -> Result<(), String> {
+        if !self.inherits(from, legacy.object, legacy.epoch) {
+            return Ok(());
+        }
+        let joint = self.joints.get(&legacy.object);
+        let Some(here) = joint.and_then(|joint| a.core.object(&joint.name)) else {
+            return Ok(());
+        };
+        let machine = legacy.machine.machine();
+        let machine = machine.ok_or("a page of a machine that is unknown here")?;
+        let data = legacy.contents.map(|contents| Page { contents, machine });
+        let inherited = here.inherit((legacy.page, legacy.version, data));
+        inherited.map_err(|nonsense| nonsense.to_string())
+    }
+
+    /// A fellow that ends has handed over all pages of an object. It is told whether they are
+    /// here.
+    pub(super) fn will(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        (object, epoch, number): (ObjectId, u64, u64),
+    ) {
+        let is_taken = self.inherits(from, object, epoch);
+        let said = Said::Inherited {
+            object,
+            number,
+            is_taken,
+        };
+        self.wires.say(a.links, from, &said, None);
+    }
+
+    /// A fellow has what was handed over, or knows what it was told, or refuses it.
+    pub(super) fn inherited(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        (object, number): (ObjectId, u64),
+        is_taken: bool,
+    ) {
+        let Some(joint) = self.joints.get_mut(&object) else {
+            return;
+        };
+        match &mut joint.handing {
+            Handing::Sent(to, sent) if (*to, *sent) == (from, number) => match is_taken {
+                true => joint.handing = Handing::Taken,
+                false => {
+                    joint.not_before = Instant::now() + AGAIN / 5;
+                    joint.handing = Handing::Nothing;
+                }
+            },
+            Handing::Asked(to, sent) if (*to, *sent) == (from, number) => match is_taken {
+                true => self.meeting_is_taken(a, object, from),
+                false => {
+                    joint.meeting.keep();
+                    joint.refused.insert(from);
+                    joint.handing = Handing::Taken;
+                }
+            },
+            Handing::Told(silent, sent) if *sent == number => {
+                silent.remove(&from);
+                if silent.is_empty() {
+                    joint.handing = Handing::Settled;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A fellow that ends has this server keep mutexes, barriers and counters of an object.
+    pub(super) fn take_minutes(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        (object, number): (ObjectId, u64),
+        minutes: Minutes,
+    ) {
+        let living = self.kernels_of(a, object);
+        let is_ending = self.is_ending;
+        let joint = self.joints.get_mut(&object).filter(|_| !is_ending);
+        let is_taken = joint.is_some();
+        if let Some(joint) = joint {
+            let mut all = Vec::new();
+            joint.meeting.take_over(from, minutes, &living, &mut all);
+            self.carry_out(a, object, all);
+        }
+        let said = Said::Inherited {
+            object,
+            number,
+            is_taken,
+        };
+        self.wires.say(a.links, from, &said, None);
+    }
+
+    /// A fellow that ends has another one keep mutexes, barriers and counters of an object.
+    pub(super) fn moved(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        (object, number): (ObjectId, u64),
+        to: ServerId,
+    ) {
+        if let Some(joint) = self.joints.get_mut(&object) {
+            let mut all = Vec::new();
+            joint.meeting.moved(from, to, &mut all);
+            self.carry_out(a, object, all);
+        }
+        let said = Said::Inherited {
+            object,
+            number,
+            is_taken: true,
+        };
+        self.wires.say(a.links, from, &said, None);
+    }
+
+    /// A fellow says which kernels it has, as this server keeps mutexes, barriers and counters
+    /// in the place of another one.
+    pub(super) fn present(
+        &mut self,
+        a: &mut Around<'_>,
+        from: ServerId,
+        (object, kernels): (ObjectId, Vec<KernelId>),
+    ) {
+        if let Some(joint) = self.joints.get_mut(&object) {
+            let mut all = Vec::new();
+            let living = kernels.into_iter().collect();
+            joint.meeting.present(from, &living, &mut all);
+            self.carry_out(a, object, all);
+        }
+    }
+
+    /// The kernels that this server has of an object.
+    pub(super) fn kernels_of(&self, a: &Around<'_>, object: ObjectId) -> BTreeSet<KernelId> {
+        let joint = self.joints.get(&object);
+        joint.map_or_else(BTreeSet::new, |joint| a.core.kernels_of(&joint.name))
+    }
+
+    /// This server is in no view of an object any more, as it wanted.
+    pub(super) fn is_out(&mut self, object: ObjectId) {
+        if let Some(joint) = self.joints.remove(&object) {
+            tracing::info!("{}: the others go on without this server", joint.name);
+            self.ids.remove(&joint.name);
+        }
+    }
+}
