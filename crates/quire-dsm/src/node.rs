@@ -124,6 +124,8 @@ pub struct Cache<D> {
     on_failure: Option<FailureCallback>,
     lease: LeaseFile,
     counts: Counts,
+    /// Programs wait for another cache.
+    is_left: bool,
 }
 
 /// What a cache has done so far.
@@ -166,6 +168,7 @@ impl<D: Contents> Cache<D> {
             on_failure: None,
             lease: LeaseFile::new()?,
             counts: Counts::default(),
+            is_left: false,
         })
     }
 
@@ -448,6 +451,23 @@ impl<D: Contents> Cache<D> {
         self.carry_out(server)
     }
 
+    /// Gives all back and the object up, before it is dropped, without the programs: they have
+    /// nothing any more, and what they touch waits for whoever runs a cache of the object next.
+    /// Without a session with the server, the mappings fail when it is dropped.
+    ///
+    /// # Errors
+    /// As [`Cache::pass`].
+    pub fn leave(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+        if !self.is_linked() {
+            return Ok(());
+        }
+        self.sync(server)?;
+        self.memory.remove_all()?;
+        server.send(FromKernel::Terminate);
+        self.is_left = true;
+        Ok(())
+    }
+
     fn carry_out(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
         let mut actions = std::mem::take(&mut self.actions);
         let outcome = actions
@@ -563,7 +583,9 @@ impl Counts {
 impl<D> Drop for Cache<D> {
     /// Nobody answers any more: who still has a mapping gets errors, not zeros.
     fn drop(&mut self) {
-        let _ = self.memory.fail_all(self.spaces.values());
+        if !self.is_left {
+            let _ = self.memory.fail_all(self.spaces.values());
+        }
     }
 }
 

@@ -498,11 +498,12 @@ impl Local {
         }
     }
 
-    /// Gives all back, as the server ends. Programs that have objects attached fail.
+    /// Gives all back, as the server ends. Programs that have objects attached wait for it to be
+    /// started again, or for another server.
     pub fn end(&mut self, around: &mut Around<'_>) {
         let all: Vec<Handle> = self.caches.keys().copied().collect();
         for handle in all {
-            self.with(around, handle, |cache, said| cache.terminate(said));
+            self.with(around, handle, |cache, said| cache.leave(said));
             self.drop_cache(around, handle);
         }
     }
