@@ -153,6 +153,9 @@ impl Local {
         (id, request): (RequestId, Request),
         descriptors: Vec<OwnedFd>,
     ) -> Asked {
+        if let Request::Remove { name } = &request {
+            self.forget_the_dead(around, name);
+        }
         if !self.processes.contains_key(&peer) {
             return Asked::Other(request);
         }
@@ -476,6 +479,17 @@ impl Local {
         }
         if self.look.is_some_and(|look| look <= now) {
             self.look_for_the_dead(around, now);
+        }
+    }
+
+    /// Forgets silent programs that have died since it was looked: an object that only they had
+    /// open can be removed. A link may end a moment before its process is dead.
+    fn forget_the_dead(&mut self, around: &mut Around<'_>, name: &Name) {
+        if let Some(handle) = self.names.get(name).copied() {
+            if let Some(cached) = self.caches.get_mut(&handle) {
+                cached.forget_the_dead();
+            }
+            self.retire(around, handle);
         }
     }
 
