@@ -471,10 +471,10 @@ fn servers_end_one_after_the_other_and_no_increment_is_lost() {
         return;
     };
     make(&servers[0], "grid", SchedulerKind::Distributed);
-    // Not over TCP: the right of anyone comes to a new server a moment after the object, and
-    // who connects again before that is refused.
-    let twice = servers.iter().flat_map(|server| [server, server]);
-    let clients: Vec<Client> = twice.map(|server| apart(&server.unix)).collect();
+    let addresses = servers
+        .iter()
+        .flat_map(|server| [&server.unix, &server.tcp]);
+    let clients: Vec<Client> = addresses.map(|address| apart(address)).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let programs: Vec<_> = clients

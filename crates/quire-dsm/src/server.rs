@@ -378,14 +378,15 @@ impl Handler for Server {
         link: LinkId,
         who: &Established,
     ) -> Result<Welcome, Refusal> {
+        // Fellows have to take what it hands over.
+        if who.hello.role == Role::Server {
+            return self.greeted_server(link, who);
+        }
         if self.is_over {
             return Err(Refusal {
                 reason: Reason::Ending,
                 text: "the server ends".into(),
             });
-        }
-        if who.hello.role == Role::Server {
-            return self.greeted_server(link, who);
         }
         let code = who.hello.machine;
         let Some(machine) = code.machine() else {
