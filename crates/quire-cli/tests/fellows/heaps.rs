@@ -235,7 +235,8 @@ fn exchange_over_links_that_break() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while is_over.load(Ordering::Relaxed) == 0 {
-                thread::sleep(Duration::from_millis(120));
+                // A link is made anew after 100 ms at the earliest; it is used for a while.
+                thread::sleep(Duration::from_millis(300));
                 between.iter().for_each(Between::break_all);
             }
         });
