@@ -326,14 +326,11 @@ impl Scene {
             log.contains("what it has of shared objects is given up"),
             "{log}"
         );
-        // Who shares the server's copy may be gone before it can say anything.
-        let (log, reason) = match self.shares {
-            true => (log, "the memory of programs here that have it open fails"),
-            false => {
-                let log = self.log(&format!("program-{program}"));
-                (log, "all of the memory fails")
-            }
+        let reason = match self.shares {
+            true => "the memory of grid fails",
+            false => "all of the memory fails",
         };
+        let log = self.log(&format!("program-{program}"));
         assert!(log.contains(reason), "{log}");
     }
 

@@ -462,8 +462,18 @@ impl<D: Contents> Cache<D> {
             return Ok(());
         }
         self.sync(server)?;
-        self.memory.remove_all()?;
+        self.abandon()?;
         server.send(FromKernel::Terminate);
+        Ok(())
+    }
+
+    /// Drops all, given back or not, before it is dropped itself. As after [`Cache::leave`],
+    /// programs have nothing any more, and what they touch waits.
+    ///
+    /// # Errors
+    /// When something may be left. The mappings fail then, when it is dropped.
+    pub fn abandon(&mut self) -> Result<(), Broken> {
+        self.memory.remove_all()?;
         self.is_left = true;
         Ok(())
     }

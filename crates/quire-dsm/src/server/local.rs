@@ -392,13 +392,20 @@ impl Local {
         around.core.shut(MACHINE, handle, around.out);
     }
 
-    /// An object is not this server's any more: nobody here may have pages of it.
+    /// An object is not this server's any more: nobody here may have pages of it. Programs
+    /// that have it open, whose links end, attach it anew where it is again.
     pub fn give_up(&mut self, around: &mut Around<'_>, handle: Handle, why: &str) {
-        if let Some(cached) = self.caches.get(&handle) {
-            let name = &cached.name;
-            tracing::error!("{name}: the memory of programs here that have it open fails: {why}");
-            self.drop_cache(around, handle);
+        let Some(cached) = self.caches.get_mut(&handle) else {
+            return;
+        };
+        let name = &cached.name;
+        match cached.cache.abandon() {
+            Ok(()) => tracing::warn!("{name}: programs here lose all pages of it: {why}"),
+            Err(broken) => {
+                tracing::error!("{name}: the memory of programs here fails: {why}; {broken}");
+            }
         }
+        self.drop_cache(around, handle);
     }
 
     /// Does something with a cache, and tells the core what comes of it; whether it could.
