@@ -19,6 +19,8 @@ pub const ENV_LIST: &str = "QUIRE_DSM";
 pub const ENV_CREATE: &str = "QUIRE_DSM_CREATE";
 /// `1`: pages are not shared with a server on this machine.
 pub const ENV_OWN_PAGES: &str = "QUIRE_DSM_OWN_PAGES";
+/// `0`: faults are answered with the priority of the program.
+pub const ENV_REALTIME: &str = "QUIRE_DSM_REALTIME";
 /// The name of this side.
 pub const ENV_IDENTITY: &str = "QUIRE_DSM_IDENTITY";
 /// `automatic`, `everywhere` or `plaintext`.
@@ -31,10 +33,11 @@ pub const ENV_KEY: &str = "QUIRE_DSM_KEY";
 pub const ENV_CA: &str = "QUIRE_DSM_CA";
 
 /// All of these variables.
-pub const ENV_ALL: [&str; 8] = [
+pub const ENV_ALL: [&str; 9] = [
     ENV_LIST,
     ENV_CREATE,
     ENV_OWN_PAGES,
+    ENV_REALTIME,
     ENV_IDENTITY,
     ENV_TLS,
     ENV_CERTIFICATE,
@@ -190,6 +193,8 @@ pub struct Attachments {
     pub create: bool,
     /// Whether the program keeps pages of its own, also where the server is on its machine.
     pub own_pages: bool,
+    /// Whether faults are answered with a real-time priority, where the system allows it.
+    pub realtime: bool,
     /// The name of this side.
     pub identity: Name,
     /// How links are secured.
@@ -214,6 +219,7 @@ impl Attachments {
             list,
             create: true,
             own_pages: false,
+            realtime: true,
             identity,
             tls: Tls::Automatic,
             files: None,
@@ -234,6 +240,7 @@ impl Attachments {
             (ENV_LIST, lines.join("\n")),
             (ENV_CREATE, u8::from(self.create).to_string()),
             (ENV_OWN_PAGES, u8::from(self.own_pages).to_string()),
+            (ENV_REALTIME, u8::from(self.realtime).to_string()),
             (ENV_IDENTITY, self.identity.to_string()),
             (ENV_TLS, self.tls.name().to_owned()),
         ];
@@ -267,6 +274,7 @@ impl Attachments {
         };
         all.create = switch(ENV_CREATE, true)?;
         all.own_pages = switch(ENV_OWN_PAGES, false)?;
+        all.realtime = switch(ENV_REALTIME, true)?;
         if let Some(text) = get(ENV_TLS) {
             let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
             let named = named.next();
@@ -307,6 +315,7 @@ impl Attachments {
         let mut options = Options::new(servers.clone(), self.identity.clone());
         options.security = self.security()?;
         options.own_pages = self.own_pages;
+        options.realtime = self.realtime;
         Ok(options)
     }
 }
@@ -384,6 +393,7 @@ mod tests {
             path in "/[a-z@=, ]{1,20}",
             create: bool,
             own_pages: bool,
+            realtime: bool,
             tls in 0usize..3,
             with_files: bool,
         ) {
@@ -399,6 +409,7 @@ mod tests {
             let mut all = Attachments::new(list.collect(), identity).expect("no target twice");
             all.create = create;
             all.own_pages = own_pages;
+            all.realtime = realtime;
             all.tls = Tls::NAMES[tls].1.clone();
             all.files = with_files.then(|| Files {
                 certificate: "/a b".into(),

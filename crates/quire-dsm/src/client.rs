@@ -77,7 +77,7 @@ pub struct Options {
     /// So long touches wait for a new link when the old one broke.
     pub reconnect: Duration,
     /// Pages are not shared with a server on this machine: this program is a machine of its
-    /// own. Its memory outlives a server that is killed and started again with its store.
+    /// own, and can go on at a server of another one.
     pub own_pages: bool,
 }
 

@@ -218,6 +218,10 @@ pub struct AttachArgs {
     /// share its copies: the program can then go on at a server of another machine
     #[arg(long, requires = "dsm")]
     pub own_pages: bool,
+    /// Answer faults with the priority of the program, also where the system allows a real-time
+    /// priority, with which they do not wait for threads that compute
+    #[arg(long, requires = "dsm")]
+    pub no_realtime: bool,
     /// What this side is called; with TLS its certificate is for this name
     #[arg(long, value_name = "NAME", default_value = "quire", requires = "dsm")]
     pub identity: Name,

@@ -74,6 +74,7 @@ fn attachments(options: &AttachArgs) -> Outcome<Attachments> {
     let mut made = made.map_err(|error| bad(error.to_string()))?;
     made.create = !options.no_create;
     made.own_pages = options.own_pages;
+    made.realtime = !options.no_realtime;
     let tls = &options.tls;
     made.tls = match (tls.plaintext, tls.tls_everywhere) {
         (true, _) => Tls::Plaintext,

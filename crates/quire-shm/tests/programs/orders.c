@@ -11,10 +11,13 @@
  *     fork N TIMES                      a child adds, and is killed
  *     mutex N                           a mutex that processes share is made there
  *     count N TIMES                     adds without atomics, under a mutex one page behind
+ *     policy N                          sees that the thread that answers faults is scheduled so
  *     kill                              this program is killed */
 #include "common.h"
 
+#include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -83,6 +86,43 @@ static void make_mutex(size_t n) {
   CHECK(pthread_mutex_init((pthread_mutex_t *)word(n), &shared) == 0);
 }
 
+static int may_be_realtime(void) {
+  struct sched_param first = {.sched_priority = 1}, none = {0};
+  if (sched_setscheduler(0, SCHED_RR, &first) != 0)
+    return 0;
+  CHECK(sched_setscheduler(0, SCHED_OTHER, &none) == 0);
+  return 1;
+}
+
+static int is_called(pid_t thread, const char *wanted) {
+  char path[64], name[32] = "";
+  snprintf(path, sizeof path, "/proc/self/task/%d/comm", thread);
+  FILE *file = fopen(path, "r");
+  int is_read = file != NULL && fscanf(file, "%31s", name) == 1;
+  if (file != NULL)
+    fclose(file);
+  return is_read && strcmp(name, wanted) == 0;
+}
+
+static void see_policy(int policy) {
+  if (!may_be_realtime()) {
+    fprintf(stderr, "SKIP: policy: this system allows no real-time priority\n");
+    return;
+  }
+  DIR *threads = opendir("/proc/self/task");
+  CHECK(threads != NULL);
+  int found = 0;
+  for (struct dirent *entry; (entry = readdir(threads)) != NULL;) {
+    pid_t thread = atoi(entry->d_name);
+    if (thread == 0 || !is_called(thread, "quire-dsm"))
+      continue;
+    found++;
+    CHECK((sched_getscheduler(thread) & ~SCHED_RESET_ON_FORK) == policy);
+  }
+  closedir(threads);
+  CHECK(found == 1);
+}
+
 static void obey(const char *order, size_t n, long value) {
   if (strcmp(order, "set") == 0)
     atomic_store(word(n), value);
@@ -103,6 +143,8 @@ static void obey(const char *order, size_t n, long value) {
     make_mutex(n);
   else if (strcmp(order, "count") == 0)
     count(n, value);
+  else if (strcmp(order, "policy") == 0)
+    see_policy(n);
   else
     CHECK(strcmp(order, "kill") == 0 && kill(getpid(), SIGKILL) == 0);
 }

@@ -150,6 +150,19 @@ fn mutexes_in_a_shared_copy_work() {
     one.has(0, "100000");
 }
 
+/// The thread that answers faults has a real-time priority, unless that is not wanted.
+#[test]
+fn faults_are_answered_with_the_priority_that_is_wanted() {
+    for served in Served::both() {
+        let orders = program(&served, "orders");
+        for (options, policy) in [(&[][..], "policy 2"), (&["--no-realtime"][..], "policy 0")] {
+            let mut program = Program::start_with(&served, options, &orders);
+            program.does("set 0 1");
+            program.does(policy);
+        }
+    }
+}
+
 /// A server is killed and started again with its store: what was written back is there for
 /// programs that shared its memory, also where they had mapped a part of it, and for those
 /// that have pages of their own.
