@@ -2,9 +2,11 @@
 //! joined by `--peers` or by a real etcd. Most clients of these tests have a cache of their
 //! own, so each stands for a machine; those that are attached share their server's copy.
 
+use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -27,7 +29,7 @@ use quire_dsm::wire::control::{
     Handle, Hello, MachineCode, Name, Object, PageSize, Refusal, Rights, Role, SchedulerKind,
     Segment, TypeCode, Welcome,
 };
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use etcd::Etcd;
 
@@ -922,4 +924,13 @@ fn what_cannot_be_is_refused() {
         "127.0.0.1:9",
     ];
     refused(&any, "--advertise");
+    let user = ["--etcd", "http://127.0.0.1:1", "--etcd-user", "node"];
+    refused(&user, "--etcd-password-file");
+    let file = NamedTempFile::new().unwrap();
+    let password = file.path().to_str().unwrap();
+    let with = [&user[..], &["--etcd-password-file", password]].concat();
+    fs::set_permissions(password, fs::Permissions::from_mode(0o644)).unwrap();
+    refused(&with, "chmod 600");
+    fs::remove_file(password).unwrap();
+    refused(&with, password);
 }

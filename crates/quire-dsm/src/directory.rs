@@ -37,13 +37,15 @@ mod embedded;
 mod etcd;
 mod http;
 mod lease;
+mod login;
 mod remote;
 mod secured;
 
 pub use desk::Desk;
 pub use embedded::Embedded;
-pub use etcd::Etcd;
+pub use etcd::{Access, Etcd};
 pub use lease::Lease;
+pub use login::EtcdUser;
 pub use remote::Remote;
 pub use secured::EtcdFiles;
 

@@ -1,21 +1,24 @@
 //! The directory: the same tests for the embedded one and for a real etcd that they start,
 //! and what becomes of leases when an etcd stops or a part of a cluster is cut off.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use quire_core::dsm::message::ServerId;
 use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 use quire_dsm::directory::{
-    Change, Desk, Directory, DirectoryError, Embedded, Entry, Etcd, Lease, Member, Shared, View,
-    Watcher,
+    Access, Change, Desk, Directory, DirectoryError, Embedded, Entry, Etcd, EtcdUser, Lease,
+    Member, Shared, View, Watcher,
 };
 use quire_dsm::store::{NewObject, Object, ObjectId, SchedulerKind, Settings, Store};
+use rustls::ClientConfig;
 
 fn member(id: u64) -> Member {
     Member {
@@ -450,7 +453,7 @@ fn etcds_with(count: usize, scheme: &str, options: &[String]) -> Option<Vec<Serv
 fn connect(urls: &str, prefix: &str) -> Etcd {
     let start = Instant::now();
     loop {
-        match Etcd::connect(urls, prefix, None) {
+        match Etcd::connect(urls, prefix, Access::default()) {
             Ok(etcd) => return etcd,
             Err(error) if start.elapsed() > Duration::from_secs(30) => panic!("{error}"),
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
@@ -538,8 +541,8 @@ fn a_lease_in_etcd_is_over_for_its_holder_first() {
 /// Certificates of one authority: for etcd, and for its client.
 struct Certificates {
     place: tempfile::TempDir,
-    client: Arc<rustls::ClientConfig>,
-    nobody: Arc<rustls::ClientConfig>,
+    client: Arc<ClientConfig>,
+    nobody: Arc<ClientConfig>,
 }
 
 impl Certificates {
@@ -573,7 +576,7 @@ impl Certificates {
         roots.add(authority.der().clone()).unwrap();
         let builder = || {
             let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let builder = rustls::ClientConfig::builder_with_provider(provider);
+            let builder = ClientConfig::builder_with_provider(provider);
             let builder = builder.with_safe_default_protocol_versions().unwrap();
             builder.with_root_certificates(roots.clone())
         };
@@ -615,15 +618,112 @@ fn etcd_with_certificates() {
     let url = &servers[0].url;
     let start = Instant::now();
     let directory: Shared = loop {
-        match Etcd::connect(url, "/quire/", Some(certificates.client.clone())) {
+        match Etcd::connect(url, "/quire/", access(&certificates.client)) {
             Ok(etcd) => break Arc::new(etcd),
             Err(error) if start.elapsed() > Duration::from_secs(30) => panic!("{error}"),
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     };
     behaves(&directory);
-    let nobody = Etcd::connect(url, "/quire/", Some(certificates.nobody.clone()));
+    let nobody = Etcd::connect(url, "/quire/", access(&certificates.nobody));
     assert!(nobody.is_err(), "a client without a certificate is let in");
+}
+
+/// Over links with these certificates.
+fn access(tls: &Arc<ClientConfig>) -> Access {
+    Access {
+        tls: Some(tls.clone()),
+        user: None,
+    }
+}
+
+/// A request of the one who sets up an etcd.
+fn set_up(url: &str, path: &str, body: &str, token: Option<&str>) -> serde_json::Value {
+    let token = token.map(|token| format!("Authorization: {token}\r\n"));
+    let host = url.strip_prefix("http://").expect("no certificates");
+    let mut socket = TcpStream::connect(host).unwrap();
+    write!(
+        socket,
+        "POST /v3/{path} HTTP/1.1\r\nHost: {host}\r\n{}\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        token.unwrap_or_default(),
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    let (from, to) = (answer.find('{').unwrap(), answer.rfind('}').unwrap());
+    serde_json::from_str(&answer[from..=to]).expect("JSON")
+}
+
+/// Has an etcd demand users, of whom one may use `/quire/`.
+fn enable_users(url: &str) {
+    let [from, to] = ["/quire/", "/quire0"].map(|key| BASE64_STANDARD.encode(key));
+    for (path, body) in [
+        ("auth/user/add", r#"{"name": "root", "password": "r"}"#),
+        ("auth/role/add", r#"{"name": "root"}"#),
+        ("auth/user/grant", r#"{"user": "root", "role": "root"}"#),
+        ("auth/role/add", r#"{"name": "quire"}"#),
+        (
+            "auth/role/grant",
+            &format!(
+                r#"{{"name": "quire", "perm": {{"permType": "READWRITE", "key": "{from}", "range_end": "{to}"}}}}"#
+            ),
+        ),
+        ("auth/user/add", r#"{"name": "node", "password": "secret"}"#),
+        ("auth/user/grant", r#"{"user": "node", "role": "quire"}"#),
+        ("auth/enable", "{}"),
+    ] {
+        set_up(url, path, body, None);
+    }
+}
+
+/// etcd with users: who is none is refused, and a token that is not known any more is renewed.
+#[test]
+fn etcd_with_users() {
+    let Some(mut servers) = etcds(1) else { return };
+    let url = servers[0].url.clone();
+    drop(connect(&url, "/quire/"));
+    enable_users(&url);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let user = |password: &str, prefix: &str| {
+        std::fs::write(file.path(), format!("{password}\n")).unwrap();
+        let user = EtcdUser::load("node", file.path()).unwrap();
+        let access = Access {
+            tls: None,
+            user: Some(user),
+        };
+        Etcd::connect(&url, prefix, access)
+    };
+    let refused = |answer: Result<Etcd, DirectoryError>| answer.map(drop).unwrap_err().to_string();
+    let nobody = refused(Etcd::connect(&url, "/quire/", Access::default()));
+    assert!(nobody.contains("user name is empty"), "{nobody}");
+    let wrong = refused(user("other", "/quire/"));
+    assert!(wrong.contains("invalid user ID or password"), "{wrong}");
+    let elsewhere = refused(user("secret", "/other/"));
+    assert!(elsewhere.contains("permission denied"), "{elsewhere}");
+
+    let directory: Shared = Arc::new(user("secret", "/quire/").unwrap());
+    behaves(&directory);
+    // A change of roles makes all tokens old.
+    let root = r#"{"name": "root", "password": "r"}"#;
+    let root = set_up(&url, "auth/authenticate", root, None);
+    let token = root["token"].as_str().expect("a token");
+    set_up(&url, "auth/role/add", r#"{"name": "another"}"#, Some(token));
+    let heard = watch(&*directory);
+    directory.publish(&entry("later", 1)).unwrap();
+    assert_eq!(next(&heard), Change::Published(entry("later", 1)));
+    // An etcd that was away knows no tokens.
+    servers[0].restart();
+    let start = Instant::now();
+    while let Err(error) = directory.find("later") {
+        assert!(start.elapsed() < Duration::from_secs(30), "{error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(directory.find("later").unwrap().is_some());
+    directory.publish(&entry("last", 2)).unwrap();
+    assert_eq!(next(&heard), Change::Published(entry("last", 2)));
 }
 
 #[test]
@@ -635,7 +735,7 @@ fn wrong_addresses_are_named() {
         ("http://a", "no port"),
         ("http://127.0.0.1:1", "does not answer"),
     ] {
-        let line = Etcd::connect(url, "/quire/", None)
+        let line = Etcd::connect(url, "/quire/", Access::default())
             .map(drop)
             .unwrap_err()
             .to_string();

@@ -133,6 +133,12 @@ pub struct ServeArgs {
     /// Its key (PEM)
     #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
     pub etcd_key: Option<PathBuf>,
+    /// The user as whom to come to etcd, where it has authentication enabled
+    #[arg(long, value_name = "NAME", requires_all = ["etcd", "etcd_password_file"])]
+    pub etcd_user: Option<String>,
+    /// A file whose first line is the user's password, for nobody else to read
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    pub etcd_password_file: Option<PathBuf>,
     /// Where other servers reach this one, if not where it listens first
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<Address>,

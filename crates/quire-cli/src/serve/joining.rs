@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use quire_dsm::directory::{Embedded, Etcd, EtcdFiles, Remote, Shared};
+use quire_dsm::directory::{Access, Embedded, Etcd, EtcdFiles, EtcdUser, Remote, Shared};
+use quire_dsm::link::identity::IdentityError;
 use quire_dsm::link::{Address, Security};
 use quire_dsm::server::Joining;
 use quire_dsm::wire::control::Hello;
@@ -73,33 +74,53 @@ fn directory(
 
 /// An etcd cluster, as it is to be reached.
 fn etcd(options: &ServeArgs, urls: &str) -> Outcome<Shared> {
-    let is_secured = urls.split(',').any(|url| url.trim().starts_with("https:"));
-    let tls = match &options.etcd_ca {
-        None if is_secured => {
-            return Err(Failure::bad_usage(format!(
-                "{urls}: give the CA that etcd's certificate is from with --etcd-ca FILE"
-            )));
-        }
-        None => None,
-        Some(authority) => {
-            let certificate = options.etcd_certificate.clone();
-            let files = EtcdFiles {
-                authority: authority.clone(),
-                own: certificate.zip(options.etcd_key.clone()),
-            };
-            let loaded = files.load();
-            Some(loaded.map_err(|error| Failure::bad_usage(error.to_string()))?)
-        }
-    };
-    let remedy = match options.etcd_certificate {
-        None if is_secured => {
-            "; where it demands certificates, give one with --etcd-certificate and --etcd-key"
-        }
-        _ => "",
-    };
-    let etcd = Etcd::connect(urls, PREFIX, tls);
-    let etcd = etcd.map_err(|error| Failure::system(format!("{error}{remedy}")))?;
+    let etcd = Etcd::connect(urls, PREFIX, access(options, urls)?);
+    let etcd = etcd.map_err(|error| {
+        let error = error.to_string();
+        Failure::system(format!("{error}{}", remedy(options, urls, &error)))
+    })?;
     Ok(Arc::new(etcd))
+}
+
+fn is_secured(urls: &str) -> bool {
+    urls.split(',').any(|url| url.trim().starts_with("https:"))
+}
+
+/// What is shown to an etcd, and demanded of it.
+fn access(options: &ServeArgs, urls: &str) -> Outcome<Access> {
+    if options.etcd_ca.is_none() && is_secured(urls) {
+        return Err(Failure::bad_usage(format!(
+            "{urls}: give the CA that etcd's certificate is from with --etcd-ca FILE"
+        )));
+    }
+    let certificate = options.etcd_certificate.clone();
+    let own = certificate.zip(options.etcd_key.clone());
+    let files = options.etcd_ca.clone().map(|authority| {
+        let files = EtcdFiles { authority, own };
+        files.load()
+    });
+    let user = options.etcd_user.as_deref();
+    let user = user.zip(options.etcd_password_file.as_deref());
+    let user = user.map(|(name, file)| EtcdUser::load(name, file));
+    let bad = |error: IdentityError| Failure::bad_usage(error.to_string());
+    Ok(Access {
+        tls: files.transpose().map_err(bad)?,
+        user: user.transpose().map_err(bad)?,
+    })
+}
+
+/// What may help where an etcd refuses.
+fn remedy(options: &ServeArgs, urls: &str, error: &str) -> &'static str {
+    if error.contains("user name is empty") {
+        "; give a user that it knows with --etcd-user and --etcd-password-file"
+    } else if error.contains("permission denied") {
+        "; grant the user's role to read and write all under /quire/: \
+         etcdctl role grant-permission ROLE readwrite --prefix /quire/"
+    } else if options.etcd_certificate.is_none() && is_secured(urls) {
+        "; where it demands certificates, give one with --etcd-certificate and --etcd-key"
+    } else {
+        ""
+    }
 }
 
 /// Whether an address stands for all of a machine.

@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::http::{BLINK, Client, Failure};
+use super::login::{EtcdUser, Login};
 use super::{
     Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher, look_at_epoch,
 };
@@ -35,6 +36,16 @@ pub struct Etcd {
     dropped: Arc<AtomicBool>,
 }
 
+/// What an etcd may demand.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// What is shown and demanded where its URLs are `https`.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// As whom to come, where it has authentication enabled. The user needs to read and write
+    /// all under the prefix.
+    pub user: Option<EtcdUser>,
+}
+
 /// A value, and what etcd knows of it.
 struct Found {
     value: Vec<u8>,
@@ -43,18 +54,15 @@ struct Found {
 }
 
 impl Etcd {
-    /// A cluster at URLs with commas between, with what is shown and demanded where they
-    /// are `https`. Everything lies under the prefix, such as `/quire/`.
+    /// A cluster at URLs with commas between, with what it may demand. Everything lies under
+    /// the prefix, such as `/quire/`.
     ///
     /// # Errors
     /// Where a URL is wrong, or no etcd answers.
-    pub fn connect(
-        urls: &str,
-        prefix: &str,
-        tls: Option<Arc<ClientConfig>>,
-    ) -> Result<Etcd, DirectoryError> {
-        let client =
-            Client::new(urls, tls).map_err(|why| DirectoryError::Refused(urls.to_owned(), why))?;
+    pub fn connect(urls: &str, prefix: &str, access: Access) -> Result<Etcd, DirectoryError> {
+        let Access { tls, user } = access;
+        let client = Client::new(urls, tls, user.map(Login::new));
+        let client = client.map_err(|why| DirectoryError::Refused(urls.to_owned(), why))?;
         let etcd = Etcd {
             client,
             urls: urls.to_owned(),
@@ -355,13 +363,18 @@ impl Watch {
             return Ok(false);
         };
         let revision = result.pointer("/header/revision").and_then(number);
+        if result.get("canceled").is_some() {
+            // Where etcd does not know the token: it is renewed with the next question, and
+            // the lease asks often.
+            let compacted = result.get("compact_revision").and_then(number);
+            if compacted.is_some_and(|revision| revision > 0) {
+                // What came in between is gone.
+                self.next = None;
+            }
+            return Ok(false);
+        }
         if result.get("created").is_some() && self.next.is_none() {
             self.tell(Change::Missed)?;
-        }
-        if result.get("canceled").is_some() {
-            // What came in between was compacted.
-            self.next = None;
-            return Ok(false);
         }
         let events = result.get("events").and_then(Value::as_array);
         for change in events

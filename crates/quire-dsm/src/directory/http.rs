@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 
+use super::login::Login;
 use super::secured::explain;
 
 /// An answer has at most so many bytes.
@@ -34,7 +35,11 @@ pub(super) enum Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let tls = error.get_ref().and_then(|error| error.downcast_ref());
-        Failure::Silent(tls.map_or_else(|| error.to_string(), explain))
+        Failure::Silent(match tls {
+            Some(tls) => explain(tls),
+            None if is_timeout(&error) => format!("no answer within {PATIENCE:?}"),
+            None => error.to_string(),
+        })
     }
 }
 
@@ -74,15 +79,28 @@ impl Endpoint {
 pub(super) struct Client {
     endpoints: Vec<Endpoint>,
     tls: Option<Arc<ClientConfig>>,
+    login: Option<Arc<Login>>,
+}
+
+/// What is sent.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    path: &'a str,
+    body: &'a Value,
+    token: Option<&'a str>,
 }
 
 impl Client {
-    /// The endpoints of a list of URLs with commas between, and what to show and to demand
-    /// where they speak TLS.
+    /// The endpoints of a list of URLs with commas between, what to show and to demand where
+    /// they speak TLS, and as which user to come.
     ///
     /// # Errors
     /// Which of them is wrong, and how it would be right.
-    pub(super) fn new(urls: &str, tls: Option<Arc<ClientConfig>>) -> Result<Client, String> {
+    pub(super) fn new(
+        urls: &str,
+        tls: Option<Arc<ClientConfig>>,
+        login: Option<Login>,
+    ) -> Result<Client, String> {
         let endpoints: Result<Vec<_>, _> = urls
             .split(',')
             .map(|url| Endpoint::new(url.trim()))
@@ -91,34 +109,60 @@ impl Client {
         if tls.is_none() && endpoints.iter().any(|endpoint| endpoint.name.is_some()) {
             return Err(format!("{urls}: certificates are needed for https"));
         }
-        Ok(Client { endpoints, tls })
+        Ok(Client {
+            endpoints,
+            tls,
+            login: login.map(Arc::new),
+        })
     }
 
     /// Sends JSON and reads the JSON that answers, from whichever endpoint does.
     pub(super) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        let mut last = Failure::Silent("it has no address".to_owned());
-        for endpoint in &self.endpoints {
-            match self.post_to(endpoint, path, body) {
-                Err(Failure::Silent(why)) => {
-                    last = Failure::Silent(format!("{}: {why}", endpoint.authority))
-                }
-                other => return other,
-            }
-        }
-        Err(last)
+        self.with_token(|token| self.post_any(Request { path, body, token }))
     }
 
     /// Sends JSON and returns the answer as a stream of lines.
     pub(super) fn stream(&self, path: &str, body: &Value) -> Result<Lines, Failure> {
+        self.with_token(|token| {
+            let request = Request { path, body, token };
+            self.any(|endpoint| match self.open(endpoint, request)? {
+                (200, body) => Ok(Lines::new(body)?),
+                (status, _) => Err(Failure::Refused(status, "no stream".to_owned())),
+            })
+        })
+    }
+
+    /// Does something with a token, where there is a user.
+    fn with_token<T>(
+        &self,
+        request: impl Fn(Option<&str>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let Some(login) = &self.login else {
+            return request(None);
+        };
+        let authenticate = |body: &Value| {
+            self.post_any(Request {
+                path: "/v3/auth/authenticate",
+                body,
+                token: None,
+            })
+        };
+        login.with_token(authenticate, |token| request(Some(token)))
+    }
+
+    fn post_any(&self, request: Request<'_>) -> Result<Value, Failure> {
+        self.any(|endpoint| self.post_to(endpoint, request))
+    }
+
+    /// Does something at whichever endpoint answers.
+    fn any<T>(&self, ask: impl Fn(&Endpoint) -> Result<T, Failure>) -> Result<T, Failure> {
         let mut last = Failure::Silent("it has no address".to_owned());
         for endpoint in &self.endpoints {
-            match self.open(endpoint, path, body) {
+            match ask(endpoint) {
                 Err(Failure::Silent(why)) => {
                     last = Failure::Silent(format!("{}: {why}", endpoint.authority))
                 }
-                Err(other) => return Err(other),
-                Ok((200, body)) => return Ok(Lines::new(body)?),
-                Ok((status, _)) => return Err(Failure::Refused(status, "no stream".to_owned())),
+                other => return other,
             }
         }
         Err(last)
@@ -149,27 +193,31 @@ impl Client {
         }
     }
 
-    fn post_to(&self, endpoint: &Endpoint, path: &str, body: &Value) -> Result<Value, Failure> {
-        let (status, answer) = self.open(endpoint, path, body)?;
+    fn post_to(&self, endpoint: &Endpoint, request: Request<'_>) -> Result<Value, Failure> {
+        let (status, answer) = self.open(endpoint, request)?;
         let mut bytes = Vec::new();
         answer.take(LARGEST).read_to_end(&mut bytes)?;
-        let text = || String::from_utf8_lossy(&bytes).trim().to_owned();
         match status {
-            200 => serde_json::from_slice(&bytes).map_err(|_| Failure::Refused(status, text())),
+            200 => {
+                serde_json::from_slice(&bytes).map_err(|_| Failure::Refused(status, reason(&bytes)))
+            }
             // No leader, or no answer in time: another endpoint may have one.
-            500.. => Err(Failure::Silent(text())),
-            _ => Err(Failure::Refused(status, text())),
+            500.. => Err(Failure::Silent(reason(&bytes))),
+            _ => Err(Failure::Refused(status, reason(&bytes))),
         }
     }
 
     /// Sends a request and reads the answer's header.
-    fn open(&self, endpoint: &Endpoint, path: &str, body: &Value) -> Result<(u16, Body), Failure> {
+    fn open(&self, endpoint: &Endpoint, request: Request<'_>) -> Result<(u16, Body), Failure> {
+        let Request { path, body, token } = request;
         let mut stream = self.connect(endpoint)?;
         let body = body.to_string();
+        let token = token.map(|token| format!("Authorization: {token}\r\n"));
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+             {}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             endpoint.authority,
+            token.unwrap_or_default(),
             body.len()
         );
         stream.write_all(request.as_bytes())?;
@@ -186,6 +234,19 @@ impl Client {
             header: Vec::new(),
         };
         Ok((status, body))
+    }
+}
+
+/// What an answer says that is not good: the gateway gives a message in JSON.
+fn reason(answer: &[u8]) -> String {
+    let said: Option<Value> = serde_json::from_slice(answer).ok();
+    let message = said
+        .as_ref()
+        .and_then(|said| said.get("message").or_else(|| said.get("error")))
+        .and_then(Value::as_str);
+    match message {
+        Some(message) => message.to_owned(),
+        None => String::from_utf8_lossy(answer).trim().to_owned(),
     }
 }
 

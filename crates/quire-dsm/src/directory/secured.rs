@@ -37,7 +37,7 @@ impl EtcdFiles {
             return Ok(Arc::new(builder.with_no_client_auth()));
         };
         let chain = identity::read_certificates(certificate)?;
-        let pem = identity::read_key(key)?;
+        let pem = identity::read_secret(key)?;
         let key =
             PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| IdentityError::Pem {
                 path: key.clone(),

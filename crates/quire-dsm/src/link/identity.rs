@@ -51,9 +51,9 @@ pub enum IdentityError {
         /// Why.
         error: io::Error,
     },
-    /// Others than its owner may use a key.
+    /// Others than its owner may use a key, or a password.
     #[error(
-        "{path} is a key, and others than its owner may use it (mode {mode:03o}): chmod 600 {path}"
+        "{path} is secret, and others than its owner may use it (mode {mode:03o}): chmod 600 {path}"
     )]
     Permissions {
         /// The file.
@@ -192,7 +192,7 @@ impl Authority {
     pub fn load(certificate: &Path, key: &Path) -> Result<Authority, IdentityError> {
         let pair = Pair {
             certificate: read(certificate)?,
-            key: read_key(key)?,
+            key: read_secret(key)?,
         };
         Ok(Authority {
             issuer: Issuer::new(authority_params()?, KeyPair::from_pem(&pair.key)?),
@@ -283,7 +283,7 @@ impl Identity {
     /// it has ended, is for another name, or not of this CA.
     pub fn load(name: &Name, files: &Files) -> Result<Identity, IdentityError> {
         let chain = read_certificates(&files.certificate)?;
-        let key = read_key(&files.key)?;
+        let key = read_secret(&files.key)?;
         let key =
             PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| IdentityError::Pem {
                 path: files.key.clone(),
@@ -385,7 +385,8 @@ fn read(path: &Path) -> Result<String, IdentityError> {
     })
 }
 
-pub(crate) fn read_key(path: &Path) -> Result<String, IdentityError> {
+/// A file that nobody but its owner may read.
+pub(crate) fn read_secret(path: &Path) -> Result<String, IdentityError> {
     let text = read(path)?;
     let metadata = fs::metadata(path).map_err(|error| IdentityError::File {
         path: path.into(),
