@@ -21,20 +21,24 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use quire_core::dsm::kernel::{Action, Failure, Kernel, Nonsense, Settings, Space, Time};
+use quire_core::dsm::kernel::{
+    Action, Failure, Kernel, Nonsense, Settings, Space, Time, hold_for, use_for,
+};
 use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
-use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Touch};
+use quire_linux::{Errno, thread};
 
 use lease::LeaseFile;
 pub use mapping::{Hold, Kept, Mapping, MappingError, Part, Where};
 use memory::{AddressSpace, Memory};
+use users::Users;
 
 mod lease;
 mod mapping;
 mod memory;
 mod stale;
+mod users;
 
 /// The contents of a page.
 pub trait Contents: AsRef<[u8]> + From<Vec<u8>> + Clone {}
@@ -124,6 +128,11 @@ pub struct Cache<D> {
     on_failure: Option<FailureCallback>,
     lease: LeaseFile,
     counts: Counts,
+    users: Users,
+    /// A page that came is kept for so long, or until the threads that waited for it have run
+    /// for `enough`.
+    hold: Duration,
+    enough: Duration,
     /// Programs wait for another cache.
     is_left: bool,
 }
@@ -158,6 +167,7 @@ impl<D: Contents> Cache<D> {
     /// # Errors
     /// When there is no memory file to be had.
     pub fn new(page: Bytes, settings: Settings) -> Result<Cache<D>, Errno> {
+        let hold = settings.hold;
         Ok(Cache {
             memory: Memory::new(page, settings.pages)?,
             kernel: Kernel::new(settings),
@@ -168,6 +178,9 @@ impl<D: Contents> Cache<D> {
             on_failure: None,
             lease: LeaseFile::new()?,
             counts: Counts::default(),
+            users: Users::default(),
+            hold,
+            enough: hold,
             is_left: false,
         })
     }
@@ -247,12 +260,16 @@ impl<D: Contents> Cache<D> {
     /// When [`Cache::pass`] has something to do, if nothing else happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.kernel.deadline()
+        let all = [self.kernel.deadline(), self.users.deadline()];
+        all.into_iter().flatten().min()
     }
 
-    /// Pages that come from now on are kept for so long at least.
-    pub fn set_hold(&mut self, hold: Duration) {
-        self.kernel.set_hold(hold);
+    /// A message to the server and its answer take so long. By that, pages that come from now on
+    /// are kept.
+    pub fn set_round_trip(&mut self, round_trip: Duration) {
+        self.hold = hold_for(round_trip);
+        self.enough = use_for(round_trip);
+        self.kernel.set_hold(self.hold);
     }
 
     /// Whether the session with the server goes on. When it does not, because the link broke
@@ -299,6 +316,9 @@ impl<D: Contents> Cache<D> {
                     true => Access::Write,
                     false => Access::Read,
                 };
+                if mapped.is_own() {
+                    self.users.wait(page, touch.thread);
+                }
                 let actions = &mut self.actions;
                 self.kernel.fault(now, space, page, access, actions);
             }
@@ -335,6 +355,11 @@ impl<D: Contents> Cache<D> {
         self.counts.heard += 1;
         let heard = self.kernel.hear(now, message, &mut self.actions);
         self.carry_out(server)?;
+        if self.enough < self.hold {
+            for pages in self.kernel.waited_for() {
+                self.users.watch(now, pages, self.enough, thread::time_of);
+            }
+        }
         Ok(heard?)
     }
 
@@ -344,6 +369,11 @@ impl<D: Contents> Cache<D> {
     /// When memory cannot be kept coherent.
     pub fn pass(&mut self, now: Time, server: &mut impl Exchange<D>) -> Result<(), Broken> {
         self.kernel.pass(now, &mut self.actions);
+        if self.users.deadline().is_some_and(|due| due <= now) {
+            for page in self.users.look(now, self.enough, thread::time_of) {
+                self.kernel.used(now, page, &mut self.actions);
+            }
+        }
         self.carry_out(server)
     }
 
@@ -528,11 +558,15 @@ impl<D: Contents> Cache<D> {
                 }
             }
             Action::GiveBack(pages) => {
+                self.users.gone(pages);
                 let data = memory.take(pages, spaces.values())?;
                 let data = data.into_iter().map(|page| Some(D::from(page))).collect();
                 server.send(FromKernel::DataWrite { pages, data });
             }
-            Action::Remove(pages) => memory.remove(pages, spaces.values())?,
+            Action::Remove(pages) => {
+                self.users.gone(pages);
+                memory.remove(pages, spaces.values())?;
+            }
             Action::RemoveAll => {
                 memory.remove_all()?;
                 // Nothing is left that a program would have to drop.

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use quire_core::units::VirtAddr;
 use rustix::fs::{Mode, OFlags};
@@ -22,6 +23,26 @@ const PIDFD_THREAD: usize = libc::O_EXCL as usize;
 pub fn current_id() -> u32 {
     // SAFETY: the call touches no memory and cannot fail.
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.map_or(0, |id| id as u32)
+}
+
+/// For how long a thread of this process has run so far; `None` where there is none of this
+/// number.
+#[must_use]
+pub fn time_of(id: u32) -> Option<Duration> {
+    // How the kernel names the clock of a thread (`clock_getres(2)`): its number, inverted,
+    // above three bits that say that it is one thread's, and counts what the scheduler does.
+    const OF_A_THREAD: libc::clockid_t = 4 | 2;
+    let clock = !libc::clockid_t::try_from(id).ok()? << 3 | OF_A_THREAD;
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the call writes to no more than the structure.
+    let answer = unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) };
+    if answer != 0 {
+        return None;
+    }
+    // SAFETY: the kernel has filled it.
+    let time = unsafe { time.assume_init() };
+    let seconds = Duration::from_secs(time.tv_sec.unsigned_abs());
+    Some(seconds + Duration::from_nanos(time.tv_nsec.unsigned_abs()))
 }
 
 /// Where the calling thread has its stack and its own variables, an address of

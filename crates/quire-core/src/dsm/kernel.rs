@@ -11,7 +11,8 @@
 //!
 //! - A page that was given is kept for [`Settings::hold`] before a flush is obeyed, so that
 //!   the thread that faulted gets to use it (the paper's server waits instead:
-//!   `deschedule_myself`).
+//!   `deschedule_myself`). Whoever knows that the thread has used it says so
+//!   ([`Kernel::used`]), and it is not kept any longer.
 //! - A flush is answered also where the page is not there. One that meets a page that was
 //!   asked for is answered at once, and the request stays. One that meets a page that was
 //!   to be upgraded drops it, and the upgrade then brings contents.
@@ -111,6 +112,17 @@ const MOST_HOLD: Duration = Duration::from_millis(1);
 #[must_use]
 pub fn hold_for(round_trip: Duration) -> Duration {
     (round_trip / 2).clamp(LEAST_HOLD, MOST_HOLD)
+}
+
+/// The least time for which a thread is to have had a page that it waited for.
+const LEAST_USE: Duration = Duration::from_micros(10);
+
+/// For how long the thread that waited for a page has to have run with it; then the page is
+/// not to be kept any longer. That it is kept for longer over a short way is for threads that
+/// take so long to wake up.
+#[must_use]
+pub fn use_for(round_trip: Duration) -> Duration {
+    (round_trip / 2).clamp(LEAST_USE, MOST_HOLD)
 }
 
 /// What a cache wants to be done. The order counts.
@@ -374,6 +386,25 @@ impl Kernel {
             Link::Up { lease: Some(end) } if end <= now => self.lost(now, actions),
             Link::Down { until } if until <= now => self.end(Failure::Unreachable, actions),
             _ => {}
+        }
+    }
+
+    /// The pages of flushes that wait because pages are kept.
+    pub fn waited_for(&self) -> impl Iterator<Item = Pages> {
+        self.flushes.iter().map(|flush| flush.pages)
+    }
+
+    /// Who waited for a page has used it: no flush waits for it any longer.
+    pub fn used<D>(&mut self, now: Time, number: PageNumber, actions: &mut Vec<Action<D>>) {
+        self.expire(now, actions);
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.kept_until = page.kept_until.min(now);
+        }
+        for flush in std::mem::take(&mut self.flushes) {
+            match flush.pages.contains(number) {
+                true => self.flush(now, flush.pages, actions),
+                false => self.flushes.push(flush),
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use quire_core::dsm::kernel::{Space, hold_for};
+use quire_core::dsm::kernel::Space;
 use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::dsm::sync;
 use quire_core::units::{Bytes, ObjectOffset};
@@ -229,8 +229,8 @@ pub(super) struct Carrier {
     awaited: BTreeMap<RequestId, Awaited>,
     /// One after the other.
     giving_back: VecDeque<GivingBack>,
-    /// How long pages are kept, as far away as the server is.
-    hold: Duration,
+    /// How far away the server is.
+    round_trip: Duration,
     last_key: u64,
     last_request: u64,
     is_over: bool,
@@ -263,7 +263,7 @@ impl Carrier {
             handles: BTreeMap::new(),
             awaited: BTreeMap::new(),
             giving_back: VecDeque::new(),
-            hold: hold_for(Duration::ZERO),
+            round_trip: Duration::ZERO,
             last_key: 0,
             last_request: 0,
             is_over: false,
@@ -548,9 +548,9 @@ impl Carrier {
         };
         let mut settings = shape.settings();
         settings.reconnect = self.options.reconnect;
-        settings.hold = self.hold;
         let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
         let mut cache = Cache::new(shape.page, settings.clone()).map_err(system)?;
+        cache.set_round_trip(self.round_trip);
         let part = Part {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
@@ -899,11 +899,11 @@ impl Handler for Carrier {
         self.woken(links);
         self.go_on_giving_back(links);
         let round_trip = self.link.and_then(|link| links.round_trip(link));
-        let hold = hold_for(round_trip.unwrap_or_default());
-        if hold != self.hold {
-            self.hold = hold;
+        let round_trip = round_trip.unwrap_or_default();
+        if round_trip != self.round_trip {
+            self.round_trip = round_trip;
             let caches = self.objects.values_mut().map(|object| &mut object.cache);
-            caches.for_each(|cache| cache.set_hold(hold));
+            caches.for_each(|cache| cache.set_round_trip(round_trip));
         }
         let time = node::now();
         let is_due = |object: &Object| object.cache.deadline().is_some_and(|due| due <= time);

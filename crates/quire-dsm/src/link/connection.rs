@@ -210,6 +210,13 @@ impl Link {
         self.transport.peer()
     }
 
+    /// How long the way there and back takes without the threads of the two sides, as far as
+    /// the transport knows.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.transport.round_trip()
+    }
+
     /// What went over it.
     #[must_use]
     pub const fn counters(&self) -> &Counters {

@@ -1,5 +1,7 @@
 //! How long a message and its answer take on a link: the shortest of the last few times.
-//! What else the two sides are busy with makes single ones longer, never shorter.
+//! What else the two sides are busy with makes single ones longer, never shorter. Where the
+//! transport knows how long the way alone takes, that is taken: the two sides' threads may have
+//! to wake up first, which takes as long again.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use quire_linux::socket;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -124,6 +125,12 @@ pub trait Transport: Send {
     /// Tells the peer that nothing comes any more.
     fn shutdown(&mut self);
 
+    /// The shortest time that something took to the other side, and its acknowledgement back,
+    /// without the threads there; `None` where that is not known.
+    fn round_trip(&self) -> Option<Duration> {
+        None
+    }
+
     /// Who is at the other end.
     fn peer(&self) -> &Peer;
 }
@@ -189,6 +196,10 @@ impl Transport for Tcp {
     fn shutdown(&mut self) {
         // It may be gone already, which is as good.
         let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        socket::round_trip(self.socket.as_fd())
     }
 
     fn peer(&self) -> &Peer {
@@ -297,6 +308,10 @@ impl Transport for Unix {
     fn shutdown(&mut self) {
         // It may be gone already, which is as good.
         let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
     }
 
     fn peer(&self) -> &Peer {

@@ -74,6 +74,11 @@ impl AddressSpace {
         false
     }
 
+    /// Whether it is a mapping of this process.
+    pub(super) const fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// The addresses of what is mapped here of a part; maybe empty.
     fn addresses(&self, part: Part) -> AddrRange {
         let from = part.start.0.max(self.part.start.0);
@@ -160,8 +165,31 @@ impl Memory {
         space: &AddressSpace,
     ) -> Result<(), Broken> {
         let range = space.addresses(bytes_of(pages, self.page));
+        if range.is_empty() {
+            return Ok(());
+        }
         let uffd = space.uffd.as_fd();
-        let mut rest = range;
+        let shown = shared::show(uffd, range, allow(access), Waiters::Wake);
+        let rest = AddrRange {
+            start: range.start + shown.done,
+            end: range.end,
+        };
+        match rest.is_empty() && shown.error.is_none() {
+            // Nothing of it was shown before.
+            true => Ok(()),
+            false => self.show_bit_by_bit(range, rest, access, space),
+        }
+    }
+
+    /// Shows what cannot be shown at once: the rest of a range.
+    fn show_bit_by_bit(
+        &self,
+        range: AddrRange,
+        mut rest: AddrRange,
+        access: Access,
+        space: &AddressSpace,
+    ) -> Result<(), Broken> {
+        let uffd = space.uffd.as_fd();
         let mut most = rest.len();
         while !rest.is_empty() {
             let next = AddrRange::new(rest.start, rest.len().min(most));
@@ -247,7 +275,7 @@ impl Memory {
         mut spaces: impl Iterator<Item = &'a AddressSpace> + Clone,
     ) -> bool {
         // Without any mapping that is known, some process may have one all the same.
-        let mut own = spaces.clone().map(|space| space.own.is_some());
+        let mut own = spaces.clone().map(AddressSpace::is_own);
         own.next() == Some(true)
             && own.all(|own| own)
             && self.stale.is_possible(&self.file)

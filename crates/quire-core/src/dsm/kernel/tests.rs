@@ -222,6 +222,53 @@ fn a_page_is_kept_for_a_while_before_it_is_given_back() {
 }
 
 #[test]
+fn a_page_that_was_used_is_not_kept_any_longer() {
+    let hold = Duration::from_nanos(50);
+    let mut bench = Bench::new(Settings { hold, ..settings() });
+    for number in [3, 4] {
+        bench.fault(number, Write);
+        bench.provide(page(number), Write);
+    }
+    assert_eq!(bench.flush(pages(3, 2)), []);
+    assert_eq!(bench.flush(page(4)), []);
+    let waited_for: Vec<_> = bench.kernel.waited_for().collect();
+    assert_eq!(waited_for, [pages(3, 2), page(4)]);
+    let mut used = |number| {
+        let mut actions: Vec<Action<u64>> = Vec::new();
+        bench
+            .kernel
+            .used(Time(10), PageNumber(number), &mut actions);
+        actions
+    };
+    assert_eq!(used(3), [], "the other page of the flush is kept");
+    assert_eq!(used(7), []);
+    let back = [
+        Action::GiveBack(pages(3, 2)),
+        completed(pages(3, 2)),
+        completed(page(4)),
+    ];
+    assert_eq!(used(4), back);
+    assert_eq!(bench.kernel.deadline(), None);
+}
+
+#[test]
+fn over_a_short_way_pages_are_used_for_a_shorter_time_than_they_are_kept() {
+    let us = Duration::from_micros;
+    for (round_trip, used, kept) in [
+        (0, 10, 50),
+        (12, 10, 50),
+        (80, 40, 50),
+        (100, 50, 50),
+        (400, 200, 200),
+        (9000, 1000, 1000),
+    ] {
+        let round_trip = us(round_trip);
+        let both = [use_for(round_trip), hold_for(round_trip)];
+        assert_eq!(both, [us(used), us(kept)], "{round_trip:?}");
+    }
+}
+
+#[test]
 fn what_was_written_goes_back_in_pieces() {
     let mut bench = Bench::new(settings());
     for number in [1, 2, 5, 9] {

@@ -78,6 +78,14 @@ struct Entry {
     round_trip: RoundTrip,
 }
 
+impl Entry {
+    /// A message was answered after so long.
+    fn took(&mut self, time: Duration) {
+        let way = self.link.round_trip();
+        self.round_trip.took(way.map_or(time, |way| way.min(time)));
+    }
+}
+
 /// All links of a loop.
 pub struct Links {
     registry: Registry,
@@ -289,7 +297,8 @@ impl Links {
         self.get(id).map(|entry| entry.link.counters())
     }
 
-    /// How long a message and its answer take, as far as this side knows.
+    /// How long a message and its answer take at best, without the two sides' threads where the
+    /// transport knows that.
     #[must_use]
     pub fn round_trip(&self, id: LinkId) -> Option<Duration> {
         self.get(id).and_then(|entry| entry.round_trip.shortest())
@@ -574,7 +583,7 @@ impl Links {
             Some(terms) => Lease::Held(Holder::new(terms, entry.since - epoch), terms),
             None => Lease::None,
         };
-        entry.round_trip.took(now - entry.since);
+        entry.took(now - entry.since);
         entry.stage = Stage::Open(lease);
         entry.link.greeted();
         self.next_look = self.now;
@@ -618,7 +627,8 @@ impl Links {
             Stage::Open(Lease::Held(holder, terms)) => {
                 if holder.acknowledged(now, clock) {
                     let sent = Duration::from_nanos(clock);
-                    entry.round_trip.took(now.saturating_sub(sent));
+                    let time = now.saturating_sub(sent);
+                    entry.took(time);
                     Ok(())
                 } else {
                     Err(LinkError::LeaseOver(terms.lease))

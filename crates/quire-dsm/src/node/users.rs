@@ -1,0 +1,159 @@
+//! Whether the threads that waited for a page have used it.
+//!
+//! A page that came is kept for long enough that a thread which waits for it wakes up and uses
+//! it. How long that takes differs much: a few microseconds where a processor is awake, ten times
+//! as long where it sleeps or is another's. So when somebody else waits for such a page, it is
+//! looked at now and then how long those threads have run since, and the page goes on as soon as
+//! they have had it for long enough. Nothing of that is done while nobody waits for the page.
+
+use std::time::Duration;
+
+use quire_core::dsm::kernel::Time;
+use quire_core::dsm::message::{PageNumber, Pages};
+
+/// So many faults are remembered.
+const REMEMBERED: usize = 16;
+/// Two looks are at least so far from each other.
+const PAUSE: Duration = Duration::from_micros(5);
+
+/// A thread that waited for a page.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    page: PageNumber,
+    thread: u32,
+    /// How long it had run when somebody else came to wait for the page.
+    before: Option<Duration>,
+}
+
+/// Threads that waited for pages which are here now.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    all: Vec<User>,
+    /// When to look next.
+    next: Option<Time>,
+}
+
+impl Users {
+    /// A thread waits for a page.
+    pub(super) fn wait(&mut self, page: PageNumber, thread: u32) {
+        self.all
+            .retain(|user| user.page != page || user.thread != thread);
+        if self.all.len() == REMEMBERED {
+            self.all.remove(0);
+        }
+        self.all.push(User {
+            page,
+            thread,
+            before: None,
+        });
+    }
+
+    /// Pages are not here any more.
+    pub(super) fn gone(&mut self, pages: Pages) {
+        self.all.retain(|user| !pages.contains(user.page));
+    }
+
+    /// When [`Users::look`] is to be called.
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        self.next
+    }
+
+    /// Somebody else waits for these pages, whose threads are to run for so long with them.
+    /// `time_of` says how long a thread has run.
+    pub(super) fn watch(
+        &mut self,
+        now: Time,
+        pages: Pages,
+        enough: Duration,
+        time_of: impl Fn(u32) -> Option<Duration>,
+    ) {
+        let new = |user: &&mut User| user.before.is_none() && pages.contains(user.page);
+        for user in self.all.iter_mut().filter(new) {
+            user.before = Some(time_of(user.thread).unwrap_or_default());
+            self.next.get_or_insert(now + enough);
+        }
+    }
+
+    /// Looks at the threads of pages that somebody else waits for. Says which pages all of them
+    /// have had for long enough.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        enough: Duration,
+        time_of: impl Fn(u32) -> Option<Duration>,
+    ) -> Vec<PageNumber> {
+        let lacks = |user: &User| {
+            let before = user.before?;
+            // A thread that is gone needs it no more.
+            let ran = time_of(user.thread).map(|time| time.saturating_sub(before));
+            Some(ran.map_or(Duration::ZERO, |ran| enough.saturating_sub(ran)))
+        };
+        let looked_at: Vec<(PageNumber, Duration)> = self
+            .all
+            .iter()
+            .filter_map(|user| Some((user.page, lacks(user)?)))
+            .collect();
+        let lacking = looked_at.iter().filter(|(_, lacks)| !lacks.is_zero());
+        let next = lacking.clone().map(|(_, lacks)| *lacks).min();
+        self.next = next.map(|lacks| now + lacks.max(PAUSE));
+        let is_used = |page: &PageNumber| lacking.clone().all(|(lacking, _)| lacking != page);
+        let pages = looked_at.iter().map(|(page, _)| *page);
+        let mut used: Vec<PageNumber> = pages.filter(is_used).collect();
+        used.dedup();
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENOUGH: Duration = Duration::from_micros(10);
+
+    fn us(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    fn page(number: u64) -> PageNumber {
+        PageNumber(number)
+    }
+
+    #[test]
+    fn a_page_is_used_when_its_threads_have_run_since_it_was_waited_for() {
+        let mut users = Users::default();
+        users.wait(page(1), 7);
+        users.wait(page(1), 8);
+        users.wait(page(2), 9);
+        // Nobody waits for them.
+        assert_eq!(users.deadline(), None);
+        assert_eq!(users.look(Time(0), ENOUGH, |_| Some(us(99))), []);
+        let ran = |thread| Some(us(100 * u64::from(thread)));
+        users.watch(Time(0), Pages::one(page(1)), ENOUGH, ran);
+        assert_eq!(users.deadline(), Some(Time(10_000)));
+        // Being waited for again changes nothing.
+        users.watch(Time(5_000), Pages::one(page(1)), ENOUGH, |_| Some(us(5000)));
+        let one = |thread| Some(us(if thread == 7 { 710 } else { 804 }));
+        assert_eq!(users.look(Time(10_000), ENOUGH, one), []);
+        assert_eq!(users.deadline(), Some(Time(16_000)));
+        let nearly = |thread| Some(us(if thread == 7 { 711 } else { 809 }));
+        assert_eq!(users.look(Time(16_000), ENOUGH, nearly), []);
+        assert_eq!(users.deadline(), Some(Time(21_000)), "not all the time");
+        // One has ended.
+        let gone = |thread| (thread == 7).then_some(us(712));
+        assert_eq!(users.look(Time(21_000), ENOUGH, gone), [page(1)]);
+        assert_eq!(users.deadline(), None);
+        users.gone(Pages::one(page(1)));
+        assert_eq!(users.look(Time(30_000), ENOUGH, gone), []);
+    }
+
+    #[test]
+    fn a_few_faults_are_remembered() {
+        let mut users = Users::default();
+        for number in 0..40 {
+            users.wait(page(number), 1);
+            users.wait(page(number), 1);
+        }
+        assert_eq!(users.all.len(), REMEMBERED);
+        assert_eq!(users.all[0].page, page(40 - REMEMBERED as u64));
+    }
+}
