@@ -479,7 +479,17 @@ fn parts_wait_for_a_server_that_was_stopped() {
     assert_eq!(program.answer(), "5");
     assert_eq!(program.does("part add 0 1"), "done");
     // What is unmapped is known no more, and what is mapped is.
-    assert_eq!(program.does("map 0 1"), "mapped");
+    // On a busy machine the new link may break, too, and nothing is asked twice.
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match &*program.does("map 0 1") {
+            "mapped" => break,
+            broken => assert!(
+                broken.contains("the link is broken") && Instant::now() < end,
+                "{broken}"
+            ),
+        }
+    }
     assert_eq!(program.does("part get 0"), "6");
 }
 
