@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::store::{Object, ObjectId, StoreError};
 
 pub(crate) mod asked;
-mod desk;
+pub(crate) mod desk;
 mod embedded;
 mod etcd;
 mod http;
@@ -40,10 +40,10 @@ mod lease;
 mod remote;
 mod secured;
 
-pub use desk::Desk;
+pub use desk::{Clerk, Delivery, Desk, Errand};
 pub use embedded::Embedded;
 pub use etcd::Etcd;
-pub use lease::Lease;
+pub use lease::{Lease, Renewal};
 pub use remote::Remote;
 pub use secured::EtcdFiles;
 
