@@ -36,9 +36,7 @@ use super::Around;
 use super::core::PeerId;
 use super::said::Said;
 use crate::directory::asked::Reply;
-use crate::directory::{
-    Change, Desk, DirectoryError, Entry, Lease, Member, Shared, View, Watcher,
-};
+use crate::directory::{Change, Desk, DirectoryError, Entry, Lease, Member, Shared, View, Watcher};
 use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
 use crate::store::ObjectId;

@@ -6,6 +6,7 @@
 //! `QUIRE_TEST_SEED=n` runs one seed and prints all that happens; `QUIRE_TEST_SEEDS=n` runs
 //! the first n.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,7 +41,7 @@ const END: Duration = Duration::from_millis(faults::LAST + 2200);
 const GRACE: Duration = Duration::from_millis(900);
 /// Seeds of a usual run.
 const SEEDS: u64 = 60;
-const JOINED_SEEDS: u64 = 30;
+const JOINED_SEEDS: u64 = 16;
 
 /// What came of a seed.
 struct Outcome {
@@ -258,8 +259,10 @@ fn run_wanted(usual: u64, run: fn(u64) -> Outcome, test: &str) -> Option<(u64, C
 }
 
 fn assert_same(seeds: std::ops::Range<u64>, run: fn(u64) -> Outcome) {
-    for seed in seeds {
+    let mut hashes = BTreeSet::new();
+    for seed in seeds.clone() {
         let (first, second) = (run(seed), run(seed));
+        hashes.insert(first.hash);
         let differs = first.trace.iter().zip(&second.trace).find(|(a, b)| a != b);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!(
@@ -268,7 +271,7 @@ fn assert_same(seeds: std::ops::Range<u64>, run: fn(u64) -> Outcome) {
             "seed {seed}"
         );
     }
-    assert_ne!(run(0).hash, run(1).hash);
+    assert_eq!(hashes.len() as u64, seeds.end - seeds.start);
 }
 
 #[test]
@@ -295,5 +298,5 @@ fn a_seed_always_gives_the_same_trace() {
 
 #[test]
 fn a_seed_of_joined_servers_always_gives_the_same_trace() {
-    assert_same(0..3, joined::run);
+    assert_same(0..2, joined::run);
 }

@@ -23,6 +23,9 @@ pub const LONGEST_IN_CALM: Duration = Duration::from_millis(800);
 /// sessions were lost meanwhile: each may have had the page for a lease and more.
 pub const LONGEST_WITH_LINK: Duration = Duration::from_millis(1300);
 
+/// What begins so long after the last fault succeeds, with several servers.
+const RECOVERY: Duration = Duration::from_millis(2500);
+
 /// A session that is lost so soon after its host was stopped may have been lost by that.
 const AFTER_A_STOP: Duration = Duration::from_secs(1);
 
@@ -79,6 +82,8 @@ pub struct World {
     pub run: u64,
     /// No access takes longer than this, whatever happens: it succeeds or fails by then.
     pub longest: Duration,
+    /// When something went wrong last, with several servers.
+    pub troubled: Duration,
     /// There are several servers.
     pub is_joined: bool,
     /// Who may do what, by incarnation and page.
@@ -116,6 +121,7 @@ impl World {
             hash: 0xcbf2_9ce4_8422_2325,
             run: 0,
             longest: Duration::from_millis(2500),
+            troubled: Duration::ZERO,
             is_joined: false,
             held: BTreeMap::new(),
             stopped: BTreeMap::new(),
@@ -310,7 +316,11 @@ impl World {
             let is_linked = since.is_some_and(|since| self.now > since + LONGEST_WITH_LINK);
             let losses = self.losses.iter().filter(|at| **at >= waits.since).count();
             let is_late = why == Failure::Late && is_linked && losses < 2;
-            if self.is_calm || is_late && !self.is_joined {
+            let is_explained = match self.is_joined {
+                true => waits.since < self.troubled + RECOVERY,
+                false => !is_late,
+            };
+            if self.is_calm || !is_explained {
                 self.fail(format!("{} fails though all is well: {why}", waits.words));
             }
         }

@@ -9,8 +9,7 @@ use crate::link::{Address, LinkId, Links, Security, Turn};
 use crate::random::random;
 
 /// Connects to a fellow server.
-pub type Connect =
-    Box<dyn FnMut(&mut Links, &Address, &Security) -> io::Result<LinkId> + Send>;
+pub type Connect = Box<dyn FnMut(&mut Links, &Address, &Security) -> io::Result<LinkId> + Send>;
 
 /// Numbers that nobody had before: they name servers and objects.
 pub type Numbers = Box<dyn FnMut() -> u64 + Send>;

@@ -12,7 +12,9 @@ use crate::world::Shared;
 
 /// Faults happen in this time, in milliseconds; then all is repaired.
 const FIRST: u64 = 400;
-pub const LAST: u64 = 4000;
+pub const LAST: u64 = 3200;
+/// A server that is stopped late does not reach the directory for so long.
+const STOPPED_LATE: u64 = 1500;
 
 /// To whom it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +64,7 @@ pub struct Planned {
 /// Of whom the faults of a run are.
 fn whom(random: &mut Random, servers: usize, clients: usize) -> Whom {
     let one = random.below(servers as u64) as usize;
-    match random.below(8) {
+    match random.below(9) {
         0..2 => Whom::Client(random.below(clients as u64) as usize),
         2..5 => {
             let other = (one + 1 + random.below(servers as u64 - 1) as usize) % servers;
@@ -97,29 +99,60 @@ fn what(random: &mut Random, whom: Whom) -> Fault {
     some[random.below(some.len() as u64) as usize]
 }
 
+/// A server does not reach the directory, and is stopped when its lease is nearly over: its
+/// programs may use what they have for as long as they ever may.
+fn stopped_late(random: &mut Random, servers: usize) -> Vec<Planned> {
+    let number = random.below(servers as u64) as usize;
+    let begin = FIRST + random.below(LAST - FIRST - STOPPED_LATE);
+    let end = begin + STOPPED_LATE;
+    let silent = Planned {
+        fault: Fault::Cut,
+        whom: Whom::Directory(number),
+        begin,
+        end,
+    };
+    let stopped = Planned {
+        fault: Fault::Stop,
+        whom: Whom::Server(number),
+        begin: begin + 320 + random.below(160),
+        end,
+    };
+    vec![silent, stopped]
+}
+
+/// Something that goes wrong by itself.
+fn one(random: &mut Random, servers: usize, clients: usize) -> Planned {
+    let whom = whom(random, servers, clients);
+    let fault = what(random, whom);
+    let begin = FIRST + random.below(LAST - FIRST - 100);
+    let lasts = match random.below(3) {
+        0 => 5 + random.below(100),
+        1 => 100 + random.below(500),
+        _ => 500 + random.below(1200),
+    };
+    let end = (begin + lasts).min(LAST);
+    Planned {
+        fault,
+        whom,
+        begin,
+        end,
+    }
+}
+
 /// What goes wrong, in the order in which it begins. Everybody has one trouble at a time.
 pub fn plan(random: &mut Random, servers: usize, clients: usize) -> Vec<Planned> {
     let mut planned: Vec<Planned> = Vec::new();
     for _ in 0..random.below(9) {
-        let whom = whom(random, servers, clients);
-        let fault = what(random, whom);
-        let begin = FIRST + random.below(LAST - FIRST - 100);
-        let lasts = match random.below(3) {
-            0 => 5 + random.below(100),
-            1 => 100 + random.below(500),
-            _ => 500 + random.below(1200),
+        let next = match random.once_in(8) {
+            true => stopped_late(random, servers),
+            false => vec![one(random, servers, clients)],
         };
-        let end = (begin + lasts).min(LAST);
-        let is_free = |other: &Planned| {
-            other.whom != whom || other.end + 2 < begin || end + 2 < other.begin
+        let is_apart = |one: &Planned| {
+            let mut others = planned.iter().filter(|other| other.whom == one.whom);
+            others.all(|other| other.end + 2 < one.begin || one.end + 2 < other.begin)
         };
-        if planned.iter().all(is_free) {
-            planned.push(Planned {
-                fault,
-                whom,
-                begin,
-                end,
-            });
+        if next.iter().all(is_apart) {
+            planned.extend(next);
         }
     }
     planned.sort_by_key(|it| it.begin);
@@ -175,7 +208,9 @@ impl Scene<'_, '_> {
     /// It begins.
     pub fn begin(&mut self, planned: &Planned) {
         let Planned { fault, whom, .. } = *planned;
-        self.world.borrow_mut().note(format_args!("--- {planned:?}"));
+        self.world
+            .borrow_mut()
+            .note(format_args!("--- {planned:?}"));
         let (host, name) = Self::host(whom);
         if let Whom::Directory(_) = whom {
             let passage = match fault {

@@ -43,8 +43,8 @@ impl Losses<'_> {
         if other.who == write.who || page_of(other.word) != page_of(write.word) {
             return false;
         }
-        let saw = other.kind == Kind::Read
-            && (other.word, other.value) == (write.word, write.value);
+        let saw =
+            other.kind == Kind::Read && (other.word, other.value) == (write.word, write.value);
         let had_it_after = other.begin > write.end && other.end < lost;
         (saw || had_it_after) && (is_there(write.who) || is_there(other.who))
     }

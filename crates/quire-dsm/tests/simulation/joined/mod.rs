@@ -36,8 +36,8 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 const RECONNECT: Duration = Duration::from_millis(1250);
 const LONGEST: Duration = Duration::from_millis(4000);
 /// After the faults, whatever they began is over by now.
-const SETTLED: Duration = Duration::from_millis(LAST + 4500);
-const END: Duration = Duration::from_millis(LAST + 5200);
+const SETTLED: Duration = Duration::from_millis(LAST + 3800);
+const END: Duration = Duration::from_millis(LAST + 4400);
 /// How long the last accesses may take.
 const GRACE: Duration = Duration::from_millis(900);
 
@@ -192,6 +192,9 @@ fn drive(mut scene: Scene<'_, '_>, planned: &[Planned]) {
         while let Some(next) = begins.next_if(|it| it.begin <= millis) {
             scene.begin(next);
             ends.push(*next);
+        }
+        if !ends.is_empty() {
+            scene.world.borrow_mut().troubled = now;
         }
         let times = (SETTLED, END, END + GRACE);
         if scene.world.borrow_mut().look(times) {

@@ -129,7 +129,11 @@ impl Office {
     }
 
     fn passage(&self, server: &str) -> Passage {
-        self.lock().passages.get(server).copied().unwrap_or_default()
+        self.lock()
+            .passages
+            .get(server)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The number under which the server of a host was a member last.
