@@ -41,7 +41,7 @@ const END: Duration = Duration::from_millis(faults::LAST + 2200);
 const GRACE: Duration = Duration::from_millis(900);
 /// Seeds of a usual run.
 const SEEDS: u64 = 60;
-const JOINED_SEEDS: u64 = 16;
+const JOINED_SEEDS: u64 = 12;
 
 /// What came of a seed.
 struct Outcome {

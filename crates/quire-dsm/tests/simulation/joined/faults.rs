@@ -94,7 +94,7 @@ fn what(random: &mut Random, whom: Whom) -> Fault {
         Whom::Client(_) if random.once_in(3) => &of_processes,
         Whom::Client(_) | Whom::Between(..) => &of_links,
         Whom::Server(_) => &of_processes,
-        Whom::Directory(_) => &[Cut, CutTo, Slow],
+        Whom::Directory(_) => &[Cut, Cut, CutTo, Slow],
     };
     some[random.below(some.len() as u64) as usize]
 }
@@ -126,6 +126,7 @@ fn one(random: &mut Random, servers: usize, clients: usize) -> Planned {
     let fault = what(random, whom);
     let begin = FIRST + random.below(LAST - FIRST - 100);
     let lasts = match random.below(3) {
+        _ if matches!(whom, Whom::Directory(_)) => 100 + random.below(1900),
         0 => 5 + random.below(100),
         1 => 100 + random.below(500),
         _ => 500 + random.below(1200),
