@@ -60,3 +60,47 @@ impl Losses<'_> {
         history.retain(|it| !forgotten.contains(&it.value));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Session 1 and 2 are with a server that is lost at moment 50, session 3 with one that is
+    /// not.
+    fn left(history: &[(u64, Kind, u64, u64, u64)]) -> usize {
+        let operation = |&(who, kind, word, value, begin): &(u64, Kind, u64, u64, u64)| Operation {
+            who,
+            kind,
+            word,
+            value,
+            begin,
+            end: begin + 1,
+        };
+        let mut history: Vec<Operation> = history.iter().map(operation).collect();
+        let (lost, there) = (Some(ServerId(1)), Some(ServerId(2)));
+        Losses {
+            sessions: &BTreeMap::new(),
+            served: &BTreeMap::from([(1, lost), (2, lost), (3, there)]),
+            servers: &BTreeMap::from([(ServerId(1), 50)]),
+        }
+        .forget(&mut history);
+        history.len()
+    }
+
+    #[test]
+    fn what_only_a_lost_server_had_may_be_missing() {
+        let write = (1, Kind::Write, 0, 7, 10);
+        assert_eq!(left(&[write, (2, Kind::Read, 0, 7, 20)]), 0);
+        assert_eq!(left(&[write, (3, Kind::Read, 0, 0, 60)]), 1);
+    }
+
+    #[test]
+    fn what_another_server_had_may_not_be_missing() {
+        let write = (1, Kind::Write, 0, 7, 10);
+        assert_eq!(left(&[write, (3, Kind::Read, 0, 7, 20)]), 2);
+        // It had the page, if not this word.
+        assert_eq!(left(&[write, (3, Kind::Read, 1, 0, 20)]), 2);
+        assert_eq!(left(&[write, (3, Kind::Read, 2, 0, 20)]), 1);
+        assert_eq!(left(&[(3, Kind::Write, 0, 7, 10)]), 1);
+    }
+}
