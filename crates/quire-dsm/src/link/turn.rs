@@ -192,7 +192,7 @@ impl Turn {
         self.finish(handler, now);
     }
 
-    /// What [`Turn::step`] is told where the handler is to be woken.
+    /// What [`Turn::step`] is told, beside transports, where the handler is to be woken.
     #[must_use]
     pub fn woken() -> Token {
         Target::Waker.into()

@@ -1,7 +1,8 @@
 //! A server and several clients on a simulated network and a simulated clock (turmoil): the
 //! real server, links with their heartbeats and leases, frames and caches, without sockets,
 //! threads, userfaultfd and waiting. A seed decides all: who does what when, how long each
-//! packet takes, and what goes wrong. See `docs/dsm-simulation.md`.
+//! packet takes, and what goes wrong. [`joined`] has several servers. See
+//! `docs/dsm-simulation.md`.
 //!
 //! `QUIRE_TEST_SEED=n` runs one seed and prints all that happens; `QUIRE_TEST_SEEDS=n` runs
 //! the first n.
