@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::store::{Object, ObjectId, StoreError};
 
 pub(crate) mod asked;
-mod desk;
+pub(crate) mod desk;
 mod embedded;
 mod etcd;
 mod http;
@@ -41,10 +41,10 @@ mod login;
 mod remote;
 mod secured;
 
-pub use desk::Desk;
+pub use desk::{Clerk, Delivery, Desk, Errand};
 pub use embedded::Embedded;
 pub use etcd::{Access, Etcd};
-pub use lease::Lease;
+pub use lease::{Lease, Renewal};
 pub use login::EtcdUser;
 pub use remote::Remote;
 pub use secured::EtcdFiles;

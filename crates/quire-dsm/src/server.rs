@@ -64,7 +64,7 @@ mod watch;
 
 use self::core::{Core, FELLOWS, MACHINE, Out, Peer, PeerId};
 use self::fellows::Fellows;
-pub use self::fellows::Joining;
+pub use self::fellows::{Connect, Joining, Numbers, Outside};
 pub use self::keeping::{Offer, PAGER_PATIENCE};
 use self::local::{Asked, Local};
 
@@ -165,14 +165,19 @@ impl Server {
     /// # Errors
     /// Where no thread can be started that asks the directory.
     pub fn join(&mut self, turn: &Turn, joining: Joining) -> io::Result<()> {
-        let waker = turn.waker();
-        let wake = Arc::new(move || {
-            if let Err(error) = waker.wake() {
-                tracing::error!("the event loop cannot be woken: {error}");
-            }
-        });
+        let outside = Outside::system(turn, joining.directory.clone())?;
+        self.join_with(turn, joining, outside)
+    }
+
+    /// Joins it to other servers, with other things from outside of the loop than the
+    /// system's.
+    ///
+    /// # Errors
+    /// Where the directory cannot be watched.
+    pub fn join_with(&mut self, turn: &Turn, joining: Joining, outside: Outside) -> io::Result<()> {
         let store = self.core.close_kept(&mut self.out);
-        self.fellows = Some(Fellows::new(joining, store, self.lease, wake)?);
+        let clock = turn.links.teller();
+        self.fellows = Some(Fellows::new(joining, store, self.lease, clock, outside)?);
         Ok(())
     }
 

@@ -89,6 +89,7 @@ impl Embedded {
             }
             living.until > now
         });
+        gone.sort_unstable();
         for id in gone {
             state.tell(&Change::Left(id));
         }

@@ -1,5 +1,7 @@
-//! A server's lease: a thread renews it, and everybody can ask until when it holds.
+//! A server's lease: it is renewed, by a thread unless the server has another clerk, and
+//! everybody can ask until when it holds.
 
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -45,7 +47,22 @@ impl Lease {
         member: &Member,
         length: Duration,
     ) -> Result<Lease, DirectoryError> {
-        let sent = Instant::now();
+        let keep = |renewal: Renewal| renewal.by_thread().map(Some);
+        Lease::take_by(keep, Instant::now, directory, (member, length))
+    }
+
+    /// Joins a directory. Somebody keeps the lease alive, by a clock, as [`super::Clerk::keep`]
+    /// does.
+    ///
+    /// # Errors
+    /// As [`super::Directory::join`].
+    pub fn take_by(
+        keep: impl FnOnce(Renewal) -> io::Result<Option<JoinHandle<()>>>,
+        clock: fn() -> Instant,
+        directory: Shared,
+        (member, length): (&Member, Duration),
+    ) -> Result<Lease, DirectoryError> {
+        let sent = clock();
         let (id, length) = directory.join(member, length)?;
         let held = Arc::new(Held {
             state: Mutex::new(State {
@@ -55,18 +72,18 @@ impl Lease {
             }),
             wake: Condvar::new(),
         });
-        let theirs = held.clone();
-        let thread = thread::Builder::new()
-            .name("quire-lease".to_owned())
-            .spawn(move || keep(&directory, id, length, &theirs))
-            .map_err(|error| {
-                DirectoryError::Refused("lease".to_owned(), format!("no thread: {error}"))
-            })?;
-        Ok(Lease {
+        let renewal = Renewal {
+            directory,
+            clock,
             id,
-            held,
-            thread: Some(thread),
-        })
+            pause: length / RENEWALS,
+            length,
+            held: Arc::clone(&held),
+        };
+        let thread = keep(renewal).map_err(|error| {
+            DirectoryError::Refused("lease".to_owned(), format!("no thread: {error}"))
+        })?;
+        Ok(Lease { id, held, thread })
     }
 
     /// Which it is, for [`super::Directory::propose`].
@@ -108,42 +125,86 @@ fn end(sent: Instant, length: Duration) -> Instant {
     sent + (length - length / MARGIN)
 }
 
-/// Renews a lease until it is over or dropped.
-fn keep(directory: &Shared, id: LeaseId, mut length: Duration, held: &Held) {
-    let mut pause = length / RENEWALS;
-    loop {
-        let (state, _) = held
-            .wake
-            .wait_timeout_while(held.lock(), pause, |state| !state.dropped)
-            .unwrap_or_else(PoisonError::into_inner);
-        if state.dropped {
-            break;
-        }
-        drop(state);
-        let sent = Instant::now();
-        let renewed = directory.renew(id);
-        let mut state = held.lock();
-        state.over |= Instant::now() >= state.ends;
+/// What a clerk does for a lease: it waits for [`Renewal::pause`], asks for another
+/// [`super::Directory::renew`], and says when it asked and what came of it, as long as
+/// [`Renewal::renewed`] wants more; then it leaves.
+pub struct Renewal {
+    directory: Shared,
+    clock: fn() -> Instant,
+    id: LeaseId,
+    length: Duration,
+    pause: Duration,
+    held: Arc<Held>,
+}
+
+impl Renewal {
+    /// Which lease it is.
+    #[must_use]
+    pub fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    /// So long before the next attempt.
+    #[must_use]
+    pub fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// Nobody needs the lease any more.
+    #[must_use]
+    pub fn is_dropped(&self) -> bool {
+        self.held.lock().dropped
+    }
+
+    /// What came of a renewal that was asked for then. Whether the lease lives on.
+    pub fn renewed(&mut self, asked: Instant, answer: Result<Duration, DirectoryError>) -> bool {
+        let mut state = self.held.lock();
+        state.over |= (self.clock)() >= state.ends;
         if state.over {
-            break;
+            return false;
         }
-        match renewed {
+        match answer {
             Ok(granted) => {
-                length = granted;
-                pause = length / RENEWALS;
-                state.ends = end(sent, length);
+                self.length = granted;
+                self.pause = granted / RENEWALS;
+                state.ends = end(asked, granted);
             }
-            Err(DirectoryError::LeaseOver) => {
-                state.over = true;
-                break;
-            }
+            Err(DirectoryError::LeaseOver) => state.over = true,
             Err(error) => {
                 tracing::warn!("cannot renew the lease: {error}");
-                pause = length / RENEWALS / 4;
+                self.pause = self.length / RENEWALS / 4;
             }
         }
+        !state.over
     }
-    if let Err(error) = directory.leave(id) {
-        tracing::info!("the lease ends by itself: {error}");
+
+    /// Does it by a thread.
+    pub(super) fn by_thread(self) -> io::Result<JoinHandle<()>> {
+        thread::Builder::new()
+            .name("quire-lease".to_owned())
+            .spawn(move || self.run())
+    }
+
+    fn run(mut self) {
+        while !self.waits() {
+            let asked = (self.clock)();
+            let answer = self.directory.renew(self.id);
+            if !self.renewed(asked, answer) {
+                break;
+            }
+        }
+        if let Err(error) = self.directory.leave(self.id) {
+            tracing::info!("the lease ends by itself: {error}");
+        }
+    }
+
+    /// Waits for the next attempt; whether the lease was dropped meanwhile.
+    fn waits(&self) -> bool {
+        let lock = self.held.lock();
+        let waits = self
+            .held
+            .wake
+            .wait_timeout_while(lock, self.pause, |state| !state.dropped);
+        waits.unwrap_or_else(PoisonError::into_inner).0.dropped
     }
 }

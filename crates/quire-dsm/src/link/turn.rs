@@ -179,13 +179,23 @@ impl Turn {
         let now = self.links.clock();
         self.links.set_now(now);
         for token in ready {
-            if let Target::Link(link) = Target::from(*token) {
-                // Whether the end is near is unknown: it is looked for.
-                self.links.event(link, true, true);
-                drive(&mut self.links, link, handler);
+            match Target::from(*token) {
+                Target::Link(link) => {
+                    // Whether the end is near is unknown: it is looked for.
+                    self.links.event(link, true, true);
+                    drive(&mut self.links, link, handler);
+                }
+                Target::Waker => handler.woken(&mut self.links),
+                Target::Source(_) | Target::Listener(_) => {}
             }
         }
         self.finish(handler, now);
+    }
+
+    /// What [`Turn::step`] is told, beside transports, where the handler is to be woken.
+    #[must_use]
+    pub fn woken() -> Token {
+        Target::Waker.into()
     }
 
     /// When the next [`Turn::step`] is due, if nothing becomes ready before.

@@ -15,6 +15,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `outside` | what it needs from outside of the loop |
 //! | `wires` | the links to fellows |
 //! | `names` | what programs ask by the name of an object |
 //! | `joint` | the objects that several servers share |
@@ -35,12 +36,9 @@ use super::Around;
 use super::core::PeerId;
 use super::said::Said;
 use crate::directory::asked::Reply;
-use crate::directory::{
-    Change, Desk, DirectoryError, Entry, Lease, Member, Shared, View, Waker, Watcher,
-};
+use crate::directory::{Change, Desk, DirectoryError, Entry, Lease, Member, Shared, View, Watcher};
 use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
-use crate::random::random;
 use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
@@ -50,6 +48,7 @@ mod joint;
 mod keeper;
 mod known;
 mod names;
+mod outside;
 mod roll;
 mod types;
 mod wires;
@@ -57,6 +56,7 @@ mod wires;
 use joint::Joint;
 use keeper::Keepers;
 use names::Waiting;
+pub use outside::{Connect, Numbers, Outside};
 use roll::Roll;
 use wires::{Came, Wires};
 
@@ -127,6 +127,8 @@ struct Making {
 /// The fellows of a server.
 pub(super) struct Fellows {
     directory: Shared,
+    clock: fn() -> Instant,
+    numbers: Numbers,
     desk: Desk<Told>,
     changes: Receiver<Change>,
     is_host: bool,
@@ -164,24 +166,32 @@ impl Fellows {
         joining: Joining,
         store: Option<u64>,
         lease: Duration,
-        wake: Waker,
+        clock: fn() -> Instant,
+        outside: Outside,
     ) -> io::Result<Fellows> {
         let (changes, heard) = mpsc::channel();
         let watcher = Watcher {
             changes,
-            wake: wake.clone(),
+            wake: outside.wake.clone(),
         };
         joining.directory.watch(watcher).map_err(io::Error::other)?;
         Ok(Fellows {
-            desk: Desk::new(joining.directory.clone(), wake)?,
+            clock,
+            numbers: outside.numbers,
+            desk: Desk::with(outside.clerk, outside.wake),
             directory: joining.directory,
             changes: heard,
             is_host: joining.is_host,
             watching: BTreeSet::new(),
             address: joining.address.to_string(),
             lease,
-            stage: Stage::Out(Instant::now()),
-            wires: Wires::new(joining.security, joining.names, lease),
+            stage: Stage::Out(clock()),
+            wires: Wires::new(
+                (joining.security, joining.names),
+                lease,
+                clock,
+                outside.connect,
+            ),
             members: BTreeMap::new(),
             roll: Roll::default(),
             is_current: false,
@@ -344,7 +354,7 @@ impl Fellows {
 
     fn left(&mut self, a: &mut Around<'_>, id: ServerId) {
         self.members.remove(&id);
-        self.left.entry(id).or_insert_with(Instant::now);
+        self.left.entry(id).or_insert_with(self.clock);
         self.wires.left(id);
         self.keeper_left(a, id);
         if Some(id) == self.me() {
@@ -357,15 +367,13 @@ impl Fellows {
             Told::Joined(me, Ok(lease)) => self.is_in(a, me, lease),
             Told::Joined(_, Err(error)) => {
                 tracing::warn!("this server cannot join the others: {error}");
-                self.stage = Stage::Out(Instant::now() + AGAIN);
+                self.stage = Stage::Out((self.clock)() + AGAIN);
             }
             Told::Members(Ok(members)) => self.all_members(a, members),
             Told::Members(Err(error)) => {
                 tracing::warn!("{error}");
-                self.desk.ask(|directory| {
-                    std::thread::sleep(AGAIN);
-                    Told::Members(directory.members())
-                });
+                self.desk
+                    .ask_later(AGAIN, |directory| Told::Members(directory.members()));
             }
             Told::Found(name, found) => self.found(a, name, found),
             Told::Behind(name, found) => {
@@ -425,7 +433,7 @@ impl Fellows {
     /// Gives up what this server has of shared objects, and joins under another number.
     fn start_anew(&mut self, a: &mut Around<'_>, why: &str) {
         let Stage::In(_, lease) =
-            std::mem::replace(&mut self.stage, Stage::Out(Instant::now() + AGAIN))
+            std::mem::replace(&mut self.stage, Stage::Out((self.clock)() + AGAIN))
         else {
             return;
         };
@@ -447,15 +455,19 @@ impl Fellows {
 
     /// Asks to become a member.
     fn join(&mut self) {
-        let id = ServerId(random());
+        let id = ServerId((self.numbers)());
         let member = Member {
             id,
             address: self.address.clone(),
         };
         let (directory, length) = (self.directory.clone(), self.lease);
         self.stage = Stage::Asked;
-        self.desk
-            .ask(move |_| Told::Joined(id, Lease::take(directory, &member, length)));
+        let (clerk, clock) = (self.desk.clerk(), self.clock);
+        self.desk.ask(move |_| {
+            let keep = |renewal| clerk.keep(renewal);
+            let lease = Lease::take_by(keep, clock, directory, (&member, length));
+            Told::Joined(id, lease)
+        });
     }
 
     /// Whether the lease of this server is over; then it starts anew. To be called before
@@ -470,7 +482,7 @@ impl Fellows {
 
     /// Views are to be looked at in this turn.
     fn look_soon(&mut self) {
-        self.look_at = Some(Instant::now());
+        self.look_at = Some((self.clock)());
     }
 
     /// When something is due.

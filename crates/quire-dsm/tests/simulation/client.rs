@@ -20,6 +20,7 @@ use quire_dsm::wire::control::{
 use quire_dsm::wire::{Contents, Control};
 
 use crate::checker::{Kind, Operation};
+use crate::joined::office::Office;
 use crate::net::{self, Hub, clock};
 use crate::random::Random;
 use crate::world::Shared;
@@ -32,9 +33,11 @@ const THREADS: usize = 2;
 /// Between two attempts to reach the server.
 const AGAIN: Duration = Duration::from_millis(40);
 const SPACE: Space = Space(0);
-/// Faults wait so long for their page, and for a new link.
-const PATIENCE: Duration = Duration::from_millis(1500);
-const RECONNECT: Duration = Duration::from_millis(1000);
+
+/// The page of an object that a word of a history is in.
+pub const fn page_of(word: u64) -> u64 {
+    word / USED
+}
 
 /// How the processes of a run behave.
 #[derive(Clone, Debug)]
@@ -48,6 +51,13 @@ pub struct Manner {
     pub pause: u64,
     /// Words are written once in so many accesses.
     pub writes: u64,
+    /// Faults wait so long for their page, and for a new link.
+    pub patience: Duration,
+    pub reconnect: Duration,
+    /// The hosts of servers that they try, in this order.
+    pub servers: Vec<String>,
+    /// What several servers share, where there are several.
+    pub joined: Option<Arc<Office>>,
 }
 
 /// What a thread is at.
@@ -106,8 +116,13 @@ pub struct Program {
     hub: Arc<Hub>,
     random: Random,
     epoch: Instant,
-    /// The server's incarnation on whose object this works.
+    /// The server's incarnation on whose object this works; with several servers, which of
+    /// the objects it is that took each other's place.
     run: u64,
+    /// Which server is tried.
+    turn: usize,
+    /// When the next one is tried.
+    onward: Option<Instant>,
     session: u64,
     link: Option<LinkId>,
     is_up: bool,
@@ -122,13 +137,10 @@ pub struct Program {
     over: Option<String>,
 }
 
-fn name(text: &str) -> Name {
-    text.parse().expect("a name")
-}
-
 impl Program {
     pub fn new(host: usize, seed: u64, manner: &Manner, hub: &Arc<Hub>, world: &Shared) -> Program {
         let session = world.borrow_mut().session();
+        let run = world.borrow().run;
         let now = clock();
         let page = || Page {
             bytes: vec![0; PAGE],
@@ -142,7 +154,9 @@ impl Program {
             hub: Arc::clone(hub),
             random: Random::new(seed, session),
             epoch: now,
-            run: 0,
+            run,
+            turn: 0,
+            onward: None,
             session,
             link: None,
             is_up: false,
@@ -172,6 +186,15 @@ impl Program {
         Time(0) + (clock() - self.epoch)
     }
 
+    /// The name of the object.
+    fn object(&self) -> Name {
+        let name = match self.manner.joined {
+            Some(_) => format!("words-{}", self.run),
+            None => "words".into(),
+        };
+        name.parse().expect("a name")
+    }
+
     fn ask(&mut self, links: &mut Links, request: Request, awaited: Awaited) {
         let Some(link) = self.link.filter(|_| self.is_up) else {
             return;
@@ -184,7 +207,7 @@ impl Program {
 
     fn open(&mut self, links: &mut Links) {
         let request = Request::Open {
-            name: name("words"),
+            name: self.object(),
             rights: Rights {
                 read: true,
                 write: true,
@@ -195,7 +218,7 @@ impl Program {
 
     fn create(&mut self, links: &mut Links) {
         let object = Object {
-            name: name("words"),
+            name: self.object(),
             size: Bytes(PAGES * PAGE as u64),
             page_size: PageSize::BASE,
             scheduler: self.manner.scheduler,
@@ -209,16 +232,21 @@ impl Program {
         let mut settings = Settings::new(PAGES);
         settings.together = self.manner.together;
         settings.ahead = self.manner.ahead;
-        settings.patience = PATIENCE;
-        settings.reconnect = RECONNECT;
+        settings.patience = self.manner.patience;
+        settings.reconnect = self.manner.reconnect;
         settings
     }
 
     /// The object is open, for the first time or again.
     fn opened(&mut self, links: &mut Links, handle: Handle) {
         self.handle = Some(handle);
+        self.onward = None;
         self.note(format_args!("has the object of server {}", self.run));
         self.world.borrow_mut().linked(self.host, true);
+        if let Some(office) = &self.manner.joined {
+            let server = office.member(self.server());
+            self.world.borrow_mut().served(self.session, server);
+        }
         if self.kernel.is_none() {
             self.kernel = Some(Kernel::new(self.settings()));
         } else {
@@ -237,6 +265,9 @@ impl Program {
                     self.create(links);
                 }
             }
+            (Awaited::Open, Err(refused)) if refused.kind == FailureKind::Unavailable => {
+                self.refused(links, &refused.text);
+            }
             (Awaited::Create, _) => self.open(links),
             (Awaited::Close, Ok(_)) => {
                 self.over = Some("it is done".into());
@@ -249,6 +280,33 @@ impl Program {
                 .borrow_mut()
                 .fail(format!("an answer that makes no sense: {other:?}")),
         }
+    }
+
+    /// A server does not open the object: the next one is asked. Where all that had the
+    /// object are gone, another takes its place.
+    fn refused(&mut self, links: &mut Links, why: &str) {
+        let office = self.manner.joined.as_ref();
+        let is_gone = office.is_some_and(|office| office.is_gone(self.object().as_str()));
+        self.note(format_args!("is refused {}: {why}", self.object()));
+        if why.contains("are gone") && !is_gone {
+            let what = format!("c{}: {why}, which is not so", self.host);
+            self.world.borrow_mut().fail(what);
+        }
+        if is_gone {
+            let mut world = self.world.borrow_mut();
+            world.run = world.run.max(self.run + 1);
+            if self.kernel.is_none() {
+                self.run = world.run;
+            }
+        }
+        if let Some(link) = self.link {
+            links.close(link, "another server is tried");
+        }
+    }
+
+    /// The host of the server that is tried.
+    fn server(&self) -> &str {
+        &self.manner.servers[self.turn % self.manner.servers.len()]
     }
 
     /// Does something with the cache, and what it says.
@@ -492,7 +550,7 @@ impl Drop for Program {
         let why = self.over.as_deref().unwrap_or("the host crashed");
         world.note(format_args!("c{} ends: {why}", self.host));
         if why != "it is done" {
-            world.lost(self.session);
+            world.lost(self.session, self.host);
         }
         world.clear(self.host);
     }
@@ -508,8 +566,10 @@ impl Handler for Program {
 
     fn welcomed(&mut self, links: &mut Links, _: LinkId, welcome: &Welcome) {
         self.is_up = true;
-        let run = welcome.name.as_str().trim_start_matches("server-");
-        self.run = run.parse().expect("the number of an incarnation");
+        if self.manner.joined.is_none() {
+            let run = welcome.name.as_str().trim_start_matches("server-");
+            self.run = run.parse().expect("the number of an incarnation");
+        }
         self.open(links);
     }
 
@@ -545,9 +605,11 @@ impl Handler for Program {
             self.over = Some("the link broke before all was given back".into());
         }
         let mut world = self.world.borrow_mut();
-        world.lost(self.session);
+        world.lost(self.session, self.host);
         self.session = world.session();
         self.again = Some(clock() + AGAIN);
+        self.onward = None;
+        self.turn += 1;
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -559,14 +621,23 @@ impl Handler for Program {
             _ => None,
         });
         let threads = threads.filter(|_| !self.world.borrow().is_ending);
-        kernel.into_iter().chain(self.again).chain(threads).min()
+        let asks = self.again.into_iter().chain(self.onward);
+        kernel.into_iter().chain(asks).chain(threads).min()
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         if self.again.is_some_and(|again| again <= now) {
             self.again = None;
-            let transport = net::connect(&self.hub, &self.world);
+            let transport = self.hub.dial(self.server());
             self.link = Some(links.connect_over(transport).expect("it is registered"));
+            let several = self.manner.servers.len() > 1;
+            self.onward = several.then(|| now + self.manner.reconnect / 2);
+        }
+        if self.onward.is_some_and(|onward| onward <= now) {
+            self.onward = None;
+            if let Some(link) = self.link {
+                links.close(link, "it does not answer");
+            }
         }
         let round_trip = self.link.and_then(|link| links.round_trip(link));
         let hold = hold_for(round_trip.unwrap_or_default());

@@ -1,11 +1,13 @@
 //! A server and several clients on a simulated network and a simulated clock (turmoil): the
 //! real server, links with their heartbeats and leases, frames and caches, without sockets,
 //! threads, userfaultfd and waiting. A seed decides all: who does what when, how long each
-//! packet takes, and what goes wrong. See `docs/dsm-simulation.md`.
+//! packet takes, and what goes wrong. [`joined`] has several servers. See
+//! `docs/dsm-simulation.md`.
 //!
 //! `QUIRE_TEST_SEED=n` runs one seed and prints all that happens; `QUIRE_TEST_SEEDS=n` runs
 //! the first n.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,7 @@ use quire_dsm::wire::control::{Hello, MachineCode, Name, PageSize, Role, Schedul
 
 use client::{Manner, Program};
 use faults::{Planned, SERVER, begin, client, end, plan};
-use net::{Hub, clock, listen};
+use net::{Hub, clock, dial, listen};
 use random::Random;
 use world::{Counts, Shared, World};
 
@@ -25,6 +27,7 @@ use world::{Counts, Shared, World};
 mod checker;
 mod client;
 mod faults;
+mod joined;
 mod net;
 mod random;
 mod world;
@@ -39,6 +42,7 @@ const END: Duration = Duration::from_millis(faults::LAST + 2200);
 const GRACE: Duration = Duration::from_millis(900);
 /// Seeds of a usual run.
 const SEEDS: u64 = 60;
+const JOINED_SEEDS: u64 = 12;
 
 /// What came of a seed.
 struct Outcome {
@@ -87,6 +91,7 @@ async fn work(host: usize, seed: u64, manner: Manner, world: Shared) -> turmoil:
     loop {
         let hub = Arc::new(Hub::default());
         world.borrow_mut().hubs.insert(host, Arc::clone(&hub));
+        let dials = tokio::task::spawn_local(dial(Arc::clone(&hub), Rc::clone(&world)));
         let mut turn = Turn::new(config(&name, Role::Kernel))?;
         let mut program = Program::new(host, seed, &manner, &hub, &world);
         net::run(
@@ -100,6 +105,7 @@ async fn work(host: usize, seed: u64, manner: Manner, world: Shared) -> turmoil:
         turn.step(&mut program, &[]);
         drop((turn, program));
         tokio::time::sleep(Duration::from_millis(20)).await;
+        dials.abort();
     }
 }
 
@@ -119,20 +125,17 @@ fn run(seed: u64) -> Outcome {
         ahead: random.below(2) as u32 * 2,
         pause: 1 + random.below(12),
         writes: 2 + random.below(3),
+        patience: Duration::from_millis(1500),
+        reconnect: Duration::from_millis(1000),
+        servers: vec!["server".into()],
+        joined: None,
     };
     let latency = Duration::from_millis(1 + random.below(12));
     let planned = plan(&mut random, clients);
     let words = format!("{clients} clients, {manner:?}, latency up to {latency:?}, {planned:?}");
 
     let world: Shared = Rc::new(World::new().into());
-    let mut sim = turmoil::Builder::new()
-        .rng_seed(seed)
-        .tick_duration(Duration::from_millis(1))
-        .min_message_latency(Duration::from_millis(1))
-        .max_message_latency(latency)
-        .simulation_duration(Duration::from_secs(60))
-        .tcp_capacity(1 << 14)
-        .build();
+    let mut sim = network(seed, latency);
     let shared = Rc::clone(&world);
     sim.host("server", move || serve(Rc::clone(&shared)));
     for host in 0..clients {
@@ -145,6 +148,21 @@ fn run(seed: u64) -> Outcome {
     // Before those that still run are ended, and lose what they have.
     world.borrow_mut().look_at_history();
     drop(sim);
+    outcome(&world, words)
+}
+
+fn network<'a>(seed: u64, latency: Duration) -> turmoil::Sim<'a> {
+    turmoil::Builder::new()
+        .rng_seed(seed)
+        .tick_duration(Duration::from_millis(1))
+        .min_message_latency(Duration::from_millis(1))
+        .max_message_latency(latency)
+        .simulation_duration(Duration::from_secs(60))
+        .tcp_capacity(1 << 14)
+        .build()
+}
+
+fn outcome(world: &Shared, words: String) -> Outcome {
     let mut world = world.borrow_mut();
     Outcome {
         wrong: world.wrong.take(),
@@ -171,36 +189,23 @@ fn drive(sim: &mut turmoil::Sim<'_>, world: &Shared, planned: &[Planned], latenc
             begin(sim, world, next);
             ends.push(*next);
         }
-        {
-            let mut world = world.borrow_mut();
-            world.now = now;
-            world.is_calm = now >= SETTLED;
-            world.is_ending = now >= END;
-            world.look_at_waiting(SETTLED);
-            let is_done = world.is_ending && world.is_quiet();
-            if is_done || now > END + GRACE || world.wrong.is_some() {
-                break;
-            }
+        world.borrow_mut().now = now;
+        if world.borrow_mut().look((SETTLED, END, END + GRACE)) {
+            break;
         }
         if let Err(error) = sim.step() {
             return world.borrow_mut().fail(error.to_string());
         }
     }
-    let mut world = world.borrow_mut();
-    if !world.is_quiet() {
-        world.fail("somebody still waits at the end".into());
-    }
-    if world.counts.calm == 0 {
-        world.fail("nothing was done after the faults".into());
-    }
+    world.borrow_mut().look_at_end();
 }
 
 /// Says what is wrong with a seed, and how to see it again.
-fn complain(seed: u64, outcome: &Outcome) -> String {
+fn complain(seed: u64, outcome: &Outcome, test: &str) -> String {
     let from = outcome.trace.len().saturating_sub(150);
     format!(
         "seed {seed}: {}\n{}\n...\n{}\nseed {seed}: {}\nto repeat it: QUIRE_TEST_SEED={seed} \
-         cargo test -p quire-dsm --test simulation seeds -- --nocapture",
+         cargo test -p quire-dsm --test simulation {test} -- --exact --nocapture",
         outcome.wrong.as_deref().unwrap_or("nothing is wrong"),
         outcome.words,
         outcome.trace[from..].join("\n"),
@@ -213,21 +218,21 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs seeds on all processors. What was done in all of them, or what is wrong with one.
-fn run_all(seeds: std::ops::Range<u64>) -> Result<Counts, String> {
-    let next = AtomicU64::new(seeds.start);
+fn run_all(seeds: u64, run: fn(u64) -> Outcome, test: &str) -> Result<Counts, String> {
+    let next = AtomicU64::new(0);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let all = Mutex::new(Ok(Counts::default()));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
+            if seed >= seeds {
                 return;
             }
             let outcome = run(seed);
             let mut all = all.lock().expect("nobody panicked");
             match &mut *all {
                 Ok(counts) if outcome.wrong.is_none() => counts.add(outcome.counts),
-                Ok(_) => *all = Err(complain(seed, &outcome)),
+                Ok(_) => *all = Err(complain(seed, &outcome, test)),
                 Err(_) => return,
             }
         }
@@ -238,28 +243,27 @@ fn run_all(seeds: std::ops::Range<u64>) -> Result<Counts, String> {
     all.into_inner().expect("nobody panicked")
 }
 
-#[test]
-fn seeds() {
+/// Runs the seeds that are wanted. What was done, where there was more than one.
+fn run_wanted(usual: u64, run: fn(u64) -> Outcome, test: &str) -> Option<(u64, Counts)> {
     if let Some(seed) = number("QUIRE_TEST_SEED") {
         let outcome = run(seed);
         println!("{}\n{}", outcome.words, outcome.trace.join("\n"));
         println!("{:?}, hash {:#x}", outcome.counts, outcome.hash);
-        assert!(outcome.wrong.is_none(), "{}", complain(seed, &outcome));
-        return;
+        let complaint = complain(seed, &outcome, test);
+        assert!(outcome.wrong.is_none(), "{complaint}");
+        return None;
     }
-    let seeds = number("QUIRE_TEST_SEEDS").unwrap_or(SEEDS);
-    let counts = run_all(0..seeds).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let seeds = number("QUIRE_TEST_SEEDS").unwrap_or(usual);
+    let counts = run_all(seeds, run, test).unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{seeds} seeds: {counts:?}");
-    if seeds >= SEEDS {
-        let enough = counts.failed > 0 && counts.lost > seeds && counts.done > 100 * seeds;
-        assert!(enough, "too little happens to show anything: {counts:?}");
-    }
+    (seeds >= usual).then_some((seeds, counts))
 }
 
-#[test]
-fn a_seed_always_gives_the_same_trace() {
-    for seed in 0..4 {
+fn assert_same(seeds: std::ops::Range<u64>, run: fn(u64) -> Outcome) {
+    let mut hashes = BTreeSet::new();
+    for seed in seeds.clone() {
         let (first, second) = (run(seed), run(seed));
+        hashes.insert(first.hash);
         let differs = first.trace.iter().zip(&second.trace).find(|(a, b)| a != b);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!(
@@ -268,5 +272,32 @@ fn a_seed_always_gives_the_same_trace() {
             "seed {seed}"
         );
     }
-    assert_ne!(run(0).hash, run(1).hash);
+    assert_eq!(hashes.len() as u64, seeds.end - seeds.start);
+}
+
+#[test]
+fn seeds() {
+    if let Some((seeds, counts)) = run_wanted(SEEDS, run, "seeds") {
+        let enough = counts.failed > 0 && counts.lost > seeds && counts.done > 100 * seeds;
+        assert!(enough, "too little happens to show anything: {counts:?}");
+    }
+}
+
+#[test]
+fn seeds_of_joined_servers() {
+    let done = run_wanted(JOINED_SEEDS, joined::run, "seeds_of_joined_servers");
+    if let Some((seeds, counts)) = done {
+        let enough = counts.failed > 0 && counts.lost > seeds && counts.done > 100 * seeds;
+        assert!(enough, "too little happens to show anything: {counts:?}");
+    }
+}
+
+#[test]
+fn a_seed_always_gives_the_same_trace() {
+    assert_same(0..4, run);
+}
+
+#[test]
+fn a_seed_of_joined_servers_always_gives_the_same_trace() {
+    assert_same(0..2, joined::run);
 }

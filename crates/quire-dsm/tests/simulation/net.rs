@@ -19,7 +19,7 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use crate::world::Shared;
 
-/// The server listens here.
+/// Servers listen here.
 const PORT: u16 = 7000;
 
 /// About as much as a packet holds: a page needs several, which arrive in any order.
@@ -38,12 +38,15 @@ pub fn clock() -> Instant {
 pub struct Hub {
     inside: Mutex<Inside>,
     notify: Notify,
+    dialled: Notify,
 }
 
 #[derive(Default)]
 struct Inside {
     ready: Vec<Token>,
     accepted: Vec<Simulated>,
+    /// Who is to be connected, by the names of hosts.
+    dials: Vec<(String, Arc<Pipe>)>,
     /// All that there ever were, by the name of the host at the other end.
     pipes: Vec<(String, Arc<Pipe>)>,
 }
@@ -74,6 +77,23 @@ impl Hub {
             peer: Peer::Other("a simulated host".into()),
         };
         (transport, pipe)
+    }
+
+    /// Wakes the loop.
+    pub fn wake(&self) {
+        let mut inside = self.lock();
+        if !inside.ready.contains(&Turn::woken()) {
+            inside.ready.push(Turn::woken());
+        }
+        self.notify.notify_one();
+    }
+
+    /// Connects to a host, by whoever runs [`dial`].
+    pub fn dial(self: &Arc<Hub>, to: &str) -> Box<dyn Transport> {
+        let (transport, pipe) = self.pipe(to.to_owned(), false);
+        self.lock().dials.push((to.to_owned(), pipe));
+        self.dialled.notify_one();
+        Box::new(transport)
     }
 
     /// Breaks the connections with a host.
@@ -192,20 +212,24 @@ impl Drop for Simulated {
     }
 }
 
-/// Connects to the server.
-pub fn connect(hub: &Arc<Hub>, world: &Shared) -> Box<dyn Transport> {
-    let (transport, pipe) = hub.pipe("server".into(), false);
-    let (hub, world) = (Arc::clone(hub), Rc::clone(world));
-    tokio::task::spawn_local(async move {
-        match TcpStream::connect(("server", PORT)).await {
-            Ok(stream) => {
-                pipe.change(&hub, |state| state.is_connected = true);
-                carry(stream, &pipe, &hub, &world).await;
-            }
-            Err(_) => pipe.change(&hub, |state| state.is_broken = true),
+/// Connects what the loop of a process wants connected.
+pub async fn dial(hub: Arc<Hub>, world: Shared) {
+    loop {
+        let dials = std::mem::take(&mut hub.lock().dials);
+        for (to, pipe) in dials {
+            let (hub, world) = (Arc::clone(&hub), Rc::clone(&world));
+            tokio::task::spawn_local(async move {
+                match TcpStream::connect((to.as_str(), PORT)).await {
+                    Ok(stream) => {
+                        pipe.change(&hub, |state| state.is_connected = true);
+                        carry(stream, &pipe, &hub, &world).await;
+                    }
+                    Err(_) => pipe.change(&hub, |state| state.is_broken = true),
+                }
+            });
         }
-    });
-    Box::new(transport)
+        hub.dialled.notified().await;
+    }
 }
 
 /// Accepts whoever connects.

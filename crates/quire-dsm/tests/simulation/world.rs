@@ -2,26 +2,32 @@
 //! how long, what was read and written, and a trace of all that.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Arguments;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quire_core::dsm::kernel::Failure;
-use quire_core::dsm::message::Access;
+use quire_core::dsm::message::{Access, ServerId};
 
 use crate::checker::{Kind, Operation, check, forget_lost};
+use crate::joined::losses::Losses;
 use crate::net::Hub;
 
-/// No access takes longer than this, whatever happens: it succeeds or fails by then.
-pub const LONGEST: Duration = Duration::from_millis(2500);
-/// Nor than this when all faults were repaired some time ago; then it succeeds.
+/// No access takes longer than this when all faults were repaired some time ago; it succeeds.
 pub const LONGEST_IN_CALM: Duration = Duration::from_millis(800);
 
 /// Nor does one wait in vain whose process has had a link for this long, unless several
 /// sessions were lost meanwhile: each may have had the page for a lease and more.
 pub const LONGEST_WITH_LINK: Duration = Duration::from_millis(1300);
+
+/// What begins so long after the last fault succeeds, with several servers.
+const RECOVERY: Duration = Duration::from_millis(2500);
+
+/// A session that is lost so soon after its host was stopped may have been lost by that.
+const AFTER_A_STOP: Duration = Duration::from_secs(1);
 
 pub type Shared = Rc<RefCell<World>>;
 
@@ -74,6 +80,12 @@ pub struct World {
     hash: u64,
     /// The server's incarnation. Without a store, each has objects of its own.
     pub run: u64,
+    /// No access takes longer than this, whatever happens: it succeeds or fails by then.
+    pub longest: Duration,
+    /// When something went wrong last, with several servers.
+    pub troubled: Duration,
+    /// There are several servers.
+    pub is_joined: bool,
     /// Who may do what, by incarnation and page.
     held: BTreeMap<(u64, u64), BTreeMap<usize, Access>>,
     /// Hosts that are stopped, and those that have not looked at the clock since.
@@ -82,7 +94,14 @@ pub struct World {
     /// Since when hosts have the object open.
     linked: BTreeMap<usize, Duration>,
     history: Vec<Operation>,
-    losers: BTreeSet<u64>,
+    /// When sessions were lost, in moments.
+    losers: BTreeMap<u64, u64>,
+    /// By which server a session was served.
+    served: BTreeMap<u64, Option<ServerId>>,
+    /// When servers were gone from the directory, in moments.
+    gone: BTreeMap<ServerId, u64>,
+    /// When hosts were stopped last, in moments, and until when.
+    stops: BTreeMap<usize, (u64, Duration)>,
     /// When that was.
     losses: Vec<Duration>,
     moment: u64,
@@ -101,12 +120,18 @@ impl World {
             trace: Vec::new(),
             hash: 0xcbf2_9ce4_8422_2325,
             run: 0,
+            longest: Duration::from_millis(2500),
+            troubled: Duration::ZERO,
+            is_joined: false,
             held: BTreeMap::new(),
             stopped: BTreeMap::new(),
             waits: BTreeMap::new(),
             linked: BTreeMap::new(),
             history: Vec::new(),
-            losers: BTreeSet::new(),
+            losers: BTreeMap::new(),
+            served: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            stops: BTreeMap::new(),
             losses: Vec::new(),
             moment: 0,
             sessions: 0,
@@ -134,11 +159,31 @@ impl World {
     }
 
     /// A session ended without having given back all: what only it knew may be lost.
-    pub fn lost(&mut self, session: u64) {
-        if self.losers.insert(session) {
+    pub fn lost(&mut self, session: u64, host: usize) {
+        let mut moment = self.moment();
+        // Others may have had what it had since it was stopped.
+        if let Some((stopped, until)) = self.stops.get(&host)
+            && self.now < *until + AFTER_A_STOP
+        {
+            moment = moment.min(*stopped);
+        }
+        if let Entry::Vacant(place) = self.losers.entry(session) {
+            place.insert(moment);
             self.losses.push(self.now);
             self.counts.lost += 1;
         }
+    }
+
+    /// A session is one with this server.
+    pub fn served(&mut self, session: u64, server: Option<ServerId>) {
+        self.served.insert(session, server);
+    }
+
+    /// A server is gone from the directory.
+    pub fn gone(&mut self, server: ServerId) {
+        let moment = self.moment();
+        self.note(format_args!("server {:x} is no member", server.0));
+        self.gone.entry(server).or_insert(moment);
     }
 
     fn mix(&mut self, number: u64) {
@@ -217,6 +262,8 @@ impl World {
         {
             waits.since += until - self.now;
         }
+        let moment = self.moment();
+        self.stops.insert(host, (moment, until));
         self.stopped.insert(host, until);
     }
 
@@ -268,34 +315,71 @@ impl World {
             let since = self.linked.get(&host).copied();
             let is_linked = since.is_some_and(|since| self.now > since + LONGEST_WITH_LINK);
             let losses = self.losses.iter().filter(|at| **at >= waits.since).count();
-            if self.is_calm || why == Failure::Late && is_linked && losses < 2 {
+            let is_late = why == Failure::Late && is_linked && losses < 2;
+            let is_explained = match self.is_joined {
+                true => waits.since < self.troubled + RECOVERY,
+                false => !is_late,
+            };
+            if self.is_calm || !is_explained {
                 self.fail(format!("{} fails though all is well: {why}", waits.words));
             }
         }
     }
 
     /// Whether somebody waits.
-    pub fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         self.waits.is_empty()
     }
 
+    /// Looks at the clock: all is well from the first time on, nobody begins anything from the
+    /// second, and the last is the end. Whether the run is over.
+    pub fn look(&mut self, (settled, ending, end): (Duration, Duration, Duration)) -> bool {
+        self.is_calm = self.now >= settled;
+        self.is_ending = self.now >= ending;
+        self.look_at_waiting(settled);
+        self.is_ending && self.is_quiet() || self.now > end || self.wrong.is_some()
+    }
+
+    /// All is done at the end.
+    pub fn look_at_end(&mut self) {
+        if !self.is_quiet() {
+            self.fail("somebody still waits at the end".into());
+        }
+        if self.counts.calm == 0 {
+            self.fail("nothing was done after the faults".into());
+        }
+    }
+
     /// Nobody waits too long.
-    pub fn look_at_waiting(&mut self, calm_since: Duration) {
+    fn look_at_waiting(&mut self, calm_since: Duration) {
         let is_late = |waits: &&Waits| {
             let in_calm = self.is_calm && self.now > calm_since + LONGEST_IN_CALM;
             let calm = in_calm && self.now > waits.since + LONGEST_IN_CALM;
-            calm || self.now > waits.since + LONGEST
+            calm || self.now > waits.since + self.longest
         };
         if let Some(waits) = self.waits.values().find(is_late) {
             self.fail(format!("{} waits since {:?}", waits.words, waits.since));
         }
     }
 
+    fn losses_of_servers(&self) -> Losses<'_> {
+        Losses {
+            sessions: &self.losers,
+            served: &self.served,
+            servers: &self.gone,
+        }
+    }
+
     /// Whether all that was read and written is what one memory would have done.
     pub fn look_at_history(&mut self) {
-        let losers: Vec<u64> = self.losers.iter().copied().collect();
         let mut history = std::mem::take(&mut self.history);
-        forget_lost(&mut history, &losers);
+        match self.is_joined {
+            true => self.losses_of_servers().forget(&mut history),
+            false => {
+                let losers: Vec<u64> = self.losers.keys().copied().collect();
+                forget_lost(&mut history, &losers);
+            }
+        }
         debug_assert!(
             history
                 .iter()

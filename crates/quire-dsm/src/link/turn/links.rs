@@ -140,6 +140,11 @@ impl Links {
         self.now
     }
 
+    /// The loop's clock.
+    pub(crate) const fn teller(&self) -> fn() -> Instant {
+        self.config.clock
+    }
+
     /// What time it is by the loop's clock.
     pub(super) fn clock(&self) -> Instant {
         (self.config.clock)()

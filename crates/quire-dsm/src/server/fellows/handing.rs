@@ -200,7 +200,7 @@ impl Fellows {
         let here = a.core.object(&joint.name);
         let ready = |here: &mut Object| here.is_live() && !heirs.is_empty();
         let Some(here) = here.and_then(|here| ready(here).then_some(here)) else {
-            joint.not_before = Instant::now() + AGAIN / 5;
+            joint.not_before = (self.clock)() + AGAIN / 5;
             return;
         };
         self.wills += 1;
@@ -292,7 +292,7 @@ impl Fellows {
             Handing::Sent(to, sent) if (*to, *sent) == (from, number) => match is_taken {
                 true => joint.handing = Handing::Taken,
                 false => {
-                    joint.not_before = Instant::now() + AGAIN / 5;
+                    joint.not_before = (self.clock)() + AGAIN / 5;
                     joint.handing = Handing::Nothing;
                 }
             },

@@ -77,7 +77,7 @@ impl Fellows {
             meeting: Meeting::new(me),
             early: Vec::new(),
             is_asked: !is_maker,
-            not_before: Instant::now(),
+            not_before: (self.clock)(),
             closed_until: None,
             removal: None,
             keeper: None,
@@ -178,8 +178,7 @@ impl Fellows {
         let wish = joint.views.wish(is_gone, |id| self.wires.is_up(id));
         if wish == Wish::Nothing && joint.views.epoch() == 0 {
             joint.is_asked = true;
-            self.desk.ask(move |directory| {
-                std::thread::sleep(AGAIN / 5);
+            self.desk.ask_later(AGAIN / 5, move |directory| {
                 Told::Viewed(id, false, directory.view(id))
             });
         }
@@ -237,7 +236,7 @@ impl Fellows {
         match done {
             Ok(()) => self.viewed(a, view, false),
             Err(DirectoryError::Overtaken(other)) => {
-                joint.not_before = Instant::now() + AGAIN / 10;
+                joint.not_before = (self.clock)() + AGAIN / 10;
                 self.viewed(a, other, false);
             }
             Err(DirectoryError::LeaseOver) => {
@@ -245,7 +244,7 @@ impl Fellows {
             }
             Err(error) => {
                 tracing::warn!("{}: no new view: {error}", joint.name);
-                joint.not_before = Instant::now() + AGAIN;
+                joint.not_before = (self.clock)() + AGAIN;
                 joint.is_asked = true;
                 if joint.handing == Handing::Proposed {
                     joint.handing = Handing::Settled;
@@ -274,10 +273,9 @@ impl Fellows {
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!("{}: {error}", joint.name);
-                joint.not_before = Instant::now() + AGAIN;
+                joint.not_before = (self.clock)() + AGAIN;
                 if missed {
-                    self.desk.ask(move |directory| {
-                        std::thread::sleep(AGAIN);
+                    self.desk.ask_later(AGAIN, move |directory| {
                         Told::Viewed(id, true, directory.view(id))
                     });
                 }
@@ -452,7 +450,7 @@ impl Fellows {
                 let here = name.and_then(|name| a.core.object(name));
                 let times = here.map_or(0, |here| here.kernels.len() as u64);
                 if let Some(joint) = self.joints.get_mut(&object).filter(|_| times == 0) {
-                    joint.closed_until = Some(Instant::now() + self.lease);
+                    joint.closed_until = Some((self.clock)() + self.lease);
                 }
                 let open = Said::Open { object, times };
                 self.wires.say(a.links, from, &open, None);

@@ -17,7 +17,7 @@ use quire_core::dsm::message::{PageNumber, ServerId};
 use quire_core::dsm::scheduler::distributed::Version;
 
 use super::names::refused;
-use super::{AGAIN, Around, Fellows, Making, Stage, Told, known, random};
+use super::{AGAIN, Around, Fellows, Making, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError};
 use crate::server::core::{self, Core, FELLOWS};
 use crate::server::distant::Queue;
@@ -189,8 +189,7 @@ impl Fellows {
         let (Some(me), Some(store)) = (self.me(), self.keepers.store) else {
             return;
         };
-        self.desk.ask(move |directory| {
-            std::thread::sleep(later);
+        self.desk.ask_later(later, move |directory| {
             Told::Past(me, has_past(directory, me, store))
         });
     }
@@ -201,7 +200,7 @@ impl Fellows {
             return;
         }
         match is_there {
-            Ok(false) => self.keepers.open_at = Some(Instant::now() + self.certain()),
+            Ok(false) => self.keepers.open_at = Some((self.clock)() + self.certain()),
             Ok(true) => self.look_for_past(AGAIN),
             Err(error) => {
                 tracing::warn!("objects of the store wait: {error}");
@@ -224,7 +223,7 @@ impl Fellows {
             let Some(object) = a.core.object(&name) else {
                 continue;
             };
-            let id = ObjectId(random());
+            let id = ObjectId((self.numbers)());
             let entry = known::entry(&object.info, &object.owner, id, (home, keeper));
             self.desk.ask(move |directory| {
                 let done = directory.find(name.as_str()).and_then(|found| {
@@ -268,7 +267,7 @@ impl Fellows {
             Err(error) => {
                 tracing::warn!("{name} of the store waits: {error}");
                 self.keepers.closed.push(name);
-                self.keepers.open_at = Some(Instant::now() + AGAIN);
+                self.keepers.open_at = Some((self.clock)() + AGAIN);
             }
         }
     }

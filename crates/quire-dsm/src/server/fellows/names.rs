@@ -6,7 +6,7 @@ use std::time::Instant;
 use quire_core::dsm::message::ServerId;
 
 use super::keeper::is_away;
-use super::{Fellows, Making, Stage, Told, known, random};
+use super::{Fellows, Making, Stage, Told, known};
 use crate::directory::{DirectoryError, Entry};
 use crate::server::Around;
 use crate::server::core::{self, Core, LISTED, Out, PeerId};
@@ -76,7 +76,7 @@ impl Fellows {
         match reach {
             Reach::Here => self.here(a, (peer, number), &name, request),
             Reach::Later => {
-                let until = Instant::now() + 4 * self.lease;
+                let until = (self.clock)() + 4 * self.lease;
                 self.waiting.push(Waiting {
                     peer,
                     number,
@@ -108,7 +108,7 @@ impl Fellows {
         let is_ready = !object.is_joint || is_shown || {
             let live = object.is_live();
             let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
-            let is_closed = |until: Instant| until > Instant::now();
+            let is_closed = |until: Instant| until > (self.clock)();
             live && joint.is_some_and(|joint| {
                 joint.views.is_in()
                     && joint.types.is_known
@@ -191,7 +191,7 @@ impl Fellows {
 
     fn publish(&mut self, peer: PeerId, number: RequestId, info: control::Object, owner: String) {
         let Some(home) = self.me() else { return };
-        let id = ObjectId(random());
+        let id = ObjectId((self.numbers)());
         let entry = known::entry(&info, &owner, id, (home, self.keepers.store));
         let making = Making {
             peer,
@@ -248,7 +248,7 @@ impl Fellows {
     pub(super) fn publish_again(&mut self, core: &Core, me: ServerId) {
         let own = |object: &&Object| !object.is_joint && object.id.is_none();
         for object in core.objects().filter(own) {
-            let id = ObjectId(random());
+            let id = ObjectId((self.numbers)());
             let entry = known::entry(&object.info, &object.owner, id, (me, None));
             self.desk.ask(move |directory| {
                 let name = &entry.object.is.name;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
 
+use super::outside::Connect;
 use crate::directory::Member;
 use crate::link::greeting::Proof;
 use crate::link::{Address, Established, LinkId, Links, Security};
@@ -62,10 +63,17 @@ pub(super) struct Wires {
     /// Names that certificates of servers are for.
     names: Vec<Name>,
     lease: Duration,
+    clock: fn() -> Instant,
+    dial: Connect,
 }
 
 impl Wires {
-    pub fn new(security: Security, names: Vec<Name>, lease: Duration) -> Wires {
+    pub fn new(
+        (security, names): (Security, Vec<Name>),
+        lease: Duration,
+        clock: fn() -> Instant,
+        dial: Connect,
+    ) -> Wires {
         Wires {
             me: None,
             wires: BTreeMap::new(),
@@ -73,6 +81,8 @@ impl Wires {
             security,
             names,
             lease,
+            clock,
+            dial,
         }
     }
 
@@ -119,14 +129,15 @@ impl Wires {
     }
 
     fn wire(&mut self, id: ServerId) -> &mut Wire {
+        let now = (self.clock)();
         self.wires.entry(id).or_insert_with(|| Wire {
             address: None,
             link: None,
             is_up: false,
             queue: Vec::new(),
-            again: Instant::now(),
+            again: now,
             pause: AGAIN[0],
-            down: Instant::now(),
+            down: now,
         })
     }
 
@@ -236,9 +247,9 @@ impl Wires {
         }
         let was_up = std::mem::take(&mut wire.is_up);
         wire.link = None;
-        wire.try_later(Instant::now());
+        wire.try_later((self.clock)());
         if was_up {
-            wire.down = Instant::now();
+            wire.down = (self.clock)();
         }
         if wire.address.is_none() {
             self.wires.remove(&fellow);
@@ -319,7 +330,7 @@ impl Wires {
         let Some(Ok(address)) = wire.address.as_ref().map(|text| text.parse::<Address>()) else {
             return;
         };
-        match links.connect(&address, &self.security, None) {
+        match (self.dial)(links, &address, &self.security) {
             Ok(link) => {
                 wire.link = Some(link);
                 self.add(link, Some(id));
