@@ -1,6 +1,6 @@
 //! Partitions of a real network: three servers in namespaces of their own, with a program each
 //! that increments one word. The link of one is cut, one way or both. Those on the side of the
-//! directory go on; programs of the others fail with SIGBUS and a reason in the log. No
+//! directory, or of most of its copies, go on; programs of the others fail with SIGBUS and a reason in the log. No
 //! increment of those who go on is lost, none is counted twice, and when the link is mended
 //! the servers join again.
 
@@ -67,6 +67,8 @@ fn until_done<T, E: std::fmt::Display>(act: impl Fn() -> Result<T, E>) -> T {
 enum Directory {
     /// In the first of them.
     First,
+    /// At all of them.
+    All,
     /// On a machine of its own.
     Etcd,
 }
@@ -151,13 +153,18 @@ impl Scene {
             files: TempDir::new().unwrap(),
         };
         let joined = match directory {
-            Directory::First => {
+            Directory::First | Directory::All => {
                 let all: Vec<String> = (0..SERVERS).map(served_at).collect();
                 ["--peers".to_owned(), all.join(",")]
             }
             Directory::Etcd => ["--etcd".to_owned(), scene.start_etcd()?],
         };
         for number in 0..SERVERS {
+            let mut joined = joined.to_vec();
+            if directory == Directory::All {
+                let copy = scene.file(&format!("directory-{number}"));
+                joined.extend(["--replicate-directory".to_owned(), copy]);
+            }
             let server = scene.serve(number, &joined);
             scene.servers.push(server);
         }
@@ -450,4 +457,17 @@ fn the_directory_is_cut_off_or_elsewhere() {
         ..THIRD
     };
     all_parted(&[first, elsewhere]);
+}
+
+/// Whoever is cut off, and how, the other two go on.
+#[test]
+fn two_of_three_servers_that_keep_the_directory_go_on() {
+    let cut = |(machine, way)| Partition {
+        directory: Directory::All,
+        machine,
+        way,
+        away: [&[0], &[1], &[2]][machine],
+        ..THIRD
+    };
+    all_parted(&[(0, Way::Both), (1, Way::Out), (2, Way::In)].map(cut));
 }

@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | [`Embedded`] | all of it in one server, in memory, names and views also in its store | one server, or a few that ask that one |
 //! | [`Remote`] | a link to the server that has it embedded | the others of those few |
+//! | [`Replicated`] | it on the disks of all servers of a list | three servers or more; the majority goes on |
 //! | [`Etcd`] | it in an etcd cluster | any number of servers; the side of a partition with the majority goes on |
 //!
 //! Every call may wait, for a disk or the network. A server's event loop asks through a
@@ -39,7 +40,9 @@ mod http;
 mod lease;
 mod login;
 mod remote;
+mod replicated;
 mod secured;
+mod state;
 
 pub use desk::{Clerk, Delivery, Desk, Errand};
 pub use embedded::Embedded;
@@ -47,6 +50,8 @@ pub use etcd::{Access, Etcd};
 pub use lease::{Lease, Renewal};
 pub use login::EtcdUser;
 pub use remote::Remote;
+pub(crate) use replicated::Letter;
+pub use replicated::{Inbox, Plan, PlanError, Replicated};
 pub use secured::EtcdFiles;
 
 pub use crate::pager::Waker;

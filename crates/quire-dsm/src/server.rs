@@ -64,7 +64,7 @@ mod watch;
 
 use self::core::{Core, FELLOWS, MACHINE, Out, Peer, PeerId};
 use self::fellows::Fellows;
-pub use self::fellows::{Connect, Joining, Numbers, Outside};
+pub use self::fellows::{Connect, Host, Joining, Numbers, Outside};
 pub use self::keeping::{Offer, PAGER_PATIENCE};
 use self::local::{Asked, Local};
 

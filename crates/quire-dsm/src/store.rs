@@ -83,6 +83,7 @@ mod part;
 mod shared;
 #[cfg(test)]
 mod simulated;
+mod small;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -96,6 +97,7 @@ pub use object::{
 
 use engine::Engine;
 use shared::{Request, Shared};
+pub(crate) use small::Small;
 use writer::{Answer, Job, Writer};
 
 /// The contents of a page.

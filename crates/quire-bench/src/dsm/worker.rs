@@ -21,7 +21,7 @@ use quire_dsm::directory::{self, Embedded, Remote};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
 use quire_dsm::programs::{Program, Team, Trouble, WORDS_PER_PAGE, Word};
-use quire_dsm::server::{self, Joining, Server};
+use quire_dsm::server::{self, Host, Joining, Server};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
@@ -328,14 +328,16 @@ fn serve(listen: &Address, spin: u64, lease: u64, peers: &[Address]) -> Result<(
     let address = at.first().context("no address")?.clone();
     let mut server = Server::new(name.clone(), Duration::from_millis(lease));
     if let Some(host) = peers.first() {
-        let is_host = *host == address;
-        let directory: directory::Shared = match is_host {
-            true => Arc::new(Embedded::new(None)?),
-            false => Arc::new(Remote::new(host.clone(), Security::Plaintext, hello)?),
+        let (directory, host): (directory::Shared, _) = match *host == address {
+            true => (Arc::new(Embedded::new(None)?), Host::This),
+            false => {
+                let remote = Remote::new(host.clone(), Security::Plaintext, hello)?;
+                (Arc::new(remote), Host::Another)
+            }
         };
         let joining = Joining {
             directory,
-            is_host,
+            host,
             address: address.clone(),
             names: vec![name],
             security: Security::Plaintext,

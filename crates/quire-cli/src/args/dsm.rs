@@ -20,6 +20,8 @@ EXAMPLES:
   quire serve --listen 10.0.0.5:7450 --certificate s.pem --key s.key --ca ca.pem
   quire serve --listen unix:/run/a --peers unix:/run/a,unix:/run/b
   quire serve --listen unix:/run/b --peers unix:/run/a,unix:/run/b
+  quire serve --listen 10.0.0.5:7450 --peers 10.0.0.5:7450,10.0.0.6:7450,10.0.0.7:7450 \
+              --replicate-directory /var/lib/quire-directory --plaintext
   quire serve --etcd http://127.0.0.1:2379
   quire serve --etcd https://etcd-1:2379 --etcd-ca ca.pem --etcd-certificate s.pem --etcd-key s.key
 
@@ -113,7 +115,8 @@ pub struct ServeArgs {
     /// with which faults and heartbeats do not wait for programs that compute
     #[arg(long)]
     pub no_realtime: bool,
-    /// Servers that share objects, all given the same list; the first keeps the directory
+    /// Servers that share objects, all given the same list; the first keeps the directory,
+    /// unless --replicate-directory is given
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -121,6 +124,11 @@ pub struct ServeArgs {
         conflicts_with = "etcd"
     )]
     pub peers: Vec<Address>,
+    /// All servers of --peers, at least three, keep the directory together: as long as most
+    /// of them run and are connected, they go on. This one has its copy in DIR, which nobody
+    /// else may use, nor anybody empty
+    #[arg(long, value_name = "DIR", requires = "peers")]
+    pub replicate_directory: Option<PathBuf>,
     /// Share objects with all servers of this etcd cluster: URLs with commas between
     #[arg(long, value_name = "URL")]
     pub etcd: Option<String>,

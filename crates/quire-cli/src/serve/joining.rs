@@ -1,12 +1,15 @@
-//! How a server is joined to others: `--peers`, `--etcd` and `--advertise`.
+//! How a server is joined to others: `--peers`, `--replicate-directory`, `--etcd` and
+//! `--advertise`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use quire_dsm::directory::{Access, Embedded, Etcd, EtcdFiles, EtcdUser, Remote, Shared};
+use quire_dsm::directory::{
+    Access, Embedded, Etcd, EtcdFiles, EtcdUser, Plan, PlanError, Remote, Replicated, Shared,
+};
 use quire_dsm::link::identity::IdentityError;
 use quire_dsm::link::{Address, Security};
-use quire_dsm::server::Joining;
+use quire_dsm::server::{Host, Joining};
 use quire_dsm::wire::control::Hello;
 
 use super::refused;
@@ -37,39 +40,61 @@ pub fn joining(
             ));
         }
     };
-    let is_host = options.peers.first() == Some(&address);
     let names = match options.fellow.is_empty() {
         true => vec![options.name.clone()],
         false => options.fellow.clone(),
     };
+    let (directory, host) = directory(options, &address, security, hello)?;
     Ok(Some(Joining {
-        directory: directory(options, is_host, security, hello)?,
-        is_host,
+        directory,
+        host,
         address,
         names,
         security: security.clone(),
     }))
 }
 
-/// Through what servers agree.
+/// Through what servers agree, and where that is.
 fn directory(
     options: &ServeArgs,
-    is_host: bool,
+    own: &Address,
     security: &Security,
     hello: Hello,
-) -> Outcome<Shared> {
+) -> Outcome<(Shared, Host)> {
     let system = |error: quire_dsm::directory::DirectoryError| Failure::system(error.to_string());
     if let Some(urls) = &options.etcd {
-        return etcd(options, urls);
+        return Ok((etcd(options, urls)?, Host::Another));
     }
-    if is_host {
-        return Ok(Arc::new(Embedded::new(None).map_err(system)?));
+    if let Some(place) = &options.replicate_directory {
+        return replicated(Plan {
+            peers: options.peers.clone(),
+            own: own.clone(),
+            place: place.clone(),
+            lease: options.lease,
+            security: security.clone(),
+            hello,
+            realtime: !options.no_realtime,
+        });
     }
     let Some(first) = options.peers.first() else {
         return Err(Failure::bad_usage("--peers names no server".to_owned()));
     };
+    if first == own {
+        let embedded = Embedded::new(None).map_err(system)?;
+        return Ok((Arc::new(embedded), Host::This));
+    }
     let remote = Remote::new(first.clone(), security.clone(), hello).map_err(refused)?;
-    Ok(Arc::new(remote))
+    Ok((Arc::new(remote), Host::Another))
+}
+
+/// The directory that all servers keep together.
+fn replicated(plan: Plan) -> Outcome<(Shared, Host)> {
+    let opened = Replicated::open(plan).map_err(|error| match error {
+        PlanError::Thread(error) => refused(error),
+        error => Failure::bad_usage(format!("--replicate-directory: {error}")),
+    })?;
+    let host = Host::All(opened.inbox());
+    Ok((Arc::new(opened), host))
 }
 
 /// An etcd cluster, as it is to be reached.

@@ -1,10 +1,11 @@
-//! A directory's questions and answers as values, for whoever asks it over a link.
+//! A directory's questions and answers as values: for whoever asks it over a link, and for
+//! directories that are made of them.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Directory, DirectoryError, Entry, LeaseId, Member, View};
+use super::{Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher};
 use crate::store::ObjectId;
 use quire_core::dsm::message::ServerId;
 
@@ -56,6 +57,109 @@ pub(crate) enum News {
     Withdrawn(String),
     Viewed(View),
     Missed,
+}
+
+/// A directory that takes questions as values. The functions of [`Directory`] follow.
+pub(crate) trait Answers: Send + Sync {
+    /// Asks. This may wait. What it answers may be [`Reply::Failed`].
+    fn ask(&self, question: Question) -> Result<Reply, DirectoryError>;
+
+    /// What errors call it.
+    fn name(&self) -> &str;
+
+    /// [`Directory::watch`].
+    fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError>;
+
+    /// Asks, for an answer of one kind.
+    fn wants<T>(
+        &self,
+        question: Question,
+        take: impl FnOnce(Reply) -> Option<T>,
+    ) -> Result<T, DirectoryError>
+    where
+        Self: Sized,
+    {
+        match self.ask(question)? {
+            Reply::Failed(failed) => Err(failed.error(self.name())),
+            reply => take(reply).ok_or_else(|| {
+                let what = "an answer that does not fit the question".to_owned();
+                DirectoryError::Refused(self.name().to_owned(), what)
+            }),
+        }
+    }
+}
+
+/// The answer to what is only to be done.
+fn done(reply: Reply) -> Option<()> {
+    matches!(reply, Reply::Done).then_some(())
+}
+
+impl<T: Answers> Directory for T {
+    fn join(
+        &self,
+        member: &Member,
+        lease: Duration,
+    ) -> Result<(LeaseId, Duration), DirectoryError> {
+        self.wants(Question::Join(member.clone(), lease), |reply| match reply {
+            Reply::Joined(lease, length) => Some((lease, length)),
+            _ => None,
+        })
+    }
+
+    fn renew(&self, lease: LeaseId) -> Result<Duration, DirectoryError> {
+        self.wants(Question::Renew(lease), |reply| match reply {
+            Reply::Renewed(length) => Some(length),
+            _ => None,
+        })
+    }
+
+    fn leave(&self, lease: LeaseId) -> Result<(), DirectoryError> {
+        self.wants(Question::Leave(lease), done)
+    }
+
+    fn members(&self) -> Result<Vec<Member>, DirectoryError> {
+        self.wants(Question::Members, |reply| match reply {
+            Reply::Members(members) => Some(members),
+            _ => None,
+        })
+    }
+
+    fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        self.wants(Question::Publish(entry.clone()), done)
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError> {
+        self.wants(Question::Find(name.to_owned()), |reply| match reply {
+            Reply::Found(entry) => Some(entry),
+            _ => None,
+        })
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, DirectoryError> {
+        self.wants(Question::Entries, |reply| match reply {
+            Reply::Entries(entries) => Some(entries),
+            _ => None,
+        })
+    }
+
+    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
+        self.wants(Question::Withdraw(name.to_owned()), done)
+    }
+
+    fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
+        self.wants(Question::View(object), |reply| match reply {
+            Reply::Viewed(view) => Some(view),
+            _ => None,
+        })
+    }
+
+    fn propose(&self, lease: LeaseId, view: &View) -> Result<(), DirectoryError> {
+        self.wants(Question::Propose(lease, view.clone()), done)
+    }
+
+    fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {
+        Answers::watch(self, watcher)
+    }
 }
 
 impl Question {

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
 
-use super::asked::{Question, Reply};
-use super::{Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher};
+use super::asked::{Answers, Question, Reply};
+use super::{Change, DirectoryError, Watcher};
 use crate::link::turn::{Closed, Config, Handler, LinkId, Links, Turn};
 use crate::link::{Address, Established, Security};
 use crate::server::said::{self, Parts, Said};
-use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{Hello, Reason, Refusal, Welcome};
 
@@ -91,33 +90,6 @@ impl Remote {
     fn silent(&self, why: &str) -> DirectoryError {
         DirectoryError::Silent(self.address.clone(), why.to_owned())
     }
-
-    fn ask(&self, question: Question) -> Result<Reply, DirectoryError> {
-        let (reply, answer) = mpsc::channel();
-        let until = Instant::now() + PATIENCE;
-        self.command(Command::Ask(Asked {
-            question,
-            reply,
-            until,
-        }))?;
-        match answer.recv_timeout(PATIENCE) {
-            Ok(Reply::Failed(failed)) => Err(failed.error(&self.address)),
-            Ok(reply) => Ok(reply),
-            Err(_) => Err(self.silent("no answer over the link to it")),
-        }
-    }
-
-    fn nonsense<T>(&self) -> Result<T, DirectoryError> {
-        let what = "an answer that does not fit the question".to_owned();
-        Err(DirectoryError::Refused(self.address.clone(), what))
-    }
-
-    fn done(&self, question: Question) -> Result<(), DirectoryError> {
-        match self.ask(question)? {
-            Reply::Done => Ok(()),
-            _ => self.nonsense(),
-        }
-    }
 }
 
 impl Drop for Remote {
@@ -132,67 +104,22 @@ impl Drop for Remote {
     }
 }
 
-impl Directory for Remote {
-    fn join(
-        &self,
-        member: &Member,
-        lease: Duration,
-    ) -> Result<(LeaseId, Duration), DirectoryError> {
-        match self.ask(Question::Join(member.clone(), lease))? {
-            Reply::Joined(lease, length) => Ok((lease, length)),
-            _ => self.nonsense(),
-        }
+impl Answers for Remote {
+    fn ask(&self, question: Question) -> Result<Reply, DirectoryError> {
+        let (reply, answer) = mpsc::channel();
+        let until = Instant::now() + PATIENCE;
+        self.command(Command::Ask(Asked {
+            question,
+            reply,
+            until,
+        }))?;
+        answer
+            .recv_timeout(PATIENCE)
+            .map_err(|_| self.silent("no answer over the link to it"))
     }
 
-    fn renew(&self, lease: LeaseId) -> Result<Duration, DirectoryError> {
-        match self.ask(Question::Renew(lease))? {
-            Reply::Renewed(length) => Ok(length),
-            _ => self.nonsense(),
-        }
-    }
-
-    fn leave(&self, lease: LeaseId) -> Result<(), DirectoryError> {
-        self.done(Question::Leave(lease))
-    }
-
-    fn members(&self) -> Result<Vec<Member>, DirectoryError> {
-        match self.ask(Question::Members)? {
-            Reply::Members(members) => Ok(members),
-            _ => self.nonsense(),
-        }
-    }
-
-    fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {
-        self.done(Question::Publish(entry.clone()))
-    }
-
-    fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError> {
-        match self.ask(Question::Find(name.to_owned()))? {
-            Reply::Found(entry) => Ok(entry),
-            _ => self.nonsense(),
-        }
-    }
-
-    fn entries(&self) -> Result<Vec<Entry>, DirectoryError> {
-        match self.ask(Question::Entries)? {
-            Reply::Entries(entries) => Ok(entries),
-            _ => self.nonsense(),
-        }
-    }
-
-    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
-        self.done(Question::Withdraw(name.to_owned()))
-    }
-
-    fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
-        match self.ask(Question::View(object))? {
-            Reply::Viewed(view) => Ok(view),
-            _ => self.nonsense(),
-        }
-    }
-
-    fn propose(&self, lease: LeaseId, view: &View) -> Result<(), DirectoryError> {
-        self.done(Question::Propose(lease, view.clone()))
+    fn name(&self) -> &str {
+        &self.address
     }
 
     fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {

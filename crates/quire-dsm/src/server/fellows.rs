@@ -36,7 +36,9 @@ use super::Around;
 use super::core::PeerId;
 use super::said::Said;
 use crate::directory::asked::Reply;
-use crate::directory::{Change, Desk, DirectoryError, Entry, Lease, Member, Shared, View, Watcher};
+use crate::directory::{
+    Change, Desk, DirectoryError, Entry, Inbox, Lease, Member, Shared, View, Watcher,
+};
 use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
 use crate::store::ObjectId;
@@ -63,12 +65,23 @@ use wires::{Came, Wires};
 /// Between two attempts to ask a directory that does not answer.
 const AGAIN: Duration = Duration::from_millis(250);
 
+/// Where the directory is.
+#[derive(Clone)]
+pub enum Host {
+    /// Inside of this server, which others ask for it.
+    This,
+    /// Somewhere else.
+    Another,
+    /// At all servers of a list; what their copies say goes there.
+    All(Inbox),
+}
+
 /// How a server is joined to others.
 pub struct Joining {
     /// Through what they agree.
     pub directory: Shared,
-    /// Others ask this server for the directory, which is inside of it.
-    pub is_host: bool,
+    /// Where that is.
+    pub host: Host,
     /// Where others reach this server.
     pub address: Address,
     /// The names that certificates of fellow servers are for.
@@ -131,7 +144,7 @@ pub(super) struct Fellows {
     numbers: Numbers,
     desk: Desk<Told>,
     changes: Receiver<Change>,
-    is_host: bool,
+    host: Host,
     /// Servers that want to hear what changes in the directory of this one.
     watching: BTreeSet<LinkId>,
     address: String,
@@ -181,7 +194,7 @@ impl Fellows {
             desk: Desk::with(outside.clerk, outside.wake),
             directory: joining.directory,
             changes: heard,
-            is_host: joining.is_host,
+            host: joining.host,
             watching: BTreeSet::new(),
             address: joining.address.to_string(),
             lease,
@@ -212,6 +225,11 @@ impl Fellows {
             Stage::In(me, _) => Some(me),
             _ => None,
         }
+    }
+
+    /// Whether others ask this server for the directory.
+    fn is_host(&self) -> bool {
+        matches!(self.host, Host::This)
     }
 
     /// Whether a link is one to a server.
@@ -268,15 +286,23 @@ impl Fellows {
                 }
                 self.look_soon();
             }
-            (_, Said::Ask { number, question }) if self.is_host => {
+            (_, Said::Ask { number, question }) if self.is_host() => {
                 self.desk
                     .ask(move |directory| Told::Asked(link, number, question.ask(directory)));
             }
-            (_, Said::Watch) if self.is_host => {
+            (_, Said::Watch) if self.is_host() => {
                 self.watching.insert(link);
                 let missed = Said::News(Change::Missed.into());
                 self.wires.reply(a.links, link, &missed);
             }
+            (_, Said::Replica(letter)) => match &self.host {
+                Host::All(inbox) => inbox.hear(*letter),
+                _ => a.links.close(
+                    link,
+                    "this server has no copy of the directory: \
+                     give all servers of the list --replicate-directory",
+                ),
+            },
             (Some(from), said) => self.obey_fellow(a, link, (from, said, page)),
             (None, _) => a
                 .links
@@ -300,7 +326,7 @@ impl Fellows {
     }
 
     fn changed(&mut self, a: &mut Around<'_>, change: Change) {
-        if self.is_host && change != Change::Missed {
+        if self.is_host() && change != Change::Missed {
             let news = Said::News(change.clone().into());
             for link in &self.watching {
                 self.wires.reply(a.links, *link, &news);

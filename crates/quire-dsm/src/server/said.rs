@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::meeting::Minutes;
 use super::object::Page;
+use crate::directory::Letter;
 use crate::directory::asked::{News, Question, Reply};
 use crate::store::ObjectId;
 use crate::wire::control::{Handle, MachineCode, Rights, Segment};
@@ -109,6 +110,8 @@ pub(crate) enum Said {
     Watch,
     /// Something has changed in the directory.
     News(News),
+    /// From one copy of the directory to another one, which is at the receiver.
+    Replica(Box<Letter>),
     /// A part of an object has another type from now on.
     Tagged {
         /// The object.

@@ -21,7 +21,7 @@ use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::directory::{self, Embedded, Remote};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
-use quire_dsm::server::{self, Joining, Server};
+use quire_dsm::server::{self, Host, Joining, Server};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
@@ -84,13 +84,19 @@ fn socket(directory: &Path, number: usize) -> Address {
 fn joining(directory: &Path, number: usize, hello: Hello) -> Joining {
     let security = Security::Automatic(None);
     let seen = |number| unix(&crossing::seen(directory, number));
-    let shared: directory::Shared = match number {
-        0 => Arc::new(Embedded::new(None).expect("nothing was kept")),
-        _ => Arc::new(Remote::new(seen(0), security.clone(), hello).expect("a thread")),
+    let (shared, host): (directory::Shared, _) = match number {
+        0 => {
+            let embedded = Embedded::new(None).expect("nothing was kept");
+            (Arc::new(embedded), Host::This)
+        }
+        _ => {
+            let remote = Remote::new(seen(0), security.clone(), hello).expect("a thread");
+            (Arc::new(remote), Host::Another)
+        }
     };
     Joining {
         directory: shared,
-        is_host: number == 0,
+        host,
         address: seen(number),
         names: vec![name("server")],
         security,

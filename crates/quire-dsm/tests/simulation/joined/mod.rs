@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quire_dsm::link::turn::Turn;
 use quire_dsm::link::{Address, Security};
-use quire_dsm::server::{Joining, Outside, Server};
+use quire_dsm::server::{Host, Joining, Outside, Server};
 use quire_dsm::wire::control::{Name, Role, SchedulerKind};
 use tokio::task::spawn_local;
 
@@ -100,7 +100,7 @@ async fn serve(number: usize, seed: u64, world: Shared, office: Arc<Office>) -> 
     spawn_local(Rc::clone(&desk).news(random.next()));
     let joining = Joining {
         directory: Arc::clone(&desk.way) as _,
-        is_host: false,
+        host: Host::Another,
         address: address(number),
         names: Vec::new(),
         security: Security::Plaintext,
