@@ -1,6 +1,7 @@
 //! The same with three servers that share the object, each with a program of its own. The
 //! first program's link can be disturbed, and the links between the servers; the other
-//! programs use Unix sockets. The first server has the directory: without it nobody goes on.
+//! programs use Unix sockets. The first server has the directory, and without it nobody goes
+//! on, or all have a copy of it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::thread;
@@ -28,6 +29,7 @@ fn plan() -> Plan {
     Plan {
         scheduler: SchedulerKind::Distributed,
         servers: 3,
+        copies: false,
         lease: LEASE,
         on_machine: true,
         shares: false,
@@ -182,4 +184,82 @@ fn links_between_servers_break_and_are_cut_for_good() {
         &links_of_servers_break,
     ];
     each(acts, |act| act());
+}
+
+/// All have a copy of the directory.
+fn with_copies() -> Plan {
+    Plan {
+        copies: true,
+        reconnect: Duration::from_secs(60),
+        ..plan()
+    }
+}
+
+/// Its program fails, and the other two go on, with the directory.
+fn one_of_the_copies_is_killed(server: usize) {
+    let hopeless: &[usize] = [&[0], &[1], &[2]][server];
+    let mut scene = Scene::planned(&Plan {
+        hopeless,
+        ..with_copies()
+    });
+    let who = server as u64;
+    scene.when_it_has_all(who, |it| signal_to(&it.servers[server], Signal::KILL));
+    assert_fail(&mut scene, hopeless);
+    scene.go_on(&[(who + 1) % 3, (who + 2) % 3]);
+    let (mut ends, _) = scene.finish(&[who]);
+    ends.remove(server);
+    assert_all_well(&ends);
+}
+
+/// The others go on without it, and it starts anew, with its program.
+fn one_of_the_copies_is_away(server: usize, goes: fn(&Scene, usize), comes: fn(&Scene, usize)) {
+    let scene = Scene::planned(&with_copies());
+    let who = server as u64;
+    scene.when_it_has_all(who, |it| goes(it, server));
+    thread::sleep(LEASE * 3 / 2);
+    scene.go_on(&[(who + 1) % 3, (who + 2) % 3]);
+    comes(&scene, server);
+    scene.go_on(&[0, 1, 2]);
+    assert_all_well(&scene.finish(&[who]).0);
+}
+
+#[test]
+fn any_server_may_be_killed_where_all_have_copies() {
+    each([0, 1, 2], one_of_the_copies_is_killed);
+}
+
+#[test]
+fn any_server_may_be_away_where_all_have_copies() {
+    let stopped = |server| {
+        one_of_the_copies_is_away(
+            server,
+            |scene, server| signal_to(&scene.servers[server], Signal::STOP),
+            |scene, server| signal_to(&scene.servers[server], Signal::CONT),
+        );
+    };
+    let cut_off = |server| {
+        one_of_the_copies_is_away(
+            server,
+            |scene, server| {
+                let others = [(server + 1) % 3, (server + 2) % 3];
+                let ways = others.map(|other| [(server, other), (other, server)]);
+                scene.crossing.hold(&ways.concat());
+            },
+            |scene, _| scene.crossing.hold(&[]),
+        );
+    };
+    let acts: [Act<'_>; 3] = [&|| stopped(0), &|| cut_off(0), &|| cut_off(1)];
+    each(acts, |act| act());
+}
+
+/// All links between servers break, and with them those that copies speak over.
+#[test]
+fn links_break_where_all_have_copies() {
+    let scene = Scene::planned(&with_copies());
+    for _ in 0..5 {
+        assert!(scene.crossing.cut() > 1, "no links were there");
+        thread::sleep(Duration::from_millis(500));
+    }
+    scene.go_on(&[0, 1, 2]);
+    assert_all_well(&scene.finish(&[]).0);
 }

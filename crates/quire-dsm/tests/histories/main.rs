@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use quire_core::units::Bytes;
 use quire_dsm::client::{Client, Options, Shared};
-use quire_dsm::directory::{self, Embedded, Remote};
+use quire_dsm::directory::{self, Embedded, Plan as Copies, Remote, Replicated};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
 use quire_dsm::server::{self, Host, Joining, Server};
@@ -80,11 +80,26 @@ fn socket(directory: &Path, number: usize) -> Address {
     unix(&crossing::own(directory, number))
 }
 
-/// How a server is joined to those that the first of them leads.
-fn joining(directory: &Path, number: usize, hello: Hello) -> Joining {
+/// How a server is joined to the others, of so many. The first keeps the directory, or all do.
+fn joining(directory: &Path, number: usize, servers: usize, hello: Hello) -> Joining {
     let security = Security::Automatic(None);
     let seen = |number| unix(&crossing::seen(directory, number));
+    let lease = Duration::from_secs(setting("HISTORY_LEASE").parse().expect("seconds"));
     let (shared, host): (directory::Shared, _) = match number {
+        _ if setting("HISTORY_COPIES") == "true" => {
+            let copy = Replicated::open(Copies {
+                peers: (0..servers).map(seen).collect(),
+                own: seen(number),
+                place: directory.join(format!("copy-{number}")),
+                lease,
+                security: security.clone(),
+                hello,
+                realtime: true,
+            });
+            let copy = copy.expect("it is new");
+            let host = Host::All(copy.inbox());
+            (Arc::new(copy), host)
+        }
         0 => {
             let embedded = Embedded::new(None).expect("nothing was kept");
             (Arc::new(embedded), Host::This)
@@ -122,8 +137,9 @@ fn part_server() {
     let at = [any, socket(&directory, number)];
     let at = server::listen(&mut turn, &at, &Security::Automatic(None)).expect("sockets");
     let mut server = Server::new(name("server"), Duration::from_secs(lease));
-    if setting("HISTORY_JOINED") == "true" {
-        let joining = joining(&directory, number, hello);
+    let servers: usize = setting("HISTORY_SERVERS").parse().expect("a number");
+    if servers > 1 {
+        let joining = joining(&directory, number, servers, hello);
         server.join(&turn, joining).expect("threads");
     }
     let file = directory.join(format!("address-{number}"));
@@ -230,6 +246,8 @@ struct Plan {
     scheduler: SchedulerKind,
     /// As many as there are; more than one are joined.
     servers: usize,
+    /// Whether each of these has a copy of the directory.
+    copies: bool,
     lease: Duration,
     /// Whether programs use Unix sockets, where their link is not the one that is disturbed.
     on_machine: bool,
@@ -246,6 +264,7 @@ impl Plan {
         Plan {
             scheduler,
             servers: 1,
+            copies: false,
             lease: LEASE,
             on_machine: false,
             shares: false,
@@ -278,7 +297,8 @@ impl Scene {
             let settings = [
                 ("HISTORY_SERVER", number.to_string()),
                 ("HISTORY_LEASE", plan.lease.as_secs().to_string()),
-                ("HISTORY_JOINED", (plan.servers > 1).to_string()),
+                ("HISTORY_SERVERS", plan.servers.to_string()),
+                ("HISTORY_COPIES", plan.copies.to_string()),
             ];
             let server = part("part_server", directory.path(), &settings);
             crossing.is(number, Pid::from_child(&server));
