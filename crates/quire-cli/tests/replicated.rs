@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -306,8 +307,6 @@ fn a_copy_that_was_emptied_takes_no_part() {
 /// One server without the option would be alone with another directory.
 #[test]
 fn who_has_no_copy_is_told_so() {
-    let group = Group::start();
-    drop(group);
     let mut group = Group {
         servers: (0..SERVERS).map(|_| None).collect(),
         place: TempDir::new().unwrap(),
@@ -317,6 +316,69 @@ fn who_has_no_copy_is_told_so() {
     group.servers[0] = Some(first.unwrap());
     group.begin(1);
     group.logs(1, "give all servers of the list --replicate-directory");
+}
+
+fn free() -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().to_string()
+}
+
+/// With TLS, a copy is one of a server that shows a server's name: two of three agree, and the
+/// third one has no say.
+#[test]
+fn copies_are_known_by_their_certificates() {
+    let mut group = Group {
+        servers: Vec::new(),
+        place: TempDir::new().unwrap(),
+    };
+    let keys = group.file("keys");
+    let made = Command::new(env!("CARGO_BIN_EXE_quire"))
+        .args(["dsm", "certify", "server", "node-1", "--directory", &keys])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let addresses = [free(), free(), free()];
+    let secured = |command: &mut Command, of: &str| {
+        command
+            .args(["--tls-everywhere", "--ca", &format!("{keys}/ca.pem")])
+            .args(["--certificate", &format!("{keys}/{of}.pem")])
+            .args(["--key", &format!("{keys}/{of}.key")]);
+    };
+    for (number, of) in ["server", "server", "node-1"].into_iter().enumerate() {
+        let log = File::create(group.file(&format!("log-{number}"))).unwrap();
+        let mut server = Command::new(env!("CARGO_BIN_EXE_quire"));
+        server
+            .args(["serve", "--listen", &addresses[number], "--name", of])
+            .args(["--peers", &addresses.join(",")])
+            .args([
+                "--replicate-directory",
+                &group.file(&format!("copy-{number}")),
+            ]);
+        secured(&mut server, of);
+        let server = server.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        group.servers.push(Some(server));
+    }
+    let quire = |server: usize, arguments: &[&str]| {
+        let mut quire = Command::new(env!("CARGO_BIN_EXE_quire"));
+        quire.arg("object").args(arguments);
+        quire.args(["--server", &addresses[server], "--identity", "node-1"]);
+        secured(&mut quire, "node-1");
+        quire.output().unwrap()
+    };
+    let succeeds = |server: usize, arguments: &[&str]| {
+        until_done(|| {
+            let output = quire(server, arguments);
+            match output.status.success() {
+                true => Ok(()),
+                false => Err(String::from_utf8(output.stderr).unwrap()),
+            }
+        });
+    };
+    let size = ["--size", "4K", "--scheduler", "distributed"];
+    succeeds(0, &[&["create", "grid"], &size[..]].concat());
+    succeeds(1, &["stat", "grid"]);
+    let strange = quire(2, &["stat", "grid"]);
+    assert!(!strange.status.success(), "{strange:?}");
 }
 
 fn refused(group: &Group, arguments: &[&str]) -> String {

@@ -129,11 +129,12 @@ impl From<&Entry> for Logged {
 
 impl From<Logged> for Entry {
     fn from(logged: Logged) -> Entry {
-        let mut entry = Entry::default();
-        entry.term = logged.term;
-        entry.index = logged.index;
-        entry.data = logged.data.into();
-        entry
+        Entry {
+            term: logged.term,
+            index: logged.index,
+            data: logged.data.into(),
+            ..Entry::default()
+        }
     }
 }
 
@@ -150,8 +151,10 @@ impl From<&Snapshot> for Base {
 
 /// A base as a snapshot, for so many servers.
 pub(super) fn snapshot(base: Base, voters: ConfState) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    snapshot.data = base.state.into();
+    let mut snapshot = Snapshot {
+        data: base.state.into(),
+        ..Snapshot::default()
+    };
     let about = snapshot.mut_metadata();
     about.index = base.index;
     about.term = base.term;
@@ -161,10 +164,12 @@ pub(super) fn snapshot(base: Base, voters: ConfState) -> Snapshot {
 
 impl Storage for Log {
     fn initial_state(&self) -> raft::Result<RaftState> {
-        let mut hard = HardState::default();
-        hard.term = self.promise.term;
-        hard.vote = self.promise.vote;
-        hard.commit = self.promise.commit;
+        let hard = HardState {
+            term: self.promise.term,
+            vote: self.promise.vote,
+            commit: self.promise.commit,
+            ..HardState::default()
+        };
         Ok(RaftState::new(hard, self.voters()))
     }
 
