@@ -46,8 +46,7 @@ impl Moving {
     }
 
     fn ask(&self, line: &str) -> String {
-        let path = control::socket_path(&self.0.session, self.0.child.id());
-        control::ask(&path, line, PATIENCE, || true).expect("the process answers")
+        control::ask(&self.0.control(), line, PATIENCE, || true).expect("the process answers")
     }
 
     /// Moves pages, waits until that is done, and returns what became of them.
@@ -223,9 +222,10 @@ fn requests_that_cannot_be_served_change_nothing() {
         Ok(Progress::default())
     );
     moving.0.end();
-    let without = Held::start(&setting::RESERVE, "fill", "8");
-    let path = control::socket_path(&without.session, without.child.id());
-    let answer = control::ask(&path, "remap 1000-2000 12 colour", PATIENCE, || true);
+    // More than a program must ask for before the library begins.
+    let without = Held::start(&setting::RESERVE, "fill", "32");
+    let line = "remap 1000-2000 12 colour";
+    let answer = control::ask(&without.control(), line, PATIENCE, || true);
     let answer = answer.expect("the process answers");
     assert!(answer.contains("--frames default"), "{answer}");
     without.end();

@@ -4,12 +4,18 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use quire_linux::control;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::scratch::Scratch;
 use super::setting::Setting;
 use super::{build, process};
+
+/// The library answers within this, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The program while it waits.
 pub struct Held {
@@ -43,6 +49,18 @@ impl Held {
             what,
             scratch,
         }
+    }
+
+    /// The socket at which the library answers. Its thread makes it a moment after the program
+    /// has begun.
+    pub fn control(&self) -> PathBuf {
+        let socket = control::socket_path(&self.session, self.child.id());
+        let begin = Instant::now();
+        while !socket.exists() {
+            assert!(begin.elapsed() < PATIENCE, "{}: no control", self.what);
+            sleep(Duration::from_millis(1));
+        }
+        socket
     }
 
     /// Waits until the program says a line.

@@ -148,8 +148,7 @@ fn small_folios_grow_into_superpages() {
     let held = Held::start(&setting::RESERVE_SMALL, "fill", &mib());
     let pid = held.child.id();
     assert_eq!(settled(pid, 0), 0, "no superpage yet");
-    let socket = held.session.join(format!("control.{pid}"));
-    let asked = control::ask(&socket, "largest=2M", PATIENCE, || true);
+    let asked = control::ask(&held.control(), "largest=2M", PATIENCE, || true);
     assert_eq!(asked.expect("the process answers"), DONE);
     let grown = |t: &Totals| t.superpages * Level::SUPERPAGE.bytes().0 >= FILLED.0;
     let mut totals = held.totals(grown);
