@@ -163,6 +163,18 @@ impl<T: Answers> Directory for T {
 }
 
 impl Question {
+    /// Whether it changes nothing that is agreed on: it reads, or renews a lease.
+    pub fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Question::Renew(_)
+                | Question::Members
+                | Question::Find(_)
+                | Question::Entries
+                | Question::View(_)
+        )
+    }
+
     /// Asks a directory. This may wait.
     pub fn ask(self, directory: &dyn Directory) -> Reply {
         let answer = match self {

@@ -69,7 +69,7 @@ impl Embedded {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let now = (self.clock)();
         for over in inside.ages.over(&inside.state, now) {
-            inside.apply(over, now);
+            inside.apply(Command::Expire(over), now);
         }
         inside
     }
@@ -77,6 +77,10 @@ impl Embedded {
     /// Does what was asked: what lasts is first changed on disk, then for everybody.
     fn obey(&self, command: Command) -> Result<Reply, DirectoryError> {
         let mut inside = self.lock();
+        if let Command::Ask(_, Question::Renew(lease)) = command {
+            let Inside { state, ages, .. } = &mut *inside;
+            ages.renew(state, lease, (self.clock)());
+        }
         if let Some(store) = &self.store {
             let mut then = inside.state.clone();
             then.apply(command.clone());

@@ -1,9 +1,6 @@
 //! What a directory knows, as a pure automaton: it takes a command, and says the answer and
-//! what has changed. There is no clock in it; [`Ages`] has one beside it.
-//!
-//! A lease counts its renewals. Whoever sees it unchanged for longer than it lasts may say
-//! so with [`Command::Expire`], which ends it only if it is still at that count. So a renewal
-//! that came before wins, and all that apply the same commands come to the same state.
+//! what has changed. There is no clock in it: whoever has one keeps [`Ages`] beside it, and
+//! says with [`Command::Expire`] when a lease is over.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,8 +16,8 @@ use crate::store::ObjectId;
 pub(super) enum Command {
     /// Somebody asks. Where that takes a new lease, it is this one.
     Ask(LeaseId, Question),
-    /// A lease with so many renewals is over.
-    Expire(LeaseId, u64),
+    /// A lease is over.
+    Expire(LeaseId),
     /// The copy of the directory that a server has, by the server's place in the list. The
     /// first one counts.
     Copy(u64, u64),
@@ -37,7 +34,6 @@ pub(super) struct Lasting {
 struct Held {
     member: Member,
     length: Duration,
-    renewals: u64,
 }
 
 /// All that a directory knows.
@@ -66,7 +62,7 @@ impl State {
             Command::Ask(fresh, question) => self
                 .answer(fresh, question)
                 .unwrap_or_else(|failed| (Reply::Failed(failed), None)),
-            Command::Expire(lease, renewals) => (Reply::Done, self.expire(lease, renewals)),
+            Command::Expire(lease) => (Reply::Done, self.end(lease)),
             Command::Copy(place, copy) => {
                 self.copies.entry(place).or_insert(copy);
                 (Reply::Done, None)
@@ -79,25 +75,35 @@ impl State {
         self.copies.get(&place).copied()
     }
 
-    fn answer(&mut self, fresh: LeaseId, question: Question) -> Outcome {
-        let lasting = &self.lasting;
-        Ok(match question {
-            Question::Join(member, length) => return self.join(fresh, member, length),
-            Question::Renew(lease) => (Reply::Renewed(self.renew(lease)?), None),
-            Question::Leave(lease) => (Reply::Done, self.end(lease)),
-            Question::Members => (Reply::Members(self.members()), None),
-            Question::Publish(entry) => return self.publish(entry),
-            Question::Find(name) => (Reply::Found(lasting.names.get(&name).cloned()), None),
-            Question::Entries => {
-                let entries = lasting.names.values().cloned().collect();
-                (Reply::Entries(entries), None)
-            }
-            Question::Withdraw(name) => return self.withdraw(&name),
-            Question::View(ObjectId(object)) => {
-                (Reply::Viewed(lasting.views.get(&object).cloned()), None)
-            }
-            Question::Propose(lease, view) => return self.propose(lease, view),
+    /// The answer to what changes nothing here; none to anything else. What a renewal changes
+    /// are the lease's [`Ages`].
+    pub fn look(&self, question: &Question) -> Option<Reply> {
+        let Lasting { names, views } = &self.lasting;
+        Some(match question {
+            Question::Renew(lease) => match self.leases.get(&lease.0) {
+                Some(held) => Reply::Renewed(held.length),
+                None => Reply::Failed(Failed::LeaseOver),
+            },
+            Question::Members => Reply::Members(self.members()),
+            Question::Find(name) => Reply::Found(names.get(name).cloned()),
+            Question::Entries => Reply::Entries(names.values().cloned().collect()),
+            Question::View(ObjectId(object)) => Reply::Viewed(views.get(object).cloned()),
+            _ => return None,
         })
+    }
+
+    fn answer(&mut self, fresh: LeaseId, question: Question) -> Outcome {
+        if let Some(seen) = self.look(&question) {
+            return Ok((seen, None));
+        }
+        match question {
+            Question::Join(member, length) => self.join(fresh, member, length),
+            Question::Leave(lease) => Ok((Reply::Done, self.end(lease))),
+            Question::Publish(entry) => self.publish(entry),
+            Question::Withdraw(name) => self.withdraw(&name),
+            Question::Propose(lease, view) => self.propose(lease, view),
+            _ => Ok((Reply::Done, None)),
+        }
     }
 
     fn join(&mut self, fresh: LeaseId, member: Member, length: Duration) -> Outcome {
@@ -108,28 +114,14 @@ impl State {
         let held = Held {
             member: member.clone(),
             length,
-            renewals: 0,
         };
         self.leases.insert(fresh.0, held);
         Ok((Reply::Joined(fresh, length), Some(Change::Joined(member))))
     }
 
-    fn renew(&mut self, lease: LeaseId) -> Result<Duration, Failed> {
-        let held = self.leases.get_mut(&lease.0).ok_or(Failed::LeaseOver)?;
-        held.renewals += 1;
-        Ok(held.length)
-    }
-
     fn end(&mut self, lease: LeaseId) -> Option<Change> {
         let held = self.leases.remove(&lease.0)?;
         Some(Change::Left(held.member.id))
-    }
-
-    fn expire(&mut self, lease: LeaseId, renewals: u64) -> Option<Change> {
-        let held = self.leases.get(&lease.0)?;
-        (held.renewals == renewals)
-            .then(|| self.end(lease))
-            .flatten()
     }
 
     fn members(&self) -> Vec<Member> {
@@ -166,48 +158,44 @@ impl State {
     }
 }
 
-/// Since when leases are as they are, by a clock.
+/// When leases end, by a clock.
 #[derive(Debug, Default)]
-pub(super) struct Ages(BTreeMap<u64, Age>);
-
-#[derive(Clone, Copy, Debug)]
-struct Age {
-    renewals: u64,
-    ends: Instant,
-}
+pub(super) struct Ages(BTreeMap<u64, Instant>);
 
 impl Ages {
     /// Commands were applied until now.
     pub fn look(&mut self, state: &State, now: Instant) {
         self.0.retain(|lease, _| state.leases.contains_key(lease));
         for (lease, held) in &state.leases {
-            let age = Age {
-                renewals: held.renewals,
-                ends: now + held.length,
-            };
-            let known = self.0.entry(*lease).or_insert(age);
-            if known.renewals != held.renewals {
-                *known = age;
-            }
+            self.0.entry(*lease).or_insert(now + held.length);
         }
     }
 
-    /// Leases that are over, by the number of who has them: how to end each.
-    pub fn over(&self, state: &State, now: Instant) -> Vec<Command> {
-        let over = self.0.iter().filter(|(_, age)| age.ends <= now);
+    /// A lease is renewed.
+    pub fn renew(&mut self, state: &State, lease: LeaseId, now: Instant) {
+        if let Some(held) = state.leases.get(&lease.0) {
+            self.0.insert(lease.0, now + held.length);
+        }
+    }
+
+    /// All are.
+    pub fn renew_all(&mut self, state: &State, now: Instant) {
+        self.0.clear();
+        self.look(state, now);
+    }
+
+    /// Leases that are over, in the order of who has them.
+    pub fn over(&self, state: &State, now: Instant) -> Vec<LeaseId> {
+        let over = self.0.iter().filter(|(_, ends)| **ends <= now);
         let mut over: Vec<_> = over
-            .filter_map(|(lease, age)| {
-                let held = state.leases.get(lease)?;
-                let expire = Command::Expire(LeaseId(*lease), age.renewals);
-                Some((held.member.id, expire))
-            })
+            .filter_map(|(lease, _)| Some((state.leases.get(lease)?.member.id, *lease)))
             .collect();
-        over.sort_unstable_by_key(|(id, _)| *id);
-        over.into_iter().map(|(_, expire)| expire).collect()
+        over.sort_unstable();
+        over.into_iter().map(|(_, lease)| LeaseId(lease)).collect()
     }
 
     /// When the next one may be over.
     pub fn next(&self) -> Option<Instant> {
-        self.0.values().map(|age| age.ends).min()
+        self.0.values().min().copied()
     }
 }

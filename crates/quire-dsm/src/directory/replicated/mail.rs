@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::log::{Base, Logged, snapshot};
 
 /// The kinds of messages that go over a link, by number.
-const KINDS: [MessageType; 12] = [
+const KINDS: [MessageType; 14] = [
     MessageType::MsgPropose,
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
@@ -21,6 +21,8 @@ const KINDS: [MessageType; 12] = [
     MessageType::MsgTimeoutNow,
     MessageType::MsgRequestPreVote,
     MessageType::MsgRequestPreVoteResponse,
+    MessageType::MsgReadIndex,
+    MessageType::MsgReadIndexResp,
 ];
 
 /// A message, and which copies it is between.
@@ -91,6 +93,14 @@ impl Mail {
         Mail { from, ..self }
     }
 
+    /// What it asks to look at, if it asks for that.
+    pub fn look(&self) -> Option<&[u8]> {
+        let kind = KINDS.get(usize::from(self.kind));
+        let is_look = kind == Some(&MessageType::MsgReadIndex);
+        let entry = self.entries.first().filter(|_| is_look)?;
+        Some(&entry.data)
+    }
+
     /// Whether it brings a whole state.
     pub fn is_base(&self) -> bool {
         self.base.is_some()
@@ -109,6 +119,10 @@ impl Mail {
         let mut entries = self.entries.iter().enumerate();
         if is_append && entries.any(|(at, entry)| Some(entry.index) != after(at)) {
             return Err("entries that do not follow one another");
+        }
+        let is_look = kind == MessageType::MsgReadIndex;
+        if is_look && self.entries.len() != 1 {
+            return Err("a question without what it asks");
         }
         if kind == MessageType::MsgHeartbeat && self.commit > last {
             return Err("it knows of entries here that are gone");

@@ -164,7 +164,7 @@ impl Post {
 
     fn hear(&mut self, letter: Letter) {
         let from = letter.sender;
-        match self.replica.hear(letter) {
+        match self.replica.hear(letter, Instant::now()) {
             Ok(wrong) => {
                 let Some(peer) = self.peers.get_mut(&from) else {
                     return;

@@ -2,14 +2,24 @@
 //! copies, and ticks of a clock, and says what is to be kept, what is to be sent, and what was
 //! answered. Disk, network and clock stay outside.
 //!
-//! Everything that is asked goes through the log that all copies share, reading too, and
-//! renewals of leases: an answer says what was true when most copies had agreed. The
-//! agreement is Raft's, by the crate `raft`.
+//! What changes something is a command in the log that all copies share. The agreement on it
+//! is Raft's, by the crate `raft`. What only looks at something is answered from the copy that
+//! was asked, when the leader has said how far that copy must be, and most copies have said
+//! after that was asked that the leader is one still (a *read index*). So an answer says what
+//! was true when it was asked for, or later; and nothing is written for it.
 //!
 //! # When a lease is over
-//! Each copy knows since when it has seen no renewal of a lease. That is later than the
-//! renewal was sent, so none can think that a lease is over before its holder does. Whoever
-//! leads ends it by a command ([`Command::Expire`]).
+//! To renew a lease is to look whether it is there: the leader notes when that was asked. It
+//! ends a lease by a command ([`Command::Expire`]) that was not renewed for as long as it
+//! lasts. Who leads anew gives all leases their full length. None ends before its holder knows:
+//!
+//! - The leader notes a renewal later than it was sent.
+//! - A renewal that another leader noted was answered only if most copies obeyed that one still
+//!   after it was sent. So whoever leads instead was chosen later than it was sent.
+//! - What an earlier leader wanted to end is done, or never will be, before the next one lets
+//!   anybody look: its own first entry comes behind that in the log.
+//! - Where a leader lets look at what it is about to end, the holder knows already that it is
+//!   over, and a renewal that is answered then does not bring it back ([`super::super::Lease`]).
 //!
 //! # What is asked again
 //! A question may get lost on its way to the leader, or with it. It is asked again when
@@ -19,7 +29,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use raft::eraftpb::{Entry, Message};
-use raft::{Config, INVALID_ID, RawNode, SnapshotStatus, StateRole};
+use raft::{Config, INVALID_ID, RawNode, ReadState, SnapshotStatus, StateRole};
 use serde::{Deserialize, Serialize};
 
 use super::log::{Base, Log};
@@ -33,6 +43,8 @@ use crate::directory::{Change, LeaseId};
 const COMPACT: usize = 256;
 /// An election begins after so many ticks without a leader, up to twice as many.
 pub(super) const ELECTION: usize = 10;
+/// What was not answered after so many ticks is asked again.
+const AGAIN: u64 = 6;
 /// A leader is heard of after so many ticks.
 const HEARTBEAT: usize = 3;
 /// So many messages may be on the way to another copy.
@@ -75,9 +87,24 @@ struct Record {
 }
 
 struct Waiting {
-    command: Command,
+    question: Question,
+    /// The lease, where it takes a new one.
+    fresh: LeaseId,
     /// In which term, to which leader and at which tick it was said.
     said: Option<(u64, u64, u64)>,
+    /// What only looks is answered when so many entries are applied.
+    seen_at: Option<u64>,
+}
+
+/// Which look at the directory it is.
+#[derive(Serialize, Deserialize)]
+struct Look {
+    asker: u64,
+    number: u64,
+    /// Each attempt is another one.
+    tick: u64,
+    /// The lease that is renewed by it.
+    renews: Option<LeaseId>,
 }
 
 /// What all copies agree on.
@@ -103,7 +130,12 @@ pub(super) struct Replica {
     node: RawNode<Log>,
     place: Place,
     agreed: Agreed,
+    /// When leases end, where this copy leads.
     ages: Ages,
+    /// The term in which it led last.
+    led: u64,
+    /// After so many entries the log begins anew.
+    compact_after: usize,
     ticks: u64,
     applied: u64,
     /// Who asks here: nobody else, and not this server before it was started again.
@@ -140,6 +172,8 @@ impl Replica {
             place,
             agreed,
             ages: Ages::default(),
+            led: 0,
+            compact_after: COMPACT,
             ticks: 0,
             applied,
             asker: numbers(),
@@ -170,8 +204,10 @@ impl Replica {
         self.last += 1;
         let fresh = LeaseId((self.numbers)());
         let waiting = Waiting {
-            command: Command::Ask(fresh, question),
+            question,
+            fresh,
             said: None,
+            seen_at: None,
         };
         self.waiting.insert(self.last, waiting);
         self.last
@@ -190,10 +226,28 @@ impl Replica {
         if self.leader().is_some() && self.agreed.state.copy(me).is_none() {
             self.propose(0, Command::Copy(me, copy));
         }
+        self.leads_anew(now);
         if self.leads() {
             for over in self.ages.over(&self.agreed.state, now) {
-                self.propose(0, over);
+                self.propose(0, Command::Expire(over));
             }
+        }
+    }
+
+    /// Gives all leases their full length, where this copy has come to lead.
+    fn leads_anew(&mut self, now: Instant) {
+        let term = self.node.raft.term;
+        if self.leads() && self.led != term {
+            self.led = term;
+            self.ages.renew_all(&self.agreed.state, now);
+        }
+    }
+
+    /// Somebody wants to look, and to renew a lease by that.
+    fn note(&mut self, renews: Option<LeaseId>, now: Instant) {
+        self.leads_anew(now);
+        if let Some(lease) = renews.filter(|_| self.leads()) {
+            self.ages.renew(&self.agreed.state, lease, now);
         }
     }
 
@@ -202,7 +256,7 @@ impl Replica {
     /// # Errors
     /// Where this copy cannot go on: it is not the one that the others know. `Ok` with a
     /// text means that what came is not used, and why.
-    pub fn hear(&mut self, letter: Letter) -> Result<Option<&'static str>, Broken> {
+    pub fn hear(&mut self, letter: Letter, now: Instant) -> Result<Option<&'static str>, Broken> {
         let Place { list, me, copy, .. } = self.place;
         let mail = letter.mail;
         if letter.list != list {
@@ -219,6 +273,12 @@ impl Replica {
             return Ok(Some(
                 "its copy of the directory is not the one that it had; bring that one back",
             ));
+        }
+        if let Some(look) = mail.look() {
+            let Ok(look) = postcard::from_bytes::<Look>(look) else {
+                return Ok(Some("a question that makes no sense"));
+            };
+            self.note(look.renews, now);
         }
         let message = mail.message(self.place.servers, self.log().last());
         match message {
@@ -261,9 +321,10 @@ impl Replica {
         keep: &mut dyn FnMut(Place, &Log) -> Result<(), Broken>,
     ) -> Result<Done, Broken> {
         let mut done = Done::default();
-        self.say_waiting();
+        self.say_waiting(now);
         while self.node.has_ready() {
             let mut ready = self.node.ready();
+            self.seen(ready.take_read_states());
             self.send(ready.take_messages(), &mut done);
             let base = (!ready.snapshot().is_empty()).then(|| Base::from(ready.snapshot()));
             let must_keep = ready.must_sync() || base.is_some();
@@ -288,6 +349,8 @@ impl Replica {
             self.apply(light.take_committed_entries(), &mut done)?;
             self.node.advance_apply();
         }
+        self.answer_looks(&mut done);
+        self.leads_anew(now);
         self.ages.look(&self.agreed.state, now);
         self.compact()?;
         Ok(done)
@@ -320,27 +383,80 @@ impl Replica {
     }
 
     /// Tells the leader what it was not told, or another one before it, or long ago.
-    fn say_waiting(&mut self) {
+    fn say_waiting(&mut self, now: Instant) {
         let Some(leader) = self.leader() else {
             return;
         };
         let (term, ticks) = (self.node.raft.term, self.ticks);
         let is_due = |waiting: &Waiting| {
-            waiting.said.is_none_or(|(then, to, tick)| {
-                (then, to) != (term, leader) || ticks - tick >= ELECTION as u64
-            })
+            let is_due = waiting.said.is_none_or(|(then, to, tick)| {
+                (then, to) != (term, leader) || ticks - tick >= AGAIN
+            });
+            is_due && waiting.seen_at.is_none()
         };
         let due = self.waiting.iter().filter(|(_, waiting)| is_due(waiting));
         let due: Vec<_> = due
-            .map(|(number, waiting)| (*number, waiting.command.clone()))
+            .map(|(number, waiting)| (*number, waiting.fresh, waiting.question.clone()))
             .collect();
-        for (number, command) in due {
-            if self.propose(number, command)
-                && let Some(waiting) = self.waiting.get_mut(&number)
-            {
+        for (number, fresh, question) in due {
+            let is_said = match question.only_looks() {
+                true => {
+                    self.look(number, &question, now);
+                    true
+                }
+                false => self.propose(number, Command::Ask(fresh, question)),
+            };
+            let waiting = self.waiting.get_mut(&number).filter(|_| is_said);
+            if let Some(waiting) = waiting {
                 waiting.said = Some((term, leader, ticks));
             }
         }
+    }
+
+    /// Asks the leader to be let look.
+    fn look(&mut self, number: u64, question: &Question, now: Instant) {
+        let renews = match question {
+            Question::Renew(lease) => Some(*lease),
+            _ => None,
+        };
+        let look = Look {
+            asker: self.asker,
+            number,
+            tick: self.ticks,
+            renews,
+        };
+        // Nothing in it can fail to be encoded.
+        if let Ok(bytes) = postcard::to_stdvec(&look) {
+            self.note(renews, now);
+            self.node.read_index(bytes);
+        }
+    }
+
+    /// The leader says how far this copy must be to be looked at.
+    fn seen(&mut self, states: Vec<ReadState>) {
+        for state in states {
+            let Ok(look) = postcard::from_bytes::<Look>(&state.request_ctx) else {
+                continue;
+            };
+            let waiting = self.waiting.get_mut(&look.number);
+            if let Some(waiting) = waiting.filter(|_| look.asker == self.asker) {
+                waiting.seen_at.get_or_insert(state.index);
+            }
+        }
+    }
+
+    /// Answers those that wait to look and may.
+    fn answer_looks(&mut self, done: &mut Done) {
+        let (state, applied) = (&self.agreed.state, self.applied);
+        self.waiting.retain(|number, waiting| {
+            let reply = match waiting.seen_at {
+                Some(index) if index <= applied => state.look(&waiting.question),
+                _ => None,
+            };
+            let waits = reply.is_none();
+            done.answers.extend(reply.map(|reply| (*number, reply)));
+            waits
+        });
     }
 
     fn restore(&mut self, base: Base, done: &mut Done) -> Result<(), Broken> {
@@ -379,13 +495,19 @@ impl Replica {
     }
 
     fn compact(&mut self) -> Result<(), Broken> {
-        if self.log().len() <= COMPACT || self.applied <= self.log().base().index {
+        if self.log().len() <= self.compact_after || self.applied <= self.log().base().index {
             return Ok(());
         }
         let state = postcard::to_stdvec(&self.agreed).map_err(|_| Broken::Unreadable)?;
         let applied = self.applied;
         self.node.mut_store().compact(applied, state);
         Ok(())
+    }
+
+    /// Its log is to begin anew more often.
+    #[cfg(test)]
+    pub fn compact_after(&mut self, entries: usize) {
+        self.compact_after = entries;
     }
 
     /// The last entry that it has applied.

@@ -117,7 +117,9 @@ impl World {
         let machine = &mut self.machines[at];
         let numbers = Box::new(random);
         let replica = Replica::new(machine.place, machine.disk.clone(), numbers);
-        machine.replica = Some(replica.unwrap());
+        let mut replica = replica.unwrap();
+        replica.compact_after(32);
+        machine.replica = Some(replica);
         machine.asked.clear();
         machine.floors.clear();
         machine.member = None;
@@ -168,7 +170,7 @@ impl World {
         // Over the wire and back.
         let letter = postcard::from_bytes(&postcard::to_stdvec(&letter).unwrap()).unwrap();
         if let Some(replica) = &mut self.machines[to].replica {
-            assert_eq!(replica.hear(letter).unwrap(), None);
+            assert_eq!(replica.hear(letter, self.now).unwrap(), None);
         }
         self.settle(to);
     }
@@ -477,7 +479,7 @@ fn a_copy_that_was_lost_takes_no_part() {
             let Some(replica) = &mut world.machines[to].replica else {
                 continue;
             };
-            match replica.hear(letter) {
+            match replica.hear(letter, world.now) {
                 Ok(Some(why)) => {
                     assert_eq!(from as usize - 1, at);
                     assert!(why.contains("bring that one back"), "{why}");
@@ -523,15 +525,21 @@ fn a_message_that_no_copy_sends_is_refused() {
     other.list = 8;
     assert!(
         replica
-            .hear(other)
+            .hear(other, world.now)
             .unwrap()
             .unwrap()
             .contains("another list")
     );
     let mut other = letter.clone();
     other.mail.to = letter.sender;
-    assert!(replica.hear(other).unwrap().is_some());
+    assert!(replica.hear(other, world.now).unwrap().is_some());
     let mut other = letter;
     other.mail = other.mail.said_by(4);
-    assert!(replica.hear(other).unwrap().unwrap().contains("nobody"));
+    assert!(
+        replica
+            .hear(other, world.now)
+            .unwrap()
+            .unwrap()
+            .contains("nobody")
+    );
 }
