@@ -2,7 +2,7 @@
 //! disks that fill up, bytes that flip.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::wire::control::{MachineCode, Object, PageSize, Rights, SchedulerKind};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -23,8 +22,11 @@ use tempfile::TempDir;
 mod refusal;
 #[path = "common/signals.rs"]
 mod signals;
+#[path = "common/tmpfs.rs"]
+mod tmpfs;
 
 use refusal::assert_refused;
+use tmpfs::Small;
 
 const PAGE: usize = 4096;
 /// Where the first page lies in a part of an object.
@@ -626,53 +628,20 @@ fn a_damaged_page_is_an_error_and_the_others_are_not() {
     assert!(fs::read(to).unwrap() == noise(8 * PAGE));
 }
 
-/// A small tmpfs that only this thread sees, and what it starts: it is gone with them, however
-/// they end.
-struct Small(TempDir);
-
-impl Small {
-    fn mount(size: &str) -> Option<Small> {
-        // SAFETY: nothing that is open refers to a place in the namespace.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
-        let place = TempDir::new().unwrap();
-        let path = place.path().to_str()?;
-        let size = format!("size={size}");
-        let does = |args: &[&str]| {
-            let mount = Command::new("mount").args(args).status();
-            mount.is_ok_and(|status| status.success())
-        };
-        let mounted =
-            does(&["--make-rprivate", "/"]) && does(&["-t", "tmpfs", "-o", &size, "tmpfs", path]);
-        mounted.then_some(Small(place))
-    }
-}
-
-impl Drop for Small {
-    /// So that the directory can go, too.
-    fn drop(&mut self) {
-        let unmount = Command::new("umount").arg("-l").arg(self.0.path()).status();
-        assert!(unmount.unwrap().success());
-    }
-}
-
 #[test]
 fn a_full_disk_refuses_and_goes_on_when_there_is_space() {
     let Some(small) = Small::mount("40m") else {
         return skip("no tmpfs can be mounted");
     };
     let mut home = Home::new();
-    home.store = small.0.path().join("store");
+    home.store = small.path().join("store");
     let served = home.serve();
     let client = Client::connect(served.options_apart()).unwrap();
     client.create(object("kept", 9000)).unwrap();
     let shared = open(&client, "kept");
     shared.words()[0].store(1, Ordering::Relaxed);
     shared.flush().unwrap();
-    let ballast = small.0.path().join("ballast");
-    let mut file = File::create(&ballast).unwrap();
-    let filled = std::io::copy(&mut std::io::repeat(1), &mut file);
-    assert!(filled.is_err());
-    drop(file);
+    let ballast = small.fill();
 
     shared.words()[8 * 512].store(2, Ordering::Relaxed);
     let refused = shared.flush().unwrap_err().to_string();

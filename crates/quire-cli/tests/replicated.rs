@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -16,6 +17,8 @@ use tempfile::TempDir;
 
 #[path = "common/signals.rs"]
 mod signals;
+#[path = "common/tmpfs.rs"]
+mod tmpfs;
 
 const SERVERS: usize = 3;
 /// How long a machine that went silent keeps what it has.
@@ -302,6 +305,36 @@ fn a_copy_that_was_emptied_takes_no_part() {
     fs::rename(group.file("lost"), &copy).unwrap();
     group.begin(2);
     group.open(2);
+}
+
+/// A server whose copy finds no space stops, and the others go on; with space, it begins again.
+#[test]
+fn a_full_disk_ends_a_copy() {
+    let Some(small) = tmpfs::Small::mount("1m") else {
+        println!("SKIP: no tmpfs can be mounted");
+        return;
+    };
+    let mut group = Group {
+        servers: (0..SERVERS).map(|_| None).collect(),
+        place: TempDir::new().unwrap(),
+    };
+    let copy = small.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    symlink(&copy, group.file("copy-2")).unwrap();
+    for number in 0..SERVERS {
+        group.begin(number);
+    }
+    until_done(|| group.client(2).create(grid("grid")));
+    let ballast = small.fill();
+    until_done(|| group.client(0).create(grid("another")));
+    group.logs(2, "takes no part any more: the disk is full");
+    until_done(|| group.client(1).create(grid("one-more")));
+    fs::remove_file(ballast).unwrap();
+    group.kill(2);
+    group.begin(2);
+    let names = until_done(|| group.client(2).list());
+    assert_eq!(names.len(), 3);
+    until_done(|| group.client(2).create(grid("last")));
 }
 
 /// One server without the option would be alone with another directory.

@@ -72,7 +72,7 @@ pub(super) enum Broken {
     Gone(&'static str),
     #[error("its log holds what this version cannot read")]
     Unreadable,
-    #[error(transparent)]
+    #[error("{0}; then start this server again")]
     Disk(#[from] crate::store::StoreError),
     #[error("the agreement with the others: {0}")]
     Raft(#[from] raft::Error),
