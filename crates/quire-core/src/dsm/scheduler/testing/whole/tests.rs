@@ -267,6 +267,16 @@ fn multi_is_right_in_more_orders() {
 }
 
 #[test]
+#[ignore = "takes many minutes and much memory; meant for an optimised build"]
+fn multi_is_right_in_even_more_orders() {
+    let late = Setup {
+        late: true,
+        ..with_losses(of_two_sizes(small(3)))
+    };
+    check("multi, a crash and a lost session, late", multi(), late);
+}
+
+#[test]
 #[ignore = "takes minutes; meant for an optimised build"]
 fn distributed_is_right_in_more_orders() {
     let mortal = |setup| Setup {
