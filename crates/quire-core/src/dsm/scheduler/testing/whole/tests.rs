@@ -325,3 +325,17 @@ fn distributed_is_right_in_even_more_orders() {
     let name = "distributed, a server's crash and a lost wire, three touches";
     check(name, distributed([0, 0, 0]), broken);
 }
+
+#[test]
+#[ignore = "takes many minutes and much memory; meant for an optimised build"]
+fn distributed_is_right_with_late_messages_in_even_more_orders() {
+    let apart = Setup {
+        mortal: vec![0, 1, 2],
+        cuts: 1,
+        near: false,
+        late: true,
+        ..joined(3)
+    };
+    let name = "distributed, machines apart, a server's crash, a lost session, late, three touches";
+    check(name, distributed([0, 0, 0]), apart);
+}
