@@ -3,13 +3,13 @@
 //! own, so each stands for a machine; those that are attached share their server's copy.
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -32,6 +32,7 @@ use quire_dsm::wire::control::{
 use tempfile::{NamedTempFile, TempDir};
 
 use etcd::Etcd;
+use serving::started;
 
 #[path = "common/etcd.rs"]
 mod etcd;
@@ -39,6 +40,8 @@ mod etcd;
 mod heaps;
 #[path = "fellows/moving.rs"]
 mod moving;
+#[path = "common/serving.rs"]
+mod serving;
 #[path = "common/signals.rs"]
 mod signals;
 
@@ -129,19 +132,8 @@ impl Drop for Group {
 
 /// Starts a server, and waits until it listens.
 fn serve(args: &[&str], more: &[String]) -> Child {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_quire"))
-        .arg("serve")
-        .args(args)
-        .args(more)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert!(line.starts_with("serving at "), "{line}");
-    server
+    let mut server = Command::new(env!("CARGO_BIN_EXE_quire"));
+    started(server.arg("serve").args(args).args(more))
 }
 
 fn name(text: &str) -> Name {

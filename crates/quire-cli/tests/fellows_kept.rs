@@ -1,9 +1,8 @@
 //! Joined servers, some with a store: what was acknowledged survives `kill -9` of one server
-//! and of all, with a real etcd and with `--peers`.
+//! and of all, with a real etcd, with `--peers`, and with copies of the directory.
 
-use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,9 +14,12 @@ use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, Sche
 use tempfile::TempDir;
 
 use etcd::Etcd;
+use serving::started;
 
 #[path = "common/etcd.rs"]
 mod etcd;
+#[path = "common/serving.rs"]
+mod serving;
 
 /// How long a machine that went silent keeps what it has, in seconds.
 const LEASE: &str = "3";
@@ -34,17 +36,29 @@ const BOTH: Rights = Rights {
 struct Group {
     servers: Vec<Option<Child>>,
     joined: [String; 2],
+    /// Whether each has a copy of the directory.
+    copies: bool,
     directory: TempDir,
 }
 
 impl Group {
     fn new(count: usize, joined: impl Fn(&[String]) -> [String; 2]) -> Group {
+        Group::of(count, joined, false)
+    }
+
+    fn with_copies(count: usize) -> Group {
+        let joined = |all: &[String]| ["--peers".to_owned(), all.join(",")];
+        Group::of(count, joined, true)
+    }
+
+    fn of(count: usize, joined: impl Fn(&[String]) -> [String; 2], copies: bool) -> Group {
         let directory = TempDir::new().unwrap();
         let address = |number| format!("unix:{}/{number}", directory.path().display());
         let all: Vec<String> = (0..count).map(address).collect();
         let mut group = Group {
             servers: (0..count).map(|_| None).collect(),
             joined: joined(&all),
+            copies,
             directory,
         };
         (0..count).for_each(|number| group.start(number));
@@ -61,19 +75,16 @@ impl Group {
         command
             .args(["serve", "--lease", LEASE, "--listen"])
             .arg(self.address(number))
-            .args(&self.joined)
-            .stdout(Stdio::piped());
+            .args(&self.joined);
+        if self.copies {
+            let copy = self.directory.path().join(format!("copy-{number}"));
+            command.arg("--replicate-directory").arg(copy);
+        }
         if number.is_multiple_of(2) {
             let store = self.directory.path().join(format!("store-{number}"));
             command.arg("--store").arg(store);
         }
-        let mut server = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(server.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert!(line.starts_with("serving at "), "{line}");
-        self.servers[number] = Some(server);
+        self.servers[number] = Some(started(&mut command));
     }
 
     fn kill(&mut self, number: usize) {
@@ -158,12 +169,27 @@ fn what_was_acknowledged_survives_one_server_and_all() {
     let is_well = |address: &str| TcpStream::connect(address).is_ok();
     let etcd = Etcd::start(Command::new("etcd"), [free(), free()], is_well);
     let Some(etcd) = etcd else { return };
-    let mut group = Group::new(3, |_| ["--etcd".to_owned(), etcd.url.clone()]);
+    survives_one_server_and_all(Group::new(3, |_| ["--etcd".to_owned(), etcd.url.clone()]));
+}
+
+#[test]
+fn what_was_acknowledged_survives_with_copies_of_the_directory() {
+    survives_one_server_and_all(Group::with_copies(3));
+}
+
+/// Makes an object, as soon as its server is a member.
+fn create(client: &Client, text: &str, scheduler: SchedulerKind) {
+    let end = Instant::now() + SOON;
+    while let Err(why) = client.create(object(text, scheduler)) {
+        assert!(Instant::now() < end, "{why}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn survives_one_server_and_all(mut group: Group) {
     let first = group.client(0);
-    first
-        .create(object("grid", SchedulerKind::Distributed))
-        .unwrap();
-    first.create(object("alone", SchedulerKind::Multi)).unwrap();
+    create(&first, "grid", SchedulerKind::Distributed);
+    create(&first, "alone", SchedulerKind::Multi);
     let (_clients, shared): (Vec<Client>, Vec<Shared>) =
         (0..3).map(|server| group.open(server, "grid")).unzip();
     // Each page was written at each server, the last time at another one.

@@ -2,7 +2,6 @@
 //! which any one may be killed, the first too, and programs that go on all the same.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Output, Stdio};
@@ -15,10 +14,14 @@ use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
 use tempfile::TempDir;
 
+#[path = "common/serving.rs"]
+mod serving;
 #[path = "common/signals.rs"]
 mod signals;
 #[path = "common/tmpfs.rs"]
 mod tmpfs;
+
+use serving::started;
 
 const SERVERS: usize = 3;
 /// How long a machine that went silent keeps what it has.
@@ -117,19 +120,9 @@ impl Group {
             .append(true)
             .open(self.file(&format!("log-{number}")))
             .unwrap();
-        let mut server = self
-            .command(number)
-            .args(["--replicate-directory", &copy])
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(server.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert!(line.starts_with("serving at "), "{line}");
-        self.servers[number] = Some(server);
+        let mut server = self.command(number);
+        server.args(["--replicate-directory", &copy]).stderr(log);
+        self.servers[number] = Some(started(&mut server));
     }
 
     fn kill(&mut self, number: usize) {

@@ -20,8 +20,8 @@ EXAMPLES:
   quire serve --listen 10.0.0.5:7450 --certificate s.pem --key s.key --ca ca.pem
   quire serve --listen unix:/run/a --peers unix:/run/a,unix:/run/b
   quire serve --listen unix:/run/b --peers unix:/run/a,unix:/run/b
-  quire serve --listen 10.0.0.5:7450 --peers 10.0.0.5:7450,10.0.0.6:7450,10.0.0.7:7450 \
-              --replicate-directory /var/lib/quire-directory --plaintext
+  quire serve --listen unix:/run/a --peers unix:/run/a,unix:/run/b,unix:/run/c \\
+              --replicate-directory /var/lib/quire-a
   quire serve --etcd http://127.0.0.1:2379
   quire serve --etcd https://etcd-1:2379 --etcd-ca ca.pem --etcd-certificate s.pem --etcd-key s.key
 
