@@ -182,7 +182,7 @@ fn any_server_may_be_killed() {
         let before = shared[0].words()[0].load(Ordering::SeqCst);
         let is_over = AtomicBool::new(false);
         let done: Vec<AtomicU64> = others.iter().map(|_| AtomicU64::new(0)).collect();
-        let sum: u64 = thread::scope(|scope| {
+        thread::scope(|scope| {
             let adds = |(shared, done)| {
                 let (shared, done): (&Shared, &AtomicU64) = (shared, done);
                 let is_over = &is_over;
@@ -197,21 +197,23 @@ fn any_server_may_be_killed() {
                 scope.spawn(adds(pair));
             }
             go_on(&done);
-            group.kill(killed);
-            go_on(&done);
-            // Names are made and found while it is away.
-            let made = format!("made-{killed}");
             let client = group.client(others[0]);
+            group.kill(killed);
+            // Names are made and found while it is away.
+            let begin = Instant::now();
+            let made = format!("made-{killed}");
             until_done(|| client.create(grid(&made)));
+            let took = begin.elapsed();
+            println!("server {killed} is killed; a name was made after {took:?}");
+            go_on(&done);
             let other = group.client(others[1]);
             until_done(|| other.open(name(&made), BOTH).map(drop));
             // Everything ends after its leases, too.
             thread::sleep(LEASE + LEASE / 2);
             go_on(&done);
             is_over.store(true, Ordering::SeqCst);
-            0
         });
-        let sum = sum + done.iter().map(|it| it.load(Ordering::SeqCst)).sum::<u64>();
+        let sum: u64 = done.iter().map(|it| it.load(Ordering::SeqCst)).sum();
         let after = shared[1].words()[0].load(Ordering::SeqCst);
         assert_eq!(after - before, sum, "increments while {killed} was killed");
         group.begin(killed);
