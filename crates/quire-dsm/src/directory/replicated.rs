@@ -55,6 +55,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// So many ticks are in a lease: an election takes a third of one at most, unless votes are
 /// split.
 const TICKS: u32 = 60;
+/// A tick is not shorter, however short leases are.
+const SHORTEST_TICK: Duration = Duration::from_millis(1);
 /// With fewer servers, one that fails takes the majority with it.
 const FEWEST: usize = 3;
 /// The file of a copy.
@@ -188,7 +190,7 @@ impl Replicated {
             replica,
             Box::new(keep),
             (others, plan.security),
-            (inbox, plan.lease / TICKS),
+            (inbox, (plan.lease / TICKS).max(SHORTEST_TICK)),
         );
         thread::Builder::new()
             .name("quire-replica".to_owned())
