@@ -14,7 +14,7 @@ use quire_dsm::link::identity::Files;
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Identity, Security, Turn};
 use quire_dsm::pager::{FilePager, threaded};
-use quire_dsm::server::{self, Host, Offer, PAGER_PATIENCE, Server};
+use quire_dsm::server::{self, Offer, PAGER_PATIENCE, Server};
 use quire_dsm::store::{Settings, Store};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
@@ -54,11 +54,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     let mut server = prepared(options)?;
     let at = server::listen(&mut turn, &options.listen, &security)
         .map_err(|error| cannot_listen(&error))?;
-    let mut copy = None;
     if let Some(joining) = joining::joining(options, &at, &security, hello)? {
-        if let Host::All(inbox) = &joining.host {
-            copy = Some(inbox.clone());
-        }
         server.join(&turn, joining).map_err(refused)?;
     }
     let mut stdout = io::stdout().lock();
@@ -67,11 +63,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     }
     stdout.flush()?;
     drop(stdout);
-    let served = server::serve(&mut turn, &mut server, end.as_fd());
-    if let Some(copy) = copy {
-        copy.end();
-    }
-    served.map_err(refused)
+    server::serve(&mut turn, &mut server, end.as_fd()).map_err(refused)
 }
 
 /// A server with the objects that it begins with.

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -155,13 +155,10 @@ impl Inbox {
     }
 
     /// Ends this server's copy: if it leads, another one is to do so first, which may take a
-    /// moment.
-    pub fn end(&self) {
-        let (ended, has_ended) = mpsc::channel::<()>();
-        if self.put(Command::End(ended)) {
-            // The channel ends when it has.
-            let _ = has_ended.recv_timeout(PATIENCE);
-        }
+    /// moment, and needs what that one says. What is returned ends then.
+    pub(crate) fn end(&self) -> Option<Receiver<()>> {
+        let (ended, has_ended) = mpsc::channel();
+        self.put(Command::End(ended)).then_some(has_ended)
     }
 }
 

@@ -10,6 +10,7 @@ use quire_core::dsm::message::{KernelId, PageNumber, ToKernel};
 
 use super::Server;
 use super::core::{Core, Out, PeerId, answer_with};
+use super::fellows::Fellows;
 use super::object::Object;
 use crate::link::turn::{LinkId, Links, Turn};
 use crate::wire::control::{FailureKind, Name, Request};
@@ -21,6 +22,8 @@ const RECALL: Duration = Duration::from_secs(3);
 const LAST: Duration = Duration::from_secs(10);
 /// So long for fellows to take what would be lost.
 const HANDING: Duration = Duration::from_secs(5);
+/// So long for the directory to know that the server leaves, and for another one to lead.
+const LEAVING: Duration = Duration::from_secs(1);
 /// The loop looks at least so often how far all that is.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -51,8 +54,15 @@ pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<()> {
         })?;
     }
     turn.once(server, Duration::ZERO)?;
-    if let Some(fellows) = &mut server.fellows {
-        fellows.leave();
+    for last in [Fellows::leave, Fellows::end_copy] {
+        let Some(fellows) = &mut server.fellows else {
+            break;
+        };
+        last(fellows);
+        go_on(turn, server, LEAVING, |server| {
+            let fellows = server.fellows.as_mut();
+            fellows.is_some_and(Fellows::is_awaited)
+        })?;
     }
     Ok(())
 }

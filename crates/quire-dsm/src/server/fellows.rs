@@ -27,7 +27,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
@@ -168,6 +168,8 @@ pub(super) struct Fellows {
     keepers: Keepers,
     /// This server ends.
     is_ending: bool,
+    /// The last thing that it does, until that ends.
+    awaited: Option<Receiver<()>>,
     /// How often it has handed over an object.
     wills: u64,
 }
@@ -216,6 +218,7 @@ impl Fellows {
             look_at: None,
             keepers: Keepers::new(store),
             is_ending: false,
+            awaited: None,
             wills: 0,
         })
     }
@@ -544,7 +547,7 @@ impl Fellows {
     }
 
     /// Leaves the directory, as this server ends: others need not wait until the lease is
-    /// over. Waits for the directory for a moment.
+    /// over.
     pub fn leave(&mut self) {
         let Stage::In(_, lease) = std::mem::replace(&mut self.stage, Stage::Asked) else {
             return;
@@ -555,8 +558,21 @@ impl Fellows {
             drop(left);
             Told::Nothing
         });
-        // The channel ends when it has left.
-        let _ = has_left.recv_timeout(Duration::from_secs(1));
+        self.awaited = Some(has_left);
+    }
+
+    /// Ends this server's copy of the directory, if it has one: another one is to lead.
+    pub fn end_copy(&mut self) {
+        if let Host::All(inbox) = &self.host {
+            self.awaited = inbox.end();
+        }
+    }
+
+    /// Whether that takes its time still. Links are needed for it.
+    pub fn is_awaited(&mut self) -> bool {
+        let awaited = self.awaited.as_ref();
+        // The channel ends when it is done.
+        awaited.is_some_and(|done| done.try_recv() == Err(TryRecvError::Empty))
     }
 
     /// So long after a server left the directory its programs have certainly stopped.
