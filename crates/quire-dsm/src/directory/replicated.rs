@@ -168,14 +168,12 @@ impl Replicated {
     /// # Errors
     /// What is wrong with the list or the copy, or what the system said.
     pub fn open(plan: Plan) -> Result<Replicated, PlanError> {
-        let (place, log, disk) = opened(&plan)?;
+        let peers: Vec<String> = plan.peers.iter().map(Address::to_string).collect();
+        let name = format!("of {}", peers.join(", "));
+        let (place, log, disk) = opened(&plan, &peers)?;
         let replica = Replica::new(place, log, Box::new(random));
         let replica = replica.map_err(|broken| StoreError::Invalid(broken.to_string()))?;
-        let peers: Vec<String> = plan.peers.iter().map(Address::to_string).collect();
-        let keep = {
-            let peers = peers.clone();
-            move |place: Place, log: &Log| write(&disk, &peers, place, log)
-        };
+        let keep = move |log: &Log| write(&disk, &peers, place, log);
         let mut config = Config::new(plan.hello);
         config.realtime = plan.realtime;
         let turn = Turn::new(config)?;
@@ -195,7 +193,7 @@ impl Replicated {
         let commands = Arc::new(Mutex::new(commands));
         Ok(Replicated {
             inbox: Inbox { commands, waker },
-            name: format!("of {}", peers.join(", ")),
+            name,
         })
     }
 
@@ -244,8 +242,8 @@ impl Answers for Replicated {
     }
 }
 
-/// The copy at a place: an empty one, where there was none.
-fn opened(plan: &Plan) -> Result<(Place, Log, Small), PlanError> {
+/// The copy at a place, of servers with these names: an empty one, where there was none.
+fn opened(plan: &Plan, names: &[String]) -> Result<(Place, Log, Small), PlanError> {
     let servers = plan.peers.len();
     if servers < FEWEST {
         return Err(PlanError::Few(servers));
@@ -257,10 +255,9 @@ fn opened(plan: &Plan) -> Result<(Place, Log, Small), PlanError> {
     }
     let me = plan.peers.iter().position(|peer| *peer == plan.own);
     let me = me.ok_or_else(|| PlanError::Stranger(plan.own.clone()))? as u64 + 1;
-    let names: Vec<String> = plan.peers.iter().map(Address::to_string).collect();
     let disk = Small::open(&plan.place, FILE)?;
     let kept = disk.read::<Kept<Log>>()?;
-    let list = fingerprint(&names);
+    let list = fingerprint(names);
     let place = |copy| Place {
         list,
         servers: servers as u64,
@@ -269,14 +266,14 @@ fn opened(plan: &Plan) -> Result<(Place, Log, Small), PlanError> {
     };
     let Some(kept) = kept else {
         let (place, log) = (place(random()), Log::new(servers as u64));
-        write(&disk, &names, place, &log)?;
+        write(&disk, names, place, &log)?;
         return Ok((place, log, disk));
     };
     let at = || plan.place.display().to_string();
     if kept.format > FORMAT {
         return Err(PlanError::Newer(at()));
     }
-    if (kept.me, &kept.peers) != (me, &names) {
+    if (kept.me, &kept.peers[..]) != (me, names) {
         let was = kept.peers.get(kept.me as usize - 1);
         return Err(PlanError::Other {
             place: at(),

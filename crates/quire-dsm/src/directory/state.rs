@@ -93,16 +93,17 @@ impl State {
     }
 
     fn answer(&mut self, fresh: LeaseId, question: Question) -> Outcome {
-        if let Some(seen) = self.look(&question) {
-            return Ok((seen, None));
-        }
         match question {
             Question::Join(member, length) => self.join(fresh, member, length),
             Question::Leave(lease) => Ok((Reply::Done, self.end(lease))),
             Question::Publish(entry) => self.publish(entry),
             Question::Withdraw(name) => self.withdraw(&name),
             Question::Propose(lease, view) => self.propose(lease, view),
-            _ => Ok((Reply::Done, None)),
+            looks => {
+                let seen = self.look(&looks);
+                let seen = seen.ok_or_else(|| Failed::Other("nothing answers that".to_owned()))?;
+                Ok((seen, None))
+            }
         }
     }
 

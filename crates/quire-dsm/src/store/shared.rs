@@ -175,23 +175,28 @@ impl Shared {
 
     pub(super) fn kept<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
         look_at_name(name)?;
-        let file = join(KEPT, name);
-        let bytes = read_all(&*self.disk, &file)
-            .map_err(|error| StoreError::io(&format!("cannot read {file}"), &error))?;
-        let Some(bytes) = bytes else {
-            return Ok(None);
-        };
-        let damage = Damage::new(&file, 0..bytes.len() as u64, "wrong checksum");
-        let found = unseal(&bytes).ok_or_else(|| self.damaged(damage))?;
-        Ok(Some(found))
+        read_sealed(&*self.disk, &self.directory, &join(KEPT, name))
     }
+}
 
-    fn damaged(&self, damage: Damage) -> StoreError {
-        StoreError::Damaged {
-            directory: self.directory.clone(),
-            damage,
-        }
-    }
+/// What was sealed in a small file of a directory; `None` where there is none.
+///
+/// # Errors
+/// That it is damaged, or what the disk said.
+pub(super) fn read_sealed<T: DeserializeOwned>(
+    disk: &dyn Disk,
+    directory: &str,
+    file: &str,
+) -> Result<Option<T>, StoreError> {
+    let bytes = read_all(disk, file)
+        .map_err(|error| StoreError::io(&format!("cannot read {directory}/{file}"), &error))?;
+    let Some(bytes) = bytes else {
+        return Ok(None);
+    };
+    unseal(&bytes).map(Some).ok_or_else(|| StoreError::Damaged {
+        directory: directory.to_owned(),
+        damage: Damage::new(file, 0..bytes.len() as u64, "wrong checksum"),
+    })
 }
 
 impl Recent {

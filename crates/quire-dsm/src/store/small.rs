@@ -6,10 +6,11 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::disk::{Directory, Disk, read_all, replace};
+use super::disk::{Directory, Disk, replace};
 use super::lock::{self, Lock};
-use super::object::{seal, unseal};
-use super::{Damage, StoreError, make_directory};
+use super::object::seal;
+use super::shared::read_sealed;
+use super::{StoreError, make_directory};
 
 /// A directory with one file that is replaced as a whole.
 pub(crate) struct Small {
@@ -55,19 +56,7 @@ impl Small {
     /// # Errors
     /// That it is damaged, or what the disk said.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, StoreError> {
-        let bytes = read_all(&self.disk, self.file).map_err(|error| {
-            StoreError::io(
-                &format!("cannot read {}/{}", self.directory, self.file),
-                &error,
-            )
-        })?;
-        let Some(bytes) = bytes else {
-            return Ok(None);
-        };
-        unseal(&bytes).map(Some).ok_or_else(|| StoreError::Damaged {
-            directory: self.directory.clone(),
-            damage: Damage::new(self.file, 0..bytes.len() as u64, "wrong checksum"),
-        })
+        read_sealed(&self.disk, &self.directory, self.file)
     }
 
     /// Puts something in the place of what is there. This waits for the disk.

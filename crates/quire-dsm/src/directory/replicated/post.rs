@@ -9,7 +9,7 @@ use quire_core::dsm::message::ServerId;
 
 use super::log::Log;
 use super::mail::Letter;
-use super::replica::{Broken, Done, ELECTION, Place, Replica};
+use super::replica::{Broken, Done, ELECTION, Replica};
 use crate::directory::asked::{Question, Reply};
 use crate::directory::{Change, Watcher};
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
@@ -42,7 +42,7 @@ pub(super) struct Asked {
 }
 
 /// Makes a log durable.
-pub(super) type Keep = Box<dyn FnMut(Place, &Log) -> Result<(), StoreError> + Send>;
+pub(super) type Keep = Box<dyn FnMut(&Log) -> Result<(), StoreError> + Send>;
 
 /// The way to another copy.
 struct Peer {
@@ -196,9 +196,7 @@ impl Post {
     }
 
     fn settles(&mut self, links: &mut Links, now: Instant) {
-        let keep = &mut self.keep;
-        let mut keep = |place: Place, log: &Log| Ok(keep(place, log)?);
-        match self.replica.settle(now, &mut keep) {
+        match self.replica.settle(now, &mut *self.keep) {
             Ok(done) => self.tell(links, done),
             Err(broken) => self.fails(&broken),
         }

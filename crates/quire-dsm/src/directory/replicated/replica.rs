@@ -38,6 +38,7 @@ use super::served::Served;
 use crate::directory::asked::{Question, Reply};
 use crate::directory::state::{Ages, Command, State};
 use crate::directory::{Change, LeaseId};
+use crate::store::StoreError;
 
 /// After so many entries the log begins anew.
 const COMPACT: usize = 256;
@@ -73,7 +74,7 @@ pub(super) enum Broken {
     #[error("its log holds what this version cannot read")]
     Unreadable,
     #[error("{0}; then start this server again")]
-    Disk(#[from] crate::store::StoreError),
+    Disk(#[from] StoreError),
     #[error("the agreement with the others: {0}")]
     Raft(#[from] raft::Error),
 }
@@ -226,26 +227,27 @@ impl Replica {
         if self.leader().is_some() && self.agreed.state.copy(me).is_none() {
             self.propose(0, Command::Copy(me, copy));
         }
-        self.leads_anew(now);
         if self.leads() {
-            for over in self.ages.over(&self.agreed.state, now) {
-                self.propose(0, Command::Expire(over));
-            }
+            self.end_leases(now);
         }
     }
 
-    /// Gives all leases their full length, where this copy has come to lead.
-    fn leads_anew(&mut self, now: Instant) {
-        let term = self.node.raft.term;
-        if self.leads() && self.led != term {
-            self.led = term;
-            self.ages.renew_all(&self.agreed.state, now);
+    /// Ends leases that are over. Where this copy has come to lead, all have their full length
+    /// from now on.
+    fn end_leases(&mut self, now: Instant) {
+        let (term, state) = (self.node.raft.term, &self.agreed.state);
+        match self.led == term {
+            true => self.ages.look(state, now),
+            false => self.ages.renew_all(state, now),
+        }
+        self.led = term;
+        for over in self.ages.over(state, now) {
+            self.propose(0, Command::Expire(over));
         }
     }
 
     /// Somebody wants to look, and to renew a lease by that.
     fn note(&mut self, renews: Option<LeaseId>, now: Instant) {
-        self.leads_anew(now);
         if let Some(lease) = renews.filter(|_| self.leads()) {
             self.ages.renew(&self.agreed.state, lease, now);
         }
@@ -318,7 +320,7 @@ impl Replica {
     pub fn settle(
         &mut self,
         now: Instant,
-        keep: &mut dyn FnMut(Place, &Log) -> Result<(), Broken>,
+        keep: &mut dyn FnMut(&Log) -> Result<(), StoreError>,
     ) -> Result<Done, Broken> {
         let mut done = Done::default();
         self.say_waiting(now);
@@ -338,7 +340,7 @@ impl Replica {
                 log.promise(hard);
             }
             if must_keep {
-                keep(self.place, self.node.store())?;
+                keep(self.node.store())?;
             }
             self.send(ready.take_persisted_messages(), &mut done);
             let mut light = self.node.advance(ready);
@@ -350,8 +352,6 @@ impl Replica {
             self.node.advance_apply();
         }
         self.answer_looks(&mut done);
-        self.leads_anew(now);
-        self.ages.look(&self.agreed.state, now);
         self.compact()?;
         Ok(done)
     }

@@ -181,7 +181,7 @@ impl World {
             return;
         };
         let disk = &mut machine.disk;
-        let mut keep = |_: Place, log: &Log| {
+        let mut keep = |log: &Log| {
             *disk = log.clone();
             Ok(())
         };
