@@ -2,7 +2,7 @@
 //! or handed over to other servers. Real processes, and a real etcd.
 
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -15,8 +15,11 @@ use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
 use tempfile::TempDir;
 
+use address::free;
 use etcd::Etcd;
 
+#[path = "common/address.rs"]
+mod address;
 #[path = "common/etcd.rs"]
 mod etcd;
 #[path = "common/signals.rs"]
@@ -123,11 +126,6 @@ fn serve(args: &[String]) -> (Child, mpsc::Receiver<String>) {
         assert!(line.starts_with("serving at "), "{line}: {:?}", log.recv());
     }
     (process, log)
-}
-
-fn free() -> String {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().to_string()
 }
 
 fn name(text: &str) -> Name {

@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -31,9 +30,12 @@ use quire_dsm::wire::control::{
 };
 use tempfile::{NamedTempFile, TempDir};
 
+use address::free;
 use etcd::Etcd;
 use serving::started;
 
+#[path = "common/address.rs"]
+mod address;
 #[path = "common/etcd.rs"]
 mod etcd;
 #[path = "fellows/heaps.rs"]
@@ -636,11 +638,6 @@ fn without_the_directory_all_stop_and_start_anew() {
         }
         word(&open(&client), 0).store(1, Ordering::Relaxed);
     });
-}
-
-fn free() -> String {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().to_string()
 }
 
 fn etcd() -> Option<Etcd> {

@@ -1,7 +1,7 @@
 //! Joined servers, some with a store: what was acknowledged survives `kill -9` of one server
 //! and of all, with a real etcd, with `--peers`, and with copies of the directory.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -13,9 +13,12 @@ use quire_dsm::programs::Word;
 use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
 use tempfile::TempDir;
 
+use address::free;
 use etcd::Etcd;
 use serving::started;
 
+#[path = "common/address.rs"]
+mod address;
 #[path = "common/etcd.rs"]
 mod etcd;
 #[path = "common/serving.rs"]
@@ -157,11 +160,6 @@ fn checked(shared: &Shared, page: u64) -> Result<u64, ClientError> {
     let mut bytes = [0; 8];
     let read = shared.checked_read_at(ObjectOffset(page * 4096), &mut bytes);
     read.map(|()| u64::from_ne_bytes(bytes))
-}
-
-fn free() -> String {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().to_string()
 }
 
 #[test]

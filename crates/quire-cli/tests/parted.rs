@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use account::{Increment, check};
 use etcd::Etcd;
 use network::{Network, Way, address};
+use retrying::{SOON, until_done};
 
 #[path = "parted/account.rs"]
 mod account;
@@ -28,11 +29,11 @@ mod account;
 mod etcd;
 #[path = "parted/network.rs"]
 mod network;
+#[path = "common/retrying.rs"]
+mod retrying;
 
 const SERVERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(3);
-/// Everything that waits for failures ends within this.
-const SOON: Duration = Duration::from_secs(40);
 /// How much later than they should a busy machine lets programs go on.
 const LATE: Duration = Duration::from_secs(10);
 const BOTH: Rights = Rights {
@@ -48,18 +49,6 @@ fn name(text: &str) -> Name {
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Does something again until it can be done.
-fn until_done<T, E: std::fmt::Display>(act: impl Fn() -> Result<T, E>) -> T {
-    let begin = Instant::now();
-    loop {
-        match act() {
-            Ok(done) => return done,
-            Err(error) => assert!(begin.elapsed() < SOON, "{error}"),
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Where the servers meet.

@@ -2,7 +2,6 @@
 //! which any one may be killed, the first too, and programs that go on all the same.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +13,10 @@ use quire_dsm::client::{Client, Options, Shared};
 use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
 use tempfile::TempDir;
 
+#[path = "common/address.rs"]
+mod address;
+#[path = "common/retrying.rs"]
+mod retrying;
 #[path = "common/serving.rs"]
 mod serving;
 #[path = "common/signals.rs"]
@@ -21,13 +24,13 @@ mod signals;
 #[path = "common/tmpfs.rs"]
 mod tmpfs;
 
+use address::free;
+use retrying::{SOON, until_done};
 use serving::started;
 
 const SERVERS: usize = 3;
 /// How long a machine that went silent keeps what it has.
 const LEASE: Duration = Duration::from_secs(3);
-/// Everything that waits for failures ends within this.
-const SOON: Duration = Duration::from_secs(40);
 
 const BOTH: Rights = Rights {
     read: true,
@@ -46,18 +49,6 @@ fn grid(text: &str) -> Object {
         scheduler: SchedulerKind::Distributed,
         machine: MachineCode(0),
         tags: Vec::new(),
-    }
-}
-
-/// Does something again until it can be done.
-fn until_done<T, E: std::fmt::Display>(act: impl Fn() -> Result<T, E>) -> T {
-    let begin = Instant::now();
-    loop {
-        match act() {
-            Ok(done) => return done,
-            Err(error) => assert!(begin.elapsed() < SOON, "{error}"),
-        }
-        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -344,11 +335,6 @@ fn who_has_no_copy_is_told_so() {
     group.servers[0] = Some(first.unwrap());
     group.begin(1);
     group.logs(1, "give all servers of the list --replicate-directory");
-}
-
-fn free() -> String {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().to_string()
 }
 
 /// With TLS, a copy is one of a server that shows a server's name: two of three agree, and the
