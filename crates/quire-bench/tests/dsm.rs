@@ -31,10 +31,12 @@ fn all_parts_are_measured_over_loopback() {
         "zero-fill fault, sleeping: simple",
         "protection fault, polling: floor",
         "remote read fault, sleeping: extra for multi",
+        "write what another read, in order",
         "2 programs, sleeping: cycle",
         "16 servers, remote",
         "float64, little to vax-d",
         "matrix 96, speed-up on 4 nodes",
+        "matrix 96, two that share nothing",
         "renews the leases",
     ] {
         assert!(figures(&json, words).next().is_some(), "{words}");

@@ -13,13 +13,12 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mio::Waker;
 use quire_core::dsm::message::Pages;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::{Machine, Report, Segment, TypeTag};
@@ -27,7 +26,7 @@ use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use rustix::process::Pid;
 
 use crate::heap::Lists;
-use crate::link::turn::{Config, Turn};
+use crate::link::turn::{Config, Orders, Turn};
 use crate::link::{Address, Addresses, Security};
 use crate::node::{Kept, Mapping, MappingError, Where};
 use crate::programs::{Member, Team, Trouble, Word};
@@ -175,8 +174,7 @@ struct Inner {
     /// The process that has the thread. A child has none.
     process: Pid,
     /// There until the end; in a child, others may have been using it.
-    commands: Option<Mutex<Sender<Command>>>,
-    waker: Arc<Waker>,
+    orders: Option<Orders<Command>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -192,8 +190,7 @@ impl Client {
         config.realtime = options.realtime;
         config.greeting = options.patience(config.greeting);
         let turn = Turn::new(config)?;
-        let waker = turn.waker();
-        let (commands, inbox) = mpsc::channel();
+        let (orders, inbox) = Orders::new(&turn);
         let (ready, is_ready) = mpsc::channel();
         let for_thread = options.clone();
         let thread = thread::Builder::new()
@@ -203,8 +200,7 @@ impl Client {
             inner: Arc::new(Inner {
                 options,
                 process: rustix::process::getpid(),
-                commands: Some(Mutex::new(commands)),
-                waker,
+                orders: Some(orders),
                 thread: Some(thread),
             }),
             machine,
@@ -214,12 +210,9 @@ impl Client {
     }
 
     fn command(&self, command: Command) -> Result<(), ClientError> {
-        let commands = self.inner.commands.as_ref();
-        let commands = commands.filter(|_| self.inner.is_own()).ok_or_else(ended)?;
-        let commands = commands.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = commands.send(command);
-        sent.map_err(|_| ended())?;
-        Ok(self.inner.waker.wake()?)
+        let orders = self.inner.orders.as_ref();
+        let orders = orders.filter(|_| self.inner.is_own()).ok_or_else(ended)?;
+        orders.put(command).then_some(()).ok_or_else(ended)
     }
 
     fn ask(&self, request: Request) -> Result<Answer, ClientError> {
@@ -341,16 +334,12 @@ impl Drop for Inner {
     /// left as it is: it is the parent's.
     fn drop(&mut self) {
         if !self.is_own() {
-            std::mem::forget((self.commands.take(), self.thread.take()));
+            std::mem::forget((self.orders.take(), self.thread.take()));
             return;
         }
-        let Some(commands) = self.commands.as_mut() else {
-            return;
-        };
-        let commands = commands.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // A thread that has ended needs neither.
-        let _ = commands.send(Command::End);
-        let _ = self.waker.wake();
+        if let Some(orders) = self.orders.as_ref() {
+            orders.put(Command::End);
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

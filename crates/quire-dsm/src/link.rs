@@ -11,12 +11,14 @@
 //! | [`identity`] | certificates: a CA, those of nodes, and what a peer's certificate says |
 //! | [`connection`] | a transport, TLS, and messages |
 //! | [`greeting`] | who may stay |
+//! | `again` | when to connect again |
 //! | [`lease`] | heartbeats: who stops when |
 //! | [`round_trip`] | how long a message and its answer take |
 //! | [`turn`] | the event loop |
 
 pub mod address;
 pub mod addresses;
+mod again;
 pub mod connection;
 pub mod greeting;
 pub mod identity;
@@ -28,6 +30,7 @@ pub mod turn;
 
 pub use address::{Address, Security};
 pub use addresses::Addresses;
+pub(crate) use again::Again;
 pub use connection::{Counters, Link, LinkError};
 pub use greeting::Established;
 pub use identity::Identity;

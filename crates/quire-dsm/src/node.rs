@@ -79,7 +79,7 @@ pub struct Shape {
     pub page: Bytes,
     /// The size of a page of this machine: a power of two, at least a base page.
     pub own_page: Bytes,
-    /// The most that is asked for ahead of a sequential reader.
+    /// The most that is asked for ahead of a sequential reader or writer.
     pub ahead: Bytes,
 }
 
@@ -87,14 +87,14 @@ pub struct Shape {
 const LONGEST_MESSAGE: u64 = 32 << 20;
 
 impl Shape {
-    /// An object of a size with pages of 4 KiB, read ahead up to 128 KiB.
+    /// An object of a size with pages of 4 KiB, asked for ahead up to 512 KiB.
     #[must_use]
     pub const fn new(size: Bytes) -> Shape {
         Shape {
             size,
             page: Bytes(BASE_PAGE),
             own_page: Bytes(BASE_PAGE),
-            ahead: Bytes(128 << 10),
+            ahead: Bytes(512 << 10),
         }
     }
 

@@ -19,6 +19,7 @@ use quire_dsm::directory::{
     Member, Shared, View, Watcher,
 };
 use quire_dsm::store::{NewObject, Object, ObjectId, SchedulerKind, Settings, Store};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use rustls::ClientConfig;
 
 #[path = "directory/replicated.rs"]
@@ -402,9 +403,16 @@ impl Server {
         self.child = Server::start(&self.arguments).unwrap();
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops it. On other processors its threads run on for a moment, which this waits for.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
     }
 }
 
@@ -502,10 +510,10 @@ fn changes_are_heard_after_etcd_was_away() {
     let heard = watch(&*directory);
     directory.publish(&entry("one", 1)).unwrap();
     assert_eq!(next(&heard), Change::Published(entry("one", 1)));
-    servers[0].signal(rustix::process::Signal::STOP);
+    servers[0].stop();
     let silent = directory.members().unwrap_err();
     assert!(matches!(silent, DirectoryError::Silent(..)), "{silent}");
-    servers[0].signal(rustix::process::Signal::CONT);
+    servers[0].signal(Signal::CONT);
     let other = connect(&servers[0].url, "/quire/");
     other.publish(&entry("two", 2)).unwrap();
     assert_eq!(next(&heard), Change::Published(entry("two", 2)));
@@ -530,7 +538,7 @@ fn a_lease_in_etcd_is_over_for_its_holder_first() {
     assert!(!lease.is_over(Instant::now()), "it is renewed");
 
     // The machine of the first server is cut off, with its etcd.
-    servers[0].signal(rustix::process::Signal::STOP);
+    servers[0].stop();
     let start = Instant::now();
     // The majority may have to elect a leader before it answers.
     while far.members().is_err() {
@@ -545,7 +553,7 @@ fn a_lease_in_etcd_is_over_for_its_holder_first() {
     assert!(!theirs.is_over(Instant::now()));
 
     // What the first one tries when it is back comes too late.
-    servers[0].signal(rustix::process::Signal::CONT);
+    servers[0].signal(Signal::CONT);
     let start = Instant::now();
     let late = loop {
         match near.propose(lease.id(), &view(9, 3, 1)) {

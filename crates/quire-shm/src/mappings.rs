@@ -410,6 +410,15 @@ fn refuse_within(at: *mut c_void, len: usize, text: &'static str) -> Option<Trou
     refused.and_then(Result::err)
 }
 
+/// Whether a range has something of an object.
+fn has_objects(at: *mut c_void, len: usize) -> bool {
+    let Some(range) = concerned(at as usize, len) else {
+        return false;
+    };
+    let overlaps = state::locked(|state| !state.overlapping(&range).is_empty());
+    overlaps == Some(true)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mremap(
     at: *mut c_void,
@@ -439,6 +448,8 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
     let refused = match advice {
         libc::MADV_DOFORK => refuse_within(at, len, "MADV_DOFORK is not offered for objects"),
         libc::MADV_REMOVE => refuse_within(at, len, "MADV_REMOVE is not offered for objects"),
+        // Pages of objects come and go one by one; advice need not be followed.
+        libc::MADV_HUGEPAGE if has_objects(at, len) => return 0,
         _ => None,
     };
     if let Some(trouble) = refused {

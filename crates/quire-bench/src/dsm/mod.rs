@@ -7,6 +7,7 @@
 //! | [`worker`] | what runs on a node, in a process of its own |
 //! | [`floor`] | one userfaultfd round trip and one of a socket: what a fault cannot do without |
 //! | [`faults`] | what each kind of fault takes (Table 1) |
+//! | [`streams`] | what a program gets that goes through memory in order |
 //! | [`hotspot`] | everybody writes to one page: the cycle, and how fair it is |
 //! | [`messages`] | messages for each fault at a hotspot, counted over the automata |
 //! | [`joined`] | the same, counted by real servers that are joined |
@@ -25,6 +26,7 @@ mod programs;
 mod report;
 mod results;
 mod site;
+mod streams;
 mod tolerance;
 mod translation;
 pub mod worker;
@@ -47,6 +49,8 @@ use crate::system::Machine;
 pub enum Part {
     /// Zero-fill, protection and remote read faults (Table 1)
     Faults,
+    /// Pages in order, and in an order in which none comes ahead
+    Streams,
     /// The cycle of a write hotspot, and how fair it is (Table 1)
     Hotspot,
     /// Messages for each fault at a write hotspot (Table 1)
@@ -64,6 +68,7 @@ impl Part {
     pub const fn title(self) -> &'static str {
         match self {
             Part::Faults => "Faults (Table 1)",
+            Part::Streams => "Pages in order",
             Part::Hotspot => "Write hotspot (Table 1)",
             Part::Messages => "Messages for each fault at a write hotspot (Table 1)",
             Part::Translation => "Translation of 4 KiB (Table 2)",
@@ -133,13 +138,16 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
     if wants(Part::Translation) {
         translation::measure(plan, results);
     }
-    let far = [Part::Faults, Part::Hotspot, Part::Programs];
+    let far = [Part::Faults, Part::Streams, Part::Hotspot, Part::Programs];
     if far.into_iter().any(wants) {
         for delay in options.delays() {
             let site = Site::new(Duration::from_micros(delay), results);
             let Some(site) = site else { continue };
             if wants(Part::Faults) {
                 faults::measure(&site, plan, results)?;
+            }
+            if wants(Part::Streams) {
+                streams::measure(&site, plan, results)?;
             }
             if wants(Part::Hotspot) {
                 hotspot::measure(&site, plan, results)?;

@@ -1,7 +1,11 @@
 //! Parallel programs on 1 to 4 nodes (paper 003, Table 3): how much faster they are than on
-//! one. Each member is a process; the server is one more, on a node of its own.
+//! one. Each member is a process; the server is one more, on a node of its own. Beside each
+//! are two programs of one node at the same time, with a server each and nothing in common:
+//! two nodes of a program gain no more than these, as processors share caches and memory.
 
-use anyhow::Result;
+use std::thread;
+
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use quire_core::units::BASE_PAGE;
 
@@ -55,14 +59,26 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
             continue;
         }
         let mut seconds = vec![Vec::new(); NODES];
+        let mut apart = Vec::new();
         for _ in 0..plan.rounds {
             for (members, seconds) in (1..).zip(&mut seconds) {
                 seconds.push(run(site, row.program, size, members)?);
             }
+            apart.push(run_apart(site, row.program, size)?);
         }
-        tell(site, row, size, &seconds, results);
+        tell(site, row, size, (&seconds, &apart), results);
     }
     Ok(())
+}
+
+/// Seconds for two programs of one node at the same time: those of the slower.
+fn run_apart(site: &Site, program: ProgramName, size: usize) -> Result<f64> {
+    thread::scope(|scope| {
+        let other = scope.spawn(|| run(site, program, size, 1));
+        let one = run(site, program, size, 1)?;
+        let other = other.join().map_err(|_| anyhow!("a program failed"))??;
+        Ok(one.max(other))
+    })
 }
 
 /// Seconds for a program on so many nodes: those of the slowest.
@@ -77,6 +93,8 @@ fn run(site: &Site, program: ProgramName, size: usize, members: usize) -> Result
             &served.address,
             "--object",
             "memory",
+            "--scheduler",
+            "multi",
             "--program",
             &name,
         ];
@@ -98,11 +116,21 @@ fn name(program: ProgramName) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn tell(site: &Site, row: &Row, size: usize, seconds: &[Vec<f64>], results: &mut Results) {
+fn tell(
+    site: &Site,
+    row: &Row,
+    size: usize,
+    (seconds, apart): (&[Vec<f64>], &[f64]),
+    results: &mut Results,
+) {
     let (part, setting) = (Part::Programs, &site.setting);
     let title = format!("{} {size}", name(row.program));
     let one = seconds[0].clone();
     results.add(part, setting, &format!("{title}, 1 node"), "s", one.clone());
+    let pairs = one.iter().zip(apart);
+    let limits = pairs.map(|(one, apart)| 2.0 * one / apart).collect();
+    let name = format!("{title}, two that share nothing");
+    results.add(part, setting, &name, "", limits);
     for (nodes, seconds) in (2..).zip(&seconds[1..]) {
         let pairs = one.iter().zip(seconds);
         let speedups = pairs.map(|(one, many)| one / many).collect();

@@ -72,6 +72,22 @@ pub enum Task {
         #[arg(long)]
         touch: Touch,
     },
+    /// Goes through all pages: the first of two members writes, the other reads, and the first
+    /// writes again
+    Stream {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// Which of the two this is
+        #[arg(long)]
+        me: usize,
+        /// How many pages
+        #[arg(long)]
+        pages: usize,
+        /// The last page first
+        #[arg(long)]
+        backward: bool,
+    },
     /// Increments one word for a while
     Increment {
         /// Whose object
@@ -207,6 +223,17 @@ impl ProgramName {
     }
 }
 
+/// How long it took to go through all pages, in seconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Streamed {
+    /// To write what nobody ever had.
+    pub write: f64,
+    /// To read what another has written.
+    pub read: f64,
+    /// To write what another has read since.
+    pub rewrite: f64,
+}
+
 /// What came of incrementing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Increments {
@@ -233,6 +260,16 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             peers,
         } => serve(listen, *spin, *lease, peers),
         Task::Touch { at, pages, touch } => print(&touched(&at.open()?, *pages, *touch)),
+        Task::Stream {
+            at,
+            me,
+            pages,
+            backward,
+        } => {
+            let shared = at.open()?;
+            let member = shared.member(*me, 2);
+            print(&streamed(&member, shared.words(), *pages, *backward)?)
+        }
         Task::Increment {
             at,
             me,
@@ -391,6 +428,40 @@ fn touched(shared: &Shared, pages: usize, touch: Touch) -> Vec<f64> {
 /// All pages, the last first: nobody reads ahead there.
 fn apart(pages: usize) -> impl Iterator<Item = usize> {
     (0..pages).rev()
+}
+
+/// One of two members goes through so many pages, as [`Task::Stream`] says. What the other
+/// does is 0 here.
+fn streamed(
+    team: &dyn Team,
+    words: &[Word],
+    pages: usize,
+    backward: bool,
+) -> Result<Streamed, Trouble> {
+    let word = |page: usize| match backward {
+        true => &words[(pages - 1 - page) * WORDS_PER_PAGE],
+        false => &words[page * WORDS_PER_PAGE],
+    };
+    let timed = |is_mine: bool, touch: &dyn Fn(&Word)| -> Result<f64, Trouble> {
+        team.barrier()?;
+        let start = Instant::now();
+        if is_mine {
+            (0..pages).for_each(|page| touch(word(page)));
+        }
+        let took = start.elapsed().as_secs_f64();
+        team.barrier()?;
+        Ok(if is_mine { took } else { 0.0 })
+    };
+    let is_writer = team.me() == 0;
+    let write = |word: &Word| word.store(1, Ordering::Relaxed);
+    let read = |word: &Word| {
+        hint::black_box(word.load(Ordering::Relaxed));
+    };
+    Ok(Streamed {
+        write: timed(is_writer, &write)?,
+        read: timed(!is_writer, &read)?,
+        rewrite: timed(is_writer, &write)?,
+    })
 }
 
 /// Increments the first word for so long.

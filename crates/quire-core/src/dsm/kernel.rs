@@ -46,6 +46,10 @@ mod toy;
 /// The most pages that one message may call lost.
 const MOST_LOST: u32 = 1 << 20;
 
+/// What is asked for ahead goes into messages of so many pages at most, so that one of them
+/// is on its way while the next is got together.
+const PIECE: u32 = 32;
+
 /// An instant on a clock that never goes back, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
@@ -69,7 +73,7 @@ pub struct Settings {
     pub pages: u64,
     /// Pages that one page of this machine has, which are asked for together; at least one.
     pub together: u32,
-    /// The most pages that are asked for ahead of a sequential reader; none: 0.
+    /// The most pages that are asked for ahead of a sequential reader or writer; none: 0.
     pub ahead: u32,
     /// The most pages that a message with contents may hold; at least one.
     pub most: u32,
@@ -303,18 +307,16 @@ impl Kernel {
             (None | Some(State::Readable), _) => {
                 let block = self.ask(space, page, access, actions);
                 self.wait(now, space, page, access);
-                if access == Access::Read && self.settings.ahead > 0 {
-                    let ahead = self.streams.missed(space, block, self.settings.ahead);
+                if self.settings.ahead > 0 {
+                    let who = (space, access);
+                    let ahead = self.streams.missed(who, block, self.settings.ahead);
                     self.ask_ahead(space, ahead, actions);
                 }
                 return;
             }
         }
-        if access == Access::Read
-            && let Some(ahead) = self.streams.reached(page, self.settings.ahead)
-        {
-            self.ask_ahead(space, Some(ahead), actions);
-        }
+        let ahead = self.streams.reached(page, access, self.settings.ahead);
+        self.ask_ahead(space, ahead, actions);
     }
 
     /// The server said something.
@@ -602,7 +604,20 @@ impl Kernel {
             first: PageNumber(first),
             count: u32::try_from(count).unwrap_or(u32::MAX),
         };
-        let lacking = block.iter().filter_map(|number| {
+        self.ask_for((space, access), block.iter(), None, actions);
+        block
+    }
+
+    /// Asks for those of some pages, in ascending order, that are lacking. When they come,
+    /// they are shown to the mapping, but for one.
+    fn ask_for<D>(
+        &mut self,
+        (space, access): (Space, Access),
+        numbers: impl Iterator<Item = PageNumber>,
+        unseen: Option<PageNumber>,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        let lacking = numbers.filter_map(|number| {
             let state = self.pages.get(&number).map(|page| page.state);
             match (state, access) {
                 (None, _) => Some((number, State::Asked(access))),
@@ -610,19 +625,22 @@ impl Kernel {
                 _ => None,
             }
         });
-        for (pages, wanted) in runs(lacking, self.settings.most) {
+        let most = match unseen {
+            Some(_) => self.settings.most.min(PIECE),
+            None => self.settings.most,
+        };
+        for (pages, wanted) in runs(lacking, most) {
             for number in pages.iter() {
                 let page = self.pages.entry(number).or_insert(Page::new(wanted));
                 page.state = wanted;
-                page.asker = Some(space);
+                page.asker = (Some(number) != unseen).then_some(space);
             }
             self.send_request(pages, wanted, actions);
         }
-        block
     }
 
-    /// Asks for pages to be read, of which some are absent. The one in the middle is not
-    /// shown to the mapping when it comes, so that its first touch is seen and asks on.
+    /// Asks for what is lacking of a window. The page in the middle is not shown to the
+    /// mapping when it comes, so that its first touch is seen and asks on.
     fn ask_ahead<D>(
         &mut self,
         space: Space,
@@ -632,16 +650,7 @@ impl Kernel {
         let Some(ahead) = ahead else { return };
         let end = (ahead.first.0 + u64::from(ahead.count)).min(self.settings.pages);
         let numbers = (ahead.first.0..end).map(PageNumber);
-        let absent = numbers.filter(|number| !self.pages.contains_key(number));
-        let wanted = State::Asked(Access::Read);
-        for (pages, ()) in runs(absent.map(|number| (number, ())), self.settings.most) {
-            for number in pages.iter() {
-                let mut page = Page::new(wanted);
-                page.asker = (number != ahead.mark).then_some(space);
-                self.pages.insert(number, page);
-            }
-            self.send_request(pages, wanted, actions);
-        }
+        self.ask_for((space, ahead.access), numbers, Some(ahead.mark), actions);
     }
 
     fn send_request<D>(&mut self, pages: Pages, wanted: State, actions: &mut Vec<Action<D>>) {
@@ -834,6 +843,7 @@ impl Kernel {
     }
 
     fn flush<D>(&mut self, now: Time, pages: Pages, actions: &mut Vec<Action<D>>) {
+        self.streams.wanted_back(pages);
         let held = self.known(pages).filter(|(_, page)| page.holds().is_some());
         match held.map(|(_, page)| page.kept_until).max() {
             Some(due) if due > now => self.flushes.push(Deferred { due, pages }),

@@ -1,7 +1,8 @@
 //! A directory's questions and answers as values: for whoever asks it over a link, and for
 //! directories that are made of them.
 
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,40 @@ pub(crate) enum News {
     Withdrawn(String),
     Viewed(View),
     Missed,
+}
+
+/// A question, for the thread that has it answered.
+pub(crate) struct Asked {
+    pub question: Question,
+    /// Who waits for the answer.
+    pub reply: Sender<Reply>,
+    /// Until when.
+    pub until: Instant,
+}
+
+impl Asked {
+    /// Has a thread take a question, and waits for the answer. `put` says whether there is
+    /// such a thread.
+    ///
+    /// # Errors
+    /// The time is over, or the thread has dropped the question.
+    pub fn wait(
+        question: Question,
+        patience: Duration,
+        put: impl FnOnce(Asked) -> bool,
+    ) -> Result<Reply, RecvTimeoutError> {
+        let (reply, answer) = mpsc::channel();
+        let until = Instant::now() + patience;
+        let asked = Asked {
+            question,
+            reply,
+            until,
+        };
+        if !put(asked) {
+            return Err(RecvTimeoutError::Disconnected);
+        }
+        answer.recv_timeout(patience)
+    }
 }
 
 /// A directory that takes questions as values. The functions of [`Directory`] follow.

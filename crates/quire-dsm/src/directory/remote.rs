@@ -5,17 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
 
-use super::asked::{Answers, Question, Reply};
+use super::asked::{Answers, Asked, Question, Reply};
 use super::{Change, DirectoryError, Watcher};
-use crate::link::turn::{Closed, Config, Handler, LinkId, Links, Turn};
-use crate::link::{Address, Established, Security};
+use crate::link::turn::{Closed, Config, Handler, LinkId, Links, Orders, Turn};
+use crate::link::{Address, Again, Established, Security};
 use crate::server::said::{self, Parts, Said};
 use crate::wire::Control;
 use crate::wire::control::{Hello, Reason, Refusal, Welcome};
@@ -27,21 +26,13 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)
 
 /// The directory of another server.
 pub struct Remote {
-    commands: Mutex<Sender<Command>>,
-    waker: Arc<mio::Waker>,
+    orders: Orders<Command>,
     address: String,
 }
 
 enum Command {
     Ask(Asked),
     Watch(Watcher),
-}
-
-/// A question, and who waits for the answer.
-struct Asked {
-    question: Question,
-    reply: Sender<Reply>,
-    until: Instant,
 }
 
 impl Remote {
@@ -51,8 +42,7 @@ impl Remote {
     /// Where no thread can be started.
     pub fn new(address: Address, security: Security, hello: Hello) -> std::io::Result<Remote> {
         let turn = Turn::new(Config::new(hello))?;
-        let waker = turn.waker();
-        let (commands, inbox) = mpsc::channel();
+        let (orders, inbox) = Orders::new(&turn);
         let text = address.to_string();
         let carrier = Carrier {
             address,
@@ -60,8 +50,7 @@ impl Remote {
             inbox,
             link: None,
             is_up: false,
-            again: Instant::now(),
-            pause: AGAIN[0],
+            again: Again::new(Instant::now(), AGAIN),
             last: 0,
             waiting: Vec::new(),
             asked: BTreeMap::new(),
@@ -73,18 +62,9 @@ impl Remote {
             .name("quire-remote".to_owned())
             .spawn(move || carrier.run(turn))?;
         Ok(Remote {
-            commands: Mutex::new(commands),
-            waker,
+            orders,
             address: text,
         })
-    }
-
-    fn command(&self, command: Command) -> Result<(), DirectoryError> {
-        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = commands.send(command).is_ok() && self.waker.wake().is_ok();
-        drop(commands);
-        sent.then_some(())
-            .ok_or_else(|| self.silent("its thread has ended"))
     }
 
     fn silent(&self, why: &str) -> DirectoryError {
@@ -92,29 +72,10 @@ impl Remote {
     }
 }
 
-impl Drop for Remote {
-    fn drop(&mut self) {
-        // The thread sees that nobody can ask any more.
-        let (nobody, _) = mpsc::channel();
-        *self
-            .commands
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner) = nobody;
-        let _ = self.waker.wake();
-    }
-}
-
 impl Answers for Remote {
     fn ask(&self, question: Question) -> Result<Reply, DirectoryError> {
-        let (reply, answer) = mpsc::channel();
-        let until = Instant::now() + PATIENCE;
-        self.command(Command::Ask(Asked {
-            question,
-            reply,
-            until,
-        }))?;
-        answer
-            .recv_timeout(PATIENCE)
+        let put = |asked| self.orders.put(Command::Ask(asked));
+        Asked::wait(question, PATIENCE, put)
             .map_err(|_| self.silent("no answer over the link to it"))
     }
 
@@ -123,7 +84,10 @@ impl Answers for Remote {
     }
 
     fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {
-        self.command(Command::Watch(watcher))
+        let is_taken = self.orders.put(Command::Watch(watcher));
+        is_taken
+            .then_some(())
+            .ok_or_else(|| self.silent("its thread has ended"))
     }
 }
 
@@ -134,9 +98,7 @@ struct Carrier {
     inbox: Receiver<Command>,
     link: Option<LinkId>,
     is_up: bool,
-    again: Instant,
-    /// Before the next attempt.
-    pause: Duration,
+    again: Again,
     last: u64,
     /// What was not asked yet, as there was no link.
     waiting: Vec<Asked>,
@@ -181,11 +143,6 @@ impl Carrier {
         self.say(links, &Said::Ask { number, question });
     }
 
-    fn try_later(&mut self, now: Instant) {
-        self.again = now + self.pause;
-        self.pause = (2 * self.pause).min(AGAIN[1]);
-    }
-
     fn tell(&mut self, change: &Change) {
         self.watchers.retain(|watcher| watcher.tell(change.clone()));
     }
@@ -214,7 +171,7 @@ impl Handler for Carrier {
 
     fn welcomed(&mut self, links: &mut Links, _: LinkId, _: &Welcome) {
         self.is_up = true;
-        self.pause = AGAIN[0];
+        self.again.succeeded();
         self.parts = Parts::default();
         if !self.watchers.is_empty() {
             self.say(links, &Said::Watch);
@@ -240,7 +197,7 @@ impl Handler for Carrier {
             tracing::warn!("the directory at {}: {}", self.address, closed.why);
         }
         (self.link, self.is_up) = (None, false);
-        self.try_later(links.now());
+        self.again.later(links.now());
         // Who waits hears it as the end of the channel.
         self.asked.clear();
     }
@@ -253,8 +210,8 @@ impl Handler for Carrier {
                     self.watchers.push(watcher);
                     self.say(links, &Said::Watch);
                 }
-                Err(mpsc::TryRecvError::Empty) => return,
-                Err(mpsc::TryRecvError::Disconnected) => {
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
                     self.is_over = true;
                     return;
                 }
@@ -263,16 +220,16 @@ impl Handler for Carrier {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.link.is_none().then_some(self.again)
+        self.link.is_none().then_some(self.again.due())
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
-        if self.link.is_none() && now >= self.again {
+        if self.link.is_none() && now >= self.again.due() {
             match links.connect(&self.address, &self.security, None) {
                 Ok(link) => self.link = Some(link),
                 Err(error) => {
                     tracing::debug!("the directory at {}: {error}", self.address);
-                    self.try_later(now);
+                    self.again.later(now);
                 }
             }
         }

@@ -21,16 +21,15 @@
 use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::asked::{Answers, Question, Reply};
+use super::asked::{Answers, Asked, Question, Reply};
 use super::{DirectoryError, Watcher};
-use crate::link::turn::{Config, Turn};
+use crate::link::turn::{Config, Orders, Turn};
 use crate::link::{Address, Security};
 use crate::random::random;
 use crate::store::{Small, StoreError};
@@ -47,7 +46,7 @@ mod tests;
 pub(crate) use mail::Letter;
 
 use log::Log;
-use post::{Asked, Command, Post};
+use post::{Command, Post};
 use replica::{Place, Replica};
 
 /// So long an answer is waited for, at most: a leader is found in about half of it.
@@ -137,28 +136,19 @@ pub struct Replicated {
 
 /// Where this server's copy hears from others.
 #[derive(Clone)]
-pub struct Inbox {
-    commands: Arc<Mutex<Sender<Command>>>,
-    waker: Arc<mio::Waker>,
-}
+pub struct Inbox(Orders<Command>);
 
 impl Inbox {
-    /// Whether there is somebody who takes it.
-    fn put(&self, command: Command) -> bool {
-        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        commands.send(command).is_ok() && self.waker.wake().is_ok()
-    }
-
     /// Another copy says something. A copy that has ended says nothing to that.
     pub(crate) fn hear(&self, letter: Letter) {
-        self.put(Command::Hear(letter));
+        self.0.put(Command::Hear(letter));
     }
 
     /// Ends this server's copy: if it leads, another one is to do so first, which may take a
     /// moment, and needs what that one says. What is returned ends then.
     pub(crate) fn end(&self) -> Option<Receiver<()>> {
         let (ended, has_ended) = mpsc::channel();
-        self.put(Command::End(ended)).then_some(has_ended)
+        self.0.put(Command::End(ended)).then_some(has_ended)
     }
 }
 
@@ -177,8 +167,7 @@ impl Replicated {
         let mut config = Config::new(plan.hello);
         config.realtime = plan.realtime;
         let turn = Turn::new(config)?;
-        let (commands, inbox) = mpsc::channel();
-        let waker = turn.waker();
+        let (orders, inbox) = Orders::new(&turn);
         let others = plan.peers.into_iter().zip(1..);
         let others = others.filter(|(_, number)| *number != place.me);
         let post = Post::new(
@@ -190,9 +179,8 @@ impl Replicated {
         thread::Builder::new()
             .name("quire-replica".to_owned())
             .spawn(move || post.run(turn))?;
-        let commands = Arc::new(Mutex::new(commands));
         Ok(Replicated {
-            inbox: Inbox { commands, waker },
+            inbox: Inbox(orders),
             name,
         })
     }
@@ -210,23 +198,12 @@ impl Replicated {
 
 impl Answers for Replicated {
     fn ask(&self, question: Question) -> Result<Reply, DirectoryError> {
-        let (reply, answer) = mpsc::channel();
-        let until = Instant::now() + PATIENCE;
-        let asked = Asked {
-            question,
-            reply,
-            until,
-        };
-        if !self.inbox.put(Command::Ask(asked)) {
-            return Err(self.silent("this server's copy of it has ended"));
-        }
-        answer.recv_timeout(PATIENCE).map_err(|why| match why {
-            mpsc::RecvTimeoutError::Timeout => {
+        let put = |asked| self.inbox.0.put(Command::Ask(asked));
+        Asked::wait(question, PATIENCE, put).map_err(|why| match why {
+            RecvTimeoutError::Timeout => {
                 self.silent("no majority of these servers answers this one")
             }
-            mpsc::RecvTimeoutError::Disconnected => {
-                self.silent("this server's copy of it has ended")
-            }
+            RecvTimeoutError::Disconnected => self.silent("this server's copy of it has ended"),
         })
     }
 
@@ -235,7 +212,7 @@ impl Answers for Replicated {
     }
 
     fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {
-        match self.inbox.put(Command::Watch(watcher)) {
+        match self.inbox.0.put(Command::Watch(watcher)) {
             true => Ok(()),
             false => Err(self.silent("this server's copy of it has ended")),
         }

@@ -10,6 +10,7 @@
 mod config;
 mod links;
 mod listen;
+mod orders;
 mod precedence;
 mod token;
 
@@ -25,6 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use config::Config;
 pub use links::{LinkId, Links};
+pub(crate) use orders::Orders;
 
 use self::token::Target;
 use super::connection::{LinkError, Pulled};

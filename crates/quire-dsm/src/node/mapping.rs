@@ -233,7 +233,7 @@ impl Mapping {
             process: rustix::process::getpid(),
         };
         // From here on, an error unmaps.
-        leave_out_of_forks(range).map_err(MappingError::Register)?;
+        set_apart(range).map_err(MappingError::Register)?;
         shared::register(mapping.uffd(), range).map_err(MappingError::Register)?;
         Ok(mapping)
     }
@@ -416,10 +416,14 @@ fn map(file: BorrowedFd<'_>, part: Part, at: Where, writable: bool) -> Result<Ad
     Ok(AddrRange::new(VirtAddr(start as u64), part.len))
 }
 
-fn leave_out_of_forks(range: AddrRange) -> Result<(), Errno> {
+/// Keeps addresses out of forks, and their pages from being gathered into superpages: the
+/// kernel takes all of them from the mapping for that, and each is a fault again.
+fn set_apart(range: AddrRange) -> Result<(), Errno> {
     let (at, len) = (range.start.as_ptr().cast(), range.len().0 as usize);
     // SAFETY: what a fork gets changes nothing in this process.
     unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontFork)? };
+    // SAFETY: it changes no contents. A kernel without superpages refuses, and makes none.
+    let _ = unsafe { rustix::mm::madvise(at, len, Advice::LinuxNoHugepage) };
     Ok(())
 }
 

@@ -1,17 +1,22 @@
-//! Sequential readers: found by faults that follow each other, and given pages ahead in
-//! windows that grow. A page of each window is a mark that is not shown to the reader when
-//! it comes: its touch asks for the next window while the rest of this one is still to be
-//! read, so that a reader that is not faster than the link never waits.
+//! Sequential readers and writers: found by faults that follow each other, and given pages
+//! ahead in windows that grow. A page of each window is a mark that is not shown to the
+//! program when it comes: its touch asks for the next window while the rest of this one is
+//! still to be used, so that a program that is not faster than the link never waits.
+//!
+//! What a writer is given ahead is taken from others. So a writer to whom others object, by
+//! wanting back what it was given last, begins anew, with the smallest window.
 
 use super::Space;
-use crate::dsm::message::{PageNumber, Pages};
+use crate::dsm::message::{Access, PageNumber, Pages};
 
-/// Readers that are followed at once.
+/// Readers and writers that are followed at once.
 const FOLLOWED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stream {
     space: Space,
+    /// What it does.
+    access: Access,
     /// The page after all that was asked for.
     next: PageNumber,
     /// Pages that were asked for ahead the last time; at first none.
@@ -25,16 +30,25 @@ pub(super) struct Window {
     pub(super) first: PageNumber,
     pub(super) count: u32,
     pub(super) mark: PageNumber,
+    /// What for.
+    pub(super) access: Access,
 }
 
-/// Readers that may be sequential, the one that was seen last at the end.
+/// Readers and writers that may be sequential, the one that was seen last at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Streams(Vec<Stream>);
 
 impl Streams {
-    /// A reader in a mapping lacked these pages; what is to be asked for ahead.
-    pub(super) fn missed(&mut self, space: Space, pages: Pages, most: u32) -> Option<Window> {
-        let same = |stream: &Stream| stream.space == space && stream.next == pages.first;
+    /// Somebody in a mapping lacked these pages; what is to be asked for ahead.
+    pub(super) fn missed(
+        &mut self,
+        (space, access): (Space, Access),
+        pages: Pages,
+        most: u32,
+    ) -> Option<Window> {
+        let same = |stream: &Stream| {
+            (stream.space, stream.access, stream.next) == (space, access, pages.first)
+        };
         let next = PageNumber(pages.first.0 + u64::from(pages.count));
         let Some(at) = self.0.iter().position(same) else {
             if self.0.len() == FOLLOWED {
@@ -42,6 +56,7 @@ impl Streams {
             }
             self.0.push(Stream {
                 space,
+                access,
                 next,
                 window: 0,
                 mark: None,
@@ -56,13 +71,26 @@ impl Streams {
         window
     }
 
-    /// A reader reached a page; what is to be asked for ahead, if it is a mark.
-    pub(super) fn reached(&mut self, page: PageNumber, most: u32) -> Option<Window> {
-        let at = self.0.iter().position(|stream| stream.mark == Some(page))?;
+    /// Somebody reached a page; what is to be asked for ahead, if it is a mark.
+    pub(super) fn reached(
+        &mut self,
+        page: PageNumber,
+        access: Access,
+        most: u32,
+    ) -> Option<Window> {
+        let is_mark = |stream: &Stream| (stream.mark, stream.access) == (Some(page), access);
+        let at = self.0.iter().position(is_mark)?;
         let mut stream = self.0.remove(at);
         let window = stream.advance(1, most);
         self.0.push(stream);
         window
+    }
+
+    /// Others want these pages: a writer that was given some of them ahead is followed no more.
+    pub(super) fn wanted_back(&mut self, pages: Pages) {
+        self.0.retain(|stream| {
+            stream.access == Access::Read || !stream.last_window().any(|it| pages.contains(it))
+        });
     }
 
     pub(super) fn unmapped(&mut self, space: Space) {
@@ -78,6 +106,18 @@ impl Stream {
         self.window = count;
         self.mark = Some(mark);
         self.next = PageNumber(first.0.checked_add(u64::from(count))?);
-        (count > 0).then_some(Window { first, count, mark })
+        let access = self.access;
+        (count > 0).then_some(Window {
+            first,
+            count,
+            mark,
+            access,
+        })
+    }
+
+    /// The pages that were asked for ahead the last time.
+    fn last_window(&self) -> impl Iterator<Item = PageNumber> {
+        let first = self.next.0.saturating_sub(u64::from(self.window));
+        (first..self.next.0).map(PageNumber)
     }
 }

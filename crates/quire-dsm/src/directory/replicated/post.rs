@@ -10,10 +10,10 @@ use quire_core::dsm::message::ServerId;
 use super::log::Log;
 use super::mail::Letter;
 use super::replica::{Broken, Done, ELECTION, Replica};
-use crate::directory::asked::{Question, Reply};
+use crate::directory::asked::{Asked, Reply};
 use crate::directory::{Change, Watcher};
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
-use crate::link::{Address, Established, Security};
+use crate::link::{Address, Again, Established, Security};
 use crate::server::said::{self, Said};
 use crate::store::StoreError;
 use crate::wire::Control;
@@ -34,13 +34,6 @@ pub(super) enum Command {
     End(Sender<()>),
 }
 
-/// A question, and who waits for the answer.
-pub(super) struct Asked {
-    pub question: Question,
-    pub reply: Sender<Reply>,
-    pub until: Instant,
-}
-
 /// Makes a log durable.
 pub(super) type Keep = Box<dyn FnMut(&Log) -> Result<(), StoreError> + Send>;
 
@@ -49,9 +42,7 @@ struct Peer {
     address: Address,
     link: Option<LinkId>,
     is_up: bool,
-    again: Instant,
-    /// Before the next attempt.
-    pause: Duration,
+    again: Again,
     /// What was last found wrong with what it says.
     wrong: Option<&'static str>,
     /// Why its link ended last.
@@ -94,8 +85,7 @@ impl Post {
             address,
             link: None,
             is_up: false,
-            again: now,
-            pause: AGAIN[0],
+            again: Again::new(now, AGAIN),
             wrong: None,
             ended: String::new(),
         };
@@ -235,14 +225,14 @@ impl Post {
 
     fn connect(&mut self, links: &mut Links, now: Instant) {
         for peer in self.peers.values_mut() {
-            if peer.link.is_some() || now < peer.again {
+            if peer.link.is_some() || now < peer.again.due() {
                 continue;
             }
             match links.connect(&peer.address, &self.security, None) {
                 Ok(link) => peer.link = Some(link),
                 Err(error) => {
                     tracing::debug!("the directory's copy at {}: {error}", peer.address);
-                    peer.try_later(now);
+                    peer.again.later(now);
                 }
             }
         }
@@ -264,13 +254,6 @@ impl Post {
     }
 }
 
-impl Peer {
-    fn try_later(&mut self, now: Instant) {
-        self.again = now + self.pause;
-        self.pause = (2 * self.pause).min(AGAIN[1]);
-    }
-}
-
 impl Handler for Post {
     fn greeted(&mut self, _: &mut Links, _: LinkId, _: &Established) -> Result<Welcome, Refusal> {
         Err(Refusal {
@@ -282,7 +265,7 @@ impl Handler for Post {
     fn welcomed(&mut self, _: &mut Links, link: LinkId, _: &Welcome) {
         if let Some((_, peer)) = self.peer(link) {
             peer.is_up = true;
-            peer.pause = AGAIN[0];
+            peer.again.succeeded();
         }
     }
 
@@ -306,13 +289,13 @@ impl Handler for Post {
             peer.ended = why;
         }
         (peer.link, peer.is_up) = (None, false);
-        peer.try_later(now);
+        peer.again.later(now);
         self.replica.unreachable(number);
     }
 
     fn deadline(&self) -> Option<Instant> {
         let down = self.peers.values().filter(|peer| peer.link.is_none());
-        let again = down.map(|peer| peer.again).min();
+        let again = down.map(|peer| peer.again.due()).min();
         [again, Some(self.next_tick)].into_iter().flatten().min()
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
 
 use proptest::prelude::*;
 use quire_core::dsm::message::ServerId;

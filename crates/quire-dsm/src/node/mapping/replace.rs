@@ -24,7 +24,7 @@ use quire_linux::uffd::{self, shared};
 use quire_linux::{Errno, memory};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{Hold, Mapped, MappingError, Where, leave_out_of_forks, map};
+use super::{Hold, Mapped, MappingError, Where, map, set_apart};
 
 /// Whoever reads moves looks so often whether it shall end.
 const LOOK: Timespec = Timespec {
@@ -61,7 +61,7 @@ impl Hold {
         let pieces = pieces(range, self.mapped.file).map_err(refused)?;
         let staged = map(file, self.part, Where::Anywhere, true);
         let mut staged = Staged::new(staged.map_err(MappingError::Addresses)?);
-        leave_out_of_forks(staged.range).map_err(refused)?;
+        set_apart(staged.range).map_err(refused)?;
         shared::register(uffd.as_fd(), staged.range).map_err(MappingError::Register)?;
         put(&mut staged, range, &pieces, uffd.as_fd()).map_err(refused)?;
         for waits_at in [self.mapped.uffd.as_fd(), uffd.as_fd()] {

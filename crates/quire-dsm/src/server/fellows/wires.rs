@@ -13,7 +13,7 @@ use quire_core::dsm::message::ServerId;
 use super::outside::Connect;
 use crate::directory::Member;
 use crate::link::greeting::Proof;
-use crate::link::{Address, Established, LinkId, Links, Security};
+use crate::link::{Address, Again, Established, LinkId, Links, Security};
 use crate::server::said::{self, Garbage, Parts, Said};
 use crate::wire::control::{Name, Reason, Refusal, Welcome};
 use crate::wire::{Contents, Control};
@@ -30,18 +30,9 @@ struct Wire {
     is_up: bool,
     queue: Vec<Control>,
     /// When to connect.
-    again: Instant,
-    /// Before the next attempt.
-    pause: Duration,
+    again: Again,
     /// Since when there is no link.
     down: Instant,
-}
-
-impl Wire {
-    fn try_later(&mut self, now: Instant) {
-        self.again = now + self.pause;
-        self.pause = (2 * self.pause).min(AGAIN[1]);
-    }
 }
 
 /// A link to a server.
@@ -135,8 +126,7 @@ impl Wires {
             link: None,
             is_up: false,
             queue: Vec::new(),
-            again: now,
-            pause: AGAIN[0],
+            again: Again::new(now, AGAIN),
             down: now,
         })
     }
@@ -231,7 +221,7 @@ impl Wires {
     pub fn up(&mut self, links: &mut Links, id: ServerId) {
         let wire = self.wire(id);
         wire.is_up = true;
-        wire.pause = AGAIN[0];
+        wire.again.succeeded();
         let Some(link) = wire.link else { return };
         for message in std::mem::take(&mut wire.queue) {
             links.send(link, message);
@@ -247,7 +237,7 @@ impl Wires {
         }
         let was_up = std::mem::take(&mut wire.is_up);
         wire.link = None;
-        wire.try_later((self.clock)());
+        wire.again.later((self.clock)());
         if was_up {
             wire.down = (self.clock)();
         }
@@ -304,7 +294,7 @@ impl Wires {
             .wires
             .iter()
             .filter(|(id, wire)| self.is_due(**id, wire));
-        due.map(|(_, wire)| wire.again).min()
+        due.map(|(_, wire)| wire.again.due()).min()
     }
 
     fn is_due(&self, id: ServerId, wire: &Wire) -> bool {
@@ -316,7 +306,7 @@ impl Wires {
         let due = self
             .wires
             .iter()
-            .filter(|(id, wire)| self.is_due(**id, wire) && wire.again <= now);
+            .filter(|(id, wire)| self.is_due(**id, wire) && wire.again.due() <= now);
         for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.connect_to(links, id, now);
         }
@@ -326,7 +316,7 @@ impl Wires {
         let Some(wire) = self.wires.get_mut(&id) else {
             return;
         };
-        wire.try_later(now);
+        wire.again.later(now);
         let Some(Ok(address)) = wire.address.as_ref().map(|text| text.parse::<Address>()) else {
             return;
         };
