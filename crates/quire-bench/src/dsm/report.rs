@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 
 use crate::dsm::Part;
 use crate::dsm::results::{Figure, Results, Verdict};
@@ -24,15 +25,6 @@ pub struct Report {
     /// What was measured.
     pub results: Results,
 }
-
-const PARTS: [Part; 6] = [
-    Part::Faults,
-    Part::Hotspot,
-    Part::Messages,
-    Part::Translation,
-    Part::Programs,
-    Part::Tolerance,
-];
 
 impl Report {
     /// Writes the JSON file and the Markdown page into `dir`.
@@ -76,10 +68,12 @@ impl Report {
                 "\nSmall sizes: this shows that everything works, and measures nothing of worth.\n",
             );
         }
-        for part in PARTS {
-            self.part(part, &mut text);
+        for part in Part::value_variants() {
+            self.part(*part, &mut text);
         }
-        text.push_str("\n## Targets\n\n| | target | measured |\n|---|---|---|\n");
+        if !self.results.verdicts.is_empty() {
+            text.push_str("\n## Targets\n\n| | target | measured |\n|---|---|---|\n");
+        }
         for verdict in &self.results.verdicts {
             text.push_str(&target(verdict));
         }
