@@ -22,6 +22,7 @@ pub mod real;
 pub mod registry;
 pub mod remote;
 pub mod scheduling;
+pub mod slabs;
 pub mod socket;
 pub mod stack;
 pub mod stat_map;

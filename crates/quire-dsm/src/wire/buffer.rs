@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, Weak};
 
 use quire_core::units::BASE_PAGE;
+use quire_linux::slabs::{self, Slabs};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 /// A page, in bytes.
@@ -19,14 +20,10 @@ const CLASSES: usize = 14;
 /// A pool keeps at most this much memory that nobody uses, in bytes.
 const KEPT: usize = 64 << 20;
 
-/// Memory of a page, at a page boundary.
-#[repr(C, align(4096))]
-struct AlignedPage([u8; PAGE]);
-
 /// Where a buffer's bytes lie.
 enum Storage {
     /// A single page.
-    Page(Box<AlignedPage>),
+    Page(slabs::Page),
     /// Several, from the first page boundary in `bytes` on, which is at `start`.
     Run {
         bytes: Vec<u8>,
@@ -36,11 +33,8 @@ enum Storage {
 }
 
 impl Storage {
-    /// Memory for 2^`class` pages.
-    fn new(class: usize) -> Storage {
-        if class == 0 {
-            return Storage::Page(Box::new(AlignedPage([0; PAGE])));
-        }
+    /// Memory for 2^`class` pages, more than one.
+    fn run(class: usize) -> Storage {
         let length = PAGE << class;
         let bytes = vec![0; length + PAGE];
         let start = bytes.as_ptr().align_offset(PAGE);
@@ -53,7 +47,7 @@ impl Storage {
 
     fn bytes(&self) -> &[u8] {
         match self {
-            Storage::Page(page) => &page.0,
+            Storage::Page(page) => page,
             Storage::Run {
                 bytes,
                 start,
@@ -64,7 +58,7 @@ impl Storage {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Storage::Page(page) => &mut page.0,
+            Storage::Page(page) => page,
             Storage::Run {
                 bytes,
                 start,
@@ -74,7 +68,7 @@ impl Storage {
     }
 }
 
-/// What nobody uses.
+/// What nobody uses, but for single pages, which are in their slabs.
 #[derive(Default)]
 struct Free {
     /// By size.
@@ -101,6 +95,7 @@ impl Free {
 /// Buffers that are used again. A clone is the same pool.
 #[derive(Clone, Default)]
 pub struct Pool {
+    slabs: Slabs,
     free: Arc<Mutex<Free>>,
 }
 
@@ -120,9 +115,13 @@ impl Pool {
     pub fn take(&self, length: usize) -> Buffer {
         let class = length.div_ceil(PAGE).max(1).next_power_of_two().ilog2() as usize;
         assert!(class < CLASSES, "a buffer of {length} bytes is too large");
-        let used = self.free.lock().ok().and_then(|mut free| free.take(class));
+        let used = || self.free.lock().ok().and_then(|mut free| free.take(class));
+        let storage = match class {
+            0 => Storage::Page(self.slabs.page()),
+            _ => used().unwrap_or_else(|| Storage::run(class)),
+        };
         Buffer {
-            storage: Some(used.unwrap_or_else(|| Storage::new(class))),
+            storage: Some(storage),
             class,
             pool: Arc::downgrade(&self.free),
         }
@@ -136,7 +135,7 @@ impl Pool {
         Contents::whole(buffer, contents.len())
     }
 
-    /// Memory that the pool keeps and nobody uses, in bytes.
+    /// Memory of several pages that the pool keeps and nobody uses, in bytes.
     #[must_use]
     pub fn idle(&self) -> usize {
         self.free.lock().map_or(0, |free| free.bytes)
@@ -173,7 +172,8 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let (Some(storage), Some(free)) = (self.storage.take(), self.pool.upgrade())
+        if self.class > 0
+            && let (Some(storage), Some(free)) = (self.storage.take(), self.pool.upgrade())
             && let Ok(mut free) = free.lock()
         {
             free.give(self.class, storage);
