@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use quire_core::dsm::kernel::Failure;
 use quire_core::dsm::message;
 use quire_core::dsm::message::{PageNumber, Pages, ToKernel};
-use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use quire_dsm::node::{self, Counts, Mapping, MappingError, Part, Shape};
+use quire_linux::memory;
 use quire_linux::uffd::pass;
 
 use machines::{Machine, Net, is_possible, word};
@@ -206,24 +207,64 @@ fn one_object_is_shared_by_machines_of_different_pages() {
 }
 
 #[test]
-fn sequential_readers_fault_less_often() {
+fn who_goes_through_pages_in_order_faults_less_often() {
     if !is_possible() {
         return;
     }
     let net = Net::new(2);
     let machines = machines(&net, 2, &pages(512));
     let mappings: Vec<_> = machines.iter().map(Machine::map).collect();
+    let few = |before: u64| {
+        let messages = net.messages.load(Ordering::SeqCst) - before;
+        assert!(messages < 50, "{messages} messages for 512 pages");
+        net.messages.load(Ordering::SeqCst)
+    };
+    let before = net.messages.load(Ordering::SeqCst);
     for page in 0..512 {
         word(&mappings[0], page * WORDS).store(page + 1, Ordering::SeqCst);
     }
+    few(before);
     machines[0].with(|cache, port| cache.sync(port)).unwrap();
-    let before = net.messages.load(Ordering::SeqCst);
-    for page in 0..512 {
-        let value = word(&mappings[1], page * WORDS).load(Ordering::SeqCst);
-        assert_eq!(value, page + 1);
+    let mut before = net.messages.load(Ordering::SeqCst);
+    for add in [0, 1] {
+        for page in 0..512 {
+            let word = word(&mappings[1], page * WORDS);
+            assert_eq!(word.load(Ordering::SeqCst), page + 1);
+            if add == 1 {
+                word.store(page + 2, Ordering::SeqCst);
+            }
+        }
+        before = few(before);
     }
-    let messages = net.messages.load(Ordering::SeqCst) - before;
-    assert!(messages < 50, "{messages} messages for 512 pages");
+}
+
+/// Who would make a superpage of it, as libquire does with shared memory that is full, would
+/// take all pages from the mapping.
+#[test]
+fn no_superpage_is_made_of_an_object() {
+    if !is_possible() {
+        return;
+    }
+    let net = Net::new(1);
+    let machine = Machine::start(&net, 0, &pages(512));
+    let at = memory::reserve_space(Bytes(SUPERPAGE), 0).unwrap();
+    let range = AddrRange::new(at, Bytes(SUPERPAGE));
+    // SAFETY: it was reserved for this.
+    unsafe { memory::unmap(range).unwrap() };
+    let mapping = Mapping::new(machine.file(), machine.part(), Some(at), true).unwrap();
+    let uffd = mapping.uffd().try_clone_to_owned().unwrap();
+    machine.add(uffd, at, machine.part());
+    for page in 0..512 {
+        word(&mapping, page * WORDS).store(1, Ordering::SeqCst);
+    }
+    // SAFETY: it changes no contents.
+    let collapsed = unsafe { memory::advise_raw(range, libc::MADV_COLLAPSE) };
+    assert!(collapsed.is_err());
+    let before = machine.with(|cache, _| cache.counts());
+    for page in 0..512 {
+        assert_eq!(word(&mapping, page * WORDS).load(Ordering::SeqCst), 1);
+    }
+    assert_eq!(machine.with(|cache, _| cache.counts()), before);
 }
 
 #[test]
