@@ -76,7 +76,7 @@ const DSM_EXAMPLES: &str = "\
 Examples:
   quire-bench dsm
       all of it, over loopback and between nodes 50 us and 500 us from each other; report in
-      target/bench (about half an hour)
+      target/bench (most of an hour)
   quire-bench dsm --quick
       everything on small sizes, to see that it works (a minute)
   quire-bench dsm --only faults,hotspot --delay 0

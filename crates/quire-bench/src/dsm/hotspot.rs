@@ -49,7 +49,8 @@ fn round(
 ) -> Result<()> {
     let spin = waiting.spin();
     let served = site.serve(&["serve", "--spin", &spin, "--lease", "4000"])?;
-    let milliseconds = plan.size(3000, 300);
+    // Long enough for programs to change processors, and for all to be equal in the long run.
+    let milliseconds = plan.size(12_000, 300);
     let args = |me: usize| {
         let at = [
             "increment",
