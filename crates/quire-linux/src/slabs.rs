@@ -2,7 +2,8 @@
 //! allocator each takes two pages, as something is noted before it, and a fault for each.
 //!
 //! Pages come from slabs of a superpage's size: first those that were used before, then
-//! fresh ones, which are asked of the kernel a few at a time ([`AHEAD`]). A slab of which
+//! fresh ones. Who wants many gets them from the kernel a few at a time ([`AHEAD`]); the first
+//! few come one by one, so that who needs little takes little. A slab of which
 //! nothing is used goes back to the kernel, if another has room.
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -84,7 +85,7 @@ impl Slab {
         if page >= self.memory.0.end {
             return None;
         }
-        if self.touched.0.is_multiple_of(AHEAD.0) {
+        if self.touched.0 > 0 && self.touched.0.is_multiple_of(AHEAD.0) {
             // SAFETY: it changes no contents. Where it is refused, each touch is a fault.
             let _ = unsafe {
                 memory::advise_raw(

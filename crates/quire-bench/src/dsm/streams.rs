@@ -21,7 +21,7 @@ const STEPS: [Step; 3] = [
 
 /// Measures both orders, in turns.
 pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
-    // Without pages ahead one takes about as long as a hundred with them.
+    // Fewer, where each is waited for.
     let orders = [
         ("in order", plan.size(16384, 64), false),
         ("last first", plan.size(2048, 64), true),

@@ -866,14 +866,7 @@ impl Kernel {
 
     /// Flushes that wait and concern some of these pages are obeyed now.
     fn obey_what_touches<D>(&mut self, pages: Pages, actions: &mut Vec<Action<D>>) {
-        let (first, end) = (
-            pages.first.0,
-            pages.first.0.saturating_add(u64::from(pages.count)),
-        );
-        let touches = |flush: &Deferred| {
-            let flushed = flush.pages;
-            flushed.first.0 < end && first < flushed.first.0 + u64::from(flushed.count)
-        };
+        let touches = |flush: &Deferred| flush.pages.overlaps(pages);
         while let Some(at) = self.flushes.iter().position(touches) {
             let flush = self.flushes.remove(at);
             self.obey(flush.pages, actions);

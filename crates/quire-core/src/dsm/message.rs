@@ -61,6 +61,12 @@ impl Pages {
     pub const fn contains(self, page: PageNumber) -> bool {
         page.0 >= self.first.0 && page.0 - self.first.0 < self.count as u64
     }
+
+    /// Whether any page is among both.
+    #[must_use]
+    pub const fn overlaps(self, other: Pages) -> bool {
+        self.contains(other.first) || other.contains(self.first)
+    }
 }
 
 /// What a program does to a page.

@@ -89,7 +89,8 @@ impl Streams {
     /// Others want these pages: a writer that was given some of them ahead is followed no more.
     pub(super) fn wanted_back(&mut self, pages: Pages) {
         self.0.retain(|stream| {
-            stream.access == Access::Read || !stream.last_window().any(|it| pages.contains(it))
+            let given = stream.last_window();
+            stream.access == Access::Read || !given.is_some_and(|given| given.overlaps(pages))
         });
     }
 
@@ -115,9 +116,12 @@ impl Stream {
         })
     }
 
-    /// The pages that were asked for ahead the last time.
-    fn last_window(&self) -> impl Iterator<Item = PageNumber> {
-        let first = self.next.0.saturating_sub(u64::from(self.window));
-        (first..self.next.0).map(PageNumber)
+    /// The pages that were asked for ahead the last time, if any were.
+    fn last_window(&self) -> Option<Pages> {
+        let first = self.next.0.checked_sub(u64::from(self.window))?;
+        (self.window > 0).then_some(Pages {
+            first: PageNumber(first),
+            count: self.window,
+        })
     }
 }
