@@ -34,23 +34,21 @@ pub use mapping::{Hold, Kept, Mapping, MappingError, Part, Where};
 use memory::{AddressSpace, Memory};
 use users::Users;
 
+use crate::wire::{Contents, Pool};
+
 mod lease;
 mod mapping;
 mod memory;
 mod stale;
 mod users;
 
-/// The contents of a page.
-pub trait Contents: AsRef<[u8]> + From<Vec<u8>> + Clone {}
-impl<D: AsRef<[u8]> + From<Vec<u8>> + Clone> Contents for D {}
-
 /// The way to the server of an object, whatever the network.
-pub trait Exchange<D> {
+pub trait Exchange {
     /// Sends a message, or keeps it to be sent with others.
-    fn send(&mut self, message: FromKernel<D>);
+    fn send(&mut self, message: FromKernel<Contents>);
 
     /// The next message that has come, without waiting.
-    fn receive(&mut self) -> Option<ToKernel<D>>;
+    fn receive(&mut self) -> Option<ToKernel<Contents>>;
 }
 
 /// What ends a session, or the use of an object.
@@ -117,13 +115,13 @@ impl Shape {
 }
 
 /// The cache of one object on this machine.
-pub struct Cache<D> {
+pub struct Cache {
     kernel: Kernel,
     memory: Memory,
     spaces: BTreeMap<Space, AddressSpace>,
     next: u32,
     /// Kept, so that none is allocated for a fault.
-    actions: Vec<Action<D>>,
+    actions: Vec<Action<Contents>>,
     touches: Vec<Touch>,
     on_failure: Option<FailureCallback>,
     lease: LeaseFile,
@@ -161,15 +159,16 @@ pub struct Counts {
 /// What is called when memory fails: with the pages, or with none where it is all of them.
 pub type FailureCallback = Box<dyn FnMut(Option<Pages>, Failure) + Send>;
 
-impl<D: Contents> Cache<D> {
-    /// An empty cache of an object, whose server can be reached.
+impl Cache {
+    /// An empty cache of an object, whose server can be reached. What is given back lies in
+    /// memory of a pool.
     ///
     /// # Errors
     /// When there is no memory file to be had.
-    pub fn new(page: Bytes, settings: Settings) -> Result<Cache<D>, Errno> {
+    pub fn new(page: Bytes, settings: Settings, pool: Pool) -> Result<Cache, Errno> {
         let hold = settings.hold;
         Ok(Cache {
-            memory: Memory::new(page, settings.pages)?,
+            memory: Memory::new(page, settings.pages, pool)?,
             kernel: Kernel::new(settings),
             spaces: BTreeMap::new(),
             next: 0,
@@ -300,7 +299,7 @@ impl<D: Contents> Cache<D> {
         &mut self,
         space: Space,
         now: Time,
-        server: &mut impl Exchange<D>,
+        server: &mut impl Exchange,
     ) -> Result<usize, Broken> {
         let mut all = 0;
         while let Some(mapped) = self.spaces.get(&space) {
@@ -341,13 +340,13 @@ impl<D: Contents> Cache<D> {
     pub fn hear(
         &mut self,
         now: Time,
-        message: ToKernel<D>,
-        server: &mut impl Exchange<D>,
+        message: ToKernel<Contents>,
+        server: &mut impl Exchange,
     ) -> Result<(), Broken> {
         if let ToKernel::DataProvided { data, .. } = &message {
             let size = self.memory.page().0 as usize;
             let fits =
-                |content: &Option<D>| content.as_ref().is_none_or(|c| c.as_ref().len() == size);
+                |content: &Option<Contents>| content.as_ref().is_none_or(|c| c.len() == size);
             if !data.iter().all(fits) {
                 return Err(Nonsense("contents that are not as long as a page").into());
             }
@@ -367,7 +366,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// When memory cannot be kept coherent.
-    pub fn pass(&mut self, now: Time, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    pub fn pass(&mut self, now: Time, server: &mut impl Exchange) -> Result<(), Broken> {
         self.kernel.pass(now, &mut self.actions);
         if self.users.deadline().is_some_and(|due| due <= now) {
             for page in self.users.look(now, self.enough, thread::time_of) {
@@ -383,7 +382,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// As [`Cache::hear`].
-    pub fn turn(&mut self, now: Time, server: &mut impl Exchange<D>) -> Result<bool, Broken> {
+    pub fn turn(&mut self, now: Time, server: &mut impl Exchange) -> Result<bool, Broken> {
         let mut busy = self.deadline().is_some_and(|due| due <= now);
         if busy {
             self.pass(now, server)?;
@@ -409,7 +408,7 @@ impl<D: Contents> Cache<D> {
         &mut self,
         now: Time,
         until: Time,
-        server: &mut impl Exchange<D>,
+        server: &mut impl Exchange,
     ) -> Result<(), Broken> {
         self.pass(now, server)?;
         self.kernel.lease(until);
@@ -424,7 +423,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// When memory cannot be dropped.
-    pub fn lost(&mut self, now: Time, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    pub fn lost(&mut self, now: Time, server: &mut impl Exchange) -> Result<(), Broken> {
         self.kernel.lost(now, &mut self.actions);
         self.carry_out(server)
     }
@@ -433,7 +432,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// As [`Cache::pass`].
-    pub fn linked(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    pub fn linked(&mut self, server: &mut impl Exchange) -> Result<(), Broken> {
         self.kernel.linked(&mut self.actions);
         self.carry_out(server)
     }
@@ -442,7 +441,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// As [`Cache::pass`].
-    pub fn evict(&mut self, pages: Pages, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    pub fn evict(&mut self, pages: Pages, server: &mut impl Exchange) -> Result<(), Broken> {
         self.kernel.evict(pages, &mut self.actions);
         self.carry_out(server)
     }
@@ -451,7 +450,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// As [`Cache::pass`].
-    pub fn sync(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    pub fn sync(&mut self, server: &mut impl Exchange) -> Result<(), Broken> {
         self.kernel.sync(&mut self.actions);
         self.carry_out(server)
     }
@@ -465,7 +464,7 @@ impl<D: Contents> Cache<D> {
         &mut self,
         from: PageNumber,
         most: usize,
-        server: &mut impl Exchange<D>,
+        server: &mut impl Exchange,
     ) -> Result<Option<PageNumber>, Broken> {
         let next = self.kernel.sync_from(from, most, &mut self.actions);
         self.carry_out(server)?;
@@ -476,7 +475,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// As [`Cache::pass`].
-    pub fn terminate(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    pub fn terminate(&mut self, server: &mut impl Exchange) -> Result<(), Broken> {
         self.kernel.terminate(&mut self.actions);
         self.carry_out(server)
     }
@@ -487,7 +486,7 @@ impl<D: Contents> Cache<D> {
     ///
     /// # Errors
     /// As [`Cache::pass`].
-    pub fn leave(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    pub fn leave(&mut self, server: &mut impl Exchange) -> Result<(), Broken> {
         if !self.is_linked() {
             return Ok(());
         }
@@ -508,7 +507,7 @@ impl<D: Contents> Cache<D> {
         Ok(())
     }
 
-    fn carry_out(&mut self, server: &mut impl Exchange<D>) -> Result<(), Broken> {
+    fn carry_out(&mut self, server: &mut impl Exchange) -> Result<(), Broken> {
         let mut actions = std::mem::take(&mut self.actions);
         let outcome = actions
             .drain(..)
@@ -516,7 +515,8 @@ impl<D: Contents> Cache<D> {
         self.actions = actions;
         if let Err(broken) = &outcome {
             tracing::error!("{broken}");
-            self.kernel.end::<D>(Failure::Refused, &mut Vec::new());
+            self.kernel
+                .end::<Contents>(Failure::Refused, &mut Vec::new());
             self.fail_all(Failure::Refused);
         }
         outcome
@@ -524,8 +524,8 @@ impl<D: Contents> Cache<D> {
 
     fn carry_out_one(
         &mut self,
-        action: Action<D>,
-        server: &mut impl Exchange<D>,
+        action: Action<Contents>,
+        server: &mut impl Exchange,
     ) -> Result<(), Broken> {
         self.counts.note(&action);
         let (memory, spaces) = (&self.memory, &self.spaces);
@@ -538,10 +538,7 @@ impl<D: Contents> Cache<D> {
                 space,
             } => {
                 let space = space.and_then(|space| spaces.get(&space));
-                for (page, content) in pages.iter().zip(&data) {
-                    let bytes = content.as_ref().map(AsRef::as_ref);
-                    memory.fill(page, bytes, access, space)?;
-                }
+                memory.fill(pages, &data, access, space)?;
             }
             Action::Show {
                 pages,
@@ -560,7 +557,7 @@ impl<D: Contents> Cache<D> {
             Action::GiveBack(pages) => {
                 self.users.gone(pages);
                 let data = memory.take(pages, spaces.values())?;
-                let data = data.into_iter().map(|page| Some(D::from(page))).collect();
+                let data = data.into_iter().map(Some).collect();
                 server.send(FromKernel::DataWrite { pages, data });
             }
             Action::Remove(pages) => {
@@ -608,7 +605,7 @@ impl<D: Contents> Cache<D> {
 }
 
 impl Counts {
-    fn note<D>(&mut self, action: &Action<D>) {
+    fn note(&mut self, action: &Action<Contents>) {
         match action {
             Action::Send(_) => self.sent += 1,
             Action::Fill { pages, .. } => self.filled += u64::from(pages.count),
@@ -624,7 +621,7 @@ impl Counts {
     }
 }
 
-impl<D> Drop for Cache<D> {
+impl Drop for Cache {
     /// Nobody answers any more: who still has a mapping gets errors, not zeros.
     fn drop(&mut self) {
         if !self.is_left {

@@ -157,7 +157,7 @@ impl New {
 
 /// An object that is open.
 pub(super) struct Object {
-    pub(super) cache: Cache<Contents>,
+    pub(super) cache: Cache,
     space: Space,
     name: Name,
     rights: Rights,
@@ -189,7 +189,7 @@ struct Way<'a> {
     to: Option<(LinkId, Handle)>,
 }
 
-impl Exchange<Contents> for Way<'_> {
+impl Exchange for Way<'_> {
     fn send(&mut self, message: FromKernel<Contents>) {
         if let Some((link, object)) = self.to {
             // A link that takes no more has ended, which is told.
@@ -450,7 +450,7 @@ impl Carrier {
         &mut self,
         links: &mut Links,
         key: Key,
-        act: impl FnOnce(&mut Cache<Contents>, &mut Way<'_>) -> Result<(), Broken>,
+        act: impl FnOnce(&mut Cache, &mut Way<'_>) -> Result<(), Broken>,
     ) -> bool {
         let Some(object) = self.objects.get_mut(&key) else {
             return false;
@@ -549,7 +549,8 @@ impl Carrier {
         let mut settings = shape.settings();
         settings.reconnect = self.options.reconnect;
         let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
-        let mut cache = Cache::new(shape.page, settings.clone()).map_err(system)?;
+        let mut cache =
+            Cache::new(shape.page, settings.clone(), links.pool().clone()).map_err(system)?;
         cache.set_round_trip(self.round_trip);
         let part = Part {
             start: ObjectOffset(0),

@@ -16,7 +16,6 @@ use super::carrier::{Command, Key, Object};
 use super::{Client, ClientError, Inner, Shared, received};
 use crate::link::Links;
 use crate::node::{Cache, Mapping, MappingError, Part};
-use crate::wire::Contents;
 
 /// Where a part is to be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +180,7 @@ impl Regions {
     }
 
     /// An object is closed.
-    pub fn forget(&mut self, links: &mut Links, key: Key, cache: &Cache<Contents>) {
+    pub fn forget(&mut self, links: &mut Links, key: Key, cache: &Cache) {
         self.mapped.retain(|_, (of, space)| {
             if *of == key {
                 unwatch(links, cache, *space);
@@ -191,7 +190,7 @@ impl Regions {
     }
 }
 
-fn unwatch(links: &mut Links, cache: &Cache<Contents>, space: Space) {
+fn unwatch(links: &mut Links, cache: &Cache, space: Space) {
     if let Some(uffd) = cache.uffd(space) {
         // The descriptor ends with the cache anyway.
         let _ = links.unwatch(uffd);

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use quire_core::dsm::message::{Access, PageNumber, Pages};
+use quire_core::dsm::message::{Access, Pages};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
@@ -18,6 +18,7 @@ use rustix::io::Errno as Code;
 use super::mapping::Mapped;
 use super::stale::Stale;
 use super::{Broken, Part, bytes_of};
+use crate::wire::{Contents, Pool};
 
 /// A mapping of a part of the file in some process.
 pub(super) struct AddressSpace {
@@ -32,6 +33,13 @@ pub(super) struct AddressSpace {
 
 /// So many pages at most are looked at to see whether a mapping is gone.
 const LOOKED_AT: usize = 1024;
+
+/// So much is put into a mapping at a time, in bytes, if a page is not larger: more would let
+/// who waits for the first of it wait for the rest, too.
+const RUN: usize = 32 << 10;
+
+/// So much is read back at a time, in bytes, if a page is not larger.
+const READ: usize = 128 << 10;
 
 impl AddressSpace {
     pub(super) const fn new(
@@ -94,25 +102,28 @@ impl AddressSpace {
 pub(super) struct Memory {
     file: OwnedFd,
     page: Bytes,
-    /// What a page holds that nobody has ever written.
+    /// What pages hold that nobody has ever written, as many as are filled together.
     zeros: Box<[u8]>,
     stale: Stale,
+    /// Where what is given back is read to.
+    pool: Pool,
 }
 
 impl Memory {
-    pub(super) fn new(page: Bytes, pages: u64) -> Result<Memory, Errno> {
+    pub(super) fn new(page: Bytes, pages: u64, pool: Pool) -> Result<Memory, Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
         let file = rustix::fs::memfd_create(c"quire-dsm", flags)?;
         rustix::fs::ftruncate(&file, pages * page.0)?;
         // Programs get the file, too. A seal of theirs could forbid holes.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL)?;
-        let zeros = vec![0; page.0 as usize].into_boxed_slice();
+        let zeros = vec![0; RUN.max(page.0 as usize)].into_boxed_slice();
         let stale = Stale::new(page);
         Ok(Memory {
             file,
             page,
             zeros,
             stale,
+            pool,
         })
     }
 
@@ -124,18 +135,55 @@ impl Memory {
         self.page
     }
 
-    /// Puts contents where there are none, and shows them in a mapping.
+    /// Puts contents where there are none, and shows them in a mapping. What lies together is
+    /// put there together, at most [`RUN`] of it: who waits goes on after that.
     pub(super) fn fill(
         &self,
-        page: PageNumber,
-        bytes: Option<&[u8]>,
+        pages: Pages,
+        data: &[Option<Contents>],
         access: Access,
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
-        let part = bytes_of(Pages::one(page), self.page);
-        let bytes = bytes.unwrap_or(&self.zeros);
-        // Asked in any case: the page is not stale any more.
-        let there = self.stale.reuse(page);
+        let mut next = pages.first;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let (count, bytes) = self.lying_together(rest);
+            // Asked in any case: the pages are not stale any more.
+            let (run, there) = self.stale.reuse(Pages { first: next, count });
+            let bytes = &bytes[..bytes_of(run, self.page).len.0 as usize];
+            self.fill_run(run, bytes, (access, there), space)?;
+            next.0 += u64::from(run.count);
+            rest = &rest[run.count as usize..];
+        }
+        Ok(())
+    }
+
+    /// How many of the first pages lie together in memory, and what they hold.
+    fn lying_together<'a>(&'a self, data: &'a [Option<Contents>]) -> (u32, &'a [u8]) {
+        let page = self.page.0 as usize;
+        let most = data.len().min((RUN / page).max(1));
+        let is_there = data.first().is_some_and(Option::is_some);
+        let alike = data[..most]
+            .iter()
+            .take_while(|it| it.is_some() == is_there);
+        let bytes = match is_there {
+            true => Contents::together(alike.flatten()),
+            false => &self.zeros[..alike.count() * page],
+        };
+        (u32::try_from(bytes.len() / page).unwrap_or(u32::MAX), bytes)
+    }
+
+    /// Puts the contents of pages that lie together where there are none, or where what is
+    /// stale is.
+    fn fill_run(
+        &self,
+        pages: Pages,
+        bytes: &[u8],
+        (access, there): (Access, bool),
+        space: Option<&AddressSpace>,
+    ) -> Result<(), Broken> {
+        let part = bytes_of(pages, self.page);
+        let mut done = Bytes::ZERO;
         if let Some(space) = space
             && !there
         {
@@ -146,13 +194,14 @@ impl Memory {
                 if copied.error.is_none() {
                     return Ok(());
                 }
+                done = copied.done;
             }
         }
-        // The file has the page, or the mapping has only a part of it, or is gone: the file
+        // The file has a page, or the mapping has only a part of them, or is gone: the file
         // gets the contents all the same.
-        self.write(part.start, bytes)?;
+        self.write(part.start + done, &bytes[done.0 as usize..])?;
         match space {
-            Some(space) => self.show(Pages::one(page), access, space),
+            Some(space) => self.show(pages, access, space),
             None => Ok(()),
         }
     }
@@ -235,19 +284,17 @@ impl Memory {
         &self,
         pages: Pages,
         spaces: impl Iterator<Item = &'a AddressSpace> + Clone,
-    ) -> Result<Vec<Vec<u8>>, Broken> {
+    ) -> Result<Vec<Contents>, Broken> {
         let part = bytes_of(pages, self.page);
-        let contents =
-            || -> Result<Vec<_>, Broken> { pages.iter().map(|page| self.read(page)).collect() };
         if self.zap(part, spaces.clone()) {
-            let contents = contents()?;
+            let contents = self.read(pages)?;
             self.stale.add(pages);
             return Ok(contents);
         }
         for space in spaces {
             protect(space, space.addresses(part))?;
         }
-        let contents = contents()?;
+        let contents = self.read(pages)?;
         punch(&self.file, part)?;
         Ok(contents)
     }
@@ -340,29 +387,37 @@ impl Memory {
         Ok(())
     }
 
-    fn read(&self, page: PageNumber) -> Result<Vec<u8>, Broken> {
-        let size = self.page.0 as usize;
-        let start = page.0 * self.page.0;
-        let mut bytes = Vec::with_capacity(size);
-        while bytes.len() < size {
-            let at = start + bytes.len() as u64;
-            let room = size - bytes.len();
-            let spare = &mut bytes.spare_capacity_mut()[..room];
-            let read = rustix::io::pread(&self.file, spare, at);
-            let read = match read {
-                Ok((read, _)) => read.len(),
-                Err(Code::INTR) => continue,
-                Err(errno) => return Err(broken("to read a page back", errno.into())),
-            };
-            if read == 0 {
-                // A program has cut the file: nobody knows what the page held.
-                let errno = Code::NODATA.into();
-                return Err(broken("to read a page back", errno));
-            }
-            // SAFETY: the kernel has written so many bytes behind those that were there.
-            unsafe { bytes.set_len(bytes.len() + read) };
+    /// What pages hold, [`READ`] of it together.
+    fn read(&self, pages: Pages) -> Result<Vec<Contents>, Broken> {
+        let page = self.page.0 as usize;
+        let together = (READ / page).max(1);
+        let mut contents = Vec::with_capacity(pages.count as usize);
+        while contents.len() < pages.count as usize {
+            let count = together.min(pages.count as usize - contents.len());
+            let first = pages.first.0 + contents.len() as u64;
+            let mut buffer = self.pool.take(count * page);
+            self.read_into(&mut buffer[..count * page], first * self.page.0)?;
+            let buffer = Arc::new(buffer);
+            let parts = (0..count).map(|number| Contents::part(&buffer, number * page, page));
+            contents.extend(parts);
         }
-        Ok(bytes)
+        Ok(contents)
+    }
+
+    fn read_into(&self, mut bytes: &mut [u8], mut at: u64) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            match rustix::io::pread(&self.file, &mut *bytes, at) {
+                // A program has cut the file: nobody knows what the page held.
+                Ok(0) => return Err(broken("to read a page back", Code::NODATA.into())),
+                Ok(read) => {
+                    bytes = &mut bytes[read..];
+                    at += read as u64;
+                }
+                Err(Code::INTR) => {}
+                Err(errno) => return Err(broken("to read a page back", errno.into())),
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, start: ObjectOffset, bytes: &[u8]) -> Result<(), Broken> {

@@ -85,13 +85,24 @@ impl Stale {
         }
     }
 
-    /// A page is filled: whether it lies in the file. It does not change under the caller.
-    pub(super) fn reuse(&self, page: PageNumber) -> bool {
+    /// Pages are filled: whether the first of them lies in the file, and with how many the
+    /// same is so. Those do not change under the caller.
+    pub(super) fn reuse(&self, pages: Pages) -> (Pages, bool) {
         let mut state = self.shared.lock();
-        while state.freed.contains(&page) {
+        while state.freed.contains(&pages.first) {
             state = self.shared.wait(state);
         }
-        state.pages.remove(&page)
+        let there = state.pages.remove(&pages.first);
+        let mut count = 1;
+        for page in pages.iter().skip(1) {
+            if state.freed.contains(&page) || state.pages.contains(&page) != there {
+                break;
+            }
+            state.pages.remove(&page);
+            count += 1;
+        }
+        let first = pages.first;
+        (Pages { first, count }, there)
     }
 
     /// All pages are freed by the caller.
@@ -196,24 +207,42 @@ mod tests {
         }
         let stale = Stale::new(Bytes(PAGE));
         assert!(stale.is_possible(&file));
-        assert!(!stale.reuse(PageNumber(7)));
+        let is_reused = |page| stale.reuse(Pages::one(PageNumber(page))).1;
+        assert!(!is_reused(7));
         for page in 0..all {
             stale.add(Pages::one(PageNumber(page)));
             if page == 7 {
-                assert!(stale.reuse(PageNumber(7)));
-                assert!(!stale.reuse(PageNumber(7)));
+                assert!(is_reused(7));
+                assert!(!is_reused(7));
             }
         }
         while blocks(&file) > 2 * KEPT.0 / PAGE + 1 {
             thread::yield_now();
         }
-        assert!(stale.reuse(PageNumber(all - 1)));
-        assert!(!stale.reuse(PageNumber(0)));
+        assert!(is_reused(all - 1));
+        assert!(!is_reused(0));
         assert!(stale.len() >= stale.most - 1);
         let mut byte = [0];
         rustix::io::pread(&file, &mut byte, 7 * PAGE).unwrap();
         assert_eq!(byte, [1], "it was in use again");
         stale.clear();
+        assert_eq!(stale.len(), 0);
+    }
+
+    #[test]
+    fn pages_are_used_again_with_those_like_them() {
+        let file = rustix::fs::memfd_create(c"stale", MemfdFlags::CLOEXEC).unwrap();
+        let stale = Stale::new(Bytes(PAGE));
+        assert!(stale.is_possible(&file));
+        let pages = |first, count| Pages {
+            first: PageNumber(first),
+            count,
+        };
+        stale.add(pages(2, 3));
+        assert_eq!(stale.reuse(pages(0, 8)), (pages(0, 2), false));
+        assert_eq!(stale.reuse(pages(2, 2)), (pages(2, 2), true));
+        assert_eq!(stale.reuse(pages(4, 4)), (pages(4, 1), true));
+        assert_eq!(stale.reuse(pages(2, 6)), (pages(2, 6), false));
         assert_eq!(stale.len(), 0);
     }
 

@@ -6,8 +6,10 @@
 
 use super::{Numbers, Team, Trouble, Word, read, share, whole_pages, write};
 
-/// Columns of the second factor that are used at once, so that they stay in the cache.
-const BLOCK: usize = 64;
+/// Columns of the second factor that lie together and are used at once, by so many rows of the
+/// first, so that they stay in the cache.
+const COLUMNS: usize = 64;
+const ROWS: usize = 16;
 
 /// Words that it needs.
 #[must_use]
@@ -28,14 +30,13 @@ pub fn run(team: &dyn Team, memory: &[Word], rows: usize) -> Result<(), Trouble>
         write(&b[at], &numbers((rows + row) as u64, rows));
     }
     team.barrier()?;
-    let mut factor = vec![0.0; rows * rows];
-    read(b, &mut factor);
-    let (mut row_of_a, mut row_of_c) = (vec![0.0; rows], vec![0.0; rows]);
-    for row in mine {
-        let at = row * rows..(row + 1) * rows;
-        read(&a[at.clone()], &mut row_of_a);
-        multiply(&row_of_a, &factor, &mut row_of_c);
-        write(&c[at], &row_of_c);
+    let panels = panels(b, rows);
+    for first in mine.clone().step_by(ROWS) {
+        let some = first..mine.end.min(first + ROWS);
+        let at = some.start * rows..some.end * rows;
+        let mut factor = vec![0.0; at.len()];
+        read(&a[at.clone()], &mut factor);
+        write(&c[at], &product(&factor, &panels, rows));
     }
     team.barrier()
 }
@@ -48,19 +49,44 @@ fn parts(memory: &[Word], rows: usize) -> [&[Word]; 3] {
     [a, b, c]
 }
 
-/// A row times a matrix.
-fn multiply(row: &[f64], matrix: &[f64], product: &mut [f64]) {
-    product.fill(0.0);
-    let columns = row.len();
-    for first in (0..columns).step_by(BLOCK) {
-        let block = first..columns.min(first + BLOCK);
-        for (number, of_matrix) in row.iter().zip(matrix.chunks_exact(columns)) {
-            let sums = product[block.clone()].iter_mut();
-            for (sum, other) in sums.zip(&of_matrix[block.clone()]) {
-                *sum += number * other;
-            }
+/// A matrix by columns: [`COLUMNS`] of the first row, the same of all other rows, and so on with
+/// the next. Where the last columns are fewer, zeros follow.
+fn panels(matrix: &[Word], rows: usize) -> Vec<f64> {
+    let mut panels = vec![0.0; rows * rows.next_multiple_of(COLUMNS)];
+    for (number, row) in matrix.chunks_exact(rows).take(rows).enumerate() {
+        for (panel, words) in row.chunks(COLUMNS).enumerate() {
+            let at = (panel * rows + number) * COLUMNS;
+            read(words, &mut panels[at..at + COLUMNS]);
         }
     }
+    panels
+}
+
+/// Some rows times a matrix.
+fn product(factor: &[f64], panels: &[f64], rows: usize) -> Vec<f64> {
+    let mut product = vec![0.0; factor.len()];
+    for (number, panel) in panels.chunks_exact(rows * COLUMNS).enumerate() {
+        let first = number * COLUMNS;
+        let columns = first..rows.min(first + COLUMNS);
+        for (row, sums) in factor
+            .chunks_exact(rows)
+            .zip(product.chunks_exact_mut(rows))
+        {
+            multiply(row, panel, &mut sums[columns.clone()]);
+        }
+    }
+    product
+}
+
+/// A row times some columns.
+fn multiply(row: &[f64], panel: &[f64], product: &mut [f64]) {
+    let mut sums = [0.0; COLUMNS];
+    for (number, others) in row.iter().zip(panel.chunks_exact(COLUMNS)) {
+        for (sum, other) in sums.iter_mut().zip(others) {
+            *sum += number * other;
+        }
+    }
+    product.copy_from_slice(&sums[..product.len()]);
 }
 
 /// A row of a factor.

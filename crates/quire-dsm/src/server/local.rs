@@ -86,7 +86,7 @@ pub(super) struct Local {
 
 /// The cache of one object.
 struct Cached {
-    cache: Cache<Contents>,
+    cache: Cache,
     name: Name,
     page: Bytes,
     whole: Part,
@@ -119,7 +119,7 @@ struct Silent {
 #[derive(Default)]
 struct Said(Vec<FromKernel<Contents>>);
 
-impl Exchange<Contents> for Said {
+impl Exchange for Said {
     fn send(&mut self, message: FromKernel<Contents>) {
         self.0.push(message);
     }
@@ -270,7 +270,7 @@ impl Local {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
         };
-        let cache = match Cache::new(shape.page, settings) {
+        let cache = match Cache::new(shape.page, settings, around.links.pool().clone()) {
             Ok(cache) => cache,
             Err(errno) => {
                 tracing::warn!("{name}: its pages cannot be shared: {errno}");
@@ -413,7 +413,7 @@ impl Local {
         &mut self,
         around: &mut Around<'_>,
         handle: Handle,
-        act: impl FnOnce(&mut Cache<Contents>, &mut Said) -> Result<(), Broken>,
+        act: impl FnOnce(&mut Cache, &mut Said) -> Result<(), Broken>,
     ) -> bool {
         let Some(cached) = self.caches.get_mut(&handle) else {
             return false;

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
+use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
 use quire_core::units::BASE_PAGE;
@@ -268,6 +269,25 @@ impl Contents {
         self.memory.part(self.start + start, length)
     }
 
+    /// As many of the first contents as lie one after the other in the same memory; all of
+    /// that.
+    #[must_use]
+    pub fn together<'a>(contents: impl IntoIterator<Item = &'a Contents>) -> &'a [u8] {
+        let mut contents = contents.into_iter();
+        let Some(first) = contents.next() else {
+            return &[];
+        };
+        let bytes = first.memory.bytes();
+        let mut end = first.start + first.length;
+        for next in contents {
+            if !ptr::eq(next.memory.bytes(), bytes) || next.start != end {
+                break;
+            }
+            end += next.length;
+        }
+        &bytes[first.start..end]
+    }
+
     /// Whether they keep more memory than they need, as one page of many that came at once
     /// does. Whoever keeps contents for long copies such ones.
     #[must_use]
@@ -361,6 +381,22 @@ mod tests {
         assert_eq!(*contents.slice(1, 2), [2, 3]);
         assert!(contents.slice(1, 1).is_part());
         assert!(!contents.is_part());
+    }
+
+    #[test]
+    fn contents_lie_together_where_they_came_together() {
+        let pool = Pool::new();
+        let all = pool.copy(&[7; 3 * PAGE]);
+        let page = |number| all.slice(number * PAGE, PAGE);
+        let other = pool.copy(&[8; PAGE]);
+        let together = |pages: &[Contents]| Contents::together(pages).len() / PAGE;
+        assert_eq!(together(&[]), 0);
+        assert_eq!(together(&[page(0), page(1), page(2)]), 3);
+        assert_eq!(together(&[page(0), page(2)]), 1);
+        assert_eq!(together(&[page(1), page(0)]), 1);
+        assert_eq!(together(&[page(1), page(2), other.clone()]), 2);
+        let pages = [page(2), other];
+        assert!(ptr::eq(Contents::together(&pages), &*pages[0]));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::frame::{BLOCK, HEADER, Header, Limits, WireError};
 use super::presence::{Presence, check_pages};
 
 /// The least and the most that is expected as a payload, in bytes.
-const EXPECTED: [usize; 2] = [BASE_PAGE as usize, 64 << 10];
+const EXPECTED: [usize; 2] = [BASE_PAGE as usize, 128 << 10];
 
 /// Memory for headers and control parts at first, in bytes.
 const STAGE: usize = 8 << 10;

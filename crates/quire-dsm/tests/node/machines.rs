@@ -13,11 +13,10 @@ use quire_core::dsm::kernel::{Settings, Space};
 use quire_core::dsm::message::{FromKernel, KernelId, PageNumber, ToKernel};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::node::{self, Broken, Cache, Exchange, Mapping, Part, Shape};
+use quire_dsm::wire::{Contents, Pool};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::toy::Toy;
-
-pub type Contents = Arc<[u8]>;
 
 /// Lets tests skip where the kernel lacks what they need.
 pub fn is_possible() -> bool {
@@ -113,7 +112,7 @@ pub struct Port {
     machine: usize,
 }
 
-impl Exchange<Contents> for Port {
+impl Exchange for Port {
     fn send(&mut self, message: FromKernel<Contents>) {
         self.net.hear(self.machine, message);
     }
@@ -124,7 +123,7 @@ impl Exchange<Contents> for Port {
     }
 }
 
-type Job = Box<dyn FnOnce(&mut Cache<Contents>, &mut Port) + Send>;
+type Job = Box<dyn FnOnce(&mut Cache, &mut Port) + Send>;
 
 pub struct Machine {
     net: Arc<Net>,
@@ -146,7 +145,7 @@ impl Machine {
         shape: &Shape,
         settings: &Settings,
     ) -> Machine {
-        let cache = Cache::new(shape.page, settings.clone()).unwrap();
+        let cache = Cache::new(shape.page, settings.clone(), Pool::new()).unwrap();
         let file = cache.file().try_clone_to_owned().unwrap();
         let (jobs, orders) = mpsc::channel();
         let port = Port {
@@ -178,7 +177,7 @@ impl Machine {
     /// Does something with the cache, in its thread.
     pub fn with<R: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Cache<Contents>, &mut Port) -> R + Send + 'static,
+        job: impl FnOnce(&mut Cache, &mut Port) -> R + Send + 'static,
     ) -> R {
         let (answer, answers) = mpsc::channel();
         let job: Job = Box::new(move |cache, port| answer.send(job(cache, port)).unwrap());
@@ -223,7 +222,7 @@ impl Drop for Machine {
     }
 }
 
-fn run(mut cache: Cache<Contents>, mut port: Port, orders: &Receiver<Job>) -> Result<(), Broken> {
+fn run(mut cache: Cache, mut port: Port, orders: &Receiver<Job>) -> Result<(), Broken> {
     let net = Arc::clone(&port.net);
     let ready = &net.inboxes[port.machine].ready;
     loop {
@@ -240,7 +239,7 @@ fn run(mut cache: Cache<Contents>, mut port: Port, orders: &Receiver<Job>) -> Re
     }
 }
 
-fn wait(cache: &Cache<Contents>, ready: &OwnedFd) {
+fn wait(cache: &Cache, ready: &OwnedFd) {
     let uffds = cache.spaces().filter_map(|space| cache.uffd(space));
     let all = uffds.chain([ready.as_fd()]);
     let mut polls: Vec<_> = all

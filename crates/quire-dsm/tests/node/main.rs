@@ -16,6 +16,7 @@ use quire_core::dsm::message;
 use quire_core::dsm::message::{PageNumber, Pages, ToKernel};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use quire_dsm::node::{self, Counts, Mapping, MappingError, Part, Shape};
+use quire_dsm::wire::{Contents, Pool};
 use quire_linux::memory;
 use quire_linux::uffd::pass;
 
@@ -236,6 +237,33 @@ fn who_goes_through_pages_in_order_faults_less_often() {
         }
         before = few(before);
     }
+}
+
+#[test]
+fn what_comes_together_goes_around_what_is_in_its_way() {
+    if !is_possible() {
+        return;
+    }
+    let net = Net::new(2);
+    let machines = machines(&net, 2, &pages(64));
+    let mappings: Vec<_> = machines.iter().map(Machine::map).collect();
+    for page in 0..64 {
+        word(&mappings[0], page * WORDS).store(page + 1, Ordering::SeqCst);
+    }
+    machines[0].with(|cache, port| cache.sync(port)).unwrap();
+    // A program writes to the file of its machine, and has unmapped a page.
+    for page in [20, 21] {
+        rustix::io::pwrite(machines[1].file(), &[0xFF; 4096], page * 4096).unwrap();
+    }
+    let gap = AddrRange::new(mappings[1].range().start + Bytes(30 * 4096), Bytes(4096));
+    // SAFETY: nobody touches that page.
+    unsafe { memory::unmap(gap).unwrap() };
+    for page in (0..64).filter(|page| *page != 30) {
+        let found = word(&mappings[1], page * WORDS).load(Ordering::SeqCst);
+        assert_eq!(found, page + 1, "page {page}");
+    }
+    let messages = net.messages.load(Ordering::SeqCst);
+    assert!(messages < 30, "{messages} messages: nothing came together");
 }
 
 /// Who would make a superpage of it, as libquire does with shared memory that is full, would
@@ -541,7 +569,7 @@ fn nonsense_is_an_error_and_does_no_harm() {
     let machine = Machine::start(&net, 0, &pages(4));
     let mapping = machine.map();
     word(&mapping, 0).store(1, Ordering::SeqCst);
-    let short: machines::Contents = Arc::from([0u8; 5]);
+    let short = Contents::from(vec![0; 5]);
     let message = ToKernel::DataProvided {
         pages: Pages::one(PageNumber(1)),
         data: vec![Some(short)],
@@ -1007,7 +1035,7 @@ fn a_mapping_is_gone_when_all_of_it_is() {
     }
     const COUNT: u64 = 3000;
     let shape = pages(COUNT);
-    let mut cache = node::Cache::<Vec<u8>>::new(shape.page, shape.settings()).expect("a file");
+    let mut cache = node::Cache::new(shape.page, shape.settings(), Pool::new()).expect("a file");
     let part = Part {
         start: ObjectOffset(0),
         len: Bytes(COUNT * 4096),

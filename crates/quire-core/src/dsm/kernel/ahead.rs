@@ -12,6 +12,9 @@ use crate::dsm::message::{Access, PageNumber, Pages};
 /// Readers and writers that are followed at once.
 const FOLLOWED: usize = 8;
 
+/// A window is so many times as long as the one before it.
+const GROWTH: u32 = 4;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stream {
     space: Space,
@@ -101,7 +104,7 @@ impl Streams {
 
 impl Stream {
     fn advance(&mut self, least: u32, most: u32) -> Option<Window> {
-        let count = self.window.saturating_mul(2).max(least).min(most);
+        let count = self.window.saturating_mul(GROWTH).max(least).min(most);
         let first = self.next;
         let mark = PageNumber(first.0 + u64::from(count / 2));
         self.window = count;

@@ -333,15 +333,14 @@ fn sequential_readers_are_given_pages_ahead_in_growing_windows() {
     bench.provide(page(11), Read);
     // The mark is put there, but not shown.
     assert_eq!(bench.provide(page(12), Read), [fill(page(12), Read, None)]);
-    let on = [show(page(12), Read, SPACE), request(pages(13, 2), Read)];
+    let on = [show(page(12), Read, SPACE), request(pages(13, 4), Read)];
     assert_eq!(bench.fault(12, Read), on);
     // Also where it has not come yet.
     assert_eq!(bench.fault(13, Read), []);
-    assert_eq!(bench.fault(14, Read), [request(pages(15, 4), Read)]);
-    assert_eq!(bench.fault(17, Read), [request(pages(19, 8), Read)]);
+    assert_eq!(bench.fault(15, Read), [request(pages(17, 8), Read)]);
     assert_eq!(
-        bench.fault(23, Read),
-        [request(pages(27, 8), Read)],
+        bench.fault(21, Read),
+        [request(pages(25, 8), Read)],
         "no more than 8"
     );
     // Nor is anything that the object does not have.
@@ -371,28 +370,32 @@ fn sequential_writers_are_given_pages_ahead_until_others_want_them() {
         [show(page(12), Write, SPACE)],
         "a reader reaches nothing"
     );
-    let on = [show(page(12), Write, SPACE), request(pages(13, 2), Write)];
+    let on = [show(page(12), Write, SPACE), request(pages(13, 4), Write)];
     assert_eq!(bench.fault(12, Write), on);
-    let rest = fill(page(13), Write, Some(SPACE));
+    let rest = |page| fill(page, Write, Some(SPACE));
     assert_eq!(
-        bench.provide(pages(13, 2), Write),
-        [rest, fill(page(14), Write, None)]
+        bench.provide(pages(13, 4), Write),
+        [
+            rest(pages(13, 2)),
+            fill(page(15), Write, None),
+            rest(page(16))
+        ]
     );
     // A reader of the same pages is another stream.
-    assert_eq!(bench.fault(15, Read), [request(page(15), Read)]);
+    assert_eq!(bench.fault(17, Read), [request(page(17), Read)]);
     // Somebody wants what was given last: the next faults are those of a newcomer.
     bench.flush(page(13));
-    assert_eq!(bench.fault(14, Write), [show(page(14), Write, SPACE)]);
-    assert_eq!(bench.fault(16, Write), [request(page(16), Write)]);
-    let ahead = [request(page(17), Write), request(page(18), Write)];
-    assert_eq!(bench.fault(17, Write), ahead);
+    assert_eq!(bench.fault(15, Write), [show(page(15), Write, SPACE)]);
+    assert_eq!(bench.fault(18, Write), [request(page(18), Write)]);
+    let ahead = [request(page(19), Write), request(page(20), Write)];
+    assert_eq!(bench.fault(19, Write), ahead);
     // What it has used long ago is no reason.
-    bench.provide(page(17), Write);
-    bench.provide(page(18), Write);
+    bench.provide(page(19), Write);
+    bench.provide(page(20), Write);
     bench.flush(page(11));
     assert_eq!(
-        bench.fault(18, Write),
-        [show(page(18), Write, SPACE), request(pages(19, 2), Write)]
+        bench.fault(20, Write),
+        [show(page(20), Write, SPACE), request(pages(21, 4), Write)]
     );
 }
 
