@@ -221,6 +221,14 @@ impl Client {
         received(&answer)?
     }
 
+    /// The process is going to end, and may use its memory until then. When it is gone, the
+    /// server need not wait for the end of the lease. To be called before what was written is
+    /// given back: the answer to that says that this has come, too.
+    pub fn process_ends(&self) {
+        // Without a link, or when it breaks, the server waits for the lease.
+        let _ = self.command(Command::Ending);
+    }
+
     /// Makes an object.
     ///
     /// # Errors

@@ -455,7 +455,7 @@ impl Handler for Server {
         };
         self.links.remove(&peer);
         let how = match closed.why {
-            LinkError::Goodbye(_) => Parting::Left,
+            LinkError::Goodbye(_) | LinkError::Exited => Parting::Left,
             _ => Parting::Crashed,
         };
         // Whatever else is wrong, the link's own line says.

@@ -134,7 +134,7 @@ fn garbage_is_cut_off() {
 fn another_version_is_cut_off() {
     let mut bytes = bytes_of(Control::Hello(hello("bad")));
     bytes[4] = 1;
-    is_cut_off(&bytes, &["speaks version 1 of the protocol, we speak 2"]);
+    is_cut_off(&bytes, &["speaks version 1 of the protocol, we speak 3"]);
 }
 
 #[test]
@@ -439,6 +439,45 @@ fn unix_sockets_know_their_peer_and_carry_descriptors() {
     assert!(server.notes.closed[0].1.stopped_at <= Instant::now());
     drop(server);
     assert!(!path.exists());
+}
+
+/// Over a network, the end of a link shows that a process has ended only where that has said so.
+#[test]
+fn a_process_that_said_that_it_ends_has_ended_with_its_link() {
+    keep_log();
+    let mut server = Side::named("server");
+    server.notes.lease = 60_000;
+    let address = listen(&mut server);
+    let silent = bytes_of(request(1));
+    let ending = [bytes_of(Control::Ending), bytes_of(request(1))].concat();
+    let garbage = [&ending[..], b"GET / HTTP/1.1\r\n\r\n"].concat();
+    let cases = [
+        (&silent, ["closed the connection", "reset by peer"], false),
+        (&ending, ["process has ended"; 2], true),
+        (&garbage, ["not quire"; 2], false),
+    ];
+    for (bytes, words, has_stopped) in cases {
+        let mut peer = raw(&address);
+        peer.write_all(&bytes_of(Control::Hello(hello("node1"))))
+            .unwrap();
+        let before = server.notes.messages.len();
+        peer.write_all(bytes).unwrap();
+        until_one(&mut server, |server| server.notes.messages.len() > before);
+        drop(peer);
+        until_one(&mut server, |server| {
+            words.iter().any(|words| server.ended_with(words))
+        });
+        let (_, closed) = server.notes.closed.last().unwrap();
+        assert_eq!(
+            closed.stopped_at <= Instant::now(),
+            has_stopped,
+            "{closed:?}"
+        );
+    }
+    // Who has not said who it is has nothing to end.
+    let mut early = raw(&address);
+    early.write_all(&bytes_of(Control::Ending)).unwrap();
+    until_one(&mut server, |_| is_closed(&mut early));
 }
 
 /// What it left unread resets the connection, which tells as much as an end does.

@@ -422,6 +422,7 @@ impl Works {
 
     /// The process ends: what was written is given back, and what was removed goes.
     fn finish(&mut self) {
+        self.clients.values().for_each(Client::process_ends);
         // What goes wrong is logged.
         let _ = self.flush_all();
         for (entry, by) in self.removed.clone() {

@@ -12,7 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use harness::{Running, Served, assert_well, compile, library, quire, signal, source};
+
+/// Servers of the tests grant leases of this length.
+const LEASE: Duration = Duration::from_secs(4);
 
 fn program(served: &Served, name: &str) -> PathBuf {
     compile(&format!("tests/programs/{name}.c"), served.path(), &[])
@@ -129,6 +134,30 @@ fn what_was_written_outlives_the_program() {
 }
 
 /// Parents and children on two nodes, of which each child maps the memory anew.
+/// Over a network the end of a link says nothing of the process, unless that has said before that
+/// it ends.
+#[test]
+fn nobody_waits_for_what_a_program_had_that_has_ended() {
+    let directory = TempDir::new().expect("a directory");
+    let mut served = Served::start_with(directory, &["--listen", "127.0.0.1:0"]);
+    served.own_pages = true;
+    let posix = program(&served, "posix");
+    let run = |what, how| {
+        let output = served.run("grid", &posix, &[what, "/grid", how]).output();
+        assert_well(&output.expect("it was built"));
+    };
+    run("end", "return");
+    let begin = Instant::now();
+    for how in ["exit", "_exit", "quick"] {
+        run("end", how);
+        run("see", how);
+    }
+    let took = begin.elapsed();
+    assert!(took < LEASE, "{took:?}: somebody waited for a lease");
+    served.does(&["object", "rm", "grid"]);
+    assert!(served.objects().is_empty(), "it was removed");
+}
+
 #[test]
 fn children_keep_the_memory() {
     for served in Served::both() {

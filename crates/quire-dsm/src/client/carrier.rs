@@ -93,6 +93,8 @@ pub(super) enum Command {
         number: u64,
         reply: Reply<()>,
     },
+    /// The process is going to end.
+    Ending,
     End,
 }
 
@@ -414,6 +416,11 @@ impl Carrier {
                         self.regions.unmap(links, &mut self.objects, number);
                         let _ = reply.send(Ok(()));
                     }
+                }
+            }
+            Command::Ending => {
+                if let Some(link) = self.link.filter(|_| self.is_up) {
+                    links.send(link, Control::Ending);
                 }
             }
             Command::End => {

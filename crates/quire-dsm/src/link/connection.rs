@@ -22,6 +22,9 @@ pub enum LinkError {
     /// The peer closed it, on purpose.
     #[error("the peer said goodbye: {0}")]
     Goodbye(String),
+    /// The peer's process said that it ends, and did.
+    #[error("the peer's process has ended")]
+    Exited,
     /// This side closed it, on purpose.
     #[error("closed here: {0}")]
     Closed(String),
@@ -96,7 +99,7 @@ impl LinkError {
     pub const fn is_usual(&self) -> bool {
         matches!(
             self,
-            LinkError::Ended | LinkError::Goodbye(_) | LinkError::Closed(_)
+            LinkError::Ended | LinkError::Goodbye(_) | LinkError::Exited | LinkError::Closed(_)
         )
     }
 }

@@ -321,6 +321,7 @@ fn hand_out(
             .map(|()| handler.welcomed(links, id, &welcome)),
         Control::Refusal(refusal) => Err(LinkError::RefusedByPeer(refusal)),
         Control::Goodbye { reason } => Err(LinkError::Goodbye(reason)),
+        Control::Ending => links.ending(id),
         Control::Heartbeat { clock } => links.heartbeat(id, clock),
         Control::HeartbeatSeen { clock } => links.heartbeat_seen(id, clock),
         other => links

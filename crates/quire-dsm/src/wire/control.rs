@@ -78,6 +78,8 @@ pub enum Control {
         /// Why, for a person.
         reason: String,
     },
+    /// The sender's process ends, and with it the link. It uses what it was given until then.
+    Ending,
 }
 
 /// The kinds of messages, to count them.
@@ -106,11 +108,13 @@ pub enum Kind {
     Fellow,
     /// [`Control::Goodbye`].
     Goodbye,
+    /// [`Control::Ending`].
+    Ending,
 }
 
 impl Kind {
     /// How many there are.
-    pub const COUNT: usize = Kind::Goodbye as usize + 1;
+    pub const COUNT: usize = Kind::Ending as usize + 1;
 }
 
 impl Control {
@@ -129,6 +133,7 @@ impl Control {
             Control::ToKernel { .. } => Kind::ToKernel,
             Control::Fellow { .. } => Kind::Fellow,
             Control::Goodbye { .. } => Kind::Goodbye,
+            Control::Ending => Kind::Ending,
         }
     }
 

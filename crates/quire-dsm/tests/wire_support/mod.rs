@@ -411,5 +411,6 @@ pub fn message() -> impl Strategy<Value = Control> {
             }
         ),
         ".{0,80}".prop_map(|reason| Control::Goodbye { reason }),
+        Just(Control::Ending),
     ]
 }

@@ -212,6 +212,15 @@ static void end_in_handler(void) {
   }
 }
 
+/* Ends with a page that others want. */
+static int see(const char *name, const char *how) {
+  int fd = shm_open(name, O_RDWR, 0600);
+  CHECK(fd >= 0);
+  unsigned char *at = map(fd, SIZE);
+  CHECK(at[0] == how[0]);
+  return 0;
+}
+
 static int end(const char *name, const char *how) {
   int fd = shm_open(name, O_CREAT | O_RDWR, 0600);
   CHECK(fd >= 0 && ftruncate(fd, SIZE) == 0);
@@ -259,6 +268,8 @@ int main(int argc, char **argv) {
     return use(name);
   if (strcmp(what, "odd") == 0)
     return odd(name);
+  if (strcmp(what, "see") == 0)
+    return see(name, argv[3]);
   if (strcmp(what, "end") == 0)
     return end(name, argv[3]);
   return other(name);

@@ -74,6 +74,8 @@ struct Entry {
     marked: bool,
     /// The poll looks for room to write, too.
     writable: bool,
+    /// The peer's process ends.
+    ending: bool,
     /// As far as this side asked for something that is answered at once.
     round_trip: RoundTrip,
 }
@@ -382,6 +384,7 @@ impl Links {
             expected,
             marked: false,
             writable: connects,
+            ending: false,
             round_trip: RoundTrip::default(),
         };
         let interest = interest(connects);
@@ -604,6 +607,15 @@ impl Links {
         }
     }
 
+    /// The peer says that its process ends.
+    pub(super) fn ending(&mut self, id: LinkId) -> Result<(), LinkError> {
+        self.check_open(id, Kind::Ending)?;
+        if let Some(entry) = self.entry(id) {
+            entry.ending = true;
+        }
+        Ok(())
+    }
+
     /// The peer says that it is there.
     pub(super) fn heartbeat(&mut self, id: LinkId, clock: u64) -> Result<(), LinkError> {
         let now = self.clock() - self.epoch;
@@ -652,6 +664,10 @@ impl Links {
             return;
         };
         self.free.push(id.index);
+        let why = match entry.ending && is_closed(&why) {
+            true => LinkError::Exited,
+            false => why,
+        };
         log_end(&entry, &why);
         let open = matches!(entry.stage, Stage::Open(_));
         if let Some(refusal) = refusal(&why).filter(|_| !open) {
@@ -674,7 +690,7 @@ impl Links {
             return self.now;
         };
         match why {
-            LinkError::Goodbye(_) => self.now,
+            LinkError::Goodbye(_) | LinkError::Exited => self.now,
             why if local && is_closed(why) => self.now,
             _ => self.epoch + grantor.gives_up_at(),
         }
@@ -794,7 +810,8 @@ fn interest(writable: bool) -> Interest {
     }
 }
 
-/// Whether the other end of a Unix socket is closed. Whoever writes before reading the end
+/// Whether the other end of a socket is closed, as far as this one knows: that of a Unix
+/// socket is; over a network it may be somebody between. Whoever writes before reading the end
 /// gets a broken pipe, and where something was left unread there, the connection is reset.
 fn is_closed(why: &LinkError) -> bool {
     match why {
