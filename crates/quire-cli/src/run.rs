@@ -34,7 +34,7 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     let frames = frames::config(options)?;
     let library = library::find()?;
     let program = Program::find(&options.command)?;
-    let objects = dsm::prepare(&options.dsm, &program)?;
+    let mut objects = dsm::prepare(&options.dsm, &program)?;
     let session = Session::create();
     let config = Config {
         policy: options.policy,
@@ -50,8 +50,8 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
     let mut command = managed_command(&program, &options.command, &config, &library);
     command.envs(frames.to_env());
-    if let Some(objects) = &objects {
-        objects.give_to(&mut command);
+    if let Some(objects) = &mut objects {
+        objects.give_to(&mut command, session.as_ref().ok());
     }
     if options.no_inherit {
         command.env(ENV_NO_INHERIT, "1");
@@ -65,11 +65,16 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     };
     let wall = started.elapsed();
     let entries = session.as_ref().map(Session::entries).unwrap_or_default();
+    let in_vain = objects
+        .as_ref()
+        .map(dsm::Objects::in_vain)
+        .unwrap_or_default();
     if let Ok(session) = &session {
         session.sweep();
     }
     let ended = ended?;
-    let report = Report::new(options, &program, ended, wall, entries, session.err());
+    let mut report = Report::new(options, &program, ended, wall, entries, session.err());
+    report.note(in_vain);
     tell(options, &report, stats);
     match (ended.code, ended.signal) {
         (_, Some(signal)) => signals::die_by(signal),

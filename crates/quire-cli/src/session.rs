@@ -5,13 +5,14 @@
 //! run` that made it, and belongs to nobody else. Pages of processes that are
 //! gone stay until that `quire run` has read them.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use quire_core::config::{SESSION_PREFIX, SESSION_ROOT};
 use quire_core::stat::{ProcessStat, STAT_FILE_PREFIX};
+use quire_dsm::attachment::ASKED_PREFIX;
 use quire_linux::control::socket_path;
 use quire_linux::sysinfo::{StatFileError, process, read_stat_file};
 use rustix::fs::Mode;
@@ -112,19 +113,19 @@ impl Session {
 
     /// The statistics pages in it, by process number.
     pub fn entries(&self) -> Vec<Entry> {
-        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let mut entries: Vec<Entry> = files
-            .filter(|file| {
-                let name = file.file_name();
-                name.to_string_lossy().starts_with(STAT_FILE_PREFIX)
-            })
-            .map(|file| Entry {
-                stat: read_stat_file(&file.path()),
-                path: file.path(),
-            })
-            .collect();
+        let entry = |file: DirEntry| Entry {
+            stat: read_stat_file(&file.path()),
+            path: file.path(),
+        };
+        let mut entries: Vec<Entry> = self.files(STAT_FILE_PREFIX).map(entry).collect();
         entries.sort_by_key(Entry::pid_in_name);
         entries
+    }
+
+    /// The files in it whose names begin so.
+    fn files(&self, prefix: &str) -> impl Iterator<Item = DirEntry> {
+        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        files.filter(move |file| file.file_name().to_string_lossy().starts_with(prefix))
     }
 
     /// Whether the directory belongs to this user.
@@ -164,6 +165,10 @@ impl Session {
                 // `quire stat` tries again.
                 let _ = fs::remove_file(&entry.path);
             }
+        }
+        // Where `quire run` was killed, nobody has read what programs asked for.
+        for note in self.files(ASKED_PREFIX) {
+            let _ = fs::remove_file(note.path());
         }
         fs::remove_dir(&self.dir).is_ok()
     }

@@ -3,6 +3,7 @@
 //! in the environment, so programs that the program starts get the same.
 
 use std::fmt;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -32,8 +33,11 @@ pub const ENV_KEY: &str = "QUIRE_DSM_KEY";
 /// The file with the CA's certificate.
 pub const ENV_CA: &str = "QUIRE_DSM_CA";
 
+/// A directory in which a file says for each attachment that a program asked for it.
+pub const ENV_ASKED: &str = "QUIRE_DSM_ASKED";
+
 /// All of these variables.
-pub const ENV_ALL: [&str; 9] = [
+pub const ENV_ALL: [&str; 10] = [
     ENV_LIST,
     ENV_CREATE,
     ENV_OWN_PAGES,
@@ -43,7 +47,11 @@ pub const ENV_ALL: [&str; 9] = [
     ENV_CERTIFICATE,
     ENV_KEY,
     ENV_CA,
+    ENV_ASKED,
 ];
+
+/// What names of files in [`Attachments::asked`] begin with.
+pub const ASKED_PREFIX: &str = "object-";
 
 /// The longest name of shared memory that the system takes, in bytes.
 const LONGEST: usize = 255;
@@ -201,6 +209,8 @@ pub struct Attachments {
     pub tls: Tls,
     /// The certificate of this side.
     pub files: Option<Files>,
+    /// Where programs note what they asked for, if anybody wants to know.
+    pub asked: Option<PathBuf>,
 }
 
 impl Attachments {
@@ -223,6 +233,7 @@ impl Attachments {
             identity,
             tls: Tls::Automatic,
             files: None,
+            asked: None,
         })
     }
 
@@ -249,6 +260,9 @@ impl Attachments {
             all.push((ENV_CERTIFICATE, file(&files.certificate)));
             all.push((ENV_KEY, file(&files.key)));
             all.push((ENV_CA, file(&files.authority)));
+        }
+        if let Some(directory) = &self.asked {
+            all.push((ENV_ASKED, directory.display().to_string()));
         }
         all
     }
@@ -290,7 +304,30 @@ impl Attachments {
                 authority,
             });
         }
+        all.asked = file(ENV_ASKED);
         Ok(Some(all))
+    }
+
+    /// The program has asked for what stands in the list at this place.
+    pub fn note(&self, place: usize) {
+        if let Some(path) = self.note_of(place) {
+            // Where it cannot be noted, somebody is told in vain.
+            let _ = File::create(path);
+        }
+    }
+
+    /// What no program has asked for. Their notes are removed, and there are none any more.
+    #[must_use]
+    pub fn never_asked(&self) -> Vec<&Attachment> {
+        let note = |place: &usize| self.note_of(*place);
+        let is_left = |path: PathBuf| fs::remove_file(path).is_err();
+        let places = (0..self.list.len()).filter(|place| note(place).is_some_and(is_left));
+        places.map(|place| &self.list[place]).collect()
+    }
+
+    fn note_of(&self, place: usize) -> Option<PathBuf> {
+        let directory = self.asked.as_ref()?;
+        Some(directory.join(format!("{ASKED_PREFIX}{place}")))
     }
 
     /// How links are secured, with the certificate read.

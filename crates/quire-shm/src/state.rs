@@ -150,10 +150,13 @@ pub fn attachments() -> Option<&'static Attachments> {
     ATTACHMENTS.get()
 }
 
-/// Which attachment is meant.
+/// Which attachment the program asks for.
 pub fn entry_of(target: &Target) -> Option<Entry> {
-    let mut list = ATTACHMENTS.get()?.list().iter();
-    list.position(|attachment| attachment.target == *target)
+    let all = attachments()?;
+    let mut list = all.list().iter();
+    let entry = list.position(|attachment| attachment.target == *target)?;
+    all.note(entry);
+    Some(entry)
 }
 
 /// Whether the program has descriptors that stand for objects.

@@ -134,6 +134,33 @@ fn what_was_written_outlives_the_program() {
 }
 
 /// Parents and children on two nodes, of which each child maps the memory anew.
+#[test]
+fn who_never_asks_for_an_object_is_told() {
+    let served = Served::start();
+    let posix = program(&served, "posix");
+    let said = |objects: &[&str]| {
+        let mut run = quire();
+        run.arg("run");
+        for object in objects {
+            run.args(["--dsm", &format!("{object}@{}", served.address)]);
+        }
+        run.arg("--").arg(&posix).args(["end", "/grid", "exit"]);
+        let output = run.output().expect("it was built");
+        assert_well(&output);
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let wrong = said(&["grid=gird", "grid", "other=0x1234"]);
+    let words =
+        |call: &str| wrong.contains(&format!("no program called {call}; name what it calls"));
+    assert!(
+        words("shm_open(\"/gird\")") && words("shmget(0x1234)"),
+        "{wrong}"
+    );
+    assert!(!words("shm_open(\"/grid\")"), "{wrong}");
+    let right = said(&["grid"]);
+    assert!(!right.contains("no program called"), "{right}");
+}
+
 /// Over a network the end of a link says nothing of the process, unless that has said before that
 /// it ends.
 #[test]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 
-use quire_dsm::attachment::{Attachment, Attachments, ENV_ALL, Tls};
+use quire_dsm::attachment::{Attachment, Attachments, ENV_ALL, Target, Tls};
 use quire_dsm::client::{Client, ClientError};
 use quire_dsm::link::identity::Files;
 use quire_dsm::wire::control::{Failure as Refusal, FailureKind, Rights};
@@ -15,6 +15,7 @@ use super::program::Program;
 use crate::args::dsm::AttachArgs;
 use crate::failure::{Failure, Outcome};
 use crate::serve;
+use crate::session::Session;
 
 /// What the program gets.
 pub struct Objects {
@@ -55,9 +56,11 @@ pub fn prepare(options: &AttachArgs, program: &Program) -> Outcome<Option<Object
 }
 
 impl Objects {
-    /// Has a command start the program with them. The library stands before `libquire.so`,
-    /// to which it passes on what is not its own.
-    pub fn give_to(&self, command: &mut Command) {
+    /// Has a command start the program with them, and note in a session's directory which it
+    /// asks for. The library stands before `libquire.so`, to which it passes on what is not
+    /// its own.
+    pub fn give_to(&mut self, command: &mut Command, session: Option<&Session>) {
+        self.attachments.asked = session.map(|session| session.dir().to_owned());
         for name in ENV_ALL {
             command.env_remove(name);
         }
@@ -65,6 +68,22 @@ impl Objects {
         let list = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
         let list = list.and_then(|(_, list)| list.map(Into::into));
         command.env("LD_PRELOAD", super::preload(&self.library, list));
+    }
+
+    /// What the program never asked for, maybe because it calls it by another name.
+    pub fn in_vain(&self) -> Vec<String> {
+        let never = self.attachments.never_asked().into_iter();
+        let words = |attachment: &Attachment| {
+            let Attachment { object, target, .. } = attachment;
+            let call = match target {
+                Target::Posix(name) => format!("shm_open(\"/{name}\")"),
+                Target::SystemV(key) => format!("shmget({key:#x})"),
+            };
+            format!(
+                "--dsm {object}: no program called {call}; name what it calls: {object}=SHM_NAME@ADDRESS"
+            )
+        };
+        never.map(words).collect()
     }
 }
 

@@ -87,6 +87,11 @@ impl Report {
         }
     }
 
+    /// More that a person should know.
+    pub fn note(&mut self, notes: Vec<String>) {
+        self.notes.extend(notes);
+    }
+
     /// The summary: one line, one for each note, and where frames are given by strategy
     /// what has them and what is on superpages.
     pub fn summary(&self) -> String {
