@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::world::Setup;
 use crate::dsm::kernel::{Action, Kernel, Settings, Space, Time};
 use crate::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
 
@@ -54,23 +55,26 @@ pub(super) struct Outcome {
     pub(super) written: Vec<usize>,
     /// Pages whose last writes are lost.
     pub(super) lost: Vec<usize>,
+    /// Touches of threads that went on and found nothing shown.
+    again: Vec<(PageNumber, Access)>,
 }
 
 impl Machine {
-    pub(super) fn new(pages: usize, together: u32, holds: bool, wrong: Wrong) -> Machine {
+    /// A machine whose pages are so many of the scheduler's.
+    pub(super) fn new(setup: &Setup, together: u32) -> Machine {
         let settings = Settings {
             together,
-            ahead: 0,
-            hold: Duration::from_nanos(u64::from(holds)),
-            ..Settings::new(pages as u64)
+            ahead: setup.ahead,
+            hold: Duration::from_nanos(u64::from(setup.holds)),
+            ..Settings::new(setup.pages as u64)
         };
         Machine {
             kernel: Kernel::new(settings),
-            memory: vec![None; pages],
+            memory: vec![None; setup.pages],
             wants: Vec::new(),
             began: false,
             confused: None,
-            wrong,
+            wrong: setup.wrong,
         }
     }
 
@@ -152,8 +156,14 @@ impl Machine {
         let mut actions = Vec::new();
         act(&mut self.kernel, &mut actions);
         let mut outcome = Outcome::default();
-        for action in actions {
-            self.carry_out(action, &mut outcome);
+        while !actions.is_empty() {
+            for action in std::mem::take(&mut actions) {
+                self.carry_out(action, &mut outcome);
+            }
+            for (number, access) in std::mem::take(&mut outcome.again) {
+                let kernel = &mut self.kernel;
+                kernel.fault(NOW, SPACE, number, access, &mut actions);
+            }
         }
         outcome
     }
@@ -208,7 +218,12 @@ impl Machine {
         for number in pages.iter() {
             match &mut self.memory[number.0 as usize] {
                 Some(held) if !only || held.shown.is_some() => held.shown = Some(access),
-                Some(_) => {}
+                Some(_) => {
+                    // Who waits may write now, but must be shown what.
+                    let page = number.0 as usize;
+                    let woken = self.wants.iter().filter(|want| want.0 == page);
+                    outcome.again.extend(woken.map(|want| (number, want.1)));
+                }
                 None => self.confused = Some("what is shown is not there"),
             }
         }

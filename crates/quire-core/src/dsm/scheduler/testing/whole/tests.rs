@@ -1,4 +1,4 @@
-//! Three machines and two pages.
+//! Three machines and two pages; two machines and four, where pages are asked for ahead.
 
 use super::check::{KEPT, Whole};
 use super::machine::Wrong;
@@ -18,6 +18,7 @@ fn small(accesses: u8) -> Setup {
     Setup {
         pages: 2,
         together: vec![1; 3],
+        ahead: 0,
         accesses,
         threads: 1,
         evictions: 0,
@@ -106,6 +107,66 @@ fn distributed_is_right_in_all_orders() {
     };
     let name = "distributed, a server's crash and a lost wire";
     check(name, distributed([0, 0, 0]), breaks);
+}
+
+/// Two machines, and pages that are asked for ahead: the third after touches of the first and
+/// second, and the fourth after that, which is not the mark of its window.
+fn ahead(accesses: u8) -> Setup {
+    Setup {
+        pages: 4,
+        together: vec![1; 2],
+        ahead: 2,
+        ..small(accesses)
+    }
+}
+
+fn simple_of_four() -> Vec<Simple<u8>> {
+    vec![Simple::new(Options::new(4))]
+}
+
+fn multi_of_four() -> Vec<Multi<u8>> {
+    vec![Multi::new(Options::new(4))]
+}
+
+#[test]
+fn pages_ahead_are_right_in_all_orders() {
+    check("simple, pages ahead", simple_of_four(), ahead(4));
+    check("multi, pages ahead", multi_of_four(), ahead(4));
+}
+
+#[test]
+#[ignore = "takes minutes; meant for an optimised build"]
+fn pages_ahead_are_right_in_more_orders() {
+    let cut = || Setup {
+        cuts: 1,
+        ..ahead(4)
+    };
+    check(
+        "simple, pages ahead, a lost session",
+        simple_of_four(),
+        cut(),
+    );
+    check("multi, pages ahead, a lost session", multi_of_four(), cut());
+    let crash = || Setup {
+        crashes: 1,
+        ..ahead(4)
+    };
+    check("multi, pages ahead, a crash", multi_of_four(), crash());
+    let holds = Setup {
+        holds: true,
+        ..ahead(4)
+    };
+    check("multi, pages ahead, pages are kept", multi_of_four(), holds);
+    let evicts = Setup {
+        evictions: 1,
+        ..ahead(4)
+    };
+    check("multi, pages ahead, a page-out", multi_of_four(), evicts);
+    check(
+        "multi, pages ahead, more touches",
+        multi_of_four(),
+        ahead(5),
+    );
 }
 
 /// No order of steps goes round in a circle.

@@ -21,6 +21,8 @@ pub(super) struct Setup {
     pub(super) pages: usize,
     /// The pages of the scheduler that a page of each machine has.
     pub(super) together: Vec<u32>,
+    /// The most pages that a cache asks for ahead.
+    pub(super) ahead: u32,
     /// Touches that fault, of all machines together.
     pub(super) accesses: u8,
     /// Threads of a machine that wait at the same time.
@@ -127,7 +129,7 @@ pub(super) struct World<S> {
 impl<S: Server> World<S> {
     pub(super) fn new(servers: Vec<S>, setup: &Setup) -> World<S> {
         let machines = setup.together.iter();
-        let machines = machines.map(|it| Machine::new(setup.pages, *it, setup.holds, setup.wrong));
+        let machines = machines.map(|it| Machine::new(setup, *it));
         let machines: Vec<_> = machines.collect();
         let sessions = (0..machines.len()).map(|at| (KernelId(at as u64), Session::new(at)));
         World {
@@ -287,7 +289,7 @@ impl<S: Server> World<S> {
                 self.left.breaks -= 1;
                 self.break_wire(a, b);
             }
-            Step::Die(server) => self.die(server),
+            Step::Die(server) => self.die(server, setup),
             Step::View(server) => self.enter_view(server),
         }
         self.settle(setup);
@@ -446,7 +448,7 @@ impl<S: Server> World<S> {
         }
         self.end_session(at, arrives);
         let together = setup.together[at];
-        self.machines[at] = Machine::new(setup.pages, together, setup.holds, setup.wrong);
+        self.machines[at] = Machine::new(setup, together);
         self.machines[at].began = true;
         self.open_session(at);
     }
@@ -497,7 +499,7 @@ impl<S: Server> World<S> {
     }
 
     /// A server and its machine are gone. What it said before may still come.
-    fn die(&mut self, server: usize) {
+    fn die(&mut self, server: usize, setup: &Setup) {
         self.left.mortal.clear();
         self.servers[server] = None;
         self.loads.remove(&server);
@@ -505,7 +507,7 @@ impl<S: Server> World<S> {
         let others = self.servers.len();
         self.sessions.retain(|_, it| it.machine % others != server);
         for machine in (server..self.machines.len()).step_by(others) {
-            self.machines[machine] = Machine::new(self.truth.len(), 1, false, Wrong::Nothing);
+            self.machines[machine] = Machine::new(setup, 1);
         }
         self.views.push(self.members());
     }
