@@ -4,6 +4,7 @@
 use anyhow::Result;
 
 use crate::dsm::floor::Floor;
+use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
 use crate::dsm::site::{Site, Waiting};
 use crate::dsm::{Part, Plan};
@@ -14,8 +15,6 @@ pub(super) const MOST: f64 = 2.0;
 pub(super) const WITH_PAGE: usize = 4096 + 32;
 /// An answer without contents, in bytes.
 const BARE: usize = 32;
-/// Those who serve have the usual lease, in milliseconds.
-const LEASE: &str = "4000";
 
 /// A kind of fault: its name, how it is made, the bytes of an answer, and the paper's time.
 struct Kind {
@@ -80,59 +79,28 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
     Ok(())
 }
 
-fn pages(plan: Plan) -> String {
-    plan.size(200, 40).to_string()
+fn pages(plan: Plan) -> usize {
+    plan.size(200, 40)
 }
 
 /// One userfaultfd round trip and one of the socket, with so many bytes in the answer, in
 /// microseconds.
 pub(super) fn floor(site: &Site, plan: Plan, waiting: Waiting, reply: usize) -> Result<f64> {
-    let spin = waiting.spin();
-    let echo = site.serve(&["echo", "--spin", &spin])?;
-    let (reply, count) = (reply.to_string(), pages(plan));
-    let found: Floor = site.run(
-        1,
-        &[
-            "floor",
-            "--server",
-            &echo.address,
-            "--spin",
-            &spin,
-            "--reply",
-            &reply,
-            "--count",
-            &count,
-        ],
-    )?;
+    let echo = site.serve(Orders::new("echo").waits(waiting))?;
+    let orders = Orders::new("floor").with("--server", &echo.address);
+    let orders = orders.waits(waiting).with("--reply", reply);
+    let found: Floor = site.run(1, &orders.with("--count", pages(plan)))?;
     Ok(usual(&found.fault) + usual(&found.socket))
 }
 
 /// The median of touches of one program.
 fn fault(site: &Site, plan: Plan, waiting: Waiting, kind: &Kind, scheduler: &str) -> Result<f64> {
-    let (spin, pages) = (waiting.spin(), pages(plan));
-    let served = site.serve(&["serve", "--spin", &spin, "--lease", LEASE])?;
-    let touch = |node, touch| -> Result<Vec<f64>> {
-        site.run(
-            node,
-            &[
-                "touch",
-                "--server",
-                &served.address,
-                "--object",
-                "pages",
-                "--room",
-                &pages,
-                "--scheduler",
-                scheduler,
-                "--spin",
-                &spin,
-                "--pages",
-                &pages,
-                "--touch",
-                touch,
-            ],
-        )
-    };
+    let served = site.serve(Orders::serve(waiting))?;
+    let all = Orders::at(&served, "pages", "touch").waits(waiting);
+    let all = all.with("--scheduler", scheduler);
+    let all = all.with("--room", pages(plan)).with("--pages", pages(plan));
+    let touch =
+        |node, touch| -> Result<Vec<f64>> { site.run(node, &all.clone().with("--touch", touch)) };
     if kind.touch == "read" {
         // Another node has written them, and given them back.
         touch(2, "write")?;

@@ -4,6 +4,7 @@
 use anyhow::Result;
 
 use crate::dsm::faults::{self, MOST, WITH_PAGE};
+use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
 use crate::dsm::site::{Site, Waiting};
 use crate::dsm::worker::Increments;
@@ -47,32 +48,13 @@ fn round(
     members: usize,
     rounds: &mut Rounds,
 ) -> Result<()> {
-    let spin = waiting.spin();
-    let served = site.serve(&["serve", "--spin", &spin, "--lease", "4000"])?;
+    let served = site.serve(Orders::serve(waiting))?;
     // Long enough for programs to change processors, and for all to be equal in the long run.
     let milliseconds = plan.size(12_000, 300);
-    let args = |me: usize| {
-        let at = [
-            "increment",
-            "--server",
-            &served.address,
-            "--object",
-            "word",
-            "--spin",
-            &spin,
-        ];
-        let mut args: Vec<String> = at.map(str::to_owned).to_vec();
-        for (name, value) in [
-            ("--me", me),
-            ("--members", members),
-            ("--milliseconds", milliseconds),
-        ] {
-            args.extend([name.to_owned(), value.to_string()]);
-        }
-        args
-    };
-    let all: Vec<Vec<String>> = (0..members).map(args).collect();
-    let found: Vec<Increments> = site.together(&all)?;
+    let all = Orders::at(&served, "word", "increment").waits(waiting);
+    let all = all.with("--milliseconds", milliseconds);
+    let found: Vec<Increments> =
+        site.together((0..members).map(|me| all.clone().member(me, members)))?;
     let faults: Vec<f64> = found.iter().map(|one| one.faults as f64).collect();
     let done: Vec<f64> = found.iter().map(|one| one.done as f64).collect();
     let seconds = found.iter().map(|one| one.seconds).fold(0.0, f64::max);

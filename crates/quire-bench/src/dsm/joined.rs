@@ -17,8 +17,9 @@ use quire_dsm::wire::control::{
     self, Answer, Inside, MachineCode, PageSize, Rights, SchedulerKind,
 };
 
+use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::{Served, Site};
+use crate::dsm::site::{Served, Site, Waiting};
 use crate::dsm::worker::Increments;
 use crate::dsm::{Part, Plan};
 
@@ -26,6 +27,8 @@ use crate::dsm::{Part, Plan};
 const PARTIES: std::ops::RangeInclusive<usize> = 2..=16;
 /// Joined servers are so after this at the latest.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Sixteen servers on few processors renew no lease in the usual time.
+const LEASE: Duration = Duration::from_secs(10);
 const OBJECT: &str = "word";
 
 /// What was counted for so many servers.
@@ -105,20 +108,15 @@ fn count(site: &Site, plan: Plan, parties: usize) -> Result<Counted> {
     };
     let all: Vec<String> = (0..parties).map(at).collect();
     let peers = all.join(",");
-    let servers = all.iter().map(|listen| {
-        site.serve_at(
-            listen,
-            &[
-                "serve", "--spin", "0", "--lease", "10000", "--peers", &peers,
-            ],
-        )
-    });
+    let serve = Orders::serve_leases(Waiting::Sleeping, LEASE).with("--peers", &peers);
+    let servers = all.iter();
+    let servers = servers.map(|listen| site.serve_at(listen, serve.clone()));
     let servers: Vec<Served> = servers.collect::<Result<_>>()?;
     let milliseconds = plan.size(200 * parties, 100 * parties);
     make(servers.first().context("no server")?)?;
-    let _: Vec<Increments> = site.together(&programs(&servers, milliseconds / 4))?;
+    let _: Vec<Increments> = site.together(programs(&servers, milliseconds / 4))?;
     let earlier = sums(&servers)?;
-    let _: Vec<Increments> = site.together(&programs(&servers, milliseconds))?;
+    let _: Vec<Increments> = site.together(programs(&servers, milliseconds))?;
     let sums = sums(&servers)? - earlier;
     ensure!(sums.own_faults > 0, "nobody faulted");
     let remote = (sums.received + sums.sent) as f64;
@@ -130,28 +128,13 @@ fn count(site: &Site, plan: Plan, parties: usize) -> Result<Counted> {
 }
 
 /// A program at each server, all of which increment a word for so long.
-fn programs(servers: &[Served], milliseconds: usize) -> Vec<Vec<String>> {
-    let members = servers.len().to_string();
-    let milliseconds = milliseconds.to_string();
-    let program = |(me, server): (usize, &Served)| {
-        let args = [
-            "increment",
-            "--server",
-            &server.address,
-            "--object",
-            OBJECT,
-            "--scheduler",
-            "distributed",
-            "--me",
-            &me.to_string(),
-            "--members",
-            &members,
-            "--milliseconds",
-            &milliseconds,
-        ];
-        args.map(str::to_owned).to_vec()
+fn programs(servers: &[Served], milliseconds: usize) -> impl Iterator<Item = Orders> {
+    let program = move |(me, server): (usize, &Served)| {
+        let orders = Orders::at(server, OBJECT, "increment").member(me, servers.len());
+        let orders = orders.with("--scheduler", "distributed");
+        orders.with("--milliseconds", milliseconds)
     };
-    servers.iter().enumerate().map(program).collect()
+    servers.iter().enumerate().map(program)
 }
 
 /// Makes the object, as soon as the servers are joined.

@@ -22,6 +22,7 @@ mod floor;
 mod hotspot;
 mod joined;
 mod messages;
+mod orders;
 mod programs;
 mod report;
 mod results;

@@ -9,8 +9,9 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use quire_core::units::BASE_PAGE;
 
+use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::Site;
+use crate::dsm::site::{Site, Waiting};
 use crate::dsm::worker::ProgramName;
 use crate::dsm::{Part, Plan};
 
@@ -84,31 +85,13 @@ fn run_apart(site: &Site, program: ProgramName, size: usize) -> Result<f64> {
 
 /// Seconds for a program on so many nodes: those of the slowest.
 fn run(site: &Site, program: ProgramName, size: usize, members: usize) -> Result<f64> {
-    let served = site.serve(&["serve", "--spin", "0", "--lease", "4000"])?;
+    let served = site.serve(Orders::serve(Waiting::Sleeping))?;
     let pages = program.of_size(size).memory(members).0.div_ceil(BASE_PAGE);
-    let name = name(program);
-    let args = |me: usize| {
-        let at = [
-            "member",
-            "--server",
-            &served.address,
-            "--object",
-            "memory",
-            "--scheduler",
-            "multi",
-            "--program",
-            &name,
-        ];
-        let mut args: Vec<String> = at.map(str::to_owned).to_vec();
-        let numbers = [("--me", me), ("--members", members), ("--size", size)];
-        for (name, value) in numbers {
-            args.extend([name.to_owned(), value.to_string()]);
-        }
-        args.extend(["--room".to_owned(), pages.to_string()]);
-        args
-    };
-    let all: Vec<Vec<String>> = (0..members).map(args).collect();
-    let seconds: Vec<f64> = site.together(&all)?;
+    let all = Orders::at(&served, "memory", "member").with("--scheduler", "multi");
+    let all = all.with("--program", name(program)).with("--size", size);
+    let all = all.with("--room", pages);
+    let seconds: Vec<f64> =
+        site.together((0..members).map(|me| all.clone().member(me, members)))?;
     Ok(seconds.into_iter().fold(0.0, f64::max))
 }
 

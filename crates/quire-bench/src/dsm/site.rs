@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use quire_lab::network::Network;
 use serde::de::DeserializeOwned;
 
+use crate::dsm::orders::Orders;
 use crate::dsm::results::Results;
 
 /// Nodes, with the server's.
@@ -34,11 +35,11 @@ impl Waiting {
         }
     }
 
-    /// For how long they look again, in microseconds, as an argument.
-    pub fn spin(self) -> String {
+    /// For how long they look again.
+    pub const fn spin(self) -> Duration {
         match self {
-            Waiting::Sleeping => "0".to_owned(),
-            Waiting::Polling => "2000".to_owned(),
+            Waiting::Sleeping => Duration::ZERO,
+            Waiting::Polling => Duration::from_millis(2),
         }
     }
 }
@@ -98,9 +99,9 @@ impl Site {
     }
 
     /// Starts a worker at a node. It ends when the `Child`'s input is closed.
-    pub fn start(&self, node: usize, args: &[&str]) -> Result<Child> {
+    pub fn start(&self, node: usize, orders: &Orders) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("dsm-worker").args(args);
+        command.arg("dsm-worker").args(orders.arguments());
         self.network
             .command(node, command)
             .stdin(Stdio::piped())
@@ -110,13 +111,14 @@ impl Site {
     }
 
     /// Starts something that others connect to, at the first node.
-    pub fn serve(&self, args: &[&str]) -> Result<Served> {
-        self.serve_at(&format!("{}:0", self.network.address(0)), args)
+    pub fn serve(&self, orders: Orders) -> Result<Served> {
+        self.serve_at(&format!("{}:0", self.network.address(0)), orders)
     }
 
     /// Starts something that others connect to at this address, at the first node.
-    pub fn serve_at(&self, listen: &str, args: &[&str]) -> Result<Served> {
-        let mut child = self.start(0, &[args, &["--listen", listen]].concat())?;
+    pub fn serve_at(&self, listen: &str, orders: Orders) -> Result<Served> {
+        let orders = orders.with("--listen", listen);
+        let mut child = self.start(0, &orders)?;
         let output = child.stdout.take().context("no output")?;
         let mut output = BufReader::new(output);
         let mut address = String::new();
@@ -124,7 +126,7 @@ impl Site {
         let address = address.trim().to_owned();
         if address.is_empty() {
             let status = child.wait()?;
-            bail!("{args:?} did not start: {status}");
+            bail!("{orders:?} did not start: {status}");
         }
         Ok(Served {
             child,
@@ -134,31 +136,35 @@ impl Site {
     }
 
     /// Runs a worker to its end. Returns what it found.
-    pub fn run<T: DeserializeOwned>(&self, node: usize, args: &[&str]) -> Result<T> {
-        answer(self.start(node, args)?, args)
+    pub fn run<T: DeserializeOwned>(&self, node: usize, orders: &Orders) -> Result<T> {
+        answer(self.start(node, orders)?, orders)
     }
 
     /// Runs workers at once, at the nodes from the second on. Returns what they found.
-    pub fn together<T: DeserializeOwned>(&self, all: &[Vec<String>]) -> Result<Vec<T>> {
+    pub fn together<T: DeserializeOwned>(
+        &self,
+        all: impl IntoIterator<Item = Orders>,
+    ) -> Result<Vec<T>> {
         let mut children = Vec::new();
-        for (node, args) in (1..).zip(all) {
-            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        for (number, orders) in all.into_iter().enumerate() {
             // More workers than nodes share them.
-            let node = (node - 1) % (NODES - 1) + 1;
-            children.push((self.start(node, &args)?, args));
+            let node = number % (NODES - 1) + 1;
+            children.push((self.start(node, &orders)?, orders));
         }
         let answers = children.into_iter();
-        answers.map(|(child, args)| answer(child, &args)).collect()
+        answers
+            .map(|(child, orders)| answer(child, &orders))
+            .collect()
     }
 }
 
 /// What a worker printed at its end.
-fn answer<T: DeserializeOwned>(mut child: Child, args: &[&str]) -> Result<T> {
+fn answer<T: DeserializeOwned>(mut child: Child, orders: &Orders) -> Result<T> {
     let input = child.stdin.take();
     let output = child.wait_with_output()?;
     drop(input);
-    ensure!(output.status.success(), "{args:?}: {}", output.status);
-    serde_json::from_slice(&output.stdout).with_context(|| format!("{args:?} printed no result"))
+    ensure!(output.status.success(), "{orders:?}: {}", output.status);
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{orders:?} printed no result"))
 }
 
 /// A process that others connect to.

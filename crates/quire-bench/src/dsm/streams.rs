@@ -5,8 +5,9 @@
 use anyhow::Result;
 use quire_core::units::BASE_PAGE;
 
+use crate::dsm::orders::Orders;
 use crate::dsm::results::Results;
-use crate::dsm::site::Site;
+use crate::dsm::site::{Site, Waiting};
 use crate::dsm::worker::Streamed;
 use crate::dsm::{Part, Plan};
 
@@ -45,18 +46,11 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
 
 /// How long both members took, each for its own.
 fn run(site: &Site, pages: usize, backward: bool) -> Result<Streamed> {
-    let served = site.serve(&["serve", "--spin", "0", "--lease", "4000"])?;
-    let args = |me: usize| {
-        let texts = ["stream", "--server", &served.address, "--object", "memory"];
-        let mut args: Vec<String> = texts.map(str::to_owned).to_vec();
-        args.extend(["--scheduler", "multi"].map(str::to_owned));
-        for (name, value) in [("--me", me), ("--pages", pages), ("--room", pages)] {
-            args.extend([name.to_owned(), value.to_string()]);
-        }
-        args.extend(backward.then(|| "--backward".to_owned()));
-        args
-    };
-    let found: Vec<Streamed> = site.together(&[args(0), args(1)])?;
+    let served = site.serve(Orders::serve(Waiting::Sleeping))?;
+    let all = Orders::at(&served, "memory", "stream").with("--scheduler", "multi");
+    let all = all.with("--pages", pages).with("--room", pages);
+    let all = all.with_flag("--backward", backward);
+    let found: Vec<Streamed> = site.together((0..2).map(|me| all.clone().with("--me", me)))?;
     let both = |of: fn(&Streamed) -> f64| found.iter().map(of).sum();
     Ok(Streamed {
         write: both(|it| it.write),

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::Site;
+use crate::dsm::site::{Site, Waiting};
 use crate::dsm::{Part, Plan};
 
-/// Leases with heartbeats, in milliseconds: the usual ones.
-const ON: &str = "4000";
-/// Leases that are not renewed while it is measured, in milliseconds.
-const OFF: &str = "100000000";
+/// Leases with heartbeats: the usual ones.
+const ON: Duration = Duration::from_secs(4);
+/// Leases that are not renewed while it is measured.
+const OFF: Duration = Duration::from_secs(100_000);
 /// Programs that do nothing but keep their leases.
 const IDLE: usize = 4;
 /// At most so much of the server's time, in percent.
@@ -48,48 +49,23 @@ pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
 }
 
 /// Processor seconds of a server that answers so many faults.
-fn busy(site: &Site, plan: Plan, lease: &str) -> Result<f64> {
-    let mut served = site.serve(&["serve", "--spin", "0", "--lease", lease])?;
+fn busy(site: &Site, plan: Plan, lease: Duration) -> Result<f64> {
+    let mut served = site.serve(Orders::serve_leases(Waiting::Sleeping, lease))?;
     let before = served.processor_seconds()?;
-    let pages = plan.size(20_000, 500).to_string();
-    let args = [
-        "touch",
-        "--server",
-        &served.address,
-        "--object",
-        "pages",
-        "--room",
-        &pages,
-        "--pages",
-        &pages,
-        "--touch",
-        "write",
-    ];
-    let _: Vec<f64> = site.run(1, &args)?;
+    let pages = plan.size(20_000, 500);
+    let orders = Orders::at(&served, "pages", "touch").with("--touch", "write");
+    let orders = orders.with("--room", pages).with("--pages", pages);
+    let _: Vec<f64> = site.run(1, &orders)?;
     Ok(served.processor_seconds()? - before)
 }
 
 /// The part of the time for which a server is busy that has idle programs.
 fn idle(site: &Site, plan: Plan) -> Result<f64> {
-    let mut served = site.serve(&["serve", "--spin", "0", "--lease", ON])?;
+    let mut served = site.serve(Orders::serve_leases(Waiting::Sleeping, ON))?;
     let milliseconds = plan.size(8000, 1500);
-    let time = milliseconds.to_string();
-    let all: Vec<Vec<String>> = (0..IDLE)
-        .map(|_| {
-            let args = [
-                "idle",
-                "--server",
-                &served.address,
-                "--object",
-                "x",
-                "--milliseconds",
-            ];
-            let args = args.into_iter().chain([time.as_str()]);
-            args.map(str::to_owned).collect()
-        })
-        .collect();
+    let orders = Orders::at(&served, "x", "idle").with("--milliseconds", milliseconds);
     let before = served.processor_seconds()?;
-    let _: Vec<()> = site.together(&all)?;
+    let _: Vec<()> = site.together((0..IDLE).map(|_| orders.clone()))?;
     let took = served.processor_seconds()? - before;
     Ok(took / (milliseconds as f64 / 1e3))
 }
