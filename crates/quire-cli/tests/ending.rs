@@ -136,7 +136,7 @@ fn name(text: &str) -> Name {
 fn apart(address: &str) -> Client {
     let mut options = Options::new(address.parse().unwrap(), name("program"));
     options.own_pages = true;
-    options.reconnect = SOON;
+    options.reconnect = Some(SOON);
     Client::connect(options).expect("the server is there")
 }
 

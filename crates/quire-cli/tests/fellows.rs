@@ -617,7 +617,7 @@ fn links_between_servers_that_break_lose_nothing() {
 #[test]
 fn without_the_directory_all_stop_and_start_anew() {
     let mut group = Group::of(2);
-    let client = group.client_with(1, |options| options.reconnect = LEASE / 2);
+    let client = group.client_with(1, |options| options.reconnect = Some(LEASE / 2));
     client.create(grid(1)).unwrap();
     drop(open(&client));
     group.servers[0].kill().unwrap();
@@ -744,7 +744,7 @@ fn servers_meet_in_an_etcd_with_certificates() {
 fn a_server_cut_off_from_etcd_stops_what_it_has() {
     let Some(etcd) = etcd() else { return };
     let group = Group::in_etcd(&etcd, 1);
-    let client = group.client_with(0, |options| options.reconnect = LEASE / 2);
+    let client = group.client_with(0, |options| options.reconnect = Some(LEASE / 2));
     client.create(grid(1)).unwrap();
     signals::send("STOP", etcd.process.id());
     thread::sleep(5 * LEASE);

@@ -100,7 +100,7 @@ impl Group {
     fn client(&self, server: usize) -> Client {
         let mut options = Options::new(self.address(server).parse().unwrap(), name("client"));
         options.own_pages = true;
-        options.reconnect = Duration::ZERO;
+        options.reconnect = Some(Duration::ZERO);
         Client::connect(options).expect("the server is there")
     }
 

@@ -290,7 +290,7 @@ impl User {
     /// Writes larger and larger values to its parts of pages and has them made safe, until
     /// the server is gone. Each round ends with pages that nobody was promised.
     fn write_until_killed(&mut self, mut options: Options) {
-        options.reconnect = Duration::ZERO;
+        options.reconnect = Some(Duration::ZERO);
         let client = Client::connect(options).unwrap();
         let shared = open(&client, "kept");
         let pages = shared.words().len() * 8 / PAGE;

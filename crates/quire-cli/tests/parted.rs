@@ -73,7 +73,7 @@ fn part_program() {
         .init();
     let mut options = Options::new(setting("PARTED_SERVER").parse().unwrap(), name("program"));
     options.own_pages = setting("PARTED_SHARES") == "false";
-    options.reconnect = Duration::from_secs(1);
+    options.reconnect = Some(Duration::from_secs(1));
     let client = Client::connect(options).expect("the server is there");
     // A server that joins again knows of the object when it is a member.
     let shared = until_done(|| client.open(name("grid"), BOTH));

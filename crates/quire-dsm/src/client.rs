@@ -52,6 +52,9 @@ const TAKES: u32 = 16;
 /// A server that is not the only one has at least so long to welcome a client.
 const SHORTEST: Duration = Duration::from_secs(1);
 
+/// The least and the most that touches wait for a new link, unless it is set.
+const RECONNECT: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
+
 /// How to reach a server, and as whom.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -73,8 +76,10 @@ pub struct Options {
     /// Where the system allows it, and nothing spins, the thread has a real-time priority: it
     /// answers faults at once, also where programs compute on all processors.
     pub realtime: bool,
-    /// So long touches wait for a new link when the old one broke.
-    pub reconnect: Duration,
+    /// So long touches wait for a new link when the old one broke. Where nothing is said, three
+    /// leases of that server, within which servers that are joined go on without it; at least
+    /// 10 s, and at most a minute.
+    pub reconnect: Option<Duration>,
     /// Pages are not shared with a server on this machine: this program is a machine of its
     /// own, and can go on at a server of another one.
     pub own_pages: bool,
@@ -93,9 +98,15 @@ impl Options {
             page_size: PageSize::BASE,
             spin: Duration::ZERO,
             realtime: true,
-            reconnect: Duration::from_secs(10),
+            reconnect: None,
             own_pages: false,
         }
+    }
+
+    /// How long touches wait for a new link, when that to a server with such leases broke.
+    fn reconnect(&self, lease: Duration) -> Duration {
+        let usual = (3 * lease).clamp(RECONNECT[0], RECONNECT[1]);
+        self.reconnect.unwrap_or(usual)
     }
 
     /// How long a server may take until it welcomes this side. Where there are others, they
@@ -104,7 +115,7 @@ impl Options {
         let count = u32::try_from(self.addresses.count()).unwrap_or(u32::MAX);
         match count {
             1 => usual,
-            _ => usual.min((self.reconnect / count / 2).max(SHORTEST)),
+            _ => usual.min((self.reconnect(Duration::ZERO) / count / 2).max(SHORTEST)),
         }
     }
 
@@ -666,5 +677,24 @@ fn done(answer: Answer) -> Result<(), ClientError> {
     match answer {
         Answer::Done => Ok(()),
         _ => Err(ClientError::Confused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touches_wait_for_as_long_as_joined_servers_need() {
+        let addresses = "127.0.0.1:7450".parse().unwrap();
+        let mut options = Options::new(addresses, "program".parse().unwrap());
+        let waits = |options: &Options, lease| {
+            let lease = Duration::from_secs(lease);
+            options.reconnect(lease).as_secs()
+        };
+        let usual = [0, 4, 15, 10_000].map(|lease| waits(&options, lease));
+        assert_eq!(usual, [10, 12, 45, 60]);
+        options.reconnect = Some(Duration::from_secs(1));
+        assert_eq!(waits(&options, 4), 1);
     }
 }

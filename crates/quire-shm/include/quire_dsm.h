@@ -38,8 +38,8 @@
  *     EADDRINUSE    somebody listens there already
  *     ENOMEM, ENOTEMPTY, ESTALE, EIO  see the typed heap
  *
- * Memory fails with SIGBUS when the server could not be reached for ten seconds, or has lost
- * a page for good; standard error says why.
+ * Memory fails with SIGBUS when the server could not be reached for three of its leases (12 s),
+ * or has lost a page for good; standard error says why.
  *
  *
  * Threads, forks, signals, the end

@@ -503,8 +503,8 @@ pub struct MemberArgs {
     #[arg(long)]
     pub object: Name,
     /// How long memory waits for a server that is gone, in seconds
-    #[arg(long, default_value = "10", value_parser = super::seconds)]
-    pub reconnect: Duration,
+    #[arg(long, value_parser = super::seconds)]
+    pub reconnect: Option<Duration>,
     #[command(flatten)]
     pub server: ServerArgs,
 }

@@ -14,7 +14,7 @@ impl Group {
     fn client_at(&self, addresses: &str) -> Client {
         self.client_with(0, |options| {
             options.addresses = addresses.parse().unwrap();
-            options.reconnect = SOON / 2;
+            options.reconnect = Some(SOON / 2);
         })
     }
 
@@ -186,7 +186,7 @@ fn a_shared_copy_fails_where_its_server_is_gone() {
     let client = group.client_with(0, |options| {
         options.addresses = list.parse().unwrap();
         options.own_pages = false;
-        options.reconnect = 2 * LEASE;
+        options.reconnect = Some(2 * LEASE);
     });
     let shared = open(&client);
     assert!(shared.is_attached());

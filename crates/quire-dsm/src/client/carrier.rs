@@ -233,6 +233,8 @@ pub(super) struct Carrier {
     giving_back: VecDeque<GivingBack>,
     /// How far away the server is.
     round_trip: Duration,
+    /// How long its leases are.
+    lease: Duration,
     last_key: u64,
     last_request: u64,
     is_over: bool,
@@ -266,6 +268,7 @@ impl Carrier {
             awaited: BTreeMap::new(),
             giving_back: VecDeque::new(),
             round_trip: Duration::ZERO,
+            lease: Duration::ZERO,
             last_key: 0,
             last_request: 0,
             is_over: false,
@@ -296,6 +299,11 @@ impl Carrier {
             Ok(link) => self.link = Some(link),
             Err(error) => self.failed(links.now(), &error.to_string()),
         }
+    }
+
+    /// How long touches wait for a new link.
+    fn reconnect(&self) -> Duration {
+        self.options.reconnect(self.lease)
     }
 
     fn unreachable(&self) -> ClientError {
@@ -554,7 +562,7 @@ impl Carrier {
             ..Shape::new(info.size)
         };
         let mut settings = shape.settings();
-        settings.reconnect = self.options.reconnect;
+        settings.reconnect = self.reconnect();
         let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
         let mut cache =
             Cache::new(shape.page, settings.clone(), links.pool().clone()).map_err(system)?;
@@ -744,6 +752,7 @@ impl Carrier {
     /// The link is as good as it gets: what there is goes on over it.
     fn is_welcome(&mut self, links: &mut Links, welcome: &Welcome) {
         self.is_up = true;
+        self.lease = Duration::from_millis(welcome.lease.into());
         self.shares = welcome.features & SHARES_PAGES != 0;
         if let Some(ready) = self.ready.take() {
             // Who waited may have gone.
@@ -848,7 +857,7 @@ impl Handler for Carrier {
                 Then::Close(_) => self.giving_back.push_back(giving),
             }
         }
-        let until = links.now() + self.options.reconnect;
+        let until = links.now() + self.reconnect();
         for attached in self.attached.values_mut() {
             attached.lost(until);
         }

@@ -161,7 +161,7 @@ fn part_program() {
     let address = setting("HISTORY_ADDRESS").parse().expect("an address");
     let mut options = Options::new(address, name("program"));
     let patience = setting("HISTORY_RECONNECT").parse().expect("seconds");
-    options.reconnect = Duration::from_secs(patience);
+    options.reconnect = Some(Duration::from_secs(patience));
     options.own_pages = setting("HISTORY_SHARES") == "false";
     let client = Client::connect(options).expect("the server is there");
     let both = Rights {

@@ -185,7 +185,7 @@ fn act_as_program(server: &str) {
     let lines = BufReader::new(answers.try_clone().expect("a descriptor")).lines();
     let mut options = Options::new(server.parse().expect("an address"), name("program"));
     if let Ok(reconnect) = std::env::var("LOCAL_RECONNECT") {
-        options.reconnect = Duration::from_millis(reconnect.parse().expect("a number"));
+        options.reconnect = Some(Duration::from_millis(reconnect.parse().expect("a number")));
     }
     let client = Client::connect(options).expect("a server");
     let mut open = None;

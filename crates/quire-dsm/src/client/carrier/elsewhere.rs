@@ -251,7 +251,7 @@ impl Carrier {
             return;
         }
         let has_some = !reopening.found.is_empty() || reopening.attached > 0;
-        let (now, reconnect) = (links.now(), self.options.reconnect);
+        let (now, reconnect) = (links.now(), self.reconnect());
         let is_wanted = |(key, _): &&(Key, String)| !self.has_failed(*key);
         if let Some((key, why)) = reopening.refused.iter().find(is_wanted)
             && let Some(link) = self.link
