@@ -212,20 +212,8 @@ static void end_in_handler(void) {
   }
 }
 
-/* Ends with a page that others want. */
-static int see(const char *name, const char *how) {
-  int fd = shm_open(name, O_RDWR, 0600);
-  CHECK(fd >= 0);
-  unsigned char *at = map(fd, SIZE);
-  CHECK(at[0] == how[0]);
-  return 0;
-}
-
-static int end(const char *name, const char *how) {
-  int fd = shm_open(name, O_CREAT | O_RDWR, 0600);
-  CHECK(fd >= 0 && ftruncate(fd, SIZE) == 0);
-  unsigned char *at = map(fd, SIZE);
-  at[0] = at[SIZE - 1] = how[0];
+/* Ends the process, if it is to end otherwise than by returning. */
+static void leave(const char *how) {
   if (strcmp(how, "exit") == 0)
     exit(0);
   if (strcmp(how, "_exit") == 0)
@@ -234,6 +222,24 @@ static int end(const char *name, const char *how) {
     quick_exit(0);
   if (strcmp(how, "handler") == 0)
     end_in_handler();
+}
+
+/* Ends with a page that others want. */
+static int see(const char *name, const char *how) {
+  int fd = shm_open(name, O_RDWR, 0600);
+  CHECK(fd >= 0);
+  unsigned char *at = map(fd, SIZE);
+  CHECK(at[0] != 0);
+  leave(how);
+  return 0;
+}
+
+static int end(const char *name, const char *how) {
+  int fd = shm_open(name, O_CREAT | O_RDWR, 0600);
+  CHECK(fd >= 0 && ftruncate(fd, SIZE) == 0);
+  unsigned char *at = map(fd, SIZE);
+  at[0] = at[SIZE - 1] = how[0];
+  leave(how);
   if (strcmp(how, "daemon") == 0) {
     CHECK(daemon(1, 1) == 0);
     /* Only the daemon goes on. */
