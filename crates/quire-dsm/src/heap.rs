@@ -10,8 +10,9 @@
 //!   owned: when a list was left locked, when there is no room, or when asked to.
 //! - *Broken links.* When the link breaks, others take this program for dead; so they do when
 //!   the one of several servers that keeps mutexes is gone or cut off. From then on
-//!   its heap does nothing, and what it was about to return is not returned, so that no block
-//!   is given out twice. It is to be opened anew.
+//!   its heap does nothing, also where a thread waited for a page in the midst of a step, and what
+//!   it was about to return is not returned, so that no block is given out twice. It is to be
+//!   opened anew.
 //!
 //! A block is passed on to others by its offset, which is the same everywhere; who knows the
 //! type gets a [`View`] of it.
@@ -19,7 +20,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `alive` | the mark of an owner that is alive |
-//! | [`lists`] | the object as the allocator needs it |
+//! | `lists` | the object as the allocator needs it |
 //! | [`view`] | the elements of a block |
 
 use std::collections::BTreeSet;
@@ -32,12 +33,13 @@ use quire_core::units::{Bytes, ObjectOffset};
 use crate::client::{ClientError, Shared};
 
 mod alive;
-pub mod lists;
+mod lists;
 pub mod view;
 
 use alive::{Alive, mark};
 
 pub(crate) use lists::Lists;
+use lists::World;
 pub use view::{Element, View};
 
 /// Why memory was not allocated, found or freed.
@@ -72,9 +74,8 @@ pub enum HeapError {
 /// The heap of an object, as one program sees it. Its threads share it.
 pub struct Heap<'a> {
     shared: &'a Shared,
-    heap: alloc::Heap<'a, Shared>,
+    heap: alloc::Heap<World<'a>>,
     owner: Owner,
-    alive: Alive<'a>,
 }
 
 impl<'a> Heap<'a> {
@@ -89,17 +90,19 @@ impl<'a> Heap<'a> {
             return Err(HeapError::ReadOnly);
         }
         let breaks = shared.breaks();
-        let owner = match alloc::new_owner(shared) {
-            Err(AllocError::NoHeap) => make(shared)?,
+        let mut world = World {
+            shared,
+            alive: None,
+        };
+        let owner = match alloc::new_owner(&world) {
+            Err(AllocError::NoHeap) => make(&world)?,
             other => other?,
         };
-        let alive = Alive::mark(shared, owner, breaks)?;
-        let heap = alloc::Heap::attach(shared, owner)?;
+        world.alive = Some(Alive::mark(shared, owner, breaks)?);
         Ok(Heap {
             shared,
-            heap,
+            heap: alloc::Heap::attach(world, owner)?,
             owner,
-            alive,
         })
     }
 
@@ -206,7 +209,7 @@ impl<'a> Heap<'a> {
     }
 
     fn check(&self) -> Result<(), HeapError> {
-        match self.alive.is_sure() {
+        match self.heap.shared().is_sure() {
             true => Ok(()),
             false => Err(HeapError::Broken),
         }
@@ -226,12 +229,12 @@ impl Drop for Heap<'_> {
 }
 
 /// Makes a heap in an object that has none, unless somebody else was first.
-fn make(shared: &Shared) -> Result<Owner, AllocError> {
-    let _held = shared.lock(alloc::List::Supply)?;
-    match alloc::new_owner(shared) {
+fn make(world: &World) -> Result<Owner, AllocError> {
+    let _held = world.lock(alloc::List::Supply)?;
+    match alloc::new_owner(world) {
         Err(AllocError::NoHeap) => {}
         other => return other,
     }
-    alloc::format(shared, shared.info().page_size.bytes())?;
-    alloc::new_owner(shared)
+    alloc::format(world, world.shared.info().page_size.bytes())?;
+    alloc::new_owner(world)
 }

@@ -18,6 +18,11 @@
 //! one class to another only when no others are left, or a heap gives back what it has: in
 //! between, classes share nothing.
 //!
+//! A lock can be lost while it is held: whoever waits for a page long enough may be taken for
+//! dead, and its locks be given to others. So whatever relies on a lock is written only to pages
+//! that are here, and only if nobody was taken for dead until then ([`Shared::is_sure`]); words
+//! that say what belongs to whom are changed only from what they were known to be.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`class`] | the size classes |
@@ -133,6 +138,68 @@ pub trait Shared {
     /// # Errors
     /// When that cannot be had.
     fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused>;
+
+    /// Whether nobody can have taken this machine for dead and seen a lock as free that it
+    /// holds. Before others write to pages that are here, this says no.
+    fn is_sure(&self) -> bool;
+}
+
+impl<S: Shared> Shared for &S {
+    type Guard<'a>
+        = S::Guard<'a>
+    where
+        Self: 'a;
+
+    fn size(&self) -> Bytes {
+        (**self).size()
+    }
+
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
+        (**self).word(at)
+    }
+
+    fn lock(&self, list: List) -> Result<Self::Guard<'_>, Refused> {
+        (**self).lock(list)
+    }
+
+    fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
+        (**self).tag(range, tag)
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        (**self).publish(range)
+    }
+
+    fn is_sure(&self) -> bool {
+        (**self).is_sure()
+    }
+}
+
+/// The word at an offset, to be written to: its page is here now, and nobody can have taken this
+/// machine for dead while it waited for it.
+///
+/// # Errors
+/// When somebody can.
+fn surely<S: Shared>(shared: &S, at: ObjectOffset) -> Result<Word<'_>, AllocError> {
+    let word = shared.word(at);
+    word.fetch_or(0);
+    if shared.is_sure() {
+        Ok(word)
+    } else {
+        Err(AllocError::TakenForDead)
+    }
+}
+
+/// Changes the word at an offset, which is known to be `from`.
+///
+/// # Errors
+/// When it is not any more, because somebody can have taken this machine for dead.
+fn change<S: Shared>(shared: &S, at: ObjectOffset, from: u64, to: u64) -> Result<(), AllocError> {
+    if surely(shared, at)?.change(from, to) {
+        Ok(())
+    } else {
+        Err(AllocError::TakenForDead)
+    }
 }
 
 /// Who owns segments: a heap, among all that there ever are in an object. A program that
@@ -208,14 +275,19 @@ pub enum AllocError {
         /// Where it was noticed.
         page: u64,
     },
+    /// A lock may have been lost while it was held.
+    #[error(
+        "this program may have been taken for dead, and its memory be given to others: open the heap anew"
+    )]
+    TakenForDead,
     /// The lock or the tag was refused.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
 
 /// The heap of an object, as one program sees it. Its threads share it.
-pub struct Heap<'a, S> {
-    shared: &'a S,
+pub struct Heap<S> {
+    shared: S,
     geometry: Geometry,
     owner: Owner,
     /// By the number of the class: the segment that this heap owns.
@@ -294,18 +366,24 @@ pub fn new_owner<S: Shared>(shared: &S) -> Result<Owner, AllocError> {
     }
 }
 
-impl<'a, S: Shared> Heap<'a, S> {
+impl<S: Shared> Heap<S> {
     /// The heap in an object. No other heap that is alive may have the same owner.
     ///
     /// # Errors
     /// When there is none.
-    pub fn attach(shared: &'a S, owner: Owner) -> Result<Heap<'a, S>, AllocError> {
+    pub fn attach(shared: S, owner: Owner) -> Result<Heap<S>, AllocError> {
         Ok(Heap {
+            geometry: geometry_of(&shared)?,
             shared,
-            geometry: geometry_of(shared)?,
             owner,
             batches: (0..Class::COUNT).map(|_| Mutex::new(None)).collect(),
         })
+    }
+
+    /// The object.
+    #[must_use]
+    pub const fn shared(&self) -> &S {
+        &self.shared
     }
 
     /// Allocates a block for so many elements of a type. It begins at a multiple of its
@@ -330,11 +408,11 @@ impl<'a, S: Shared> Heap<'a, S> {
     /// the list of its class until another of its blocks is freed, or room is short.
     pub fn free(&self, at: ObjectOffset) -> Result<(), AllocError> {
         let (segment, index) = self.resolve(at)?;
-        if !segment.free(self.shared, index) {
+        if !segment.free(&self.shared, index) {
             return Err(AllocError::NotInUse(at));
         }
-        let full = segment.state(self.shared) == State::Full;
-        if full && segment.has_free(self.shared, self.worthwhile(segment)) {
+        let full = segment.state(&self.shared) == State::Full;
+        if full && segment.has_free(&self.shared, self.worthwhile(segment)) {
             return self.list(segment);
         }
         Ok(())
@@ -346,7 +424,7 @@ impl<'a, S: Shared> Heap<'a, S> {
     /// When there is none that is in use.
     pub fn block(&self, at: ObjectOffset) -> Result<Block, AllocError> {
         let (segment, index) = self.resolve(at)?;
-        if segment.is_used(self.shared, index) {
+        if segment.is_used(&self.shared, index) {
             Ok(Block {
                 start: at,
                 class: segment.class,
@@ -378,16 +456,16 @@ impl<'a, S: Shared> Heap<'a, S> {
             if let Some(Batch { segment, .. }) = *batch {
                 let _held = self.shared.lock(List::Class(class))?;
                 let directory = self.directory_or_damaged(class)?;
-                self.put_back(&directory, segment);
+                self.put_back(&directory, segment)?;
                 *batch = None;
             }
         }
         self.reclaim()
     }
 
-    fn map(&self) -> PageMap<'a, S> {
+    fn map(&self) -> PageMap<'_, S> {
         PageMap {
-            shared: self.shared,
+            shared: &self.shared,
             geometry: self.geometry,
         }
     }
@@ -413,10 +491,10 @@ impl<'a, S: Shared> Heap<'a, S> {
         let mut batch = self.batch(class);
         loop {
             if let Some(Batch { segment, cursor }) = batch.as_mut() {
-                if let Some(block) = segment.take(self.shared, cursor) {
+                if let Some(block) = segment.take(&self.shared, cursor)? {
                     return Ok(block);
                 }
-                if self.retire(*segment) {
+                if self.retire(*segment)? {
                     *batch = None;
                 }
             } else {
@@ -444,15 +522,15 @@ impl<'a, S: Shared> Heap<'a, S> {
     /// Lets a segment of the heap's own go that is full. Returns whether it went: it stays
     /// if blocks were freed by somebody who could not see yet that it is full, so that it
     /// does not get lost.
-    fn retire(&self, segment: Segment) -> bool {
+    fn retire(&self, segment: Segment) -> Result<bool, AllocError> {
         let own = State::Owned(self.owner);
-        let gone = segment.change(self.shared, own, State::Full);
-        let missed = gone && segment.has_free(self.shared, self.worthwhile(segment));
-        !(missed && segment.change(self.shared, State::Full, own))
+        let gone = segment.change(&self.shared, own, State::Full)?;
+        let missed = gone && segment.has_free(&self.shared, self.worthwhile(segment));
+        Ok(!(missed && segment.change(&self.shared, State::Full, own)?))
     }
 }
 
-impl<S> fmt::Debug for Heap<'_, S> {
+impl<S> fmt::Debug for Heap<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap")
             .field("geometry", &self.geometry)

@@ -1,12 +1,12 @@
-//! The typed allocator: against a naive model, with crashes at each step, with threads, and
-//! which pages it touches.
+//! The typed allocator: against a naive model, with crashes at each step, taken for dead at each
+//! step, with threads, and which pages it touches.
 
 mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use quire_core::dsm::alloc::{self, AllocError, Block, Class, Heap, Local, Owner,
 use quire_core::dsm::types::TypeTag;
 use quire_core::units::{Bytes, ObjectOffset};
 
-use shared::{Caches, Dying, Interrupted, Other, Refusing, Traced, quiet};
+use shared::{Caches, Dying, Forsaken, Interrupted, Open, Other, Refusing, Traced, quiet};
 
 const PAGE: u64 = 4096;
 
@@ -51,7 +51,7 @@ impl Model {
 }
 
 /// When nothing is allocated, all pages are free but those of the classes' directories.
-fn check_nothing_is_lost(heaps: &[Heap<Local>], classes: usize, free: Bytes) {
+fn check_nothing_is_lost(heaps: &[Heap<&Local>], classes: usize, free: Bytes) {
     heaps.iter().for_each(|heap| heap.give_back().unwrap());
     let left = heaps[0].free_space().unwrap();
     let directories = Bytes(classes as u64 * PAGE);
@@ -180,7 +180,7 @@ fn what_one_heap_cached_another_cannot_free() {
 fn heaps_have_pages_of_their_own() {
     let object = object(256);
     let [first, second] = [1, 2].map(|number| Heap::attach(&object, owner(number)).unwrap());
-    let pages = |heap: &Heap<Local>| -> BTreeSet<u64> {
+    let pages = |heap: &Heap<&Local>| -> BTreeSet<u64> {
         let blocks = (0..100).map(|_| heap.tmalloc(TypeTag::Int32, 16).unwrap());
         blocks.map(|at| at.0 / PAGE).collect()
     };
@@ -330,7 +330,7 @@ type Done = Vec<(ObjectOffset, bool)>;
 /// A machine dies before each of its steps in turn. Another one takes over what it owned:
 /// nothing is allocated twice, no page is lost, and what it had allocated stays. Returns how
 /// many steps there were.
-fn die_at_each_step(object: impl Fn() -> Local, script: impl Fn(&Heap<Dying>, &mut Done)) -> u64 {
+fn die_at_each_step(object: impl Fn() -> Local, script: impl Fn(&Heap<&Dying>, &mut Done)) -> u64 {
     quiet();
     for steps in 0.. {
         let object = object();
@@ -369,13 +369,13 @@ fn die_at_each_step(object: impl Fn() -> Local, script: impl Fn(&Heap<Dying>, &m
     unreachable!("a script ends");
 }
 
-fn allocate(heap: &Heap<Dying>, done: &mut Done, classes: &[(TypeTag, u64)], times: usize) {
+fn allocate(heap: &Heap<&Dying>, done: &mut Done, classes: &[(TypeTag, u64)], times: usize) {
     for (tag, count) in classes.iter().cycle().take(times) {
         done.push((heap.tmalloc(*tag, *count).unwrap(), true));
     }
 }
 
-fn free_all(heap: &Heap<Dying>, done: &mut Done) {
+fn free_all(heap: &Heap<&Dying>, done: &mut Done) {
     for (at, used) in done.iter_mut() {
         // Where a crash comes in the middle, it may be free or not.
         *used = false;
@@ -407,8 +407,7 @@ fn a_crash_among_used_pages_loses_nothing() {
             .map(|_| heap.tmalloc(TypeTag::Float64, 2048).unwrap())
             .collect();
         for at in &large {
-            let words = (0..4 * PAGE).step_by(8).map(|word| *at + Bytes(word));
-            words.for_each(|at| object.word(at).store(u64::MAX / 3));
+            words((*at, 4 * PAGE)).for_each(|at| object.word(at).store(u64::MAX / 3));
         }
         large.iter().for_each(|at| heap.free(*at).unwrap());
         heap.give_back().unwrap();
@@ -422,6 +421,184 @@ fn a_crash_among_used_pages_loses_nothing() {
     assert!(steps > 100, "{steps}");
 }
 
+/// What a machine does while it is taken for dead.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    Allocates(TypeTag, u64),
+    FreesLarge,
+    FreesSmall,
+    GivesBack,
+    Recovers,
+}
+
+impl Last {
+    const ALL: [Last; 8] = [
+        // From its batch, from a list, from a class that is new, from a run that has to be made.
+        Last::Allocates(TypeTag::Int16, 700),
+        Last::Allocates(TypeTag::Float64, 1500),
+        Last::Allocates(TypeTag::Int32, 8),
+        Last::Allocates(TypeTag::Int8, 6 * PAGE),
+        Last::FreesLarge,
+        Last::FreesSmall,
+        Last::GivesBack,
+        Last::Recovers,
+    ];
+
+    fn happens<S: Shared>(self, heap: &Heap<S>, small: ObjectOffset, large: ObjectOffset) {
+        // What it says counts for nothing: the program is told that its heap is broken.
+        let _ = match self {
+            Last::Allocates(tag, count) => heap.tmalloc(tag, count).map(|_| ()),
+            Last::FreesLarge => heap.free(large),
+            Last::FreesSmall => heap.free(small),
+            Last::GivesBack => heap.give_back(),
+            Last::Recovers => heap.recover(&BTreeSet::from([owner(3)])),
+        };
+    }
+}
+
+/// What others do with the memory of a machine that they take for dead.
+#[derive(Clone, Copy, Debug)]
+struct Heirs {
+    /// They free what it had allocated.
+    free: bool,
+    /// They allocate until there is no room, blocks of so many bytes.
+    sizes: [u64; 2],
+}
+
+impl Heirs {
+    const ALL: [Heirs; 5] = [
+        Heirs {
+            free: true,
+            sizes: [PAGE / 2, 48],
+        },
+        Heirs {
+            free: true,
+            sizes: [16 * PAGE, 5 * PAGE],
+        },
+        Heirs {
+            free: true,
+            sizes: [4 * PAGE, 2 * PAGE],
+        },
+        Heirs {
+            free: false,
+            sizes: [PAGE, 16],
+        },
+        Heirs {
+            free: false,
+            sizes: [1400, 3 * PAGE],
+        },
+    ];
+
+    /// The blocks that they get. They write to all of each.
+    fn take(self, heap: &Heap<Open>, object: &Local) -> Vec<(ObjectOffset, u64)> {
+        let mut taken = Vec::new();
+        for (size, tag) in self.sizes.into_iter().zip([TypeTag::Int16, TypeTag::Int64]) {
+            while let Ok(at) = heap.tmalloc(tag, size / tag.element()) {
+                let block = (at, heap.block(at).unwrap().class.size().0);
+                // Zero, and owners' numbers, are what stands in pages of the allocator, too.
+                words(block).for_each(|word| object.word(word).store(word.0 / 8 % 4));
+                taken.push(block);
+            }
+        }
+        taken
+    }
+}
+
+/// The words of a block.
+fn words((at, size): (ObjectOffset, u64)) -> impl Iterator<Item = ObjectOffset> {
+    (at.0..at.0 + size).step_by(8).map(ObjectOffset)
+}
+
+/// A machine is taken for dead at one of its steps, and goes on when others have its memory.
+/// Says whether there was such a step.
+fn forsaken_at(steps: u64, last: Last, heirs: Heirs) -> bool {
+    let object = object(60);
+    let survivor = Heap::attach(Open(&object), owner(2)).unwrap();
+    let (free, known) = (survivor.free_space().unwrap(), Mutex::new(Vec::new()));
+    let taken = Mutex::new(Vec::new());
+    let meanwhile = || {
+        survivor
+            .recover(&BTreeSet::from([owner(1), owner(3)]))
+            .unwrap();
+        let known: Vec<ObjectOffset> = std::mem::take(&mut known.lock().unwrap());
+        if heirs.free {
+            known.into_iter().for_each(|at| survivor.free(at).unwrap());
+        }
+        survivor.give_back().unwrap();
+        *taken.lock().unwrap() = heirs.take(&survivor, &object);
+    };
+    let forsaken = Forsaken {
+        object: Open(&object),
+        steps: u64::MAX.into(),
+        is_sure: true.into(),
+        meanwhile: &meanwhile,
+    };
+    let heap = Heap::attach(&forsaken, owner(1)).unwrap();
+    let [small, large] = prepare(&heap, &object, &known);
+    match last {
+        Last::FreesSmall => known.lock().unwrap().retain(|at| *at != small),
+        Last::FreesLarge => known.lock().unwrap().retain(|at| *at != large),
+        _ => {}
+    }
+    forsaken.steps.store(steps, Relaxed);
+    last.happens(&heap, small, large);
+    let case = format!("step {steps} of {last:?}, {heirs:?}");
+    let taken = std::mem::take(&mut *taken.lock().unwrap());
+    for (at, size) in &taken {
+        let held = words((*at, *size)).all(|word| object.word(word).load() == word.0 / 8 % 4);
+        assert!(held, "{case}: {at:?} was written to");
+        assert_eq!(survivor.free(*at), Ok(()), "{case}");
+    }
+    assert_eq!(
+        survivor.recover(&BTreeSet::from([owner(1)])),
+        Ok(()),
+        "{case}"
+    );
+    survivor.give_back().unwrap();
+    assert!(survivor.free_space().unwrap() <= free, "{case}");
+    !forsaken.is_sure()
+}
+
+/// What there is before: blocks of two classes, a full segment, a free run among others, and what
+/// a dead machine left. Returns a small block and a large one, and notes all that are known.
+fn prepare(
+    heap: &Heap<&Forsaken>,
+    object: &Local,
+    known: &Mutex<Vec<ObjectOffset>>,
+) -> [ObjectOffset; 2] {
+    let dead = Heap::attach(Open(object), owner(3)).unwrap();
+    // Directories come first, so that all pages behind them can be put together again.
+    for (tag, count) in [
+        (TypeTag::Int8, 4 * PAGE),
+        (TypeTag::Int16, 1024),
+        (TypeTag::Float64, 1500),
+        (TypeTag::Int16, 30),
+    ] {
+        dead.free(dead.tmalloc(tag, count).unwrap()).unwrap();
+        dead.give_back().unwrap();
+    }
+    let gap = heap.tmalloc(TypeTag::Int8, 4 * PAGE).unwrap();
+    let smalls: Vec<ObjectOffset> = (0..2)
+        .map(|_| heap.tmalloc(TypeTag::Int16, 1024).unwrap())
+        .collect();
+    let large = heap.tmalloc(TypeTag::Float64, 1500).unwrap();
+    dead.tmalloc(TypeTag::Int16, 30).unwrap();
+    heap.free(gap).unwrap();
+    let mut known = known.lock().unwrap();
+    known.extend(smalls.iter().copied().chain([large]));
+    [smalls[0], large]
+}
+
+#[test]
+fn who_is_taken_for_dead_at_any_step_harms_nobody() {
+    for last in Last::ALL {
+        for heirs in Heirs::ALL {
+            let steps = (0..).take_while(|steps| forsaken_at(*steps, last, heirs));
+            assert!(steps.count() > 2, "{last:?}");
+        }
+    }
+}
+
 /// While a heap finds its segment full and lets it go, another one frees all blocks in it,
 /// after each step in turn. The segment is not lost, and not used by two.
 #[test]
@@ -432,7 +609,7 @@ fn a_full_segment_is_emptied_at_any_step() {
             let object = object(64);
             let other = Heap::attach(&object, owner(2)).unwrap();
             let free = other.free_space().unwrap();
-            let blocks = std::sync::Mutex::new(Vec::new());
+            let blocks = Mutex::new(Vec::new());
             let meanwhile = || {
                 let blocks: Vec<ObjectOffset> = std::mem::take(&mut blocks.lock().unwrap());
                 blocks.into_iter().for_each(|at| other.free(at).unwrap());
@@ -468,7 +645,7 @@ fn a_full_segment_is_emptied_at_any_step() {
 }
 
 /// How many blocks are in use, found by asking for each offset.
-fn in_use(heap: &Heap<Local>, object: &Local) -> usize {
+fn in_use(heap: &Heap<&Local>, object: &Local) -> usize {
     let offsets = (0..object.size().0).step_by(16).map(ObjectOffset);
     offsets.filter(|at| heap.block(*at).is_ok()).count()
 }
@@ -593,8 +770,6 @@ fn threads_share_nothing_by_mistake() {
         (TypeTag::Float64, 2),
         (TypeTag::Int32, 3000),
     ];
-    let words =
-        |at: ObjectOffset, count: u64| (0..count).map(move |index| ObjectOffset(at.0 + index * 8));
     std::thread::scope(|scope| {
         for (thread, receiver) in receivers.into_iter().enumerate() {
             let heap = &heaps[thread % 2];
@@ -602,14 +777,14 @@ fn threads_share_nothing_by_mistake() {
             let object = &object;
             scope.spawn(move || {
                 let check = |(at, count, mark): (ObjectOffset, u64, u64)| {
-                    assert!(words(at, count).all(|at| object.word(at).load() == mark));
+                    assert!(words((at, count * 8)).all(|at| object.word(at).load() == mark));
                     heap.free(at).unwrap();
                 };
                 for round in 0..ROUNDS {
                     let (tag, count) = sizes[(round as usize * 7 + thread) % sizes.len()];
                     let at = heap.tmalloc(tag, count).unwrap();
                     let (count, mark) = (count * tag.element() / 8, (thread as u64) << 32 | round);
-                    words(at, count).for_each(|at| object.word(at).store(mark));
+                    words((at, count * 8)).for_each(|at| object.word(at).store(mark));
                     next.send((at, count, mark)).unwrap();
                     receiver.try_iter().take(3).for_each(check);
                 }
@@ -628,7 +803,7 @@ fn owners_are_counted_and_found() {
     let object = object(256);
     let numbers: Vec<Owner> = (0..3).map(|_| alloc::new_owner(&object).unwrap()).collect();
     assert_eq!(numbers, [owner(1), owner(2), owner(3)]);
-    let heaps: Vec<Heap<Local>> = numbers
+    let heaps: Vec<Heap<&Local>> = numbers
         .iter()
         .map(|owner| Heap::attach(&object, *owner).unwrap())
         .collect();
@@ -645,7 +820,7 @@ fn owners_are_counted_and_found() {
 
 /// What a machine does until it dies: it takes blocks of several sizes, tells the other one
 /// of some, frees, and gives back.
-fn live(heap: &Heap<Caches>, other: &Heap<Other>, known: &mut BTreeSet<u64>) {
+fn live(heap: &Heap<&Caches>, other: &Heap<&Other>, known: &mut BTreeSet<u64>) {
     let pages = PAGE / 8;
     for round in 0..3 {
         let large = heap.tmalloc(TypeTag::Float64, 16 * pages).unwrap();

@@ -1,4 +1,4 @@
-//! Objects that watch, die or refuse.
+//! Objects that watch, die, are taken for dead or refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -49,6 +49,10 @@ impl Shared for Traced<'_> {
 
     fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
         self.object.publish(range)
+    }
+
+    fn is_sure(&self) -> bool {
+        true
     }
 }
 
@@ -111,6 +115,10 @@ impl Shared for Dying<'_> {
 
     fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
         self.object.publish(range)
+    }
+
+    fn is_sure(&self) -> bool {
+        true
     }
 }
 
@@ -175,6 +183,98 @@ impl Shared for Interrupted<'_> {
     fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
         self.object.publish(range)
     }
+
+    fn is_sure(&self) -> bool {
+        true
+    }
+}
+
+/// No lock keeps others away.
+pub struct Open<'a>(pub &'a Local);
+
+impl Shared for Open<'_> {
+    type Guard<'a>
+        = ()
+    where
+        Self: 'a;
+
+    fn size(&self) -> Bytes {
+        self.0.size()
+    }
+
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
+        self.0.word(at)
+    }
+
+    fn lock(&self, _: List) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
+        self.0.tag(range, tag)
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        self.0.publish(range)
+    }
+
+    fn is_sure(&self) -> bool {
+        true
+    }
+}
+
+/// Is taken for dead after so many steps, as it waits for a page, a lock, a tag or the server; what
+/// others do then happens at once, whatever lock is held here. It goes on after that.
+pub struct Forsaken<'a> {
+    pub object: Open<'a>,
+    pub steps: AtomicU64,
+    pub is_sure: AtomicBool,
+    pub meanwhile: &'a (dyn Fn() + Sync),
+}
+
+impl Forsaken<'_> {
+    fn step(&self) {
+        if self.steps.fetch_sub(1, SeqCst) == 0 {
+            self.is_sure.store(false, SeqCst);
+            (self.meanwhile)();
+        }
+    }
+}
+
+impl Shared for Forsaken<'_> {
+    type Guard<'a>
+        = ()
+    where
+        Self: 'a;
+
+    fn size(&self) -> Bytes {
+        self.object.size()
+    }
+
+    fn word(&self, at: ObjectOffset) -> Word<'_> {
+        self.step();
+        self.object.word(at)
+    }
+
+    fn lock(&self, list: List) -> Result<(), Refused> {
+        self.step();
+        self.object.lock(list)
+    }
+
+    fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
+        self.object.tag(range, tag)?;
+        self.step();
+        Ok(())
+    }
+
+    fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
+        self.step();
+        self.object.publish(range)
+    }
+
+    fn is_sure(&self) -> bool {
+        self.is_sure.load(SeqCst)
+    }
 }
 
 /// Refuses locks or tags while it is told to.
@@ -214,6 +314,10 @@ impl Shared for Refusing<'_> {
 
     fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
         self.object.publish(range)
+    }
+
+    fn is_sure(&self) -> bool {
+        true
     }
 }
 
@@ -334,6 +438,10 @@ impl Shared for Caches<'_> {
         pages.for_each(|page| self.seen(page));
         Ok(())
     }
+
+    fn is_sure(&self) -> bool {
+        true
+    }
 }
 
 /// The second machine, which sees all that the first one has written.
@@ -364,5 +472,9 @@ impl Shared for Other<'_> {
 
     fn publish(&self, _: Range<ObjectOffset>) -> Result<(), Refused> {
         Ok(())
+    }
+
+    fn is_sure(&self) -> bool {
+        true
     }
 }

@@ -1,4 +1,5 @@
-//! A shared object as the allocator needs it: its words, its locks, its types.
+//! A shared object as the allocator needs it: its words, its locks, its types, and whether others
+//! can have taken this program for dead.
 //!
 //! The lock of a list is a mutex of the object's server, `quire.heap.NUMBER`. All threads of
 //! a program are one party there, so they lock a mutex of their own first.
@@ -12,6 +13,7 @@ use quire_core::dsm::sync::{Answer, Name, Request};
 use quire_core::dsm::types::{Machine, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset};
 
+use super::alive::Alive;
 use crate::client::Shared;
 
 /// What the threads of a program lock before they lock a list.
@@ -44,7 +46,7 @@ impl Lists {
 }
 
 /// A list that is locked.
-pub struct Held<'a> {
+pub(super) struct Held<'a> {
     shared: &'a Shared,
     list: List,
     _threads: MutexGuard<'a, ()>,
@@ -61,44 +63,61 @@ fn name_of(list: List) -> Name {
     Name(format!("quire.heap.{}", list.number()))
 }
 
-impl alloc::Shared for Shared {
-    type Guard<'a> = Held<'a>;
+/// An object, as a program has it.
+pub(super) struct World<'a> {
+    pub shared: &'a Shared,
+    /// The mark of its heap. There is none while the heap is made: should two make it at once,
+    /// they write the same.
+    pub alive: Option<Alive<'a>>,
+}
+
+impl<'a> alloc::Shared for World<'a> {
+    type Guard<'b>
+        = Held<'a>
+    where
+        Self: 'b;
 
     fn size(&self) -> Bytes {
-        Shared::size(self)
+        self.shared.size()
     }
 
     fn word(&self, at: ObjectOffset) -> Word<'_> {
-        let cell = &self.words()[(at.0 / 8) as usize];
-        match self.machine().order() == Machine::native().order() {
+        let cell = &self.shared.words()[(at.0 / 8) as usize];
+        match self.shared.machine().order() == Machine::native().order() {
             true => Word::new(cell),
             false => Word::swapped(cell),
         }
     }
 
-    fn lock(&self, list: List) -> Result<Held<'_>, Refused> {
-        let threads = self.lists().lock(list);
-        let answer = self.synchronise(Request::Lock(name_of(list)));
+    fn lock(&self, list: List) -> Result<Held<'a>, Refused> {
+        let lists = self.shared.lists();
+        let threads = lists.lock(list);
+        let answer = self.shared.synchronise(Request::Lock(name_of(list)));
         let refused = |why: &str| Refused(format!("{list} cannot be locked: {why}"));
         match answer.map_err(|error| refused(&error.to_string()))? {
             Answer::Done => {}
-            Answer::Abandoned => self.lists().were_abandoned.store(true, Ordering::Relaxed),
+            Answer::Abandoned => lists.were_abandoned.store(true, Ordering::Relaxed),
             _ => return Err(refused("this program has locked it by its name")),
         }
         Ok(Held {
-            shared: self,
+            shared: self.shared,
             list,
             _threads: threads,
         })
     }
 
     fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), Refused> {
-        Shared::tag(self, range, tag).map_err(|error| Refused(error.to_string()))
+        let tagged = self.shared.tag(range, tag);
+        tagged.map_err(|error| Refused(error.to_string()))
     }
 
     fn publish(&self, range: Range<ObjectOffset>) -> Result<(), Refused> {
         // The server gets what is sent over a link in this order, up to where it breaks.
-        self.give_back(range)
-            .map_err(|error| Refused(error.to_string()))
+        let given = self.shared.give_back(range);
+        given.map_err(|error| Refused(error.to_string()))
+    }
+
+    fn is_sure(&self) -> bool {
+        self.alive.as_ref().is_none_or(Alive::is_sure)
     }
 }

@@ -96,6 +96,7 @@ fn not_allocated(error: &AllocError) -> c_int {
         AllocError::NoRoom(_) | AllocError::TooLarge { .. } => libc::ENOMEM,
         AllocError::Damaged { .. } => libc::EIO,
         AllocError::Refused(_) => libc::EAGAIN,
+        AllocError::TakenForDead => libc::ESTALE,
         AllocError::NotEmpty => libc::ENOTEMPTY,
         AllocError::Geometry { .. }
         | AllocError::NoHeap

@@ -2,11 +2,13 @@
 //!
 //! An entry that is marked says that its segment has free blocks and no owner: the marked
 //! entries are the free list of the class. The marks are changed under the class's lock. A
-//! mark may be missing or wrong after a crash; the segment's own state decides.
+//! mark may be missing or wrong after a crash; the segment's own state decides. All that changes
+//! something is for the holder of that lock, and fails when it may have lost it.
 
 use super::class::Class;
 use super::map::{Geometry, WORD};
-use super::{Shared, Word};
+use super::{AllocError, Shared, Word, change, surely};
+use crate::units::ObjectOffset;
 
 /// The word that says how many slots were ever in use.
 const USED: u64 = 0;
@@ -35,9 +37,24 @@ pub(super) struct Entry {
     pub listed: bool,
 }
 
+impl Entry {
+    /// What stands in its slot.
+    const fn word(self) -> u64 {
+        if self.listed {
+            self.page | LISTED
+        } else {
+            self.page
+        }
+    }
+}
+
 impl<S: Shared> Directory<'_, S> {
+    const fn at(&self, index: u64) -> ObjectOffset {
+        self.geometry.word(self.page, index)
+    }
+
     fn word(&self, index: u64) -> Word<'_> {
-        self.shared.word(self.geometry.word(self.page, index))
+        self.shared.word(self.at(index))
     }
 
     /// How many slots there are.
@@ -46,10 +63,11 @@ impl<S: Shared> Directory<'_, S> {
     }
 
     /// Makes it empty.
-    pub fn begin(&self) {
+    pub fn begin(&self) -> Result<(), AllocError> {
         for index in 0..self.geometry.page / WORD {
-            self.word(index).store(0);
+            surely(self.shared, self.at(index))?.store(0);
         }
+        Ok(())
     }
 
     /// The entries, in the order of their slots.
@@ -67,9 +85,10 @@ impl<S: Shared> Directory<'_, S> {
         })
     }
 
-    /// Whether the segment at a page has this slot.
-    pub fn has(&self, slot: u64, page: u64) -> bool {
-        slot < self.slots() && self.entry(slot).is_some_and(|entry| entry.page == page)
+    /// The entry of the segment at a page, which says that it has this slot, if that is true.
+    pub fn entry_of(&self, slot: u64, page: u64) -> Option<Entry> {
+        let entry = (slot < self.slots()).then(|| self.entry(slot)).flatten();
+        entry.filter(|entry| entry.page == page)
     }
 
     /// A slot without an entry, if there is one.
@@ -77,26 +96,28 @@ impl<S: Shared> Directory<'_, S> {
         (0..self.slots()).find(|slot| self.entry(*slot).is_none())
     }
 
-    /// Enters a segment, unmarked.
-    pub fn enter(&self, slot: u64, page: u64) {
-        if self.word(USED).load() <= slot {
-            self.word(USED).store(slot + 1);
+    /// Enters a segment, unmarked, where there is no entry.
+    pub fn enter(&self, slot: u64, page: u64) -> Result<(), AllocError> {
+        let used = surely(self.shared, self.at(USED))?;
+        if used.load() <= slot {
+            used.store(slot + 1);
         }
-        self.word(SLOTS + slot).store(page);
+        change(self.shared, self.at(SLOTS + slot), 0, page)
     }
 
     /// Strikes an entry out.
-    pub fn strike(&self, slot: u64) {
-        self.word(SLOTS + slot).store(0);
+    pub fn strike(&self, entry: Entry) -> Result<(), AllocError> {
+        change(self.shared, self.at(SLOTS + entry.slot), entry.word(), 0)
     }
 
     /// Marks an entry, or takes the mark away.
-    pub fn list(&self, slot: u64, listed: bool) {
-        let word = self.word(SLOTS + slot);
-        if listed {
-            word.fetch_or(LISTED);
-        } else {
-            word.fetch_and(!LISTED);
-        }
+    pub fn list(&self, entry: Entry, listed: bool) -> Result<(), AllocError> {
+        let to = Entry { listed, ..entry };
+        change(
+            self.shared,
+            self.at(SLOTS + entry.slot),
+            entry.word(),
+            to.word(),
+        )
     }
 }

@@ -1,11 +1,13 @@
 //! The free lists: how a heap takes segments from the list of a class and puts them back,
 //! and how segments come and go.
 
+use std::ops::Range;
+
 use super::class::Class;
-use super::directory::Directory;
+use super::directory::{Directory, Entry};
 use super::map::Use;
 use super::segment::{self, Segment, State};
-use super::{AllocError, Heap, List, Shared};
+use super::{AllocError, Heap, List, Shared, change};
 use crate::dsm::types::TypeTag;
 use crate::units::ObjectOffset;
 
@@ -14,7 +16,7 @@ const SEGMENTS_PER_DOUBLING: u64 = 4;
 /// How often segments double at most.
 const MOST_DOUBLINGS: u64 = 20;
 
-impl<'a, S: Shared> Heap<'a, S> {
+impl<S: Shared> Heap<S> {
     /// Does something with a class's directory while its lock is held; and once more, if
     /// there was no room, after segments without blocks in use were given back.
     pub(super) fn under_lock<T>(
@@ -40,7 +42,7 @@ impl<'a, S: Shared> Heap<'a, S> {
     pub(super) fn existing_directory(
         &self,
         class: Class,
-    ) -> Result<Option<Directory<'a, S>>, AllocError> {
+    ) -> Result<Option<Directory<'_, S>>, AllocError> {
         let header = self.shared.word(self.geometry.directory_of(class));
         let page = header.load();
         if page == 0 {
@@ -57,9 +59,9 @@ impl<'a, S: Shared> Heap<'a, S> {
         }
     }
 
-    fn directory_at(&self, class: Class, page: u64) -> Directory<'a, S> {
+    fn directory_at(&self, class: Class, page: u64) -> Directory<'_, S> {
         Directory {
-            shared: self.shared,
+            shared: &self.shared,
             class,
             geometry: self.geometry,
             page,
@@ -70,14 +72,14 @@ impl<'a, S: Shared> Heap<'a, S> {
     pub(super) fn directory_or_damaged(
         &self,
         class: Class,
-    ) -> Result<Directory<'a, S>, AllocError> {
+    ) -> Result<Directory<'_, S>, AllocError> {
         let directory = self.existing_directory(class)?;
         directory.ok_or(AllocError::Damaged { page: 0 })
     }
 
     /// The directory of a class, which is made if it has none; `None` without room. The
     /// caller holds the lock of the class.
-    fn directory(&self, class: Class) -> Result<Option<Directory<'a, S>>, AllocError> {
+    fn directory(&self, class: Class) -> Result<Option<Directory<'_, S>>, AllocError> {
         if let Some(directory) = self.existing_directory(class)? {
             return Ok(Some(directory));
         }
@@ -86,16 +88,23 @@ impl<'a, S: Shared> Heap<'a, S> {
         };
         let directory = self.directory_at(class, page);
         let range = self.geometry.start(page)..self.geometry.start(page + 1);
-        if let Err(refused) = self.shared.tag(range, TypeTag::Int64) {
+        if let Err(refused) = self.tag(range, TypeTag::Int64) {
             self.give(page)?;
-            return Err(refused.into());
+            return Err(refused);
         }
-        directory.begin();
-        self.geometry.publish(self.shared, page)?;
-        let header = self.shared.word(self.geometry.directory_of(class));
-        header.store(page);
-        self.geometry.publish(self.shared, 0)?;
+        directory.begin()?;
+        self.geometry.publish(&self.shared, page)?;
+        change(&self.shared, self.geometry.directory_of(class), 0, page)?;
+        self.geometry.publish(&self.shared, 0)?;
         Ok(Some(directory))
+    }
+
+    /// Gives pages that were just taken a tag.
+    fn tag(&self, range: Range<ObjectOffset>, tag: TypeTag) -> Result<(), AllocError> {
+        if !self.shared.is_sure() {
+            return Err(AllocError::TakenForDead);
+        }
+        Ok(self.shared.tag(range, tag)?)
     }
 
     /// Gives the run that begins at a page back.
@@ -112,8 +121,8 @@ impl<'a, S: Shared> Heap<'a, S> {
         let Some(segment) = self.acquire(directory)? else {
             return Ok(None);
         };
-        let block = segment.take(self.shared, &mut 0);
-        self.put_back(directory, segment);
+        let block = segment.take(&self.shared, &mut 0)?;
+        self.put_back(directory, segment)?;
         Ok(block)
     }
 
@@ -123,8 +132,8 @@ impl<'a, S: Shared> Heap<'a, S> {
         for entry in directory.entries().filter(|entry| entry.listed) {
             let segment = self.segment_at(entry.page)?;
             let own = State::Owned(self.owner);
-            let acquired = segment.change(self.shared, State::Listed, own);
-            directory.list(entry.slot, false);
+            let acquired = segment.change(&self.shared, State::Listed, own)?;
+            directory.list(entry, false)?;
             if acquired {
                 return Ok(Some(segment));
             }
@@ -143,16 +152,16 @@ impl<'a, S: Shared> Heap<'a, S> {
         };
         let segment = self.segment_at(page)?;
         let start = |distance| self.geometry.start(page + distance);
-        let control = self.shared.tag(start(0)..start(1), TypeTag::Int64);
+        let control = self.tag(start(0)..start(1), TypeTag::Int64);
         let blocks = start(1)..start(segment.run.pages);
-        if let Err(refused) = control.and_then(|()| self.shared.tag(blocks, class.tag())) {
+        if let Err(refused) = control.and_then(|()| self.tag(blocks, class.tag())) {
             self.give(page)?;
-            return Err(refused.into());
+            return Err(refused);
         }
-        segment.begin(self.shared, self.owner, slot);
-        self.geometry.publish(self.shared, page)?;
-        directory.enter(slot, page);
-        self.geometry.publish(self.shared, directory.page)?;
+        segment.begin(&self.shared, self.owner, slot)?;
+        self.geometry.publish(&self.shared, page)?;
+        directory.enter(slot, page)?;
+        self.geometry.publish(&self.shared, directory.page)?;
         Ok(Some(segment))
     }
 
@@ -176,21 +185,39 @@ impl<'a, S: Shared> Heap<'a, S> {
 
     /// Puts a segment of the heap's own back into the list, or sets it aside where it is
     /// full. The caller holds the lock.
-    pub(super) fn put_back(&self, directory: &Directory<S>, segment: Segment) {
+    pub(super) fn put_back(
+        &self,
+        directory: &Directory<S>,
+        segment: Segment,
+    ) -> Result<(), AllocError> {
         let own = State::Owned(self.owner);
-        if segment.change(self.shared, own, State::Full) {
-            self.list_if(directory, segment, self.worthwhile(segment));
+        if segment.change(&self.shared, own, State::Full)? {
+            self.list_if(directory, segment, self.worthwhile(segment))?;
         }
+        Ok(())
     }
 
     /// Lists a segment that was set aside, if it has so many free blocks by now. The caller
     /// holds the lock.
-    pub(super) fn list_if(&self, directory: &Directory<S>, segment: Segment, least: u64) {
-        if segment.has_free(self.shared, least)
-            && segment.change(self.shared, State::Full, State::Listed)
+    pub(super) fn list_if(
+        &self,
+        directory: &Directory<S>,
+        segment: Segment,
+        least: u64,
+    ) -> Result<(), AllocError> {
+        if segment.has_free(&self.shared, least)
+            && segment.change(&self.shared, State::Full, State::Listed)?
         {
-            directory.list(segment.slot(self.shared), true);
+            directory.list(self.entry_of(directory, segment)?, true)?;
         }
+        Ok(())
+    }
+
+    /// The entry of a segment that is in a directory.
+    fn entry_of(&self, directory: &Directory<S>, segment: Segment) -> Result<Entry, AllocError> {
+        let page = segment.run.first;
+        let entry = directory.entry_of(segment.slot(&self.shared), page);
+        entry.ok_or(AllocError::Damaged { page })
     }
 
     /// Lists a segment that was set aside, after blocks of it were freed.
@@ -199,10 +226,9 @@ impl<'a, S: Shared> Heap<'a, S> {
         let directory = self.directory_or_damaged(segment.class)?;
         // It may have been given back before the lock was had.
         let page = segment.run.first;
-        if directory.has(segment.slot(self.shared), page)
-            && self.map().run_at(page) == Some(segment.run)
-        {
-            self.list_if(&directory, segment, self.worthwhile(segment));
+        let entry = directory.entry_of(segment.slot(&self.shared), page);
+        if entry.is_some() && self.map().run_at(page) == Some(segment.run) {
+            self.list_if(&directory, segment, self.worthwhile(segment))?;
         }
         Ok(())
     }
@@ -218,7 +244,7 @@ impl<'a, S: Shared> Heap<'a, S> {
             let directory = self.directory_or_damaged(class)?;
             for entry in directory.entries() {
                 let segment = self.segment_at(entry.page)?;
-                self.list_if(&directory, segment, 1);
+                self.list_if(&directory, segment, 1)?;
                 self.release(&directory, segment)?;
             }
         }
@@ -228,13 +254,13 @@ impl<'a, S: Shared> Heap<'a, S> {
     /// Gives the pages of a segment back, if it has no owner and no block in use. The
     /// caller holds the lock.
     fn release(&self, directory: &Directory<S>, segment: Segment) -> Result<(), AllocError> {
-        if !segment.is_empty(self.shared)
-            || !segment.change(self.shared, State::Listed, State::Leaving)
+        if !segment.is_empty(&self.shared)
+            || !segment.change(&self.shared, State::Listed, State::Leaving)?
         {
             return Ok(());
         }
-        directory.strike(segment.slot(self.shared));
-        self.geometry.publish(self.shared, directory.page)?;
+        directory.strike(self.entry_of(directory, segment)?)?;
+        self.geometry.publish(&self.shared, directory.page)?;
         self.map().give(segment.run)
     }
 }

@@ -9,14 +9,15 @@
 //! counts only if a run begins there that reaches so far, so it may be left over. The words
 //! of other pages mean nothing.
 //!
-//! Each change takes effect by one store, the last one, to the first word of a run. Who
-//! dies before has changed nothing. Where words of several pages of the map are written, the
+//! Each change takes effect by one store, the last one, to the first word of a run, from what it
+//! was read as. Who dies before has changed nothing; nor has who is taken for dead, so that others
+//! hold the lock of the supply, too. Where words of several pages of the map are written, the
 //! earlier ones are published first, as a machine that dies may lose what it wrote to one
 //! page and not what it wrote later to another. The map is written when a segment comes or goes, and
 //! otherwise only read, so all machines keep copies of it.
 
 use super::class::Class;
-use super::{AllocError, List, Refused, Shared};
+use super::{AllocError, List, Refused, Shared, change, surely};
 use crate::units::ObjectOffset;
 
 /// The bytes of a word.
@@ -161,12 +162,16 @@ impl<S: Shared> PageMap<'_, S> {
         self.shared.word(self.geometry.entry(page)).load()
     }
 
-    fn store(&self, page: u64, word: u64) {
-        self.shared.word(self.geometry.entry(page)).store(word);
+    /// Writes the word of a page inside of a free run.
+    fn store(&self, page: u64, word: u64) -> Result<(), AllocError> {
+        surely(self.shared, self.geometry.entry(page))?.store(word);
+        Ok(())
     }
 
-    fn store_run(&self, run: Run) {
-        self.store(run.first, run.encode());
+    /// Makes a run another one that begins there.
+    fn turn(&self, run: Run, into: Run) -> Result<(), AllocError> {
+        let at = self.geometry.entry(run.first);
+        change(self.shared, at, run.encode(), into.encode())
     }
 
     /// The run of a page in which a block begins.
@@ -221,24 +226,21 @@ impl<S: Shared> PageMap<'_, S> {
     /// the second page, and then in each `step`-th; for 0 there are none.
     pub fn take(&self, usage: Use, pages: u64, step: u64) -> Result<Option<u64>, AllocError> {
         let _held = self.shared.lock(List::Supply)?;
-        let Some(first) = self.find(pages)? else {
+        let Some(free) = self.find(pages)? else {
             return Ok(None);
         };
+        let first = free.first;
         if step > 0 {
             // The words behind the first may have begun runs that are part of this one now.
             if self.geometry.map_page(first) != self.geometry.map_page(first + pages - 1) {
                 self.publish(first)?;
             }
             for distance in (1..pages).step_by(step as usize) {
-                self.store(first + distance, distance);
+                self.store(first + distance, distance)?;
             }
             self.publish_beside(first, pages, first)?;
         }
-        self.store_run(Run {
-            first,
-            pages,
-            usage,
-        });
+        self.turn(free, Run { usage, ..free })?;
         self.publish(first)?;
         Ok(Some(first))
     }
@@ -246,27 +248,24 @@ impl<S: Shared> PageMap<'_, S> {
     /// Gives the pages of a run back.
     pub fn give(&self, run: Run) -> Result<(), AllocError> {
         let _held = self.shared.lock(List::Supply)?;
-        self.free(run);
+        self.free(run)?;
         self.publish(run.first)
     }
 
     /// The same. The caller holds the lock of the supply.
-    pub fn free(&self, run: Run) {
-        self.store_run(Run {
-            usage: Use::Free,
-            ..run
-        });
+    pub fn free(&self, run: Run) -> Result<(), AllocError> {
+        let usage = Use::Free;
+        self.turn(run, Run { usage, ..run })
     }
 
-    /// The first page of a free run of exactly this length, which is made.
-    fn find(&self, pages: u64) -> Result<Option<u64>, AllocError> {
+    /// The first free run of exactly this length, which is made.
+    fn find(&self, pages: u64) -> Result<Option<Run>, AllocError> {
         let mut page = 0;
         while let Some(run) = self.next(page)? {
             if run.usage == Use::Free {
                 let run = self.with_next(run, pages)?;
                 if run.pages >= pages {
-                    self.split(run, pages)?;
-                    return Ok(Some(page));
+                    return self.split(run, pages).map(Some);
                 }
                 page += run.pages;
             } else {
@@ -276,12 +275,13 @@ impl<S: Shared> PageMap<'_, S> {
         if self.geometry.pages - page < pages {
             return Ok(None);
         }
-        self.store_run(Run {
+        let run = Run {
             first: page,
             pages,
             usage: Use::Free,
-        });
-        Ok(Some(page))
+        };
+        change(self.shared, self.geometry.entry(page), 0, run.encode())?;
+        Ok(Some(run))
     }
 
     /// A free run together with the free pages behind it, as far as they are needed.
@@ -289,30 +289,33 @@ impl<S: Shared> PageMap<'_, S> {
         let mut run = run;
         while run.pages < wanted {
             let end = run.first + run.pages;
-            match self.next(end)? {
-                Some(next) if next.usage == Use::Free => run.pages += next.pages,
-                Some(_) => break,
-                None if self.geometry.pages - run.first >= wanted => run.pages = wanted,
-                None => break,
-            }
-            self.store_run(run);
+            let pages = match self.next(end)? {
+                Some(next) if next.usage == Use::Free => run.pages + next.pages,
+                None if self.geometry.pages - run.first >= wanted => wanted,
+                Some(_) | None => break,
+            };
+            let longer = Run { pages, ..run };
+            self.turn(run, longer)?;
+            run = longer;
         }
         Ok(run)
     }
 
-    /// Cuts a free run, so that its first part has so many pages.
-    fn split(&self, run: Run, pages: u64) -> Result<(), AllocError> {
+    /// Cuts a free run; its first part, which is returned, gets so many pages.
+    fn split(&self, run: Run, pages: u64) -> Result<Run, AllocError> {
         if run.pages == pages {
-            return Ok(());
+            return Ok(run);
         }
-        self.store_run(Run {
+        let rest = Run {
             first: run.first + pages,
             pages: run.pages - pages,
             usage: Use::Free,
-        });
-        self.publish_beside(run.first + pages, 1, run.first)?;
-        self.store_run(Run { pages, ..run });
-        Ok(())
+        };
+        self.store(rest.first, rest.encode())?;
+        self.publish_beside(rest.first, 1, run.first)?;
+        let part = Run { pages, ..run };
+        self.turn(run, part)?;
+        Ok(part)
     }
 
     /// Writes the map's first run into a new object. What is there already was written by
@@ -331,7 +334,8 @@ impl<S: Shared> PageMap<'_, S> {
         if written || ![0, reserved.encode()].contains(&self.load(0)) {
             return Err(AllocError::NotEmpty);
         }
-        self.store_run(reserved);
+        let first = self.shared.word(self.geometry.entry(0));
+        first.store(reserved.encode());
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::map::{Run, Use};
 use super::segment::{Segment, State};
 use super::{AllocError, Heap, List, Owner, Shared};
 
-impl<S: Shared> Heap<'_, S> {
+impl<S: Shared> Heap<S> {
     /// Who owns segments, alive or dead.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl<S: Shared> Heap<'_, S> {
                 continue;
             };
             for entry in directory.entries() {
-                if let State::Owned(owner) = self.segment_at(entry.page)?.state(self.shared) {
+                if let State::Owned(owner) = self.segment_at(entry.page)?.state(&self.shared) {
                     owners.insert(owner);
                 }
             }
@@ -76,14 +76,14 @@ impl<S: Shared> Heap<'_, S> {
         dead: &BTreeSet<Owner>,
     ) -> Result<(), AllocError> {
         let segment = self.segment_at(entry.page)?;
-        let state = segment.state(self.shared);
+        let state = segment.state(&self.shared);
         let ownerless = match state {
             State::Owned(owner) => dead.contains(&owner),
             State::Listed | State::Full | State::Leaving => true,
         };
-        if ownerless && segment.change(self.shared, state, State::Full) {
-            directory.list(entry.slot, false);
-            self.list_if(directory, segment, 1);
+        if ownerless && segment.change(&self.shared, state, State::Full)? {
+            directory.list(entry, false)?;
+            self.list_if(directory, segment, 1)?;
         }
         Ok(())
     }
@@ -106,8 +106,7 @@ impl<S: Shared> Heap<'_, S> {
                 orphans.push(run);
             }
         })?;
-        orphans.into_iter().for_each(|run| self.map().free(run));
-        Ok(())
+        orphans.into_iter().try_for_each(|run| self.map().free(run))
     }
 
     /// The segment whose control page this is.

@@ -4,11 +4,12 @@
 //! allocator never touches a block, and a page of blocks goes only to machines that use
 //! them. One change of one bit allocates or frees a block; there is no state in between.
 //!
-//! Only who owns the segment sets bits. Everybody may clear them, without a lock.
+//! Only who owns the segment sets bits. Everybody may clear them, without a lock: the pages of
+//! a block that is in use go to nobody else.
 
 use super::class::Class;
 use super::map::{Geometry, Run, Use, WORD};
-use super::{Owner, Shared, Word};
+use super::{AllocError, Owner, Shared, Word, surely};
 use crate::units::ObjectOffset;
 
 /// The word of a control page that says who owns the segment.
@@ -97,18 +98,26 @@ impl Segment {
         (index < self.blocks && self.block(index) == at).then_some(index)
     }
 
-    fn word<S: Shared>(self, shared: &S, index: u64) -> Word<'_> {
-        shared.word(self.geometry.word(self.run.first, index))
+    const fn at(self, index: u64) -> ObjectOffset {
+        self.geometry.word(self.run.first, index)
     }
 
-    /// Writes the control page: all blocks are free.
-    pub fn begin<S: Shared>(self, shared: &S, owner: Owner, slot: u64) {
+    fn word<S: Shared>(self, shared: &S, index: u64) -> Word<'_> {
+        shared.word(self.at(index))
+    }
+
+    /// Writes the control page: all blocks are free. The pages are the caller's.
+    ///
+    /// # Errors
+    /// When they may have gone to others.
+    pub fn begin<S: Shared>(self, shared: &S, owner: Owner, slot: u64) -> Result<(), AllocError> {
         for index in 0..self.words() {
-            self.word(shared, BITS + index).store(0);
+            surely(shared, self.at(BITS + index))?.store(0);
         }
-        self.word(shared, SLOT).store(slot);
+        surely(shared, self.at(SLOT))?.store(slot);
         let state = State::Owned(owner).encode();
-        self.word(shared, STATE).store(state);
+        surely(shared, self.at(STATE))?.store(state);
+        Ok(())
     }
 
     /// Where in its class's directory it is.
@@ -122,10 +131,12 @@ impl Segment {
     }
 
     /// Changes who owns it, if it is as expected. Returns whether it was.
-    pub fn change<S: Shared>(self, shared: &S, from: State, to: State) -> bool {
+    ///
+    /// # Errors
+    /// When it may be no segment any more.
+    pub fn change<S: Shared>(self, shared: &S, from: State, to: State) -> Result<bool, AllocError> {
         let (from, to) = (from.encode(), to.encode());
-        let state = self.word(shared, STATE);
-        state.change(from, to)
+        Ok(surely(shared, self.at(STATE))?.change(from, to))
     }
 
     /// How many words of bits there are.
@@ -150,16 +161,25 @@ impl Segment {
 
     /// Allocates a block in the words from `cursor` on, then in those before; the cursor
     /// is left at the word where it was found. The caller owns the segment.
-    pub fn take<S: Shared>(self, shared: &S, cursor: &mut u64) -> Option<ObjectOffset> {
+    ///
+    /// # Errors
+    /// When it may not own it any more.
+    pub fn take<S: Shared>(
+        self,
+        shared: &S,
+        cursor: &mut u64,
+    ) -> Result<Option<ObjectOffset>, AllocError> {
         let words = (*cursor..self.words()).chain(0..*cursor);
         let found = words
             .map(|index| (index, self.free_in(shared, index)))
             .find(|(_, free)| *free != 0);
-        let (index, free) = found?;
+        let Some((index, free)) = found else {
+            return Ok(None);
+        };
         let bit = free.trailing_zeros();
-        self.word(shared, BITS + index).fetch_or(1 << bit);
+        surely(shared, self.at(BITS + index))?.fetch_or(1 << bit);
         *cursor = index;
-        Some(self.block(index * BLOCKS + u64::from(bit)))
+        Ok(Some(self.block(index * BLOCKS + u64::from(bit))))
     }
 
     /// Frees a block. Returns whether it was in use.
