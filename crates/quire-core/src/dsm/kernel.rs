@@ -30,11 +30,13 @@ use std::time::Duration;
 use super::message;
 use super::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
 use ahead::Streams;
+use around::Walks;
 use page::{Page, State};
 use queue::Queue;
 use runs::runs;
 
 mod ahead;
+mod around;
 mod page;
 mod queue;
 mod runs;
@@ -242,6 +244,7 @@ pub struct Kernel {
     /// What is held, in the order in which it came, where room is limited.
     held: Queue,
     streams: Streams,
+    walks: Walks,
     link: Link,
 }
 
@@ -256,6 +259,7 @@ impl Kernel {
             flushes: Vec::new(),
             held: Queue::default(),
             streams: Streams::default(),
+            walks: Walks::default(),
             link: Link::Up { lease: None },
         }
     }
@@ -291,17 +295,9 @@ impl Kernel {
                 space,
                 why,
             }),
-            (Some(State::Writable), _) => actions.push(Action::Show {
-                pages: one,
-                access: Access::Write,
-                space,
-            }),
+            (Some(State::Writable), _) => self.show(space, page, Access::Write, actions),
             (Some(State::Readable | State::Upgrading), Access::Read) => {
-                actions.push(Action::Show {
-                    pages: one,
-                    access: Access::Read,
-                    space,
-                });
+                self.show(space, page, Access::Read, actions);
             }
             (Some(State::Asked(_) | State::Upgrading), _) => self.wait(now, space, page, access),
             (None | Some(State::Readable), _) => {
@@ -476,6 +472,7 @@ impl Kernel {
         self.flushes.clear();
         self.held.clear();
         self.streams = Streams::default();
+        self.walks = Walks::default();
         self.pages.retain(|_, page| page.forget());
         let until = now + self.settings.reconnect;
         self.link = Link::Down { until };
@@ -572,6 +569,7 @@ impl Kernel {
         }
         self.alarms = alarms;
         self.streams.unmapped(space);
+        self.walks.unmapped(space);
     }
 
     /// What a program may do to a page at the moment, if anything.
@@ -586,6 +584,40 @@ impl Kernel {
             Some(end) if pages.count > 0 && end <= self.settings.pages => Ok(()),
             _ => Err(Nonsense("pages that the object does not have")),
         }
+    }
+
+    /// Shows a mapping a page that is here, and those behind it that are here for the same.
+    /// Where nothing is asked for ahead, it is that page alone; so it is where the page is a mark
+    /// of those that this mapping was given ahead, as it was shown the ones behind it.
+    fn show<D>(
+        &mut self,
+        space: Space,
+        page: PageNumber,
+        access: Access,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        let window = match self.streams.is_mark(space, page) {
+            true => 1,
+            false => self.walks.window(space, page, self.settings.ahead),
+        };
+        let next = PageNumber(page.0 + 1);
+        let end = PageNumber(page.0 + u64::from(window));
+        let alike = (next.0..end.0).zip(self.pages.range(next..end)).take_while(
+            |(wanted, (number, page))| {
+                number.0 == *wanted
+                    && page.holds() == Some(access)
+                    && !self.streams.is_mark(space, **number)
+            },
+        );
+        let count = 1 + u32::try_from(alike.count()).unwrap_or(0);
+        if window > 1 {
+            self.walks.shown(space, page, window, count);
+        }
+        actions.push(Action::Show {
+            pages: Pages { first: page, count },
+            access,
+            space,
+        });
     }
 
     /// Asks for what the machine's page around a scheduler's page lacks, and says which

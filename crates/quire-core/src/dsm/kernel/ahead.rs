@@ -89,6 +89,12 @@ impl Streams {
         window
     }
 
+    /// Whether the touch of a page by a mapping asks for more.
+    pub(super) fn is_mark(&self, space: Space, page: PageNumber) -> bool {
+        let is_mark = |stream: &Stream| (stream.mark, stream.space) == (Some(page), space);
+        self.0.iter().any(is_mark)
+    }
+
     /// Others want these pages: a writer that was given some of them ahead is followed no more.
     pub(super) fn wanted_back(&mut self, pages: Pages) {
         self.0.retain(|stream| {

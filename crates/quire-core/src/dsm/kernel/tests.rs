@@ -385,7 +385,7 @@ fn sequential_writers_are_given_pages_ahead_until_others_want_them() {
     assert_eq!(bench.fault(17, Read), [request(page(17), Read)]);
     // Somebody wants what was given last: the next faults are those of a newcomer.
     bench.flush(page(13));
-    assert_eq!(bench.fault(15, Write), [show(page(15), Write, SPACE)]);
+    assert_eq!(bench.fault(15, Write), [show(pages(15, 2), Write, SPACE)]);
     assert_eq!(bench.fault(18, Write), [request(page(18), Write)]);
     let ahead = [request(page(19), Write), request(page(20), Write)];
     assert_eq!(bench.fault(19, Write), ahead);
@@ -397,6 +397,55 @@ fn sequential_writers_are_given_pages_ahead_until_others_want_them() {
         bench.fault(20, Write),
         [show(page(20), Write, SPACE), request(pages(21, 4), Write)]
     );
+}
+
+#[test]
+fn what_is_here_is_shown_to_others_in_growing_windows() {
+    let other = Space(1);
+    let mut bench = Bench::new(Settings {
+        pages: 400,
+        ahead: 128,
+        ..settings()
+    });
+    bench.fault(0, Read);
+    bench.provide(pages(0, 330), Read);
+    bench.fault(330, Write);
+    bench.provide(pages(330, 10), Write);
+    let shown = |first, count, access| [show(pages(first, count), access, other)];
+    assert_eq!(bench.fault_in(other, 0, Read), shown(0, 16, Read));
+    assert_eq!(bench.fault_in(other, 16, Read), shown(16, 64, Read));
+    assert_eq!(
+        bench.fault_in(other, 80, Read),
+        shown(80, 128, Read),
+        "no more than is asked for"
+    );
+    // Who jumps is shown few, and goes on where it was.
+    assert_eq!(bench.fault_in(other, 300, Read), shown(300, 16, Read));
+    assert_eq!(
+        bench.fault_in(other, 208, Read),
+        shown(208, 122, Read),
+        "what may be read only"
+    );
+    assert_eq!(
+        bench.fault_in(other, 330, Read),
+        shown(330, 10, Write),
+        "what is here"
+    );
+    // Each mapping is another walk.
+    assert_eq!(
+        bench.fault_in(Space(2), 16, Read),
+        [show(pages(16, 16), Read, Space(2))]
+    );
+    // What is lacking is asked for as ever.
+    assert_eq!(bench.fault_in(other, 340, Read), [request(page(340), Read)]);
+    // What others have taken is not shown.
+    bench.flush(page(20));
+    assert_eq!(
+        bench.fault_in(Space(3), 18, Read),
+        [show(pages(18, 2), Read, Space(3))]
+    );
+    bench.kernel.unmapped(other);
+    assert_eq!(bench.fault_in(other, 316, Read), shown(316, 14, Read));
 }
 
 #[test]
