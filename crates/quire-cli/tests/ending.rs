@@ -408,6 +408,31 @@ fn what_a_joined_server_has_goes_to_the_others_at_once() {
     assert!(begun.elapsed() < LEASE, "the others wait for a lease");
 }
 
+/// There is nobody left who would need the pages, so none of them waits for another one to take
+/// them.
+#[test]
+fn servers_that_end_together_do_not_wait_for_each_other() {
+    let Some((_etcd, _directory, mut servers)) = joined(3) else {
+        return;
+    };
+    make(&servers[0], "grid", SchedulerKind::Distributed);
+    let clients: Vec<Client> = servers
+        .iter()
+        .map(|server| attached(&server.unix))
+        .collect();
+    let shared: Vec<Shared> = clients.iter().map(|client| open(client, "grid")).collect();
+    for page in 0..64 {
+        set(&shared[page % 3], page * WORDS, 1);
+    }
+    let begun = Instant::now();
+    servers.iter().for_each(|server| server.signal("TERM"));
+    for server in &mut servers {
+        assert_eq!(server.wait().code(), Some(0));
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
 /// Counters go on, mutexes stay held, and who waits at a barrier waits on, when the server is
 /// gone that kept them.
 #[test]

@@ -84,6 +84,7 @@ fn go_on(
 impl Server {
     /// Asks all programs for what they may have written.
     fn take_back(&mut self, links: &mut Links) {
+        self.with_fellows(links, Fellows::tell_of_the_end);
         let (local, mut around) = self.around(links);
         local.end(&mut around);
         self.core.recall(&mut self.out);

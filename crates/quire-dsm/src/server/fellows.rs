@@ -168,6 +168,8 @@ pub(super) struct Fellows {
     keepers: Keepers,
     /// This server ends.
     is_ending: bool,
+    /// Fellows that end, too.
+    parting: BTreeSet<ServerId>,
     /// The last thing that it does, until that ends.
     awaited: Option<Receiver<()>>,
     /// How often it has handed over an object.
@@ -218,6 +220,7 @@ impl Fellows {
             look_at: None,
             keepers: Keepers::new(store),
             is_ending: false,
+            parting: BTreeSet::new(),
             awaited: None,
             wills: 0,
         })
@@ -383,6 +386,7 @@ impl Fellows {
 
     fn left(&mut self, a: &mut Around<'_>, id: ServerId) {
         self.members.remove(&id);
+        self.parting.remove(&id);
         self.left.entry(id).or_insert_with(self.clock);
         self.wires.left(id);
         self.keeper_left(a, id);
@@ -537,11 +541,13 @@ impl Fellows {
         self.give_up_waiting(a, now);
         self.offer(a, now);
         self.send_parcels(a);
-        if self.is_ending {
-            return self.hand_over(a, now);
-        }
-        if self.look_at.is_some_and(|at| at <= now) {
+        let is_due = self.look_at.is_some_and(|at| at <= now);
+        if is_due {
             self.look_at = None;
+        }
+        if self.is_ending {
+            self.hand_over(a, now);
+        } else if is_due {
             self.look_at_views(a, now);
         }
     }

@@ -222,6 +222,8 @@ pub(crate) enum Said {
         /// The kernels.
         kernels: Vec<KernelId>,
     },
+    /// The sender begins to end: it takes nothing over any more.
+    Ends,
 }
 
 /// A message that a server should not send.

@@ -9,7 +9,9 @@
 //! Mutexes, barriers and counters of the object that it keeps go to another member, too
 //! ([`crate::server::meeting`]).
 //!
-//! A fellow that ends itself, or is in another view, refuses; then another one is asked. An
+//! Who begins to end says so to all, and is asked by none that hears it in time; where all others
+//! end, too, there is nobody who would need the pages. A fellow that ends, or is in another view,
+//! refuses; then another one is asked. An
 //! object that this server keeps in its store stays there. Of one that another server keeps,
 //! that server has all by then. Where kernels did not answer, the pages are handed over all the
 //! same, but the others wait as for a server that is gone.
@@ -73,6 +75,14 @@ pub(super) struct Legacy {
 }
 
 impl Fellows {
+    /// This server begins to end: nobody is to hand it anything.
+    pub fn tell_of_the_end(&mut self, a: &mut Around<'_>) {
+        let others = self.members.keys().filter(|it| Some(**it) != self.me());
+        for other in others.copied().collect::<Vec<_>>() {
+            self.wires.say(a.links, other, &Said::Ends, None);
+        }
+    }
+
     /// This server ends, and its programs are gone.
     pub fn end(&mut self) {
         self.is_ending = true;
@@ -91,6 +101,13 @@ impl Fellows {
         is_shared && !is_mine && joint.handing != Handing::Left
     }
 
+    /// Whether all others that have an object end, too, or have done so.
+    fn is_the_last(&self, joint: &Joint) -> bool {
+        let ends = |it| self.parting.contains(it) || self.left.contains_key(it);
+        let mut others = joint.views.members().iter();
+        others.all(|it| Some(*it) == self.me() || ends(it))
+    }
+
     /// Goes on with handing over, as far as that goes now.
     pub(super) fn hand_over(&mut self, a: &mut Around<'_>, now: Instant) {
         let Stage::In(me, lease) = &self.stage else {
@@ -105,6 +122,10 @@ impl Fellows {
             };
             match joint.handing {
                 Handing::Nothing if joint.keeper.is_some() => self.set(id, Handing::Taken),
+                Handing::Nothing if self.is_the_last(joint) => {
+                    tracing::info!("{}: all of its servers end", joint.name);
+                    self.set(id, Handing::Left);
+                }
                 Handing::Nothing => self.bequeath(a, id),
                 Handing::Taken => self.hand_over_meeting(a, id),
                 Handing::Settled => self.leave_view(a, id, (lease, me)),
@@ -131,13 +152,16 @@ impl Fellows {
         self.propose(lease, id, (epoch, others, me));
     }
 
-    /// The members of an object's view that hear this server.
+    /// The members of an object's view that hear this server and go on.
     fn heirs(&self, object: ObjectId) -> Vec<ServerId> {
         let Some(joint) = self.joints.get(&object) else {
             return Vec::new();
         };
         let epoch = joint.views.epoch();
-        let hears = |it: &ServerId| self.wires.is_up(*it) && joint.views.may_send(*it, epoch);
+        let hears = |it: &ServerId| {
+            let goes_on = !self.parting.contains(it);
+            goes_on && self.wires.is_up(*it) && joint.views.may_send(*it, epoch)
+        };
         let others = joint.views.members().iter().copied();
         let others = others.filter(|it| Some(*it) != self.me() && hears(it));
         others.collect()

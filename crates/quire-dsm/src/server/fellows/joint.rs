@@ -513,6 +513,9 @@ impl Fellows {
             } => self.take_minutes(a, from, (object, number), minutes),
             Said::Moved { object, number, to } => self.moved(a, from, (object, number), to),
             Said::Present { object, kernels } => self.present(a, from, (object, kernels)),
+            Said::Ends => {
+                self.parting.insert(from);
+            }
             Said::Kept {
                 object,
                 number,
