@@ -21,6 +21,7 @@
 //! | `fellows` | what a server does that is joined to others |
 //! | `views` | when an object needs another view |
 //! | `meeting` | mutexes, barriers and counters of an object that several servers share |
+//! | `bundles` | what kernels are told, gathered while a turn lasts |
 //! | `ending` | what it does when it is told to end |
 //! | `said` | what servers say to each other |
 
@@ -45,6 +46,7 @@ use crate::wire::Control;
 use crate::wire::control::{Failure, Name, Reason, Refusal, Role, SHARES_PAGES, Welcome};
 
 mod backed;
+mod bundles;
 pub mod core;
 mod depot;
 mod distant;
@@ -62,6 +64,7 @@ mod tests;
 mod views;
 mod watch;
 
+use self::bundles::{Bundle, Bundles};
 use self::core::{Core, FELLOWS, MACHINE, Out, Peer, PeerId};
 use self::fellows::Fellows;
 pub use self::fellows::{Connect, Host, Joining, Numbers, Outside};
@@ -96,6 +99,8 @@ pub struct Server {
     fellows: Option<Fellows>,
     /// What is being sent; kept, so that none is allocated for a message.
     sent: Vec<Out>,
+    /// What kernels are told, until the turn ends.
+    bundles: Bundles,
     /// The pages that programs of this machine share.
     local: Local,
     /// Somebody wants it to end.
@@ -119,6 +124,7 @@ impl Server {
             out: Vec::new(),
             fellows: None,
             sent: Vec::new(),
+            bundles: Bundles::default(),
             local: Local::default(),
             is_over: false,
         }
@@ -225,26 +231,30 @@ impl Server {
     /// Sends one thing; what comes of that may be more.
     fn send_one(&mut self, links: &mut Links, out: Out) {
         match out {
-            Out::Send(MACHINE, message) => {
-                let (local, mut around) = self.around(links);
-                local.hear(&mut around, message);
+            Out::Send(peer, Control::ToKernel { object, message }) => {
+                if let Some(bundle) = self.bundles.add(peer, (object, message)) {
+                    self.tell(links, peer, bundle);
+                }
             }
             Out::Send(FELLOWS, Control::Answer { id, answer }) => {
                 self.with_fellows(links, |fellows, a| fellows.core_answers(a, id, answer));
             }
             Out::Send(peer, message) => {
+                self.tell_the_rest(links, peer);
                 if let Some(link) = self.links.get(&peer) {
                     // A link that takes no more has ended; that is told.
                     links.send(*link, message);
                 }
             }
             Out::Cut(peer, why) => {
+                self.bundles.take(peer);
                 if let Some(link) = self.links.get(&peer) {
                     tracing::warn!("{}: {why}", describe(links, *link));
                     links.close(*link, &why);
                 }
             }
             Out::GiveUp(object, why) => {
+                self.tell_the_rest(links, MACHINE);
                 let (local, mut around) = self.around(links);
                 local.give_up(&mut around, object, &why);
             }
@@ -268,6 +278,33 @@ impl Server {
             Out::Parted { name, kernel, how } => {
                 self.with_fellows(links, |fellows, a| fellows.parted(a, &name, kernel, how));
             }
+        }
+    }
+
+    /// Tells a kernel something.
+    fn tell(&mut self, links: &mut Links, peer: PeerId, (object, message): Bundle) {
+        if peer == MACHINE {
+            let (local, mut around) = self.around(links);
+            local.hear(&mut around, object, message);
+        } else if let Some(link) = self.links.get(&peer) {
+            // A link that takes no more has ended; that is told.
+            links.send(*link, Control::ToKernel { object, message });
+        }
+    }
+
+    /// Tells the kernels of a peer what was held until now.
+    fn tell_the_rest(&mut self, links: &mut Links, peer: PeerId) {
+        if let Some(bundle) = self.bundles.take(peer) {
+            self.tell(links, peer, bundle);
+        }
+    }
+
+    /// Sends all, also what was held, and what comes of that.
+    fn send_all(&mut self, links: &mut Links) {
+        self.send(links);
+        while let Some((peer, bundle)) = self.bundles.next() {
+            self.tell(links, peer, bundle);
+            self.send(links);
         }
     }
 
@@ -320,6 +357,7 @@ impl Server {
         match local.asked(&mut around, peer, (id, request), descriptors) {
             Asked::Answered(answer, with) => {
                 let answer = answer.map_err(|(kind, text)| Failure { kind, text });
+                self.tell_the_rest(links, peer);
                 if let Some(link) = self.links.get(&peer) {
                     // A link that takes no more has ended; that is told.
                     links.send_with(*link, Control::Answer { id, answer }, with);
@@ -454,6 +492,7 @@ impl Handler for Server {
             return;
         };
         self.links.remove(&peer);
+        self.bundles.take(peer);
         let how = match closed.why {
             LinkError::Goodbye(_) | LinkError::Exited => Parting::Left,
             _ => Parting::Crashed,
@@ -502,7 +541,7 @@ impl Handler for Server {
         let (local, mut around) = self.around(links);
         local.turn_ends(&mut around, now);
         self.core.tell_watchers(&mut self.out);
-        self.send(links);
+        self.send_all(links);
     }
 }
 

@@ -67,6 +67,12 @@ impl Pages {
     pub const fn overlaps(self, other: Pages) -> bool {
         self.contains(other.first) || other.contains(self.first)
     }
+
+    /// Whether the others begin where these end.
+    #[must_use]
+    pub const fn is_followed_by(self, others: Pages) -> bool {
+        self.first.0 + self.count as u64 == others.first.0
+    }
 }
 
 /// What a program does to a page.
@@ -162,6 +168,55 @@ pub enum ToKernel<D> {
         /// Which.
         pages: Pages,
     },
+}
+
+impl<D> ToKernel<D> {
+    /// The pages that it is about.
+    #[must_use]
+    pub const fn pages(&self) -> Pages {
+        match self {
+            ToKernel::DataProvided { pages, .. }
+            | ToKernel::LockRequest { pages, .. }
+            | ToKernel::DataError { pages } => *pages,
+        }
+    }
+
+    /// Appends what is said next to the same kernel, where it says the same of the pages behind
+    /// these; otherwise gives it back.
+    pub fn append(&mut self, next: ToKernel<D>) -> Option<ToKernel<D>> {
+        if !self.pages().is_followed_by(next.pages()) {
+            return Some(next);
+        }
+        match (self, next) {
+            (
+                ToKernel::DataProvided {
+                    pages,
+                    data,
+                    access,
+                },
+                ToKernel::DataProvided {
+                    pages: more,
+                    data: contents,
+                    access: same,
+                },
+            ) if *access == same => {
+                pages.count += more.count;
+                data.extend(contents);
+                None
+            }
+            (
+                ToKernel::LockRequest { pages, lock },
+                ToKernel::LockRequest {
+                    pages: more,
+                    lock: same,
+                },
+            ) if *lock == same => {
+                pages.count += more.count;
+                None
+            }
+            (_, next) => Some(next),
+        }
+    }
 }
 
 /// A change of what a kernel may do to pages.

@@ -88,7 +88,7 @@ impl Server {
         let (local, mut around) = self.around(links);
         local.end(&mut around);
         self.core.recall(&mut self.out);
-        self.send(links);
+        self.send_all(links);
     }
 
     /// Says goodbye to all programs.

@@ -434,12 +434,10 @@ impl Local {
     }
 
     /// The core says something to this machine's kernels.
-    pub fn hear(&mut self, around: &mut Around<'_>, message: Control) {
-        if let Control::ToKernel { object, message } = message {
-            self.with(around, object, |cache, said| {
-                cache.hear(node::now(), message, said)
-            });
-        }
+    pub fn hear(&mut self, around: &mut Around<'_>, object: Handle, message: ToKernel<Contents>) {
+        self.with(around, object, |cache, said| {
+            cache.hear(node::now(), message, said)
+        });
     }
 
     /// There are faults.

@@ -1,6 +1,5 @@
 //! Answers about neighbouring pages, made one.
 
-use crate::dsm::message::{Pages, ToKernel};
 use crate::dsm::scheduler::Action;
 
 /// Makes one of neighbours among the actions from `from` on, where they say the same to the
@@ -23,49 +22,13 @@ pub(super) fn join<D>(actions: &mut Vec<Action<D>>, from: usize) -> u64 {
 /// Appends an action to the one before, or gives it back.
 fn append<D>(last: &mut Action<D>, next: Action<D>) -> Option<Action<D>> {
     match (last, next) {
-        (Action::Load(pages), Action::Load(more)) if follows(*pages, more) => {
+        (Action::Load(pages), Action::Load(more)) if pages.is_followed_by(more) => {
             pages.count += more.count;
             None
         }
-        (
-            Action::Tell(
-                kernel,
-                ToKernel::DataProvided {
-                    pages,
-                    data,
-                    access,
-                },
-            ),
-            Action::Tell(
-                to,
-                ToKernel::DataProvided {
-                    pages: more,
-                    data: contents,
-                    access: same,
-                },
-            ),
-        ) if (*kernel, *access) == (to, same) && follows(*pages, more) => {
-            pages.count += more.count;
-            data.extend(contents);
-            None
-        }
-        (
-            Action::Tell(kernel, ToKernel::LockRequest { pages, lock }),
-            Action::Tell(
-                to,
-                ToKernel::LockRequest {
-                    pages: more,
-                    lock: same,
-                },
-            ),
-        ) if (*kernel, *lock) == (to, same) && follows(*pages, more) => {
-            pages.count += more.count;
-            None
+        (Action::Tell(kernel, message), Action::Tell(to, next)) if *kernel == to => {
+            message.append(next).map(|next| Action::Tell(to, next))
         }
         (_, next) => Some(next),
     }
-}
-
-fn follows(pages: Pages, more: Pages) -> bool {
-    pages.first.0 + u64::from(pages.count) == more.first.0
 }
