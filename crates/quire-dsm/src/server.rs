@@ -542,6 +542,7 @@ impl Handler for Server {
         local.turn_ends(&mut around, now);
         self.core.tell_watchers(&mut self.out);
         self.send_all(links);
+        self.with_fellows(links, Fellows::send);
     }
 }
 

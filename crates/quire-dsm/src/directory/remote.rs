@@ -186,8 +186,7 @@ impl Handler for Carrier {
             return links.close(link, "this side only asks the directory");
         };
         match self.parts.add(&body, data) {
-            Ok(Some((said, _))) => self.hear(said),
-            Ok(None) => {}
+            Ok(all) => all.into_iter().for_each(|(said, _)| self.hear(said)),
             Err(garbage) => links.close(link, &garbage.to_string()),
         }
     }

@@ -272,8 +272,14 @@ impl Fellows {
             return a.links.close(link, &why);
         };
         match self.wires.came(link, from, (&body, data)) {
-            Ok(None) => {}
-            Ok(Some(came)) => self.obey(a, link, came),
+            Ok(all) => {
+                for came in all {
+                    // One of them may have ended the link.
+                    if self.wires.has(link) {
+                        self.obey(a, link, came);
+                    }
+                }
+            }
             Err(garbage) => {
                 tracing::warn!("{garbage}");
                 a.links.close(link, &garbage.to_string());
@@ -550,6 +556,11 @@ impl Fellows {
         } else if is_due {
             self.look_at_views(a, now);
         }
+    }
+
+    /// Sends what was said to fellows, as the turn is over.
+    pub fn send(&mut self, a: &mut Around<'_>) {
+        self.wires.turn_ends(a.links);
     }
 
     /// Leaves the directory, as this server ends: others need not wait until the lease is

@@ -1,8 +1,10 @@
 //! What servers say to each other, as bytes in [`Control::Fellow`].
 //!
 //! The contents of a page are taken out, so that they are never copied into the body; what
-//! stands there in their place is the machine that wrote them. What is longer than a message
-//! may be is sent in parts, which lie one after the other on the link.
+//! stands there in their place is the machine that wrote them. What is said in one turn of the
+//! loop goes together, as far as it fits: each message begins with whether contents are beside
+//! it. What is longer than a part may be is sent in several, which lie one after the other on
+//! the link.
 
 use quire_core::dsm::message::{KernelId, PageNumber, ServerId};
 use quire_core::dsm::scheduler::distributed::{Body, Message, Version};
@@ -17,8 +19,10 @@ use crate::store::ObjectId;
 use crate::wire::control::{Handle, MachineCode, Rights, Segment};
 use crate::wire::{Contents, Control};
 
-/// A part of a message, in bytes.
+/// A part of a message, or messages that go together, in bytes.
 const PART: usize = 32 << 10;
+/// Contents that go together, in bytes, unless one page has more.
+const CONTENTS: usize = 128 << 10;
 /// The longest message: some four million pages that a server tells the others of.
 const LONGEST: usize = 64 << 20;
 
@@ -241,29 +245,74 @@ pub(crate) enum Garbage {
 
 /// A message for a link, in parts.
 pub(crate) fn encode(from: ServerId, said: &Said, page: Option<Contents>) -> Vec<Control> {
-    let Ok(bytes) = postcard::to_io(said, Vec::new()) else {
-        // Nothing in it can fail to be encoded: no maps of unknown length, no floats.
-        return Vec::new();
-    };
-    let parts = bytes.chunks(PART);
-    let last = parts.len().saturating_sub(1);
-    let mut page = page;
-    let control = |(number, part): (usize, &[u8])| {
-        let mut body = Vec::with_capacity(part.len() + 1);
-        body.push(u8::from(number < last));
-        body.extend_from_slice(part);
-        let data = match number == last {
-            true => page.take().map(Some).into_iter().collect(),
-            false => Vec::new(),
-        };
-        Control::Fellow {
-            object: Handle(0),
-            from,
-            body,
-            data,
+    let mut together = Together::default();
+    let mut all = together.add(from, said, page);
+    all.extend(together.take(from));
+    all
+}
+
+/// Messages for a link that go together.
+#[derive(Debug, Default)]
+pub(crate) struct Together {
+    messages: Vec<u8>,
+    data: Vec<Option<Contents>>,
+    /// The bytes of contents.
+    bytes: usize,
+}
+
+impl Together {
+    /// Adds a message. What is to leave now.
+    pub fn add(&mut self, from: ServerId, said: &Said, page: Option<Contents>) -> Vec<Control> {
+        let before = self.messages.len();
+        self.messages.push(u8::from(page.is_some()));
+        match postcard::to_extend(said, std::mem::take(&mut self.messages)) {
+            Ok(messages) => self.messages = messages,
+            // Nothing in it can fail to be encoded: no maps of unknown length, no floats.
+            Err(_) => return Vec::new(),
         }
-    };
-    parts.enumerate().map(control).collect()
+        let mut leaving = Vec::new();
+        let more = page.as_ref().map_or(0, |page| page.len());
+        if self.messages.len() > PART || self.bytes + more > CONTENTS {
+            let message = self.messages.split_off(before);
+            leaving.extend(self.take(from));
+            self.messages = message;
+        }
+        self.bytes += more;
+        self.data.extend(page.map(Some));
+        if self.messages.len() > PART || self.bytes >= CONTENTS {
+            leaving.extend(self.take_parts(from));
+        }
+        leaving
+    }
+
+    /// All that there is, which is no longer than a part, if there is anything.
+    pub fn take(&mut self, from: ServerId) -> Option<Control> {
+        self.take_parts(from).pop()
+    }
+
+    fn take_parts(&mut self, from: ServerId) -> Vec<Control> {
+        let messages = std::mem::take(&mut self.messages);
+        let mut data = std::mem::take(&mut self.data);
+        self.bytes = 0;
+        let parts = messages.chunks(PART);
+        let last = parts.len().saturating_sub(1);
+        let control = |(number, part): (usize, &[u8])| {
+            let mut body = Vec::with_capacity(part.len() + 1);
+            body.push(u8::from(number < last));
+            body.extend_from_slice(part);
+            let data = match number == last {
+                true => std::mem::take(&mut data),
+                false => Vec::new(),
+            };
+            Control::Fellow {
+                object: Handle(0),
+                from,
+                body,
+                data,
+            }
+        };
+        parts.enumerate().map(control).collect()
+    }
 }
 
 /// The scheduler's message, with its page beside it.
@@ -348,41 +397,56 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// A part came. A message, where it was the last one.
+    /// A part came. The messages, where it was the last one.
     pub fn add(
         &mut self,
         body: &[u8],
         data: Vec<Option<Contents>>,
-    ) -> Result<Option<(Said, Option<Contents>)>, Garbage> {
+    ) -> Result<Vec<(Said, Option<Contents>)>, Garbage> {
         let (&more, part) = body.split_first().ok_or(Garbage::Undecodable)?;
         if self.begun.len() + part.len() > LONGEST {
             return Err(Garbage::Long);
         }
         if more != 0 {
             self.begun.extend_from_slice(part);
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let said = match self.begun.is_empty() {
-            true => whole(part)?,
+        match self.begun.is_empty() {
+            true => messages(part, data),
             false => {
                 let mut bytes = std::mem::take(&mut self.begun);
                 bytes.extend_from_slice(part);
-                whole(&bytes)?
+                messages(&bytes, data)
             }
-        };
-        let mut data = data.into_iter();
-        match (data.next(), data.next()) {
-            (None, _) => Ok(Some((said, None))),
-            (Some(Some(page)), None) => Ok(Some((said, Some(page)))),
-            _ => Err(Garbage::Contents),
         }
     }
 }
 
-fn whole(bytes: &[u8]) -> Result<Said, Garbage> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((said, [])) => Ok(said),
-        _ => Err(Garbage::Undecodable),
+/// Messages that came together, each with its contents, if it has any.
+fn messages(
+    mut bytes: &[u8],
+    data: Vec<Option<Contents>>,
+) -> Result<Vec<(Said, Option<Contents>)>, Garbage> {
+    let mut data = data.into_iter();
+    let mut all = Vec::new();
+    loop {
+        let (&has_contents, message) = bytes.split_first().ok_or(Garbage::Undecodable)?;
+        let decoded = postcard::take_from_bytes(message);
+        let (said, rest) = decoded.map_err(|_| Garbage::Undecodable)?;
+        let page = match has_contents {
+            0 => None,
+            1 => Some(data.next().flatten().ok_or(Garbage::Contents)?),
+            _ => return Err(Garbage::Undecodable),
+        };
+        all.push((said, page));
+        bytes = rest;
+        if bytes.is_empty() {
+            break;
+        }
+    }
+    match data.next() {
+        None => Ok(all),
+        Some(_) => Err(Garbage::Contents),
     }
 }
 
@@ -399,17 +463,25 @@ mod tests {
         said: &Said,
         page: Option<Contents>,
     ) -> Result<Option<(Said, Option<Contents>)>, Garbage> {
+        all_carried(encode(ServerId(7), said, page)).map(|mut all| {
+            assert!(all.len() < 2);
+            all.pop()
+        })
+    }
+
+    fn all_carried(controls: Vec<Control>) -> Result<Vec<(Said, Option<Contents>)>, Garbage> {
         let mut parts = Parts::default();
-        let mut came = Ok(None);
-        for control in encode(ServerId(7), said, page) {
+        let mut came = Vec::new();
+        for control in controls {
             let Control::Fellow { body, data, .. } = control else {
                 panic!("{control:?}");
             };
             assert!(body.len() <= PART + 1);
-            assert_eq!(came, Ok(None));
-            came = parts.add(&body, data);
+            let bytes: usize = data.iter().flatten().map(|page| page.len()).sum();
+            assert!(bytes <= CONTENTS || data.len() == 1);
+            came.extend(parts.add(&body, data)?);
         }
-        came
+        Ok(came)
     }
 
     fn own(data: Option<Option<Page>>) -> Message<Page> {
@@ -459,6 +531,44 @@ mod tests {
             message,
         };
         assert_eq!(carried(&said, None), Ok(Some((said, None))));
+    }
+
+    /// One message after the other, whatever goes together.
+    #[test]
+    fn messages_that_go_together_keep_their_order_and_contents() {
+        let page = |number: u64, length| {
+            let machine = Machine::native();
+            let contents = Contents::from(vec![number as u8; length]);
+            scheduler(
+                ObjectId(number),
+                own(Some(Some(Page { contents, machine }))),
+            )
+        };
+        let without = |number| scheduler(ObjectId(number), own(None));
+        let long = |number| {
+            let granted = Said::Granted {
+                object: ObjectId(number),
+                to: "x".repeat(3 * PART),
+                rights: Rights {
+                    read: true,
+                    write: false,
+                },
+            };
+            (granted, None)
+        };
+        let mut said = vec![without(0), page(1, 4096), long(2), without(3)];
+        said.extend((4..80).map(|number| page(number, 4096)));
+        said.extend([page(80, 2 << 20), without(81), page(82, 2 << 20), long(83)]);
+        said.extend((84..5000).map(without));
+        let mut together = Together::default();
+        let mut controls = Vec::new();
+        for (said, page) in &said {
+            controls.extend(together.add(ServerId(7), said, page.clone()));
+        }
+        controls.extend(together.take(ServerId(7)));
+        assert_eq!(together.take(ServerId(7)), None);
+        assert!(controls.len() < 20, "{}", controls.len());
+        assert_eq!(all_carried(controls), Ok(said));
     }
 
     #[test]

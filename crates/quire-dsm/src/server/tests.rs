@@ -185,17 +185,18 @@ impl World {
                 let Control::Fellow { body, data, .. } = message else {
                     panic!("{message:?}");
                 };
-                let whole = parts.entry((from, to)).or_default().add(&body, data);
-                let Some((Said::Scheduler { message, .. }, page)) = whole.expect("no garbage")
-                else {
-                    continue;
-                };
-                let message = said::with_page(message, page).expect("a page that fits");
-                let mut out = Vec::new();
-                let core = &mut self.servers[to].core;
-                let heard = core.hear_fellow(&name(), id(from), message, &mut out);
-                assert_eq!(heard, Some(Ok(())));
-                self.obey(to, out);
+                let all = parts.entry((from, to)).or_default().add(&body, data);
+                for (said, page) in all.expect("no garbage") {
+                    let Said::Scheduler { message, .. } = said else {
+                        panic!("{said:?}");
+                    };
+                    let message = said::with_page(message, page).expect("a page that fits");
+                    let mut out = Vec::new();
+                    let core = &mut self.servers[to].core;
+                    let heard = core.hear_fellow(&name(), id(from), message, &mut out);
+                    assert_eq!(heard, Some(Ok(())));
+                    self.obey(to, out);
+                }
             }
         }
     }

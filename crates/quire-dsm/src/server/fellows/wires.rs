@@ -1,8 +1,8 @@
 //! The links of a server to its fellows: one to each. Whoever has the smaller number
 //! connects, and connects again when the link breaks.
 //!
-//! A link carries what is said in order and loses nothing as long as it holds. What is said
-//! while there is none waits for it. What was said to a link that broke may be lost; the
+//! A link carries what is said in order and loses nothing as long as it holds. What is said in a
+//! turn of the loop goes together when that ends. What is said while there is no link waits for it. What was said to a link that broke may be lost; the
 //! owner of this is told, and says nothing more in that view.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::outside::Connect;
 use crate::directory::Member;
 use crate::link::greeting::Proof;
 use crate::link::{Address, Again, Established, LinkId, Links, Security};
-use crate::server::said::{self, Garbage, Parts, Said};
+use crate::server::said::{self, Garbage, Parts, Said, Together};
 use crate::wire::control::{Name, Reason, Refusal, Welcome};
 use crate::wire::{Contents, Control};
 
@@ -29,6 +29,8 @@ struct Wire {
     /// Both sides know each other.
     is_up: bool,
     queue: Vec<Control>,
+    /// What was said in this turn, while there is a link.
+    together: Together,
     /// When to connect.
     again: Again,
     /// Since when there is no link.
@@ -126,6 +128,7 @@ impl Wires {
             link: None,
             is_up: false,
             queue: Vec::new(),
+            together: Together::default(),
             again: Again::new(now, AGAIN),
             down: now,
         })
@@ -237,6 +240,7 @@ impl Wires {
         }
         let was_up = std::mem::take(&mut wire.is_up);
         wire.link = None;
+        wire.together = Together::default();
         wire.again.later((self.clock)());
         if was_up {
             wire.down = (self.clock)();
@@ -251,18 +255,30 @@ impl Wires {
     pub fn say(&mut self, links: &mut Links, to: ServerId, said: &Said, page: Option<Contents>) {
         let Some(me) = self.me else { return };
         let wire = self.wire(to);
-        let link = wire.link.filter(|_| wire.is_up);
-        for part in said::encode(me, said, page) {
-            match link {
-                // A link that takes no more has ended; that is told.
-                Some(link) => drop(links.send(link, part)),
-                None => wire.queue.push(part),
+        let Some(link) = wire.link.filter(|_| wire.is_up) else {
+            wire.queue.extend(said::encode(me, said, page));
+            return;
+        };
+        for part in wire.together.add(me, said, page) {
+            // A link that takes no more has ended; that is told.
+            links.send(link, part);
+        }
+    }
+
+    /// Sends what was said in this turn.
+    pub fn turn_ends(&mut self, links: &mut Links) {
+        let Some(me) = self.me else { return };
+        for wire in self.wires.values_mut() {
+            if let Some((link, together)) = wire.link.zip(wire.together.take(me)) {
+                links.send(link, together);
             }
         }
     }
 
     /// Says something to a server over the link that it came by.
-    pub fn reply(&self, links: &mut Links, link: LinkId, said: &Said) {
+    pub fn reply(&mut self, links: &mut Links, link: LinkId, said: &Said) {
+        // In the order in which it is said.
+        self.turn_ends(links);
         for part in said::encode(self.me.unwrap_or(ServerId(0)), said, None) {
             links.send(link, part);
         }
@@ -274,18 +290,17 @@ impl Wires {
         link: LinkId,
         from: ServerId,
         (body, data): (&[u8], Vec<Option<Contents>>),
-    ) -> Result<Option<Came>, Garbage> {
+    ) -> Result<Vec<Came>, Garbage> {
         let Some(end) = self.ends.get_mut(&link) else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
-        let Some((said, page)) = end.parts.add(body, data)? else {
-            return Ok(None);
-        };
-        let fellow = match &said {
-            Said::Introduce { .. } => Some(from),
-            _ => end.fellow,
-        };
-        Ok(Some((fellow, said, page)))
+        let came = end.parts.add(body, data)?;
+        let fellow = end.fellow;
+        let came = came.into_iter().map(|(said, page)| match &said {
+            Said::Introduce { .. } => (Some(from), said, page),
+            _ => (fellow, said, page),
+        });
+        Ok(came.collect())
     }
 
     /// When the next attempt to connect is due.
