@@ -1,8 +1,9 @@
 //! Single pages of memory, at page boundaries, for who keeps many of them. From a general
 //! allocator each takes two pages, as something is noted before it, and a fault for each.
 //!
-//! Pages come from slabs of a superpage's size: first those that were used before, then
-//! fresh ones. Who wants many gets them from the kernel a few at a time ([`AHEAD`]); the first
+//! Pages come from slabs of a superpage's size: first those that were used before, the lowest
+//! first, then fresh ones. So pages that are taken one after the other often lie together
+//! ([`together`]). Who wants many gets them from the kernel a few at a time ([`AHEAD`]); the first
 //! few come one by one, so that who needs little takes little. A slab of which
 //! nothing is used goes back to the kernel, if another has room.
 
@@ -23,6 +24,9 @@ use crate::raw::{Errno, Result};
 /// So many fresh pages are asked for at a time.
 pub const AHEAD: PageCount = PageCount(16);
 
+/// Words with a bit for each page of a slab.
+const WORDS: usize = PAGES_PER_SUPERPAGE / u64::BITS as usize;
+
 /// Slabs that pages are taken from. A clone is the same slabs.
 #[derive(Clone, Debug, Default)]
 pub struct Slabs(Arc<Mutex<Inner>>);
@@ -38,8 +42,8 @@ struct Inner {
 #[derive(Debug)]
 struct Slab {
     memory: Mapped,
-    /// Pages that were used before.
-    returned: Vec<VirtAddr>,
+    /// Pages that were used before: a bit for each.
+    returned: [u64; WORDS],
     /// How many pages were given at least once.
     touched: PageCount,
 }
@@ -70,15 +74,32 @@ impl Drop for Mapped {
 
 impl Slab {
     fn has_room(&self) -> bool {
-        !self.returned.is_empty() || self.touched.0 < PAGES_PER_SUPERPAGE as u64
+        self.returned != [0; WORDS] || self.touched.0 < PAGES_PER_SUPERPAGE as u64
     }
 
     fn is_unused(&self) -> bool {
-        self.returned.len() as u64 == self.touched.0
+        let returned = self.returned.iter().map(|word| word.count_ones());
+        u64::from(returned.sum::<u32>()) == self.touched.0
+    }
+
+    /// The lowest page that was used before and is free.
+    fn take_returned(&mut self) -> Option<VirtAddr> {
+        let index = self.returned.iter().position(|word| *word != 0)?;
+        let word = &mut self.returned[index];
+        let bit = word.trailing_zeros();
+        *word &= *word - 1;
+        let page = index as u64 * u64::from(u64::BITS) + u64::from(bit);
+        Some(self.memory.0.start + PageCount(page).to_bytes())
+    }
+
+    fn give_back(&mut self, page: VirtAddr) {
+        let page = ((page - self.memory.0.start).0 / BASE_PAGE) as usize;
+        let bits = u64::BITS as usize;
+        self.returned[page / bits] |= 1 << (page % bits);
     }
 
     fn take(&mut self) -> Option<VirtAddr> {
-        if let Some(page) = self.returned.pop() {
+        if let Some(page) = self.take_returned() {
             return Some(page);
         }
         let page = self.memory.0.start + self.touched.to_bytes();
@@ -120,7 +141,7 @@ impl Inner {
         let at = memory.0.start;
         let slab = Slab {
             memory,
-            returned: Vec::new(),
+            returned: [0; WORDS],
             touched: PageCount(0),
         };
         self.slabs.insert(at, slab);
@@ -133,7 +154,7 @@ impl Inner {
         let Some(slab) = self.slabs.get_mut(&at) else {
             return;
         };
-        slab.returned.push(page);
+        slab.give_back(page);
         self.with_room.insert(at);
         if slab.is_unused() && self.with_room.len() > 1 {
             self.with_room.remove(&at);
@@ -183,6 +204,27 @@ pub struct Page {
     at: NonNull<u8>,
     /// They are there as long as any page is.
     slabs: Slabs,
+}
+
+/// As many of the first pages as lie one after the other in a slab; all of that.
+pub fn together<'a>(pages: impl IntoIterator<Item = &'a Page>) -> &'a [u8] {
+    let mut pages = pages.into_iter();
+    let Some(first) = pages.next() else {
+        return &[];
+    };
+    let start = first.at.as_ptr() as u64;
+    let end = start / SUPERPAGE * SUPERPAGE + SUPERPAGE;
+    let mut next = start + BASE_PAGE;
+    for page in pages {
+        if page.at.as_ptr() as u64 != next || next == end {
+            break;
+        }
+        next += BASE_PAGE;
+    }
+    // SAFETY: these are pages of one slab, which is one mapping, and of no other, as slabs begin at
+    // boundaries of their size. All of them are borrowed for as long as what is returned, so each
+    // is initialised and mapped, and nobody writes to any.
+    unsafe { slice::from_raw_parts(first.at.as_ptr(), (next - start) as usize) }
 }
 
 // SAFETY: the memory is the page's alone, and belongs to no thread.
@@ -239,6 +281,34 @@ mod tests {
         let lowest = pages.iter().map(|page| page.as_ptr()).min();
         pages.retain(|page| Some(page.as_ptr()) != lowest);
         assert_eq!(Some(slabs.page().as_ptr()), lowest);
+    }
+
+    #[test]
+    fn pages_lie_together_where_they_were_taken_together() {
+        const PAGE: usize = BASE_PAGE as usize;
+        let slabs = Slabs::new();
+        let mut pages: Vec<Page> = (0..PAGES_PER_SUPERPAGE + 3).map(|_| slabs.page()).collect();
+        for (number, page) in pages.iter_mut().enumerate() {
+            page.fill(number as u8);
+        }
+        let all = together(&pages);
+        assert_eq!(all.len(), PAGES_PER_SUPERPAGE * PAGE, "not beyond the slab");
+        let marks = all.chunks(PAGE).zip(0_usize..);
+        for (page, number) in marks {
+            assert!(page.iter().all(|byte| *byte == number as u8), "{number}");
+        }
+        assert_eq!(together([&pages[3], &pages[4], &pages[6]]).len(), 2 * PAGE);
+        assert_eq!(together([&pages[4], &pages[3]]).len(), PAGE);
+        assert_eq!(together([]).len(), 0);
+        // Whatever the order in which they came back, they are taken in that of their addresses.
+        let slabs = Slabs::new();
+        let mut pages: Vec<Page> = (0..100).map(|_| slabs.page()).collect();
+        let addresses: Vec<_> = pages[5..40].iter().map(|page| page.as_ptr()).collect();
+        pages.drain(5..40).step_by(2).for_each(drop);
+        let again: Vec<Page> = (0..35).map(|_| slabs.page()).collect();
+        let taken: Vec<_> = again.iter().map(|page| page.as_ptr()).collect();
+        assert_eq!(taken, addresses);
+        assert_eq!(together(&again).len(), 35 * PAGE);
     }
 
     #[test]

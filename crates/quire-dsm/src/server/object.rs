@@ -263,20 +263,20 @@ impl Object {
     pub(super) fn hear_fellow(
         &mut self,
         from: ServerId,
-        message: Message<Page>,
+        mut message: Message<Page>,
         tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
     ) -> Result<(), Nonsense> {
         let size = self.info.page_size.bytes().0;
-        if let Body::Copy { page, data, .. } = &message.body {
-            look_at_page(size, &self.info, page.0, data.as_ref())?;
-        }
-        if let Body::Own { page, data, .. } = &message.body {
-            look_at_page(
-                size,
-                &self.info,
-                page.0,
-                data.as_ref().and_then(Option::as_ref),
-            )?;
+        let carried = match &mut message.body {
+            Body::Copy { page, data, .. } => Some((*page, data.as_mut())),
+            Body::Own { page, data, .. } => Some((*page, data.as_mut().and_then(Option::as_mut))),
+            _ => None,
+        };
+        if let Some((number, mut data)) = carried {
+            look_at_page(size, &self.info, number.0, data.as_deref())?;
+            if let Some(page) = &mut data {
+                page.contents = self.kept(page.contents.clone());
+            }
         }
         self.tap.see(|| Event::from_server(from));
         let mut actions = std::mem::take(&mut self.actions);
@@ -448,6 +448,10 @@ impl Object {
     ) -> Result<(), Nonsense> {
         let size = self.info.page_size.bytes().0;
         look_at_page(size, &self.info, page.0, data.as_ref())?;
+        let data = data.map(|data| Page {
+            contents: self.kept(data.contents),
+            ..data
+        });
         if let Some(replica) = self.scheduler.joint() {
             replica.inherit(page, version, data);
         }
@@ -518,6 +522,14 @@ impl Object {
         }
     }
 
+    /// Contents as they are kept: one page of many that came at once keeps the memory of all.
+    fn kept(&self, contents: Contents) -> Contents {
+        match contents.is_part() {
+            true => self.pool.copy(&contents),
+            false => contents,
+        }
+    }
+
     /// A message of a kernel, its pages in the form of that kernel's machine.
     fn received(
         &self,
@@ -541,13 +553,8 @@ impl Object {
                 if !data.iter().all(fits) {
                     return Err(Nonsense("contents that are not as long as a page"));
                 }
-                // One page of many that came at once keeps the memory of all.
-                let kept = |contents: Contents| match contents.is_part() {
-                    true => self.pool.copy(&contents),
-                    false => contents,
-                };
                 let page = |contents| Page {
-                    contents: kept(contents),
+                    contents: self.kept(contents),
                     machine,
                 };
                 let data = data

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::iter;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
@@ -269,14 +270,18 @@ impl Contents {
         self.memory.part(self.start + start, length)
     }
 
-    /// As many of the first contents as lie one after the other in the same memory; all of
-    /// that.
+    /// As many of the first contents as lie one after the other in memory, as far as that is
+    /// known: in the same buffer, or in pages that were taken one after the other. All of that.
     #[must_use]
     pub fn together<'a>(contents: impl IntoIterator<Item = &'a Contents>) -> &'a [u8] {
         let mut contents = contents.into_iter();
         let Some(first) = contents.next() else {
             return &[];
         };
+        if let Some(page) = first.page() {
+            let more = contents.map_while(Contents::page);
+            return slabs::together(iter::once(page).chain(more));
+        }
         let bytes = first.memory.bytes();
         let mut end = first.start + first.length;
         for next in contents {
@@ -286,6 +291,17 @@ impl Contents {
             end += next.length;
         }
         &bytes[first.start..end]
+    }
+
+    /// The page that they fill.
+    fn page(&self) -> Option<&slabs::Page> {
+        match &self.memory {
+            Memory::Buffer(buffer) if self.length == PAGE => match &buffer.storage {
+                Some(Storage::Page(page)) => Some(page),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Whether they keep more memory than they need, as one page of many that came at once
@@ -397,6 +413,10 @@ mod tests {
         assert_eq!(together(&[page(1), page(2), other.clone()]), 2);
         let pages = [page(2), other];
         assert!(ptr::eq(Contents::together(&pages), &*pages[0]));
+        let single: Vec<Contents> = (0..5).map(|_| pool.copy(&[9; PAGE])).collect();
+        assert_eq!(together(&single), 5);
+        assert_eq!(together(&[single[0].clone(), page(0)]), 1);
+        assert_eq!(together(&[single[0].slice(0, 8), single[1].clone()]), 0);
     }
 
     #[test]
