@@ -134,7 +134,7 @@ fn garbage_is_cut_off() {
 fn another_version_is_cut_off() {
     let mut bytes = bytes_of(Control::Hello(hello("bad")));
     bytes[4] = 1;
-    is_cut_off(&bytes, &["speaks version 1 of the protocol, we speak 3"]);
+    is_cut_off(&bytes, &["speaks version 1 of the protocol, we speak 4"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Nodes, far from each other or not, and the server on the first of them.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -117,8 +118,13 @@ impl Site {
 
     /// Starts something that others connect to at this address, at the first node.
     pub fn serve_at(&self, listen: &str, orders: Orders) -> Result<Served> {
+        self.serve_on(0, listen, orders)
+    }
+
+    /// Starts something that others connect to at this address, at a node.
+    pub fn serve_on(&self, node: usize, listen: &str, orders: Orders) -> Result<Served> {
         let orders = orders.with("--listen", listen);
-        let mut child = self.start(0, &orders)?;
+        let mut child = self.start(node, &orders)?;
         let output = child.stdout.take().context("no output")?;
         let mut output = BufReader::new(output);
         let mut address = String::new();
@@ -133,6 +139,17 @@ impl Site {
             output,
             address,
         })
+    }
+
+    /// An address at a node where nobody listens.
+    pub fn free_address(&self, node: usize) -> Result<String> {
+        let address = self.network.address(node);
+        if self.network.is_separate() {
+            // All there is there are workers.
+            return Ok(format!("{address}:4000"));
+        }
+        let listener = TcpListener::bind((address.to_string(), 0))?;
+        Ok(listener.local_addr()?.to_string())
     }
 
     /// Runs a worker to its end. Returns what it found.

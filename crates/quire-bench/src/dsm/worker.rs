@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use quire_core::units::Bytes;
-use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::client::{Client, ClientError, Options, Shared};
 use quire_dsm::directory::{self, Embedded, Remote};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
@@ -33,6 +33,10 @@ use crate::procfs;
 
 /// No worker takes longer; one that hangs ends then.
 const LONGEST: Duration = Duration::from_secs(600);
+
+/// Servers that are to be joined are so after this at the latest, and are asked so often.
+const JOINED: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Options of a worker.
 #[derive(Args, Debug)]
@@ -174,6 +178,9 @@ pub struct At {
     /// How long to look for more before sleeping, in microseconds
     #[arg(long, default_value_t = 0)]
     pub spin: u64,
+    /// Share the copy of the server's machine; otherwise this stands for a machine of its own
+    #[arg(long)]
+    pub one_copy: bool,
 }
 
 /// Schedulers.
@@ -318,9 +325,19 @@ impl At {
         let mut options = Options::new(self.server.clone().into(), self.object.clone());
         options.security = Security::Plaintext;
         options.spin = Duration::from_micros(self.spin);
-        // It stands for a machine of its own.
-        options.own_pages = true;
+        options.own_pages = !self.one_copy;
         let client = Client::connect(options)?;
+        // Servers that are started one after the other are joined a moment later.
+        let end = Instant::now() + JOINED;
+        loop {
+            match self.open_at(&client) {
+                Err(_) if Instant::now() < end => thread::sleep(AGAIN),
+                opened => return Ok(opened?),
+            }
+        }
+    }
+
+    fn open_at(&self, client: &Client) -> Result<Shared, ClientError> {
         // That there is one already is no error here; opening it tells what is.
         let _ = client.create(Object {
             name: self.object.clone(),
@@ -340,7 +357,7 @@ impl At {
         };
         // The objects are for everybody, whoever makes them.
         let _ = client.grant(self.object.clone(), "anyone".into(), rights);
-        Ok(client.open(self.object.clone(), rights)?)
+        client.open(self.object.clone(), rights)
     }
 }
 
