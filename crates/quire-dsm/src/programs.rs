@@ -167,10 +167,15 @@ const fn whole_pages(words: usize) -> usize {
     words.next_multiple_of(WORDS_PER_PAGE)
 }
 
-/// The part of so many that is a member's.
+/// The part of so many that is this member's.
 fn share(team: &dyn Team, all: usize) -> Range<usize> {
+    share_of(team, team.me(), all)
+}
+
+/// The part of so many that is a member's.
+fn share_of(team: &dyn Team, member: usize, all: usize) -> Range<usize> {
     let of = |member: usize| all * member / team.size();
-    of(team.me())..of(team.me() + 1)
+    of(member)..of(member + 1)
 }
 
 /// Copies numbers out of words.

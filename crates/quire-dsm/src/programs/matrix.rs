@@ -1,10 +1,18 @@
 //! The product of two matrices. Each member computes some rows of the result (paper 003,
-//! section 7.3), so that nobody waits for anybody before the end.
+//! section 7.3), so that nobody waits for anybody before the end. It begins with what the rows
+//! of the second factor give that it has written itself, and a thread gets the others meanwhile.
 //!
 //! The factors have small whole numbers, so that the product is exact. It is checked by a
 //! third factor, a column: whether (A B) x is A (B x).
 
-use super::{Numbers, Team, Trouble, Word, read, share, whole_pages, write};
+use std::hint;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::{
+    Numbers, Team, Trouble, WORDS_PER_PAGE, Word, read, share, share_of, whole_pages, write,
+};
 
 /// Columns of the second factor that lie together and are used at once, by so many rows of the
 /// first, so that they stay in the cache.
@@ -29,15 +37,27 @@ pub fn run(team: &dyn Team, memory: &[Word], rows: usize) -> Result<(), Trouble>
         write(&a[at.clone()], &numbers(row as u64, rows));
         write(&b[at], &numbers((rows + row) as u64, rows));
     }
+    // Before others read them, which takes them from here.
+    let own = panels(some_rows(b, &mine, rows), rows);
     team.barrier()?;
-    let panels = panels(b, rows);
-    for first in mine.clone().step_by(ROWS) {
-        let some = first..mine.end.min(first + ROWS);
-        let at = some.start * rows..some.end * rows;
-        let mut factor = vec![0.0; at.len()];
-        read(&a[at.clone()], &mut factor);
-        write(&c[at], &product(&factor, &panels, rows));
-    }
+    let others = (1..team.size()).map(|next| (team.me() + next) % team.size());
+    let others: Vec<_> = others.map(|it| share_of(team, it, rows)).collect();
+    let mut product = Product {
+        factor: some_rows(a, &mine, rows),
+        result: some_rows(c, &mine, rows),
+        sums: vec![0.0; mine.len() * rows],
+        rows,
+    };
+    thread::scope(|scope| {
+        let fetch = || others.iter().for_each(|it| touch(some_rows(b, it, rows)));
+        // Without this thread, what others have written is waited for page by page.
+        let _ = thread::Builder::new().spawn_scoped(scope, fetch);
+        product.add(&mine, &own, others.is_empty());
+        for (left, theirs) in (0..others.len()).rev().zip(&others) {
+            let panels = panels(some_rows(b, theirs, rows), rows);
+            product.add(theirs, &panels, left == 0);
+        }
+    });
     team.barrier()
 }
 
@@ -49,36 +69,80 @@ fn parts(memory: &[Word], rows: usize) -> [&[Word]; 3] {
     [a, b, c]
 }
 
-/// A matrix by columns: [`COLUMNS`] of the first row, the same of all other rows, and so on with
-/// the next. Where the last columns are fewer, zeros follow.
-fn panels(matrix: &[Word], rows: usize) -> Vec<f64> {
-    let mut panels = vec![0.0; rows * rows.next_multiple_of(COLUMNS)];
-    for (number, row) in matrix.chunks_exact(rows).take(rows).enumerate() {
+/// Some rows of a matrix.
+fn some_rows<'a>(matrix: &'a [Word], some: &Range<usize>, rows: usize) -> &'a [Word] {
+    &matrix[some.start * rows..some.end * rows]
+}
+
+/// Reads a word of each page, so that it comes.
+fn touch(words: &[Word]) {
+    for word in words.iter().step_by(WORDS_PER_PAGE) {
+        hint::black_box(word.load(Ordering::Relaxed));
+    }
+}
+
+/// Some rows of a matrix by columns: [`COLUMNS`] of the first row, the same of all other rows, and
+/// so on with the next. Where the last columns are fewer, zeros follow.
+fn panels(some: &[Word], rows: usize) -> Vec<f64> {
+    let count = some.len() / rows;
+    let mut panels = vec![0.0; count * rows.next_multiple_of(COLUMNS)];
+    for (number, row) in some.chunks_exact(rows).enumerate() {
         for (panel, words) in row.chunks(COLUMNS).enumerate() {
-            let at = (panel * rows + number) * COLUMNS;
-            read(words, &mut panels[at..at + COLUMNS]);
+            let at = (panel * count + number) * COLUMNS;
+            read(words, &mut panels[at..at + words.len()]);
         }
     }
     panels
 }
 
-/// Some rows times a matrix.
-fn product(factor: &[f64], panels: &[f64], rows: usize) -> Vec<f64> {
-    let mut product = vec![0.0; factor.len()];
-    for (number, panel) in panels.chunks_exact(rows * COLUMNS).enumerate() {
-        let first = number * COLUMNS;
-        let columns = first..rows.min(first + COLUMNS);
-        for (row, sums) in factor
-            .chunks_exact(rows)
-            .zip(product.chunks_exact_mut(rows))
-        {
-            multiply(row, panel, &mut sums[columns.clone()]);
-        }
-    }
-    product
+/// Some rows of the product.
+struct Product<'a> {
+    /// The same rows of the first factor.
+    factor: &'a [Word],
+    /// Where the product is to be.
+    result: &'a [Word],
+    /// What it is so far.
+    sums: Vec<f64>,
+    /// How many rows the matrices have.
+    rows: usize,
 }
 
-/// A row times some columns.
+impl Product<'_> {
+    /// Adds what some rows of the second factor give; after the last ones, this is the result.
+    fn add(&mut self, some: &Range<usize>, panels: &[f64], last: bool) {
+        let mut factor = vec![0.0; ROWS * self.rows];
+        for (block, sums) in self.sums.chunks_mut(ROWS * self.rows).enumerate() {
+            let first = block * ROWS * self.rows;
+            let at = first..first + sums.len();
+            let factor = &mut factor[..sums.len()];
+            read(&self.factor[at.clone()], factor);
+            add_product((factor, some), panels, sums, self.rows);
+            if last {
+                write(&self.result[at], sums);
+            }
+        }
+    }
+}
+
+/// Adds to some rows of the product what some columns of the first factor give with the same
+/// rows of the second.
+fn add_product(
+    (factor, some): (&[f64], &Range<usize>),
+    panels: &[f64],
+    sums: &mut [f64],
+    rows: usize,
+) {
+    let panels = panels.chunks_exact(some.len().max(1) * COLUMNS);
+    for (number, panel) in panels.enumerate() {
+        let first = number * COLUMNS;
+        let to = first..rows.min(first + COLUMNS);
+        for (row, sums) in factor.chunks_exact(rows).zip(sums.chunks_exact_mut(rows)) {
+            multiply(&row[some.clone()], panel, &mut sums[to.clone()]);
+        }
+    }
+}
+
+/// Adds a row times some columns.
 fn multiply(row: &[f64], panel: &[f64], product: &mut [f64]) {
     let mut sums = [0.0; COLUMNS];
     for (number, others) in row.iter().zip(panel.chunks_exact(COLUMNS)) {
@@ -86,7 +150,9 @@ fn multiply(row: &[f64], panel: &[f64], product: &mut [f64]) {
             *sum += number * other;
         }
     }
-    product.copy_from_slice(&sums[..product.len()]);
+    for (to, sum) in product.iter_mut().zip(sums) {
+        *to += sum;
+    }
 }
 
 /// A row of a factor.
