@@ -237,6 +237,38 @@ fn a_second_mapping_is_shown_nothing_by_accident() {
 }
 
 #[test]
+fn zeros_may_be_written_to_also_where_protection_was_left() {
+    let Some((file, [first, second])) = mappings() else {
+        return;
+    };
+    let writer = first.write(0, 7);
+    assert_eq!(first.next().cause, Cause::Missing);
+    let both = AddrRange {
+        start: first.page(0).start,
+        end: first.page(1).end,
+    };
+    let put = shared::zero(first.uffd.as_fd(), both, Waiters::Wake);
+    assert_eq!((put.done.0, put.error), (2 * BASE_PAGE, None));
+    assert_eq!(writer.join().unwrap(), Ok(()));
+    assert_eq!(first.read(1).join().unwrap(), Ok(0));
+    assert_eq!(in_file(&file, 0), 7);
+    // Others are shown nothing by that.
+    let reader = second.read(0);
+    assert_eq!(second.next().cause, Cause::Present);
+    assert_eq!(second.show(0, Allow::Read).error, None);
+    assert_eq!(reader.join().unwrap(), Ok(7));
+    let again = shared::zero(first.uffd.as_fd(), both, Waiters::Wake);
+    assert_eq!((again.done.0, again.error), (0, Some(Errno(libc::EEXIST))));
+    // The hole leaves the protection of the second mapping behind.
+    punch(&file, 0);
+    let put = shared::zero(second.uffd.as_fd(), second.page(0), Waiters::Wake);
+    assert_eq!(put.error, None);
+    assert_eq!(second.write(0, 8).join().unwrap(), Ok(()));
+    second.quiet();
+    assert_eq!(in_file(&file, 0), 8);
+}
+
+#[test]
 fn without_events_for_present_pages_markers_would_be_needed() {
     let Some((file, [first])) = mappings() else {
         return;

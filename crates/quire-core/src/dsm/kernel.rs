@@ -636,27 +636,29 @@ impl Kernel {
             first: PageNumber(first),
             count: u32::try_from(count).unwrap_or(u32::MAX),
         };
-        self.ask_for((space, access), block.iter(), None, actions);
+        self.ask_for((space, access), block, None, actions);
         block
     }
 
-    /// Asks for those of some pages, in ascending order, that are lacking. When they come,
-    /// they are shown to the mapping, but for one.
+    /// Asks for those of some pages that are lacking. When they come, they are shown to the
+    /// mapping, but for one.
     fn ask_for<D>(
         &mut self,
         (space, access): (Space, Access),
-        numbers: impl Iterator<Item = PageNumber>,
+        pages: Pages,
         unseen: Option<PageNumber>,
         actions: &mut Vec<Action<D>>,
     ) {
-        let lacking = numbers.filter_map(|number| {
-            let state = self.pages.get(&number).map(|page| page.state);
-            match (state, access) {
-                (None, _) => Some((number, State::Asked(access))),
-                (Some(State::Readable), Access::Write) => Some((number, State::Upgrading)),
-                _ => None,
-            }
-        });
+        let states = self.of_each(pages, |page| page.state);
+        let lacking =
+            pages
+                .iter()
+                .zip(states)
+                .filter_map(|(number, state)| match (state, access) {
+                    (None, _) => Some((number, State::Asked(access))),
+                    (Some(State::Readable), Access::Write) => Some((number, State::Upgrading)),
+                    _ => None,
+                });
         let most = match unseen {
             Some(_) => self.settings.most.min(PIECE),
             None => self.settings.most,
@@ -680,9 +682,12 @@ impl Kernel {
         actions: &mut Vec<Action<D>>,
     ) {
         let Some(ahead) = ahead else { return };
-        let end = (ahead.first.0 + u64::from(ahead.count)).min(self.settings.pages);
-        let numbers = (ahead.first.0..end).map(PageNumber);
-        self.ask_for((space, ahead.access), numbers, Some(ahead.mark), actions);
+        let rest = self.settings.pages.saturating_sub(ahead.first.0);
+        let pages = Pages {
+            first: ahead.first,
+            count: u32::try_from(rest).map_or(ahead.count, |rest| ahead.count.min(rest)),
+        };
+        self.ask_for((space, ahead.access), pages, Some(ahead.mark), actions);
     }
 
     fn send_request<D>(&mut self, pages: Pages, wanted: State, actions: &mut Vec<Action<D>>) {
@@ -714,17 +719,20 @@ impl Kernel {
         if data.len() != pages.count as usize {
             return Err(Nonsense("not as many contents as pages"));
         }
-        if pages
-            .iter()
-            .any(|page| self.holds(page) == Some(Access::Write))
-        {
+        let written = |(_, page): (&PageNumber, &Page)| page.state == State::Writable;
+        if self.known(pages).any(written) {
             return Err(Nonsense("contents of a page that is written here"));
         }
         self.obey_what_touches(pages, actions);
-        let mut filled = Vec::new();
-        for (number, content) in pages.iter().zip(data) {
-            match (self.pages.get(&number).map(|page| page.state), access) {
-                (None | Some(State::Asked(_)), _) => filled.push((number, content)),
+        let (mut asked, mut contents) = (Vec::new(), Vec::new());
+        let known = self.of_each(pages, |page| (page.state, page.asker));
+        for ((number, content), known) in pages.iter().zip(data).zip(known) {
+            match (known.map(|(state, _)| state), access) {
+                (None | Some(State::Asked(_)), _) => {
+                    let asker = known.and_then(|(_, asker)| asker);
+                    asked.push((number, asker));
+                    contents.push(content);
+                }
                 (Some(State::Failed(_)), Access::Write) => {
                     let (pages, data) = (Pages::one(number), vec![content]);
                     actions.push(Action::Send(FromKernel::DataWrite { pages, data }));
@@ -735,7 +743,7 @@ impl Kernel {
                 _ => {}
             }
         }
-        self.fill(now, filled, access, actions);
+        self.fill(now, &asked, contents, access, actions);
         self.make_room(now, actions);
         Ok(())
     }
@@ -759,17 +767,17 @@ impl Kernel {
         self.drop_runs(&oldest, actions);
     }
 
+    /// Pages come that nobody had here, each shown to the mapping that asked for it.
     fn fill<D>(
         &mut self,
         now: Time,
-        filled: Vec<(PageNumber, Option<D>)>,
+        asked: &[(PageNumber, Option<Space>)],
+        contents: Vec<Option<D>>,
         access: Access,
         actions: &mut Vec<Action<D>>,
     ) {
-        let asker = |number: &PageNumber| self.pages.get(number).and_then(|page| page.asker);
-        let by_asker = filled.iter().map(|(number, _)| (*number, asker(number)));
-        let groups = runs(by_asker, u32::MAX);
-        let mut contents = filled.into_iter().map(|(_, content)| content);
+        let groups = runs(asked.iter().copied(), u32::MAX);
+        let mut contents = contents.into_iter();
         for (pages, space) in groups {
             let data: Vec<_> = contents.by_ref().take(pages.count as usize).collect();
             actions.push(Action::Fill {
@@ -828,11 +836,9 @@ impl Kernel {
         pages: Pages,
         actions: &mut Vec<Action<D>>,
     ) -> Result<(), Nonsense> {
-        let unasked = |page| {
-            let state = self.pages.get(&page).map(|page| page.state);
-            !matches!(state, Some(State::Upgrading | State::Failed(_)))
-        };
-        if pages.iter().any(unasked) {
+        let asked = |page: &Page| matches!(page.state, State::Upgrading | State::Failed(_));
+        let asked = self.known(pages).filter(|(_, page)| asked(page));
+        if asked.count() != pages.count as usize {
             return Err(Nonsense("permission to write where nobody asked for it"));
         }
         for page in pages.iter() {
@@ -894,6 +900,15 @@ impl Kernel {
     fn known(&self, pages: Pages) -> impl Iterator<Item = (&PageNumber, &Page)> {
         let end = pages.first.0.saturating_add(u64::from(pages.count));
         self.pages.range(pages.first..PageNumber(end))
+    }
+
+    /// Something of each of some pages, where it is not absent.
+    fn of_each<T: Clone>(&self, pages: Pages, of: impl Fn(&Page) -> T) -> Vec<Option<T>> {
+        let mut all = vec![None; pages.count as usize];
+        for (number, page) in self.known(pages) {
+            all[(number.0 - pages.first.0) as usize] = Some(of(page));
+        }
+        all
     }
 
     /// Flushes that wait and concern some of these pages are obeyed now.

@@ -147,42 +147,48 @@ impl Memory {
         let mut next = pages.first;
         let mut rest = data;
         while !rest.is_empty() {
-            let (count, bytes) = self.lying_together(rest);
+            let (count, contents) = self.lying_together(rest);
             // Asked in any case: the pages are not stale any more.
             let (run, there) = self.stale.reuse(Pages { first: next, count });
-            let bytes = &bytes[..bytes_of(run, self.page).len.0 as usize];
-            self.fill_run(run, bytes, (access, there), space)?;
+            let length = bytes_of(run, self.page).len.0 as usize;
+            let contents = contents.map(|bytes| &bytes[..length]);
+            self.fill_run(run, contents, (access, there), space)?;
             next.0 += u64::from(run.count);
             rest = &rest[run.count as usize..];
         }
         Ok(())
     }
 
-    /// How many of the first pages lie together in memory, and what they hold.
-    fn lying_together<'a>(&'a self, data: &'a [Option<Contents>]) -> (u32, &'a [u8]) {
+    /// How many of the first pages lie together in memory, and what they hold; or how many of
+    /// them nobody has ever written.
+    fn lying_together<'a>(&self, data: &'a [Option<Contents>]) -> (u32, Option<&'a [u8]>) {
         let page = self.page.0 as usize;
         let most = data.len().min((RUN / page).max(1));
         let is_there = data.first().is_some_and(Option::is_some);
         let alike = data[..most]
             .iter()
             .take_while(|it| it.is_some() == is_there);
-        let bytes = match is_there {
-            true => Contents::together(alike.flatten()),
-            false => &self.zeros[..alike.count() * page],
+        let (count, contents) = match is_there {
+            true => {
+                let bytes = Contents::together(alike.flatten());
+                (bytes.len() / page, Some(bytes))
+            }
+            false => (alike.count(), None),
         };
-        (u32::try_from(bytes.len() / page).unwrap_or(u32::MAX), bytes)
+        (u32::try_from(count).unwrap_or(u32::MAX), contents)
     }
 
-    /// Puts the contents of pages that lie together where there are none, or where what is
-    /// stale is.
+    /// Puts the contents of pages that lie together, or zeros, where there are none, or where
+    /// what is stale is.
     fn fill_run(
         &self,
         pages: Pages,
-        bytes: &[u8],
+        contents: Option<&[u8]>,
         (access, there): (Access, bool),
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
         let part = bytes_of(pages, self.page);
+        let bytes = contents.unwrap_or(&self.zeros[..part.len.0 as usize]);
         let mut done = Bytes::ZERO;
         if let Some(space) = space
             && !there
@@ -190,11 +196,14 @@ impl Memory {
             let addresses = space.addresses(part);
             if addresses.len() == part.len {
                 let (uffd, allow) = (space.uffd.as_fd(), allow(access));
-                let copied = shared::copy(uffd, addresses.start, bytes, allow, Waiters::Wake);
-                if copied.error.is_none() {
+                let put = match (contents, access) {
+                    (None, Access::Write) => shared::zero(uffd, addresses, Waiters::Wake),
+                    _ => shared::copy(uffd, addresses.start, bytes, allow, Waiters::Wake),
+                };
+                if put.error.is_none() {
                     return Ok(());
                 }
-                done = copied.done;
+                done = put.done;
             }
         }
         // The file has a page, or the mapping has only a part of them, or is gone: the file
