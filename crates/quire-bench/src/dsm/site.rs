@@ -124,21 +124,21 @@ impl Site {
     /// Starts something that others connect to at this address, at a node.
     pub fn serve_on(&self, node: usize, listen: &str, orders: Orders) -> Result<Served> {
         let orders = orders.with("--listen", listen);
-        let mut child = self.start(node, &orders)?;
-        let output = child.stdout.take().context("no output")?;
-        let mut output = BufReader::new(output);
-        let mut address = String::new();
-        output.read_line(&mut address)?;
-        let address = address.trim().to_owned();
+        let mut process = self.attend(node, &orders)?;
+        let address = process.line()?;
         if address.is_empty() {
-            let status = child.wait()?;
+            let status = process.child.wait()?;
             bail!("{orders:?} did not start: {status}");
         }
-        Ok(Served {
-            child,
-            output,
-            address,
-        })
+        Ok(Served { process, address })
+    }
+
+    /// Starts a worker that answers each line of its input, at a node.
+    pub fn attend(&self, node: usize, orders: &Orders) -> Result<Attending> {
+        let mut child = self.start(node, orders)?;
+        let output = child.stdout.take().context("no output")?;
+        let output = BufReader::new(output);
+        Ok(Attending { child, output })
     }
 
     /// An address at a node where nobody listens.
@@ -184,10 +184,39 @@ fn answer<T: DeserializeOwned>(mut child: Child, orders: &Orders) -> Result<T> {
     serde_json::from_slice(&output.stdout).with_context(|| format!("{orders:?} printed no result"))
 }
 
-/// A process that others connect to.
-pub struct Served {
+/// A process that answers each line of its input, and ends with that.
+pub struct Attending {
     child: Child,
     output: BufReader<ChildStdout>,
+}
+
+impl Attending {
+    /// What it answers, as JSON.
+    pub fn ask<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let input = self.child.stdin.as_mut().context("no input")?;
+        input.write_all(b"\n")?;
+        let line = self.line()?;
+        serde_json::from_str(&line).with_context(|| format!("a worker answered {line:?}"))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    }
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        // Without its input it ends.
+        self.child.stdin = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that others connect to.
+pub struct Served {
+    process: Attending,
     /// Where it is.
     pub address: String,
 }
@@ -195,18 +224,6 @@ pub struct Served {
 impl Served {
     /// The processor time that it has used so far, in seconds.
     pub fn processor_seconds(&mut self) -> Result<f64> {
-        let input = self.child.stdin.as_mut().context("no input")?;
-        input.write_all(b"t\n")?;
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line.trim().parse()?)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // Without its input it ends.
-        self.child.stdin = None;
-        let _ = self.child.wait();
+        self.process.ask()
     }
 }

@@ -76,6 +76,15 @@ pub enum Task {
         #[arg(long)]
         touch: Touch,
     },
+    /// Reads some pages more, from the last one on, for each line of input
+    Bursts {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// How many pages each time
+        #[arg(long)]
+        pages: usize,
+    },
     /// Goes through all pages: the first of two members writes, the other reads, and the first
     /// writes again
     Stream {
@@ -267,6 +276,7 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             peers,
         } => serve(listen, *spin, *lease, peers),
         Task::Touch { at, pages, touch } => print(&touched(&at.open()?, *pages, *touch)),
+        Task::Bursts { at, pages } => bursts(&at.open()?, *pages),
         Task::Stream {
             at,
             me,
@@ -440,6 +450,19 @@ fn touched(shared: &Shared, pages: usize, touch: Touch) -> Vec<f64> {
             start.elapsed().as_secs_f64() * 1e6
         })
         .collect()
+}
+
+/// Reads so many pages more for each line of input.
+fn bursts(shared: &Shared, pages: usize) -> Result<()> {
+    let mut rest = shared.words().chunks(WORDS_PER_PAGE).rev();
+    for line in std::io::stdin().lock().lines() {
+        line?;
+        for page in rest.by_ref().take(pages) {
+            hint::black_box(page[0].load(Ordering::Relaxed));
+        }
+        print(&())?;
+    }
+    Ok(())
 }
 
 /// All pages, the last first: nobody reads ahead there.
