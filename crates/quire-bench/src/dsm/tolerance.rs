@@ -18,7 +18,6 @@ const OFF: Duration = Duration::from_secs(100_000);
 const IDLE: usize = 4;
 /// At most so much of the server's time, in percent.
 const MOST: f64 = 1.0;
-
 /// How often a few faults are compared in a round, and how many they are.
 const PAIRS: usize = 400;
 const FAULTS: usize = 100;
@@ -50,18 +49,21 @@ pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
 /// that whatever else slows the machine down does so for both.
 fn extra(site: &Site, plan: Plan, round: u32) -> Result<f64> {
     let pairs = plan.size(PAIRS, 20);
-    let mut order = [ON, OFF];
-    order.rotate_left(round as usize % 2);
-    let [one, other] = order.map(|lease| Loaded::new(site, lease, pairs));
-    let mut both = [one?, other?];
+    let start = |lease| Loaded::new(site, lease, pairs);
+    let mut both = if round.is_multiple_of(2) {
+        [start(ON)?, start(OFF)?]
+    } else {
+        let off = start(OFF)?;
+        [start(ON)?, off]
+    };
     let mut ratios = Vec::with_capacity(pairs);
     for pair in 0..pairs {
         let mut seconds = [0.0; 2];
         for turn in [pair % 2, 1 - pair % 2] {
             seconds[turn] = both[turn].burst()?;
         }
-        seconds.rotate_left(round as usize % 2);
-        ratios.push(seconds[0] / seconds[1]);
+        let [on, off] = seconds;
+        ratios.push(on / off);
     }
     let median = quire_stats::median(&ratios).context("nothing was compared")?;
     Ok((median - 1.0) * 100.0)

@@ -433,18 +433,15 @@ fn processor_seconds() -> f64 {
 /// Microseconds of each touch.
 fn touched(shared: &Shared, pages: usize, touch: Touch) -> Vec<f64> {
     let words = shared.words();
-    let read = |page: usize| {
-        hint::black_box(words[page * WORDS_PER_PAGE].load(Ordering::Relaxed));
-    };
     let write = |page: usize| words[page * WORDS_PER_PAGE].store(1, Ordering::Relaxed);
     if touch == Touch::Unlock {
-        apart(pages).for_each(read);
+        apart(pages).for_each(|page| read(words, page));
     }
     apart(pages)
         .map(|page| {
             let start = Instant::now();
             match touch {
-                Touch::Read => read(page),
+                Touch::Read => read(words, page),
                 Touch::Write | Touch::Unlock => write(page),
             }
             start.elapsed().as_secs_f64() * 1e6
@@ -452,13 +449,19 @@ fn touched(shared: &Shared, pages: usize, touch: Touch) -> Vec<f64> {
         .collect()
 }
 
+/// Reads a word of a page.
+fn read(words: &[Word], page: usize) {
+    hint::black_box(words[page * WORDS_PER_PAGE].load(Ordering::Relaxed));
+}
+
 /// Reads so many pages more for each line of input.
 fn bursts(shared: &Shared, pages: usize) -> Result<()> {
-    let mut rest = shared.words().chunks(WORDS_PER_PAGE).rev();
+    let words = shared.words();
+    let mut rest = apart(words.len() / WORDS_PER_PAGE);
     for line in std::io::stdin().lock().lines() {
         line?;
         for page in rest.by_ref().take(pages) {
-            hint::black_box(page[0].load(Ordering::Relaxed));
+            read(words, page);
         }
         print(&())?;
     }

@@ -629,13 +629,9 @@ impl Kernel {
         access: Access,
         actions: &mut Vec<Action<D>>,
     ) -> Pages {
-        let together = u64::from(self.settings.together.max(1));
-        let first = page.0 / together * together;
-        let count = (self.settings.pages - first).min(together);
-        let block = Pages {
-            first: PageNumber(first),
-            count: u32::try_from(count).unwrap_or(u32::MAX),
-        };
+        let together = self.settings.together.max(1);
+        let first = page.0 - page.0 % u64::from(together);
+        let block = self.there_are(PageNumber(first), together);
         self.ask_for((space, access), block, None, actions);
         block
     }
@@ -682,12 +678,15 @@ impl Kernel {
         actions: &mut Vec<Action<D>>,
     ) {
         let Some(ahead) = ahead else { return };
-        let rest = self.settings.pages.saturating_sub(ahead.first.0);
-        let pages = Pages {
-            first: ahead.first,
-            count: u32::try_from(rest).map_or(ahead.count, |rest| ahead.count.min(rest)),
-        };
+        let pages = self.there_are(ahead.first, ahead.count);
         self.ask_for((space, ahead.access), pages, Some(ahead.mark), actions);
+    }
+
+    /// As many of so many pages as the object has; maybe none.
+    fn there_are(&self, first: PageNumber, count: u32) -> Pages {
+        let rest = self.settings.pages.saturating_sub(first.0);
+        let count = u32::try_from(rest).map_or(count, |rest| count.min(rest));
+        Pages { first, count }
     }
 
     fn send_request<D>(&mut self, pages: Pages, wanted: State, actions: &mut Vec<Action<D>>) {
