@@ -4,21 +4,23 @@
 //! Pages come from slabs of a superpage's size: first those that were used before, the lowest
 //! first, then fresh ones. So pages that are taken one after the other often lie together
 //! ([`together`]). Who wants many gets them from the kernel a few at a time ([`AHEAD`]); the first
-//! few come one by one, so that who needs little takes little. A slab of which
-//! nothing is used goes back to the kernel, if another has room.
+//! few come one by one, so that who needs little takes little. Who fills several slabs finds the
+//! next one made ahead by a thread, as a superpage where the kernel has one: nobody waits until
+//! 2 MiB are zeroed. A slab of which nothing is used goes back to the kernel, if another has room.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
 };
 
-use crate::memory;
+use crate::memory::{self, Advice};
 use crate::raw::{Errno, Result};
 
 /// So many fresh pages are asked for at a time.
@@ -37,6 +39,11 @@ struct Inner {
     slabs: BTreeMap<VirtAddr, Slab>,
     /// Those that have pages to give.
     with_room: BTreeSet<VirtAddr>,
+    /// What the next one is made of.
+    spare: Option<Mapped>,
+    /// Whether it is to be made, and whether a thread does so.
+    spare_wanted: bool,
+    spare_begun: bool,
 }
 
 #[derive(Debug)]
@@ -46,6 +53,8 @@ struct Slab {
     returned: [u64; WORDS],
     /// How many pages were given at least once.
     touched: PageCount,
+    /// All of its memory was there before.
+    is_populated: bool,
 }
 
 /// A mapping of its own.
@@ -60,6 +69,17 @@ impl Mapped {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the addresses were reserved for this, and nobody knows them.
         unsafe { memory::map_anonymous(at, Bytes(SUPERPAGE), prot, libc::MAP_FIXED)? };
+        Ok(mapped)
+    }
+
+    /// The same, with all of its memory, as a superpage if that can be.
+    fn populated() -> Result<Mapped> {
+        let mapped = Mapped::new()?;
+        // SAFETY: it changes no contents. Where the first is refused, it is base pages.
+        unsafe {
+            let _ = memory::advise(mapped.0, Advice::HugePage);
+            memory::advise(mapped.0, Advice::PopulateWrite)?;
+        }
         Ok(mapped)
     }
 }
@@ -106,7 +126,7 @@ impl Slab {
         if page >= self.memory.0.end {
             return None;
         }
-        if self.touched.0 > 0 && self.touched.0.is_multiple_of(AHEAD.0) {
+        if !self.is_populated && self.touched.0 > 0 && self.touched.0.is_multiple_of(AHEAD.0) {
             // SAFETY: it changes no contents. Where it is refused, each touch is a fault.
             let _ = unsafe {
                 memory::advise_raw(
@@ -137,15 +157,19 @@ impl Inner {
     }
 
     fn add(&mut self) -> Result<VirtAddr> {
-        let memory = Mapped::new()?;
+        let spare = self.spare.take();
+        let is_populated = spare.is_some();
+        let memory = spare.map_or_else(Mapped::new, Ok)?;
         let at = memory.0.start;
         let slab = Slab {
             memory,
             returned: [0; WORDS],
             touched: PageCount(0),
+            is_populated,
         };
         self.slabs.insert(at, slab);
         self.with_room.insert(at);
+        self.spare_wanted = self.slabs.len() > 1;
         Ok(at)
     }
 
@@ -159,6 +183,9 @@ impl Inner {
         if slab.is_unused() && self.with_room.len() > 1 {
             self.with_room.remove(&at);
             self.slabs.remove(&at);
+            if self.slabs.len() == 1 {
+                self.spare = None;
+            }
         }
     }
 }
@@ -174,7 +201,14 @@ impl Slabs {
     /// ends, as with a `Box`.
     #[must_use]
     pub fn page(&self) -> Page {
-        let taken = self.lock().take();
+        let mut inner = self.lock();
+        let taken = inner.take();
+        let make_spare = std::mem::take(&mut inner.spare_wanted) && !inner.spare_begun;
+        inner.spare_begun |= make_spare;
+        drop(inner);
+        if make_spare {
+            self.make_spare();
+        }
         let Ok(at) = taken else {
             handle_alloc_error(Layout::new::<[u8; BASE_PAGE as usize]>());
         };
@@ -187,7 +221,24 @@ impl Slabs {
         }
     }
 
-    /// What they take, in bytes, whether it is used or not.
+    /// Has a thread make a slab ahead. If there is no thread to be had, slabs go without.
+    fn make_spare(&self) {
+        let slabs = Arc::downgrade(&self.0);
+        let make = move || {
+            let made = Mapped::populated();
+            let slabs = Weak::upgrade(&slabs).map(Slabs);
+            if let Some(mut inner) = slabs.as_ref().map(Slabs::lock) {
+                inner.spare = made.ok();
+                inner.spare_begun = false;
+            }
+        };
+        let thread = thread::Builder::new().name("quire-slabs".to_owned());
+        if thread.spawn(make).is_err() {
+            self.lock().spare_begun = false;
+        }
+    }
+
+    /// What they take, in bytes, whether it is used or not, but for a slab that is made ahead.
     #[must_use]
     pub fn size(&self) -> Bytes {
         Bytes(self.lock().slabs.len() as u64 * SUPERPAGE)
@@ -260,6 +311,7 @@ impl Drop for Page {
 mod tests {
     use std::collections::BTreeSet;
     use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -323,6 +375,26 @@ mod tests {
         drop(slabs);
         page[0] = 1;
         assert_eq!(page[0], 1);
+    }
+
+    #[test]
+    fn who_fills_slabs_finds_the_next_one_made() {
+        let slabs = Slabs::new();
+        let take = || slabs.page();
+        let mut pages: Vec<Page> = (0..=PAGES_PER_SUPERPAGE).map(|_| take()).collect();
+        let end = Instant::now() + Duration::from_secs(10);
+        while slabs.lock().spare.is_none() {
+            assert!(Instant::now() < end, "nobody made one");
+            thread::yield_now();
+        }
+        let spare = slabs.lock().spare.as_ref().map(|it| it.0.start.as_ptr());
+        assert_eq!(slabs.size(), Bytes(2 * SUPERPAGE));
+        pages.extend((0..PAGES_PER_SUPERPAGE).map(|_| take()));
+        let last = pages.last().map(|page| page.as_ptr());
+        assert_eq!(last, spare.map(|it| it.cast_const()));
+        assert!(pages.iter().all(|page| page.iter().all(|byte| *byte == 0)));
+        // Slabs that are dropped meanwhile take the memory with them.
+        drop((pages, slabs));
     }
 
     #[test]
