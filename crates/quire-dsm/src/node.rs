@@ -15,7 +15,8 @@
 //! ioctl for each mapping, one copy, and one hole. The hole is punched at once: it is what
 //! takes the page from the mappings of other processes. Where all mappings are of the
 //! process that runs the cache, one `madvise` for each does that in less than half the
-//! time, and the pages are freed later, in batches, by another thread (`node/stale.rs`).
+//! time, and the pages are freed later, in batches, by another thread (`node/stale.rs`); and what
+//! comes together gets its memory by superpages (`node/folios.rs`, `node/reservations.rs`).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,9 +37,11 @@ use users::Users;
 
 use crate::wire::{Contents, Pool};
 
+mod folios;
 mod lease;
 mod mapping;
 mod memory;
+mod reservations;
 mod stale;
 mod users;
 
@@ -166,9 +169,25 @@ impl Cache {
     /// # Errors
     /// When there is no memory file to be had.
     pub fn new(page: Bytes, settings: Settings, pool: Pool) -> Result<Cache, Errno> {
+        let memory = Memory::new(page, settings.pages, pool)?;
+        Cache::with(memory, settings)
+    }
+
+    /// The same where no other process maps the file: what comes together gets its memory by
+    /// superpages, where the kernel has them (`node/reservations.rs`). Others may map it all the
+    /// same, and make it slower.
+    ///
+    /// # Errors
+    /// As [`Cache::new`].
+    pub fn of_this_process(page: Bytes, settings: Settings, pool: Pool) -> Result<Cache, Errno> {
+        let memory = Memory::of_this_process(page, settings.pages, pool)?;
+        Cache::with(memory, settings)
+    }
+
+    fn with(memory: Memory, settings: Settings) -> Result<Cache, Errno> {
         let hold = settings.hold;
         Ok(Cache {
-            memory: Memory::new(page, settings.pages, pool)?,
+            memory,
             kernel: Kernel::new(settings),
             spaces: BTreeMap::new(),
             next: 0,
@@ -528,7 +547,7 @@ impl Cache {
         server: &mut impl Exchange,
     ) -> Result<(), Broken> {
         self.counts.note(&action);
-        let (memory, spaces) = (&self.memory, &self.spaces);
+        let (memory, spaces) = (&mut self.memory, &self.spaces);
         match action {
             Action::Send(message) => server.send(message),
             Action::Fill {

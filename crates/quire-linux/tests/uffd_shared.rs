@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_linux::huge_file::{self, Effort, Window};
 use quire_linux::memory::{self, Advice};
 use quire_linux::uffd::shared::{self, Allow, Cause, Touch, Waiters};
 use quire_linux::uffd::{self, Scope, pass};
-use quire_linux::{Errno, uffd::Mode};
+use quire_linux::{Errno, pagemap, uffd::Mode};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 
 const PAGES: u64 = 8;
@@ -609,4 +610,72 @@ fn contents_that_are_written_to_the_file_are_not_shown_before_they_are_whole() {
     rustix::io::pwrite(&file, &[2; PAGE], 0).unwrap();
     assert_eq!(mapped.show(0, Allow::Read).error, None);
     assert_eq!(reader.join().unwrap(), Ok(2));
+}
+
+/// A file whose first extent is one folio of zeros, if the kernel has one.
+fn folio() -> Option<OwnedFd> {
+    let file = huge_file::create_of(Bytes(SUPERPAGE)).unwrap();
+    let pagemap = pagemap::open().unwrap();
+    let mut window = Window::new().unwrap();
+    let at = ObjectOffset(0);
+    let reserved = window.reserve(file.as_fd(), pagemap.as_fd(), at, Effort::Free);
+    window.close();
+    match reserved.unwrap() {
+        true => Some(file),
+        false => {
+            eprintln!("SKIP: the kernel has no free block of 2 MiB");
+            None
+        }
+    }
+}
+
+/// How many base pages a file has.
+fn held(file: &OwnedFd) -> u64 {
+    rustix::fs::fstat(file).unwrap().st_blocks.unsigned_abs() * 512 / BASE_PAGE
+}
+
+#[test]
+fn what_comes_to_a_mapping_is_a_base_page_also_where_its_file_gets_folios() {
+    let file = huge_file::create_of(Bytes(SUPERPAGE)).unwrap();
+    let Some(mapped) = Mapped::new(file.as_fd()) else {
+        return;
+    };
+    assert_eq!(mapped.copy(0, 1, Allow::Write).error, None);
+    let zeroed = shared::zero(mapped.uffd.as_fd(), mapped.page(1), Waiters::Wake);
+    assert_eq!((zeroed.error, held(&file)), (None, 2));
+}
+
+#[test]
+fn a_folio_is_shown_page_by_page_and_a_hole_in_it_breaks_it_up() {
+    let Some(file) = folio() else {
+        return;
+    };
+    let Some(mapped) = Mapped::new(file.as_fd()) else {
+        return;
+    };
+    assert_eq!(held(&file), 512);
+    let reader = mapped.read(1);
+    let touch = mapped.next();
+    assert_eq!((touch.cause, touch.write), (Cause::Present, false));
+    rustix::io::pwrite(&file, &[7; PAGE], BASE_PAGE).unwrap();
+    assert_eq!(mapped.show(1, Allow::Read).error, None);
+    assert_eq!(reader.join().unwrap(), Ok(7));
+    assert_eq!(mapped.show(2, Allow::Write).error, None);
+    mapped.write(2, 9).join().unwrap().unwrap();
+    // What is not in use is freed; it is an event where the rest was shown.
+    punch(&file, 5);
+    assert_eq!(held(&file), 511);
+    for (page, value, allow) in [(1, 7, Allow::Read), (2, 9, Allow::Write)] {
+        let reader = mapped.read(page);
+        assert_eq!(mapped.next().cause, Cause::Present);
+        assert_eq!(mapped.show(page, allow).error, None);
+        assert_eq!(reader.join().unwrap(), Ok(value));
+    }
+    let writer = mapped.write(1, 8);
+    let touch = mapped.next();
+    assert_eq!((touch.cause, touch.write), (Cause::Protected, true));
+    uffd::write_protect(mapped.uffd.as_fd(), mapped.page(1), false).unwrap();
+    writer.join().unwrap().unwrap();
+    mapped.write(2, 8).join().unwrap().unwrap();
+    mapped.quiet();
 }

@@ -564,8 +564,8 @@ impl Carrier {
         let mut settings = shape.settings();
         settings.reconnect = self.reconnect();
         let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
-        let mut cache =
-            Cache::new(shape.page, settings.clone(), links.pool().clone()).map_err(system)?;
+        let cache = Cache::of_this_process(shape.page, settings.clone(), links.pool().clone());
+        let mut cache = cache.map_err(system)?;
         cache.set_round_trip(self.round_trip);
         let part = Part {
             start: ObjectOffset(0),

@@ -8,14 +8,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use quire_core::dsm::message::{Access, Pages};
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
 use quire_linux::uffd::{self};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno as Code;
 
+use super::folios::Folios;
 use super::mapping::Mapped;
+use super::reservations::{Extent, Found};
 use super::stale::Stale;
 use super::{Broken, Part, bytes_of};
 use crate::wire::{Contents, Pool};
@@ -37,6 +39,11 @@ const LOOKED_AT: usize = 1024;
 /// So much is put into a mapping at a time, in bytes, if a page is not larger: more would let
 /// who waits for the first of it wait for the rest, too.
 const RUN: usize = 32 << 10;
+
+/// What a message must bring at least to extents that are to be reserved, in several pages or in
+/// one: as much comes to who goes through memory in order, or has pages nearly as large.
+const RESERVED_FOR: Bytes = Bytes(128 << 10);
+const RESERVED_FOR_ONE: Bytes = Bytes(1 << 20);
 
 /// So much is read back at a time, in bytes, if a page is not larger.
 const READ: usize = 128 << 10;
@@ -101,7 +108,11 @@ impl AddressSpace {
 /// The memory file.
 pub(super) struct Memory {
     file: OwnedFd,
+    /// Where whole folios are to be had.
+    folios: Option<Folios>,
     page: Bytes,
+    /// How long the file is.
+    size: Bytes,
     /// What pages hold that nobody has ever written, as many as are filled together.
     zeros: Box<[u8]>,
     stale: Stale,
@@ -110,21 +121,39 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// With mappings in whatever processes.
     pub(super) fn new(page: Bytes, pages: u64, pool: Pool) -> Result<Memory, Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
-        let file = rustix::fs::memfd_create(c"quire-dsm", flags)?;
-        rustix::fs::ftruncate(&file, pages * page.0)?;
-        // Programs get the file, too. A seal of theirs could forbid holes.
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL)?;
+        let size = Bytes(pages * page.0);
+        Ok(Memory::of(memory_file(size)?, None, (page, size), pool))
+    }
+
+    /// With mappings in this process only: what comes together comes in whole folios, where the
+    /// kernel has them.
+    pub(super) fn of_this_process(page: Bytes, pages: u64, pool: Pool) -> Result<Memory, Errno> {
+        let size = Bytes(pages * page.0);
+        match Folios::new(size) {
+            Some((file, folios)) => Ok(Memory::of(file, Some(folios), (page, size), pool)),
+            None => Memory::new(page, pages, pool),
+        }
+    }
+
+    fn of(
+        file: OwnedFd,
+        folios: Option<Folios>,
+        (page, size): (Bytes, Bytes),
+        pool: Pool,
+    ) -> Memory {
         let zeros = vec![0; RUN.max(page.0 as usize)].into_boxed_slice();
         let stale = Stale::new(page);
-        Ok(Memory {
+        Memory {
             file,
+            folios,
             page,
+            size,
             zeros,
             stale,
             pool,
-        })
+        }
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
@@ -138,25 +167,43 @@ impl Memory {
     /// Puts contents where there are none, and shows them in a mapping. What lies together is
     /// put there together, at most [`RUN`] of it: who waits goes on after that.
     pub(super) fn fill(
-        &self,
+        &mut self,
         pages: Pages,
         data: &[Option<Contents>],
         access: Access,
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
+        if space.is_some_and(AddressSpace::is_own) {
+            self.reserve(pages);
+        }
         let mut next = pages.first;
         let mut rest = data;
         while !rest.is_empty() {
             let (count, contents) = self.lying_together(rest);
             // Asked in any case: the pages are not stale any more.
-            let (run, there) = self.stale.reuse(Pages { first: next, count });
+            let (run, found) = self.stale.reuse(Pages { first: next, count });
             let length = bytes_of(run, self.page).len.0 as usize;
             let contents = contents.map(|bytes| &bytes[..length]);
-            self.fill_run(run, contents, (access, there), space)?;
+            self.fill_run(run, contents, (access, found), space)?;
             next.0 += u64::from(run.count);
             rest = &rest[run.count as usize..];
         }
         Ok(())
+    }
+
+    /// Extents that the file has nothing of, and that much comes to at once, get a folio each.
+    fn reserve(&mut self, pages: Pages) {
+        let Some(folios) = &mut self.folios else {
+            return;
+        };
+        let part = bytes_of(pages, self.page);
+        let many = part.len >= RESERVED_FOR && (pages.count > 1 || part.len >= RESERVED_FOR_ONE);
+        let is_inside = |it: &Extent| (it.start() + Bytes(SUPERPAGE)).0 <= self.size.0;
+        for extent in Extent::of(part).filter(|it| many && is_inside(it)) {
+            if !self.stale.is_reserved(extent) && folios.reserve(self.file.as_fd(), extent) {
+                self.stale.reserve(extent);
+            }
+        }
     }
 
     /// How many of the first pages lie together in memory, and what they hold; or how many of
@@ -179,19 +226,19 @@ impl Memory {
     }
 
     /// Puts the contents of pages that lie together, or zeros, where there are none, or where
-    /// what is stale is.
+    /// nobody uses what there is.
     fn fill_run(
         &self,
         pages: Pages,
         contents: Option<&[u8]>,
-        (access, there): (Access, bool),
+        (access, found): (Access, Found),
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
         let part = bytes_of(pages, self.page);
         let bytes = contents.unwrap_or(&self.zeros[..part.len.0 as usize]);
         let mut done = Bytes::ZERO;
         if let Some(space) = space
-            && !there
+            && found == Found::Nothing
         {
             let addresses = space.addresses(part);
             if addresses.len() == part.len {
@@ -208,7 +255,9 @@ impl Memory {
         }
         // The file has a page, or the mapping has only a part of them, or is gone: the file
         // gets the contents all the same.
-        self.write(part.start + done, &bytes[done.0 as usize..])?;
+        if contents.is_some() || found != Found::Zeros {
+            self.write(part.start + done, &bytes[done.0 as usize..])?;
+        }
         match space {
             Some(space) => self.show(pages, access, space),
             None => Ok(()),
@@ -304,7 +353,7 @@ impl Memory {
             protect(space, space.addresses(part))?;
         }
         let contents = self.read(pages)?;
-        punch(&self.file, part)?;
+        self.free(pages)?;
         Ok(contents)
     }
 
@@ -319,7 +368,13 @@ impl Memory {
             self.stale.add(pages);
             return Ok(());
         }
-        punch(&self.file, part)
+        self.free(pages)
+    }
+
+    /// Takes pages from all mappings of all processes and frees them.
+    fn free(&self, pages: Pages) -> Result<(), Broken> {
+        punch(&self.file, bytes_of(pages, self.page))?;
+        self.stale.end_reservations(pages, &self.file)
     }
 
     /// Takes pages from all mappings and leaves them in the file, if all mappings are this
@@ -344,11 +399,9 @@ impl Memory {
     /// Takes all pages from all mappings and frees them.
     pub(super) fn remove_all(&self) -> Result<(), Broken> {
         self.stale.clear();
-        let size = rustix::fs::fstat(&self.file);
-        let size = size.map_err(|errno| broken("to free all pages", errno.into()))?;
         let all = Part {
             start: ObjectOffset(0),
-            len: Bytes(size.st_size.unsigned_abs()),
+            len: self.size,
         };
         punch(&self.file, all)
     }
@@ -443,7 +496,17 @@ impl Memory {
     }
 }
 
-/// Takes pages from all mappings of all processes and frees them.
+/// A file for mappings in whatever processes.
+fn memory_file(size: Bytes) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+    let file = rustix::fs::memfd_create(c"quire-dsm", flags)?;
+    rustix::fs::ftruncate(&file, size.0)?;
+    // Programs get the file, too. A seal of theirs could forbid holes.
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// Takes a part from all mappings of all processes and frees it.
 pub(super) fn punch(file: &OwnedFd, part: Part) -> Result<(), Broken> {
     if part.len == Bytes::ZERO {
         return Ok(());

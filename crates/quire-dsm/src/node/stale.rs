@@ -1,8 +1,9 @@
-//! Pages that no mapping shows any more and that still lie in the memory file. They are
-//! filled again where they are, which is what happens soon to a page that machines take
-//! from each other, or freed in batches by a thread of their own.
+//! Pages that no mapping shows and that lie in the memory file all the same. Some have been
+//! used: they are filled again where they are, which is what happens soon to a page that machines
+//! take from each other, or freed in batches by a thread of their own. Others came with the folio
+//! of an extent that is reserved (`node/reservations.rs`), and are to be used yet.
 //!
-//! What they hold is old, and nobody can see it: a mapping shows only what it is told to.
+//! What they hold is old, or zeros, and nobody can see it: a mapping shows only what it is told to.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -10,22 +11,30 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use quire_core::dsm::message::{PageNumber, Pages};
-use quire_core::units::Bytes;
+use quire_core::popmap::Popmap;
+use quire_core::units::{Bytes, PageCount};
 
-use super::bytes_of;
 use super::memory::punch;
+use super::reservations::{Extent, Found, Reservations};
+use super::{Broken, bytes_of};
 
 /// So much is kept to be filled again.
 const KEPT: Bytes = Bytes(1 << 20);
 
-#[derive(Default)]
+/// The same in extents that are reserved, where it is freed by extents.
+const KEPT_IN_RESERVATIONS: PageCount = Bytes(8 << 20).to_pages();
+
 struct State {
+    reservations: Reservations,
+    /// Those that are in no reservation.
     pages: BTreeSet<PageNumber>,
     /// In the order in which they became stale. Those that were filled again are in here,
     /// too, until they are met.
     order: VecDeque<PageNumber>,
     /// What the thread frees right now.
     freed: BTreeSet<PageNumber>,
+    /// The extent of which the thread frees some right now.
+    preempted: Option<Extent>,
     /// Whether there is a thread; if none can be had, nothing is kept.
     thread: bool,
     ended: bool,
@@ -46,8 +55,17 @@ pub(super) struct Stale {
 
 impl Stale {
     pub(super) fn new(page: Bytes) -> Stale {
+        let state = State {
+            reservations: Reservations::new(page),
+            pages: BTreeSet::new(),
+            order: VecDeque::new(),
+            freed: BTreeSet::new(),
+            preempted: None,
+            thread: false,
+            ended: false,
+        };
         let shared = Shared {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         };
         Stale {
@@ -73,44 +91,66 @@ impl Stale {
         state.thread
     }
 
+    /// Whether an extent is reserved.
+    pub(super) fn is_reserved(&self, extent: Extent) -> bool {
+        self.shared.lock().reservations.contains(extent)
+    }
+
+    /// An extent of which the file had nothing has got a folio of zeros.
+    pub(super) fn reserve(&self, extent: Extent) {
+        self.shared.lock().reservations.add(extent);
+    }
+
     /// Pages that no mapping shows any more.
     pub(super) fn add(&self, pages: Pages) {
         let mut state = self.shared.lock();
         for page in pages.iter() {
-            state.pages.insert(page);
-            state.order.push_back(page);
+            if !state.reservations.leave(page) {
+                state.pages.insert(page);
+                state.order.push_back(page);
+            }
         }
-        if state.order.len() > 2 * self.most {
+        if state.is_too_much(self.most) {
             self.shared.changed.notify_all();
         }
     }
 
-    /// Pages are filled: whether the first of them lies in the file, and with how many the
+    /// Pages are filled: what the first of them finds in the file, and with how many the
     /// same is so. Those do not change under the caller.
-    pub(super) fn reuse(&self, pages: Pages) -> (Pages, bool) {
+    pub(super) fn reuse(&self, pages: Pages) -> (Pages, Found) {
         let mut state = self.shared.lock();
-        while state.freed.contains(&pages.first) {
+        while state.is_freed(pages.first, self.page) {
             state = self.shared.wait(state);
         }
-        let there = state.pages.remove(&pages.first);
+        let found = state.find(pages.first);
+        state.fill(pages.first);
         let mut count = 1;
         for page in pages.iter().skip(1) {
-            if state.freed.contains(&page) || state.pages.contains(&page) != there {
+            if state.is_freed(page, self.page) || state.find(page) != found {
                 break;
             }
-            state.pages.remove(&page);
+            state.fill(page);
             count += 1;
         }
         let first = pages.first;
-        (Pages { first, count }, there)
+        (Pages { first, count }, found)
+    }
+
+    /// Pages that are in use are freed by the caller: no reservation is left that they are in.
+    /// What else is not in use there is freed here.
+    pub(super) fn end_reservations(&self, pages: Pages, file: &OwnedFd) -> Result<(), Broken> {
+        let ended = self.shared.lock().reservations.end_all_of(pages);
+        let mut ended = ended.iter();
+        ended.try_for_each(|(extent, unused)| free(file, *extent, unused))
     }
 
     /// All pages are freed by the caller.
     pub(super) fn clear(&self) {
         let mut state = self.shared.lock();
-        while !state.freed.is_empty() {
+        while !state.freed.is_empty() || state.preempted.is_some() {
             state = self.shared.wait(state);
         }
+        state.reservations.clear();
         state.pages.clear();
         state.order.clear();
     }
@@ -143,28 +183,70 @@ impl Shared {
     fn free(&self, file: &OwnedFd, page: Bytes, most: usize) {
         let mut state = self.lock();
         while !state.ended {
-            if state.order.len() <= 2 * most {
+            if !state.is_too_much(most) {
                 state = self.wait(state);
                 continue;
             }
+            let preempted = state.preempt();
             state.choose(most);
             let chosen: Vec<_> = state.freed.iter().copied().collect();
             drop(state);
-            for pages in gather(&chosen) {
-                if let Err(broken) = punch(file, bytes_of(pages, page)) {
+            let of_extent = preempted.map(|(extent, unused)| free(file, extent, &unused));
+            let runs = gather(&chosen);
+            let others = runs.iter().map(|pages| punch(file, bytes_of(*pages, page)));
+            for freed in of_extent.into_iter().chain(others) {
+                if let Err(broken) = freed {
                     // They are filled again where they are, or not at all.
                     tracing::warn!("{broken}");
                 }
             }
             state = self.lock();
             state.freed.clear();
+            state.preempted = None;
             self.changed.notify_all();
         }
     }
 }
 
 impl State {
+    fn is_too_much(&self, most: usize) -> bool {
+        let reserved = self.reservations.stale();
+        self.order.len() > 2 * most || reserved.0 > 2 * KEPT_IN_RESERVATIONS.0
+    }
+
+    /// Whether a page is freed right now, or may be.
+    fn is_freed(&self, page: PageNumber, size: Bytes) -> bool {
+        self.freed.contains(&page)
+            || self.preempted.is_some()
+                && Extent::of(bytes_of(Pages::one(page), size)).next() == self.preempted
+    }
+
+    fn find(&self, page: PageNumber) -> Found {
+        match self.pages.contains(&page) {
+            true => Found::Old,
+            false => self.reservations.find(page),
+        }
+    }
+
+    fn fill(&mut self, page: PageNumber) {
+        if !self.pages.remove(&page) {
+            self.reservations.fill(page);
+        }
+    }
+
+    fn preempt(&mut self) -> Option<(Extent, Popmap)> {
+        if self.reservations.stale().0 <= 2 * KEPT_IN_RESERVATIONS.0 {
+            return None;
+        }
+        let preempted = self.reservations.preempt();
+        self.preempted = preempted.as_ref().map(|(extent, _)| *extent);
+        preempted
+    }
+
     fn choose(&mut self, most: usize) {
+        if self.order.len() <= 2 * most {
+            return;
+        }
         while self.order.len() > most {
             let Some(page) = self.order.pop_front() else {
                 return;
@@ -174,6 +256,12 @@ impl State {
             }
         }
     }
+}
+
+/// Frees some base pages of an extent.
+fn free(file: &OwnedFd, extent: Extent, some: &Popmap) -> Result<(), Broken> {
+    let mut runs = some.runs();
+    runs.try_for_each(|run| punch(file, extent.part(&run)))
 }
 
 /// Neighbours together.
@@ -207,7 +295,7 @@ mod tests {
         }
         let stale = Stale::new(Bytes(PAGE));
         assert!(stale.is_possible(&file));
-        let is_reused = |page| stale.reuse(Pages::one(PageNumber(page))).1;
+        let is_reused = |page| stale.reuse(Pages::one(PageNumber(page))).1 == Found::Old;
         assert!(!is_reused(7));
         for page in 0..all {
             stale.add(Pages::one(PageNumber(page)));
@@ -239,10 +327,10 @@ mod tests {
             count,
         };
         stale.add(pages(2, 3));
-        assert_eq!(stale.reuse(pages(0, 8)), (pages(0, 2), false));
-        assert_eq!(stale.reuse(pages(2, 2)), (pages(2, 2), true));
-        assert_eq!(stale.reuse(pages(4, 4)), (pages(4, 1), true));
-        assert_eq!(stale.reuse(pages(2, 6)), (pages(2, 6), false));
+        assert_eq!(stale.reuse(pages(0, 8)), (pages(0, 2), Found::Nothing));
+        assert_eq!(stale.reuse(pages(2, 2)), (pages(2, 2), Found::Old));
+        assert_eq!(stale.reuse(pages(4, 4)), (pages(4, 1), Found::Old));
+        assert_eq!(stale.reuse(pages(2, 6)), (pages(2, 6), Found::Nothing));
         assert_eq!(stale.len(), 0);
     }
 

@@ -93,14 +93,28 @@ impl Net {
         for (to, message) in std::mem::take(&mut server.out) {
             if !self.mute.load(Ordering::SeqCst) {
                 let inbox = &self.inboxes[to.0 as usize];
-                inbox.messages.lock().unwrap().push_back(message);
+                inbox.push(message);
                 inbox.wake();
             }
         }
     }
 }
 
+/// Pages that come in one message at most, as with real servers.
+const TOGETHER: u32 = 32;
+
 impl Inbox {
+    /// What is said of a page goes with what was said of the page before it, while that waits.
+    fn push(&self, message: ToKernel<Contents>) {
+        let mut messages = self.messages.lock().unwrap();
+        let last = messages.back_mut();
+        let rest = match last.filter(|last| last.pages().count < TOGETHER) {
+            Some(last) => last.append(message),
+            None => Some(message),
+        };
+        messages.extend(rest);
+    }
+
     fn wake(&self) {
         rustix::io::write(&self.ready, &1u64.to_ne_bytes()).unwrap();
     }
@@ -145,7 +159,7 @@ impl Machine {
         shape: &Shape,
         settings: &Settings,
     ) -> Machine {
-        let cache = Cache::new(shape.page, settings.clone(), Pool::new()).unwrap();
+        let cache = Cache::of_this_process(shape.page, settings.clone(), Pool::new()).unwrap();
         let file = cache.file().try_clone_to_owned().unwrap();
         let (jobs, orders) = mpsc::channel();
         let port = Port {

@@ -22,6 +22,7 @@ use quire_linux::uffd::pass;
 
 use machines::{Machine, Net, is_possible, word};
 
+mod folios;
 mod machines;
 #[path = "../../../quire-core/src/dsm/kernel/toy.rs"]
 mod toy;

@@ -14,6 +14,9 @@
 //!   is an event for a missing page again. Write protection of the page stays behind as a
 //!   marker; [`copy`] and [`show`] replace it by what they are asked for, [`poison`] does
 //!   not.
+//! - A file may get a folio at once ([`crate::huge_file`]); mappings are shown it page by page,
+//!   and [`copy`] and [`zero`] bring base pages all the same. A hole in a part of a folio breaks it
+//!   up, which takes all of it from all mappings: touches of the rest are events for present pages.
 //! - Contents are read back whole by protecting the page in each mapping, reading the file
 //!   and then punching: a write that comes later waits and finds the page missing.
 //! - A system call that touches a missing page waits like a program, given [`Scope::Full`].
