@@ -41,10 +41,21 @@ pub fn create() -> Result<OwnedFd> {
 /// # Errors
 /// When neither a mount nor a user namespace is allowed.
 pub fn create_of(size: Bytes) -> Result<OwnedFd> {
-    let file = match create_on_detached_mount() {
-        Ok(file) => file,
-        Err(_) => create_in_namespace()?,
-    };
+    if let Ok(file) = create_if_privileged(size) {
+        return Ok(file);
+    }
+    let file = create_in_namespace()?;
+    rustix::fs::ftruncate(&file, size.0)?;
+    Ok(file)
+}
+
+/// The same where this process may mount, and never by a child: a copy of a large process takes
+/// long.
+///
+/// # Errors
+/// When a mount is not allowed.
+pub fn create_if_privileged(size: Bytes) -> Result<OwnedFd> {
+    let file = create_on_detached_mount()?;
     rustix::fs::ftruncate(&file, size.0)?;
     Ok(file)
 }

@@ -25,7 +25,7 @@ pub(super) struct Folios {
 
 impl Folios {
     /// A file of this size that can have them. `None` where it is too small, or there is none
-    /// to be had.
+    /// to be had: it takes the right to mount.
     pub(super) fn new(size: Bytes) -> Option<(OwnedFd, Folios)> {
         if size.0 < SUPERPAGE {
             return None;
@@ -36,7 +36,7 @@ impl Folios {
             pause: 0,
             next_pause: 1,
         };
-        Some((huge_file::create_of(size).ok()?, folios))
+        Some((huge_file::create_if_privileged(size).ok()?, folios))
     }
 
     /// Brings an extent into the file as one folio of zeros. Says whether it could: the file

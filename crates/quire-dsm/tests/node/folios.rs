@@ -34,11 +34,11 @@ fn write(mapping: &Mapping, some: impl Iterator<Item = u64>) {
 }
 
 /// Whether the machine that wrote the first pages in order got a folio for the second extent.
-/// A kernel without a free block has none to give.
+/// It gets none without the right to mount, or where the kernel has no free block.
 fn got_folio(machine: &Machine) -> bool {
     let is_so = held(machine) >= 2 * EXTENT;
     if !is_so {
-        println!("SKIP: the kernel has no free block of 2 MiB");
+        println!("SKIP: no folio of 2 MiB is to be had for an object");
     }
     is_so
 }
