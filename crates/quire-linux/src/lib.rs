@@ -6,6 +6,7 @@
 //! read `/proc` and `/sys` with the standard library and are for the pager
 //! thread and the command line.
 
+pub mod block;
 pub mod control;
 pub mod damon;
 pub mod execution;

@@ -20,7 +20,8 @@ use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
 };
 
-use crate::memory::{self, Advice};
+use crate::block::Block;
+use crate::memory;
 use crate::raw::{Errno, Result};
 
 /// So many fresh pages are asked for at a time.
@@ -40,7 +41,7 @@ struct Inner {
     /// Those that have pages to give.
     with_room: BTreeSet<VirtAddr>,
     /// What the next one is made of.
-    spare: Option<Mapped>,
+    spare: Option<Block>,
     /// Whether it is to be made, and whether a thread does so.
     spare_wanted: bool,
     spare_begun: bool,
@@ -48,48 +49,13 @@ struct Inner {
 
 #[derive(Debug)]
 struct Slab {
-    memory: Mapped,
+    memory: Block,
     /// Pages that were used before: a bit for each.
     returned: [u64; WORDS],
     /// How many pages were given at least once.
     touched: PageCount,
     /// All of its memory was there before.
     is_populated: bool,
-}
-
-/// A mapping of its own.
-#[derive(Debug)]
-struct Mapped(AddrRange);
-
-impl Mapped {
-    /// New memory of a superpage's size, at such a boundary.
-    fn new() -> Result<Mapped> {
-        let at = memory::reserve_space(Bytes(SUPERPAGE), 0)?;
-        let mapped = Mapped(AddrRange::new(at, Bytes(SUPERPAGE)));
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the addresses were reserved for this, and nobody knows them.
-        unsafe { memory::map_anonymous(at, Bytes(SUPERPAGE), prot, libc::MAP_FIXED)? };
-        Ok(mapped)
-    }
-
-    /// The same, with all of its memory, as a superpage if that can be.
-    fn populated() -> Result<Mapped> {
-        let mapped = Mapped::new()?;
-        // SAFETY: it changes no contents. Where the first is refused, it is base pages.
-        unsafe {
-            let _ = memory::advise(mapped.0, Advice::HugePage);
-            memory::advise(mapped.0, Advice::PopulateWrite)?;
-        }
-        Ok(mapped)
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and no page of it is in use: `Inner`
-        // drops it when all have been returned, or when no page is left to hold it.
-        let _ = unsafe { memory::unmap(self.0) };
-    }
 }
 
 impl Slab {
@@ -109,11 +75,11 @@ impl Slab {
         let bit = word.trailing_zeros();
         *word &= *word - 1;
         let page = index as u64 * u64::from(u64::BITS) + u64::from(bit);
-        Some(self.memory.0.start + PageCount(page).to_bytes())
+        Some(self.memory.range().start + PageCount(page).to_bytes())
     }
 
     fn give_back(&mut self, page: VirtAddr) {
-        let page = ((page - self.memory.0.start).0 / BASE_PAGE) as usize;
+        let page = ((page - self.memory.range().start).0 / BASE_PAGE) as usize;
         let bits = u64::BITS as usize;
         self.returned[page / bits] |= 1 << (page % bits);
     }
@@ -122,8 +88,8 @@ impl Slab {
         if let Some(page) = self.take_returned() {
             return Some(page);
         }
-        let page = self.memory.0.start + self.touched.to_bytes();
-        if page >= self.memory.0.end {
+        let page = self.memory.range().start + self.touched.to_bytes();
+        if page >= self.memory.range().end {
             return None;
         }
         if !self.is_populated && self.touched.0 > 0 && self.touched.0.is_multiple_of(AHEAD.0) {
@@ -159,8 +125,8 @@ impl Inner {
     fn add(&mut self) -> Result<VirtAddr> {
         let spare = self.spare.take();
         let is_populated = spare.is_some();
-        let memory = spare.map_or_else(Mapped::new, Ok)?;
-        let at = memory.0.start;
+        let memory = spare.map_or_else(|| Block::plain(Bytes(SUPERPAGE)), Ok)?;
+        let at = memory.range().start;
         let slab = Slab {
             memory,
             returned: [0; WORDS],
@@ -225,7 +191,7 @@ impl Slabs {
     fn make_spare(&self) {
         let slabs = Arc::downgrade(&self.0);
         let make = move || {
-            let made = Mapped::populated();
+            let made = Block::populated(Bytes(SUPERPAGE));
             let slabs = Weak::upgrade(&slabs).map(Slabs);
             if let Some(mut inner) = slabs.as_ref().map(Slabs::lock) {
                 inner.spare = made.ok();
@@ -387,7 +353,11 @@ mod tests {
             assert!(Instant::now() < end, "nobody made one");
             thread::yield_now();
         }
-        let spare = slabs.lock().spare.as_ref().map(|it| it.0.start.as_ptr());
+        let spare = slabs
+            .lock()
+            .spare
+            .as_ref()
+            .map(|it| it.range().start.as_ptr());
         assert_eq!(slabs.size(), Bytes(2 * SUPERPAGE));
         pages.extend((0..PAGES_PER_SUPERPAGE).map(|_| take()));
         let last = pages.last().map(|page| page.as_ptr());

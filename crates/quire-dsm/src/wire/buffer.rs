@@ -9,7 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use quire_core::units::BASE_PAGE;
+use quire_core::units::{BASE_PAGE, Bytes};
+use quire_linux::block::{Block, Piece};
 use quire_linux::slabs::{self, Slabs};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
@@ -18,6 +19,9 @@ const PAGE: usize = BASE_PAGE as usize;
 
 /// Sizes of buffers: 2^n pages, n below this. The largest holds the largest payload, 32 MiB.
 const CLASSES: usize = 14;
+
+/// Buffers of this class and those above, from 1 MiB on, are of superpages.
+const LARGE: usize = 8;
 
 /// A pool keeps at most this much memory that nobody uses, in bytes.
 const KEPT: usize = 64 << 20;
@@ -32,10 +36,31 @@ enum Storage {
         start: usize,
         length: usize,
     },
+    /// Many.
+    Large(Piece),
 }
 
 impl Storage {
-    /// Memory for 2^`class` pages, more than one.
+    /// Memory for 2^`class` pages, more than one, and maybe some for others as large.
+    fn runs(class: usize) -> (Storage, Vec<Storage>) {
+        match class < LARGE {
+            true => (Storage::run(class), Vec::new()),
+            false => Storage::large(class),
+        }
+    }
+
+    /// The same from [`LARGE`] on.
+    fn large(class: usize) -> (Storage, Vec<Storage>) {
+        let length = Bytes((PAGE << class) as u64);
+        let pieces = Block::new(length).and_then(|block| block.cut(length));
+        let mut all = pieces.unwrap_or_default().into_iter().map(Storage::Large);
+        match all.next() {
+            Some(first) => (first, all.collect()),
+            // The allocator knows what to do without memory.
+            None => (Storage::run(class), Vec::new()),
+        }
+    }
+
     fn run(class: usize) -> Storage {
         let length = PAGE << class;
         let bytes = vec![0; length + PAGE];
@@ -55,6 +80,7 @@ impl Storage {
                 start,
                 length,
             } => &bytes[*start..*start + *length],
+            Storage::Large(piece) => piece,
         }
     }
 
@@ -66,6 +92,7 @@ impl Storage {
                 start,
                 length,
             } => &mut bytes[*start..*start + *length],
+            Storage::Large(piece) => piece,
         }
     }
 }
@@ -117,16 +144,27 @@ impl Pool {
     pub fn take(&self, length: usize) -> Buffer {
         let class = length.div_ceil(PAGE).max(1).next_power_of_two().ilog2() as usize;
         assert!(class < CLASSES, "a buffer of {length} bytes is too large");
-        let used = || self.free.lock().ok().and_then(|mut free| free.take(class));
         let storage = match class {
             0 => Storage::Page(self.slabs.page()),
-            _ => used().unwrap_or_else(|| Storage::run(class)),
+            _ => self.run(class),
         };
         Buffer {
             storage: Some(storage),
             class,
             pool: Arc::downgrade(&self.free),
         }
+    }
+
+    /// Memory for 2^`class` pages, more than one.
+    fn run(&self, class: usize) -> Storage {
+        let used = self.free.lock().ok().and_then(|mut free| free.take(class));
+        used.unwrap_or_else(|| {
+            let (storage, others) = Storage::runs(class);
+            if let Ok(mut free) = self.free.lock() {
+                others.into_iter().for_each(|it| free.give(class, it));
+            }
+            storage
+        })
     }
 
     /// A page with these contents.
