@@ -38,7 +38,11 @@ pub fn run(team: &dyn Team, memory: &[Word], rows: usize) -> Result<(), Trouble>
         write(&b[at], &numbers((rows + row) as u64, rows));
     }
     // Before others read them, which takes them from here.
-    let own = panels(some_rows(b, &mine, rows), rows);
+    let most = (0..team.size())
+        .map(|it| share_of(team, it, rows).len())
+        .max();
+    let mut room = vec![0.0; most.unwrap_or(0) * rows.next_multiple_of(COLUMNS)];
+    let own = panels(some_rows(b, &mine, rows), rows, &mut room).len();
     team.barrier()?;
     let others = (1..team.size()).map(|next| (team.me() + next) % team.size());
     let others: Vec<_> = others.map(|it| share_of(team, it, rows)).collect();
@@ -52,10 +56,10 @@ pub fn run(team: &dyn Team, memory: &[Word], rows: usize) -> Result<(), Trouble>
         let fetch = || others.iter().for_each(|it| touch(some_rows(b, it, rows)));
         // Without this thread, what others have written is waited for page by page.
         let _ = thread::Builder::new().spawn_scoped(scope, fetch);
-        product.add(&mine, &own, others.is_empty());
+        product.add(&mine, &room[..own], others.is_empty());
         for (left, theirs) in (0..others.len()).rev().zip(&others) {
-            let panels = panels(some_rows(b, theirs, rows), rows);
-            product.add(theirs, &panels, left == 0);
+            let panels = panels(some_rows(b, theirs, rows), rows, &mut room);
+            product.add(theirs, panels, left == 0);
         }
     });
     team.barrier()
@@ -82,10 +86,11 @@ fn touch(words: &[Word]) {
 }
 
 /// Some rows of a matrix by columns: [`COLUMNS`] of the first row, the same of all other rows, and
-/// so on with the next. Where the last columns are fewer, zeros follow.
-fn panels(some: &[Word], rows: usize) -> Vec<f64> {
+/// so on with the next. Where the last columns are fewer, something follows that is never used. They
+/// are put into the same room each time, because new memory has to be zeroed first.
+fn panels<'a>(some: &[Word], rows: usize, room: &'a mut [f64]) -> &'a [f64] {
     let count = some.len() / rows;
-    let mut panels = vec![0.0; count * rows.next_multiple_of(COLUMNS)];
+    let panels = &mut room[..count * rows.next_multiple_of(COLUMNS)];
     for (number, row) in some.chunks_exact(rows).enumerate() {
         for (panel, words) in row.chunks(COLUMNS).enumerate() {
             let at = (panel * count + number) * COLUMNS;
