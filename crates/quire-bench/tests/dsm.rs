@@ -34,6 +34,7 @@ fn all_parts_are_measured_over_loopback() {
         "write what another read, in order",
         "2 programs, sleeping: cycle",
         "16 servers, remote",
+        "4 real servers, a round, released at once",
         "float64, little to vax-d",
         "matrix 96, speed-up on 4 nodes",
         "matrix 96, two that share nothing",

@@ -2,7 +2,7 @@
 //! joined, each with a program of its own (paper 003, section 7.2 and Table 1).
 //!
 //! The servers' own counters are read before and after, while nothing is under way. A shorter
-//! round goes before, so that what is counted is how it goes on, without the views of those that
+//! time goes before, so that what is counted is how it goes on, without the views of those that
 //! join and the search for a page that nobody has had. Nothing of it depends on time, but for
 //! whose turn it is: here a round is as many faults as there are programs.
 
@@ -16,15 +16,16 @@ use quire_dsm::link::Security;
 use quire_dsm::wire::control::{
     self, Answer, Inside, MachineCode, PageSize, Rights, SchedulerKind,
 };
+use tempfile::TempDir;
 
 use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::{Served, Site, Waiting};
+use crate::dsm::site::{Served, Site, Stopped, Waiting};
 use crate::dsm::worker::Increments;
 use crate::dsm::{Part, Plan};
 
 /// How many servers are joined.
-const PARTIES: std::ops::RangeInclusive<usize> = 2..=16;
+pub const PARTIES: std::ops::RangeInclusive<usize> = 2..=16;
 /// Joined servers are so after this at the latest.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Sixteen servers on few processors renew no lease in the usual time.
@@ -42,13 +43,18 @@ struct Counted {
 }
 
 /// Sums over servers.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    own_faults: u64,
-    faults: u64,
-    local: u64,
-    received: u64,
-    sent: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Faults of programs, each at its own server.
+    pub own_faults: u64,
+    /// Those, and the faults of fellow servers that came to one, forwarded ones too.
+    pub faults: u64,
+    /// Messages between servers and their own programs; who gives a page back says one.
+    pub local: u64,
+    /// Messages that came from fellow servers.
+    pub received: u64,
+    /// Messages that went to fellow servers.
+    pub sent: u64,
 }
 
 impl Sub for Sums {
@@ -99,25 +105,12 @@ fn tell(parties: usize, counted: &Counted, results: &mut Results) {
 }
 
 fn count(site: &Site, plan: Plan, parties: usize) -> Result<Counted> {
-    let directory = tempfile::tempdir()?;
-    let at = |server: usize| {
-        format!(
-            "unix:{}",
-            directory.path().join(server.to_string()).display()
-        )
-    };
-    let all: Vec<String> = (0..parties).map(at).collect();
-    let peers = all.join(",");
-    let serve = Orders::serve_leases(Waiting::Sleeping, LEASE).with("--peers", &peers);
-    let servers = all.iter();
-    let servers = servers.map(|listen| site.serve_at(listen, serve.clone()));
-    let servers: Vec<Served> = servers.collect::<Result<_>>()?;
+    let joined = Joined::new(site, parties)?;
     let milliseconds = plan.size(200 * parties, 100 * parties);
-    make(servers.first().context("no server")?)?;
-    let _: Vec<Increments> = site.together(programs(&servers, milliseconds / 4))?;
-    let earlier = sums(&servers)?;
-    let _: Vec<Increments> = site.together(programs(&servers, milliseconds))?;
-    let sums = sums(&servers)? - earlier;
+    let _: Vec<Increments> = site.together(programs(&joined, milliseconds / 4))?;
+    let earlier = joined.sums()?;
+    let _: Vec<Increments> = site.together(programs(&joined, milliseconds))?;
+    let sums = joined.sums()? - earlier;
     ensure!(sums.own_faults > 0, "nobody faulted");
     let remote = (sums.received + sums.sent) as f64;
     Ok(Counted {
@@ -128,13 +121,79 @@ fn count(site: &Site, plan: Plan, parties: usize) -> Result<Counted> {
 }
 
 /// A program at each server, all of which increment a word for so long.
-fn programs(servers: &[Served], milliseconds: usize) -> impl Iterator<Item = Orders> {
-    let program = move |(me, server): (usize, &Served)| {
-        let orders = Orders::at(server, OBJECT, "increment").member(me, servers.len());
-        let orders = orders.with("--scheduler", "distributed");
-        orders.with("--milliseconds", milliseconds)
-    };
-    servers.iter().enumerate().map(program)
+fn programs(joined: &Joined, milliseconds: usize) -> impl Iterator<Item = Orders> {
+    let all = joined.programs("increment").enumerate();
+    let parties = joined.servers.len();
+    all.map(move |(me, program)| {
+        let program = program.member(me, parties);
+        program.with("--milliseconds", milliseconds)
+    })
+}
+
+/// Joined servers, with an object that was made at the first of them.
+pub struct Joined {
+    servers: Vec<Served>,
+    /// Their sockets.
+    _directory: TempDir,
+}
+
+impl Joined {
+    /// So many of them; none has heard of the object's one page.
+    pub fn new(site: &Site, parties: usize) -> Result<Joined> {
+        let directory = tempfile::tempdir()?;
+        let at = |server: usize| {
+            format!(
+                "unix:{}",
+                directory.path().join(server.to_string()).display()
+            )
+        };
+        let all: Vec<String> = (0..parties).map(at).collect();
+        let peers = all.join(",");
+        let serve = Orders::serve_leases(Waiting::Sleeping, LEASE).with("--peers", &peers);
+        let servers = all.iter();
+        let servers = servers.map(|listen| site.serve_at(listen, serve.clone()));
+        let servers: Vec<Served> = servers.collect::<Result<_>>()?;
+        make(servers.first().context("no server")?)?;
+        Ok(Joined {
+            servers,
+            _directory: directory,
+        })
+    }
+
+    /// A program at each server, which does this with the object.
+    pub fn programs(&self, task: &str) -> impl Iterator<Item = Orders> {
+        let servers = self.servers.iter();
+        let at = move |server| Orders::at(server, OBJECT, task);
+        servers.map(move |server| at(server).with("--scheduler", "distributed"))
+    }
+
+    /// Stops them all, until what is returned is dropped. Their links keep what is said to them.
+    pub fn stop(&self) -> Result<Vec<Stopped>> {
+        self.servers.iter().map(Served::stop).collect()
+    }
+
+    /// What all of them have counted so far, together.
+    pub fn sums(&self) -> Result<Sums> {
+        let mut sums = Sums::default();
+        for server in &self.servers {
+            let inside = look(server)?;
+            let messages = inside.messages;
+            let own = inside.faults.read + inside.faults.write + inside.faults.unlock;
+            sums.own_faults += own;
+            sums.faults += own + messages.faults_of_servers;
+            sums.local += messages.from_kernels + messages.to_kernels - messages.completions;
+            sums.received += messages.from_servers;
+            sums.sent += messages.to_servers;
+        }
+        Ok(sums)
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // One after the other they would wait for each other.
+        self.servers.iter_mut().for_each(Served::end);
+    }
 }
 
 /// Makes the object, as soon as the servers are joined.
@@ -164,21 +223,6 @@ fn client(server: &Served) -> Result<Client> {
     let mut options = Options::new(server.address.parse()?, OBJECT.parse()?);
     options.security = Security::Plaintext;
     Ok(Client::connect(options)?)
-}
-
-fn sums(servers: &[Served]) -> Result<Sums> {
-    let mut sums = Sums::default();
-    for server in servers {
-        let inside = look(server)?;
-        let messages = inside.messages;
-        let own = inside.faults.read + inside.faults.write + inside.faults.unlock;
-        sums.own_faults += own;
-        sums.faults += own + messages.faults_of_servers;
-        sums.local += messages.from_kernels + messages.to_kernels - messages.completions;
-        sums.received += messages.from_servers;
-        sums.sent += messages.to_servers;
-    }
-    Ok(sums)
 }
 
 /// What a server has counted of the object.

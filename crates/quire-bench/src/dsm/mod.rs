@@ -11,6 +11,7 @@
 //! | [`hotspot`] | everybody writes to one page: the cycle, and how fair it is |
 //! | [`messages`] | messages for each fault at a hotspot, counted over the automata |
 //! | [`joined`] | the same, counted by real servers that are joined |
+//! | [`rounds`] | the same in the paper's rounds |
 //! | [`translation`] | contents for machines of other types (Table 2) |
 //! | [`programs`] | parallel programs on 1 to 4 nodes (Table 3) |
 //! | [`tolerance`] | what leases and heartbeats take of the server's time |
@@ -26,6 +27,7 @@ mod orders;
 mod programs;
 mod report;
 mod results;
+mod rounds;
 mod site;
 mod streams;
 mod tolerance;
@@ -134,6 +136,7 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
         messages::measure(results)?;
         if let Some(site) = Site::new(Duration::ZERO, results) {
             joined::measure(&site, plan, results)?;
+            rounds::measure(&site, plan, results)?;
         }
     }
     if wants(Part::Translation) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use quire_lab::network::Network;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
 use crate::dsm::orders::Orders;
@@ -191,10 +192,20 @@ pub struct Attending {
 }
 
 impl Attending {
-    /// What it answers, as JSON.
+    /// Tells it to do its part once more, and gets its answer.
     pub fn ask<T: DeserializeOwned>(&mut self) -> Result<T> {
+        self.release()?;
+        self.answer()
+    }
+
+    /// Tells it to do its part once more. Its answer has to be read.
+    pub fn release(&mut self) -> Result<()> {
         let input = self.child.stdin.as_mut().context("no input")?;
-        input.write_all(b"\n")?;
+        Ok(input.write_all(b"\n")?)
+    }
+
+    /// What it answers next, from JSON.
+    pub fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
         let line = self.line()?;
         serde_json::from_str(&line).with_context(|| format!("a worker answered {line:?}"))
     }
@@ -222,8 +233,30 @@ pub struct Served {
 }
 
 impl Served {
+    /// Tells it to end, without waiting for it.
+    pub fn end(&mut self) {
+        self.process.child.stdin = None;
+    }
+
+    /// Stops it until what is returned is dropped.
+    pub fn stop(&self) -> Result<Stopped> {
+        let process = Pid::from_child(&self.process.child);
+        kill_process(process, Signal::STOP)?;
+        Ok(Stopped(process))
+    }
+
     /// The processor time that it has used so far, in seconds.
     pub fn processor_seconds(&mut self) -> Result<f64> {
         self.process.ask()
+    }
+}
+
+/// A process that is stopped as long as this lives.
+#[must_use]
+pub struct Stopped(Pid);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
     }
 }

@@ -25,6 +25,7 @@ use quire_dsm::server::{self, Host, Joining, Server};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
+use quire_linux::scheduling::{Heirs, Scheduling};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// Servers that are to be joined are so after this at the latest, and are asked so often.
 const JOINED: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// Before the threads that answer faults.
+const PRIORITY: u8 = 2;
 
 /// Options of a worker.
 #[derive(Args, Debug)]
@@ -84,6 +88,12 @@ pub enum Task {
         /// How many pages each time
         #[arg(long)]
         pages: usize,
+    },
+    /// Says when it has the object, and increments one word once for each line of input
+    Rounds {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
     },
     /// Goes through all pages: the first of two members writes, the other reads, and the first
     /// writes again
@@ -277,6 +287,7 @@ pub fn run(options: &DsmWorker) -> Result<()> {
         } => serve(listen, *spin, *lease, peers),
         Task::Touch { at, pages, touch } => print(&touched(&at.open()?, *pages, *touch)),
         Task::Bursts { at, pages } => bursts(&at.open()?, *pages),
+        Task::Rounds { at } => rounds(&at.open()?),
         Task::Stream {
             at,
             me,
@@ -464,6 +475,19 @@ fn bursts(shared: &Shared, pages: usize) -> Result<()> {
             read(words, page);
         }
         print(&())?;
+    }
+    Ok(())
+}
+
+/// Increments the first word once for each line of input. Answers how often that was done before,
+/// by anybody. Where that is allowed, it goes before those who take the page away, which is only
+/// kept for a moment.
+fn rounds(shared: &Shared) -> Result<()> {
+    print(&())?;
+    let _before = Scheduling::RoundRobin(PRIORITY).enter(Heirs::Reset);
+    for line in std::io::stdin().lock().lines() {
+        line?;
+        print(&shared.words()[0].fetch_add(1, Ordering::Relaxed))?;
     }
     Ok(())
 }
