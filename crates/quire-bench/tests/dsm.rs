@@ -38,6 +38,7 @@ fn all_parts_are_measured_over_loopback() {
         "float64, little to vax-d",
         "matrix 96, speed-up on 4 nodes",
         "matrix 96, two that share nothing",
+        "matrix 96, pages of 1 MiB, speed-up on 2 nodes",
         "renews the leases",
     ] {
         assert!(figures(&json, words).next().is_some(), "{words}");

@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
-use quire_core::units::BASE_PAGE;
+use quire_core::units::{BASE_PAGE, Bytes};
 
 use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
@@ -21,30 +21,99 @@ const NODES: usize = 4;
 /// fast as one; elsewhere as large a part of what they are.
 const LEAST: f64 = 1.8;
 
-/// A program of some size, a quick size, and the paper's speed-up on 2 and 3 machines.
+/// Pages as large as this are measured with matrices, too. A larger one would have all of a matrix
+/// of 512 rows.
+const LARGE: u64 = 1 << 20;
+
+/// A program with its sizes.
 struct Row {
     program: ProgramName,
     size: usize,
+    /// With `--quick`; 0 where it is left out then.
     quick: usize,
+    /// Bytes of a page.
+    page: u64,
+    /// The paper's speed-up on 2 and 3 machines.
     paper: [f64; 2],
 }
 
 /// Matrices take long: only one of them is measured with `--quick`.
-const ROWS: [Row; 6] = [
-    row(ProgramName::Matrix, 512, 96, [241.0, 122.0, 80.0]),
-    row(ProgramName::Matrix, 1024, 0, [241.0, 122.0, 80.0]),
-    row(ProgramName::Matrix, 2048, 0, [241.0, 122.0, 80.0]),
+const ROWS: [Row; 9] = [
+    matrix(512, 96, BASE_PAGE),
+    matrix(512, 96, LARGE),
+    matrix(1024, 0, BASE_PAGE),
+    matrix(1024, 0, LARGE),
+    matrix(2048, 0, BASE_PAGE),
+    matrix(2048, 0, LARGE),
     row(ProgramName::Paths, 200, 30, [60.0, 60.0, 40.0]),
     row(ProgramName::Router, 2000, 50, [277.0, 333.0, 397.0]),
     row(ProgramName::Particles, 20_000, 500, [8.6, 16.1, 23.0]),
 ];
+
+const fn matrix(size: usize, quick: usize, page: u64) -> Row {
+    let usual = row(ProgramName::Matrix, size, quick, [241.0, 122.0, 80.0]);
+    Row { page, ..usual }
+}
 
 const fn row(program: ProgramName, size: usize, quick: usize, seconds: [f64; 3]) -> Row {
     Row {
         program,
         size,
         quick,
+        page: BASE_PAGE,
         paper: [seconds[0] / seconds[1], seconds[0] / seconds[2]],
+    }
+}
+
+/// A program of the size that is measured.
+#[derive(Clone, Copy)]
+struct Job {
+    row: &'static Row,
+    size: usize,
+}
+
+impl Job {
+    /// All that are measured.
+    fn all(plan: Plan) -> impl Iterator<Item = Job> {
+        let jobs = ROWS.iter().map(move |row| Job {
+            row,
+            size: plan.size(row.size, row.quick),
+        });
+        jobs.filter(|job| job.size > 0)
+    }
+
+    fn title(self) -> String {
+        let Row { program, page, .. } = self.row;
+        let title = format!("{} {}", name(*program), self.size);
+        match *page {
+            BASE_PAGE => title,
+            page => format!("{title}, pages of {}", Bytes(page)),
+        }
+    }
+
+    /// Seconds on so many nodes: those of the slowest.
+    fn run(self, site: &Site, members: usize) -> Result<f64> {
+        let served = site.serve(Orders::serve(Waiting::Sleeping))?;
+        let Row { program, page, .. } = self.row;
+        let room = program.of_size(self.size).memory(members);
+        let all = Orders::at(&served, "memory", "member").with("--scheduler", "multi");
+        let all = all.with("--program", name(*program));
+        let all = all.with("--size", self.size);
+        let all = all.with("--room", room.0.div_ceil(BASE_PAGE));
+        let all = all.with("--page-size", page);
+        let seconds: Vec<f64> =
+            site.together((0..members).map(|me| all.clone().member(me, members)))?;
+        Ok(seconds.into_iter().fold(0.0, f64::max))
+    }
+
+    /// Seconds for two of it on one node each at the same time: those of the slower.
+    fn run_apart(self, site: &Site) -> Result<f64> {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| self.run(site, 1));
+            let one = self.run(site, 1)?;
+            let other = other.join().map_err(|_| anyhow!("a program failed"))??;
+            Ok(one.max(other))
+        })
     }
 }
 
@@ -55,44 +124,18 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
         "Programs: this machine has {cores} processors, of which the server and the threads that answer faults take their share; more nodes than processors share them."
     );
     results.note(note);
-    for row in &ROWS {
-        let size = plan.size(row.size, row.quick);
-        if size == 0 {
-            continue;
-        }
+    for job in Job::all(plan) {
         let mut seconds = vec![Vec::new(); NODES];
         let mut apart = Vec::new();
         for _ in 0..plan.rounds {
             for (members, seconds) in (1..).zip(&mut seconds) {
-                seconds.push(run(site, row.program, size, members)?);
+                seconds.push(job.run(site, members)?);
             }
-            apart.push(run_apart(site, row.program, size)?);
+            apart.push(job.run_apart(site)?);
         }
-        tell(site, row, size, (&seconds, &apart), results);
+        tell(site, job, (&seconds, &apart), results);
     }
     Ok(())
-}
-
-/// Seconds for two programs of one node at the same time: those of the slower.
-fn run_apart(site: &Site, program: ProgramName, size: usize) -> Result<f64> {
-    thread::scope(|scope| {
-        let other = scope.spawn(|| run(site, program, size, 1));
-        let one = run(site, program, size, 1)?;
-        let other = other.join().map_err(|_| anyhow!("a program failed"))??;
-        Ok(one.max(other))
-    })
-}
-
-/// Seconds for a program on so many nodes: those of the slowest.
-fn run(site: &Site, program: ProgramName, size: usize, members: usize) -> Result<f64> {
-    let served = site.serve(Orders::serve(Waiting::Sleeping))?;
-    let pages = program.of_size(size).memory(members).0.div_ceil(BASE_PAGE);
-    let all = Orders::at(&served, "memory", "member").with("--scheduler", "multi");
-    let all = all.with("--program", name(program)).with("--size", size);
-    let all = all.with("--room", pages);
-    let seconds: Vec<f64> =
-        site.together((0..members).map(|me| all.clone().member(me, members)))?;
-    Ok(seconds.into_iter().fold(0.0, f64::max))
 }
 
 fn name(program: ProgramName) -> String {
@@ -100,15 +143,9 @@ fn name(program: ProgramName) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn tell(
-    site: &Site,
-    row: &Row,
-    size: usize,
-    (seconds, apart): (&[Vec<f64>], &[f64]),
-    results: &mut Results,
-) {
+fn tell(site: &Site, job: Job, (seconds, apart): (&[Vec<f64>], &[f64]), results: &mut Results) {
     let (part, setting) = (Part::Programs, &site.setting);
-    let title = format!("{} {size}", name(row.program));
+    let title = job.title();
     let one = seconds[0].clone();
     results.add(part, setting, &format!("{title}, 1 node"), "s", one.clone());
     let pairs = one.iter().zip(apart);
@@ -120,10 +157,10 @@ fn tell(
         let speedups = pairs.map(|(one, many)| one / many).collect();
         let name = format!("{title}, speed-up on {nodes} nodes");
         let median = results.add(part, setting, &name, "", speedups);
-        if let Some(paper) = row.paper.get(nodes - 2) {
+        if let Some(paper) = job.row.paper.get(nodes - 2) {
             results.paper(format!("{paper:.2}"));
         }
-        if row.program == ProgramName::Matrix && nodes == 2 {
+        if job.row.program == ProgramName::Matrix && nodes == 2 {
             let text = format!("{name} at least {LEAST}");
             results.judge(part, setting, text, median, Bound::AtLeast(LEAST));
             let least = limit.map_or(LEAST, |limit| LEAST * limit.min(2.0) / 2.0);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use quire_core::units::Bytes;
+use quire_core::units::{BASE_PAGE, Bytes};
 use quire_dsm::client::{Client, ClientError, Options, Shared};
 use quire_dsm::directory::{self, Embedded, Remote};
 use quire_dsm::link::turn::Config;
@@ -188,9 +188,12 @@ pub struct At {
     /// The object; it is made if it is not there
     #[arg(long)]
     pub object: Name,
-    /// Its pages, if it is made
+    /// How much it has room for, if it is made, in pages of 4 KiB; it has whole pages of its own
     #[arg(long, default_value_t = 1)]
     pub room: u64,
+    /// How large its pages are, if it is made, and this machine's
+    #[arg(long, default_value_t = Bytes(BASE_PAGE))]
+    pub page_size: Bytes,
     /// Its scheduler, if it is made
     #[arg(long, default_value = "simple")]
     pub scheduler: Scheduler,
@@ -347,23 +350,26 @@ impl At {
         options.security = Security::Plaintext;
         options.spin = Duration::from_micros(self.spin);
         options.own_pages = !self.one_copy;
+        options.page_size = PageSize::try_from(self.page_size)?;
+        let page_size = options.page_size;
         let client = Client::connect(options)?;
         // Servers that are started one after the other are joined a moment later.
         let end = Instant::now() + JOINED;
         loop {
-            match self.open_at(&client) {
+            match self.open_at(&client, page_size) {
                 Err(_) if Instant::now() < end => thread::sleep(AGAIN),
                 opened => return Ok(opened?),
             }
         }
     }
 
-    fn open_at(&self, client: &Client) -> Result<Shared, ClientError> {
+    fn open_at(&self, client: &Client, page_size: PageSize) -> Result<Shared, ClientError> {
+        let room = Bytes(self.room * BASE_PAGE);
         // That there is one already is no error here; opening it tells what is.
         let _ = client.create(Object {
             name: self.object.clone(),
-            size: Bytes(self.room * PageSize::BASE.bytes().0),
-            page_size: PageSize::BASE,
+            size: Bytes(room.0.next_multiple_of(page_size.bytes().0)),
+            page_size,
             scheduler: match self.scheduler {
                 Scheduler::Simple => SchedulerKind::Simple,
                 Scheduler::Multi => SchedulerKind::Multi,
