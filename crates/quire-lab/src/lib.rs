@@ -27,6 +27,7 @@
 //! | [`compare`] | old and new results: whether something got worse |
 //! | [`figures`] | the plots of reports |
 //! | [`network`] | machines far from each other, on this one |
+//! | [`share`] | machines that have a part of a processor, on this one |
 
 pub mod caution;
 pub mod compare;
@@ -44,6 +45,8 @@ pub mod run;
 pub mod runner;
 pub mod schedule;
 pub mod settling;
+pub mod share;
 pub mod summary;
 pub mod tune;
 pub mod usage;
+mod wrapped;

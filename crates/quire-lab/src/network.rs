@@ -27,6 +27,8 @@ use quire_linux::scheduling::{Heirs, Scheduling};
 use quire_linux::tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::wrapped::wrapped;
+
 /// The name of each node's device.
 const DEVICE: &str = "quire0";
 /// The largest packet that is passed on, as on an Ethernet.
@@ -179,21 +181,8 @@ impl Network {
         };
         let (this, fd) = (std::process::id(), namespace.as_raw_fd());
         let mut inside = Command::new("nsenter");
-        inside
-            .arg(format!("--net=/proc/{this}/fd/{fd}"))
-            .arg("--")
-            .arg(command.get_program())
-            .args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => inside.env(name, value),
-                None => inside.env_remove(name),
-            };
-        }
-        if let Some(directory) = command.get_current_dir() {
-            inside.current_dir(directory);
-        }
-        inside
+        inside.arg(format!("--net=/proc/{this}/fd/{fd}")).arg("--");
+        wrapped(inside, &command)
     }
 
     /// Cuts the way from one node to another, or mends it. Packets that are under way arrive.
