@@ -2,6 +2,9 @@
 //! one. Each member is a process; the server is one more, on a node of its own. Beside each
 //! are two programs of one node at the same time, with a server each and nothing in common:
 //! two nodes of a program gain no more than these, as processors share caches and memory.
+//!
+//! Where two nodes and a server do not have a processor each, they take it from each other. So
+//! matrices are also multiplied on nodes that have half a processor each, whatever the others do.
 
 use std::thread;
 
@@ -11,7 +14,7 @@ use quire_core::units::{BASE_PAGE, Bytes};
 
 use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::{Site, Waiting};
+use crate::dsm::site::{self, Site, Waiting};
 use crate::dsm::worker::ProgramName;
 use crate::dsm::{Part, Plan};
 
@@ -24,6 +27,9 @@ const LEAST: f64 = 1.8;
 /// Pages as large as this are measured with matrices, too. A larger one would have all of a matrix
 /// of 512 rows.
 const LARGE: u64 = 1 << 20;
+
+/// Threads that answer faults do not go before others.
+const NOT_BEFORE: &str = "--no-realtime";
 
 /// A program with its sizes.
 struct Row {
@@ -93,7 +99,10 @@ impl Job {
 
     /// Seconds on so many nodes: those of the slowest.
     fn run(self, site: &Site, members: usize) -> Result<f64> {
-        let served = site.serve(Orders::serve(Waiting::Sleeping))?;
+        // Who goes before all others takes more than its share.
+        let shares = site.has_shares();
+        let serve = Orders::serve(Waiting::Sleeping);
+        let served = site.serve(serve.with_flag(NOT_BEFORE, shares))?;
         let Row { program, page, .. } = self.row;
         let room = program.of_size(self.size).memory(members);
         let all = Orders::at(&served, "memory", "member").with("--scheduler", "multi");
@@ -101,6 +110,7 @@ impl Job {
         let all = all.with("--size", self.size);
         let all = all.with("--room", room.0.div_ceil(BASE_PAGE));
         let all = all.with("--page-size", page);
+        let all = all.with_flag(NOT_BEFORE, shares);
         let seconds: Vec<f64> =
             site.together((0..members).map(|me| all.clone().member(me, members)))?;
         Ok(seconds.into_iter().fold(0.0, f64::max))
@@ -117,9 +127,9 @@ impl Job {
     }
 }
 
-/// Measures all programs.
+/// Measures all programs; on this machine's loopback also on nodes that have half a processor.
 pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = site::processors();
     let note = format!(
         "Programs: this machine has {cores} processors, of which the server and the threads that answer faults take their share; more nodes than processors share them."
     );
@@ -134,6 +144,33 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
             apart.push(job.run_apart(site)?);
         }
         tell(site, job, (&seconds, &apart), results);
+    }
+    match site.round_trip_us() > 0.0 {
+        true => Ok(()),
+        false => measure_halves(plan, results),
+    }
+}
+
+/// Measures matrices on one node and on two that have half a processor each.
+fn measure_halves(plan: Plan, results: &mut Results) -> Result<()> {
+    let Some(site) = Site::halves(results) else {
+        return Ok(());
+    };
+    let (part, setting) = (Part::Programs, &site.setting);
+    for job in Job::all(plan).filter(|job| job.row.program == ProgramName::Matrix) {
+        let (mut seconds, mut speedups) = (Vec::new(), Vec::new());
+        for _ in 0..plan.rounds {
+            let one = job.run(&site, 1)?;
+            speedups.push(one / job.run(&site, 2)?);
+            seconds.push(one);
+        }
+        let title = job.title();
+        results.add(part, setting, &format!("{title}, 1 node"), "s", seconds);
+        let name = format!("{title}, speed-up on 2 nodes");
+        let median = results.add(part, setting, &name, "", speedups);
+        results.paper(format!("{:.2}", job.row.paper[0]));
+        let text = format!("{name} at least {LEAST}");
+        results.judge(part, setting, text, median, Bound::AtLeast(LEAST));
     }
     Ok(())
 }

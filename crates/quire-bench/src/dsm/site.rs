@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use quire_lab::network::Network;
+use quire_lab::share::Share;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
@@ -15,6 +16,11 @@ use crate::dsm::results::Results;
 
 /// Nodes, with the server's.
 const NODES: usize = 5;
+
+/// Where nodes have a share of a processor each, they have so much of it in each period.
+const SHARE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2)];
+/// Nodes that have one, with the server's.
+const SHARING: usize = 3;
 
 /// How those wait who answer faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +55,8 @@ impl Waiting {
 /// Nodes between which packets take a time.
 pub struct Site {
     network: Network,
+    /// What each node has of a processor, where they have less than all of it.
+    shares: Vec<Share>,
     /// How long packets take, one way.
     delay: Duration,
     /// In words.
@@ -62,6 +70,7 @@ impl Site {
         if delay.is_zero() {
             return Some(Site {
                 network: Network::loopback(NODES),
+                shares: Vec::new(),
                 delay,
                 setting: "loopback".to_owned(),
             });
@@ -76,9 +85,33 @@ impl Site {
         results.note("Between nodes with a delay a relay of this program passes packets on; where the delay is short it spins, and takes a processor while packets are under way.");
         Some(Site {
             network,
+            shares: Vec::new(),
             delay,
             setting: format!("{} us", delay.as_micros()),
         })
+    }
+
+    /// A server's node and two more, all on this machine's loopback, each of which has half a
+    /// processor, so that none takes anything from another. `None`, with a note, where that cannot
+    /// be had.
+    pub fn halves(results: &mut Results) -> Option<Site> {
+        let shares = shares().map_err(|why| {
+            let note =
+                format!("Nothing was measured on nodes with half a processor each: {why:#}.");
+            eprintln!("{note}");
+            results.note(note);
+        });
+        Some(Site {
+            network: Network::loopback(SHARING),
+            shares: shares.ok()?,
+            delay: Duration::ZERO,
+            setting: "loopback, half a processor each".to_owned(),
+        })
+    }
+
+    /// Whether nodes have less than a processor each.
+    pub fn has_shares(&self) -> bool {
+        !self.shares.is_empty()
     }
 
     /// Nothing that goes to another node and back can be faster, in microseconds.
@@ -89,7 +122,7 @@ impl Site {
     /// The ways to wait that this machine has the processors for: to poll, the server, the
     /// thread that answers faults and the relay take one each, and the program one more.
     pub fn waits(&self, results: &mut Results) -> Vec<Waiting> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = processors();
         if cores < 4 && self.network.is_separate() {
             results.note(format!("With {cores} processors nothing is measured that polls between nodes with a delay: it takes four, with the relay's."));
             return vec![Waiting::Sleeping];
@@ -104,6 +137,9 @@ impl Site {
     pub fn start(&self, node: usize, orders: &Orders) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("dsm-worker").args(orders.arguments());
+        if let Some(share) = self.shares.get(node) {
+            command = share.command(node % processors(), &command);
+        }
         self.network
             .command(node, command)
             .stdin(Stdio::piped())
@@ -166,7 +202,7 @@ impl Site {
         let mut children = Vec::new();
         for (number, orders) in all.into_iter().enumerate() {
             // More workers than nodes share them.
-            let node = number % (NODES - 1) + 1;
+            let node = number % (self.network.nodes() - 1) + 1;
             children.push((self.start(node, &orders)?, orders));
         }
         let answers = children.into_iter();
@@ -174,6 +210,24 @@ impl Site {
             .map(|(child, orders)| answer(child, &orders))
             .collect()
     }
+}
+
+/// How many processors there are.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// One for each node, all of which fit on this machine's processors.
+fn shares() -> Result<Vec<Share>> {
+    let [time, period] = SHARE;
+    let processors = processors();
+    let needed = SHARING as f64 * time.div_duration_f64(period);
+    ensure!(
+        needed <= processors as f64,
+        "they take {needed} processors, and there is {processors}"
+    );
+    let shares = (0..SHARING).map(|_| Share::new(time, period));
+    shares.collect::<Result<_, _>>().context("run as root")
 }
 
 /// What a worker printed at its end.

@@ -67,6 +67,9 @@ pub enum Task {
         /// The servers that it is joined to, and itself; the first keeps their directory
         #[arg(long, value_delimiter = ',')]
         peers: Vec<Address>,
+        /// It does not go before others, also where it may
+        #[arg(long)]
+        no_realtime: bool,
     },
     /// Touches pages of an object and times each touch
     Touch {
@@ -203,6 +206,9 @@ pub struct At {
     /// Share the copy of the server's machine; otherwise this stands for a machine of its own
     #[arg(long)]
     pub one_copy: bool,
+    /// Who answers faults does not go before others, also where it may
+    #[arg(long)]
+    pub no_realtime: bool,
 }
 
 /// Schedulers.
@@ -287,7 +293,11 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             spin,
             lease,
             peers,
-        } => serve(listen, *spin, *lease, peers),
+            no_realtime,
+        } => {
+            let waits = (*spin, !no_realtime);
+            serve(listen, waits, *lease, peers)
+        }
         Task::Touch { at, pages, touch } => print(&touched(&at.open()?, *pages, *touch)),
         Task::Bursts { at, pages } => bursts(&at.open()?, *pages),
         Task::Rounds { at } => rounds(&at.open()?),
@@ -350,6 +360,7 @@ impl At {
         options.security = Security::Plaintext;
         options.spin = Duration::from_micros(self.spin);
         options.own_pages = !self.one_copy;
+        options.realtime = !self.no_realtime;
         options.page_size = PageSize::try_from(self.page_size)?;
         let page_size = options.page_size;
         let client = Client::connect(options)?;
@@ -389,7 +400,12 @@ impl At {
 }
 
 /// Serves until its input ends. For each line of input it says what processor time it used.
-fn serve(listen: &Address, spin: u64, lease: u64, peers: &[Address]) -> Result<()> {
+fn serve(
+    listen: &Address,
+    (spin, realtime): (u64, bool),
+    lease: u64,
+    peers: &[Address],
+) -> Result<()> {
     let name: Name = "bench".parse()?;
     let hello = Hello {
         name: name.clone(),
@@ -400,6 +416,7 @@ fn serve(listen: &Address, spin: u64, lease: u64, peers: &[Address]) -> Result<(
     };
     let mut config = Config::new(hello.clone());
     config.spin = Duration::from_micros(spin);
+    config.realtime = realtime;
     let mut turn = Turn::new(config)?;
     let at = server::listen(
         &mut turn,
