@@ -371,6 +371,9 @@ impl Cache {
             }
         }
         self.counts.heard += 1;
+        if let ToKernel::LockRequest { pages, .. } = &message {
+            self.keep_unused(now, *pages);
+        }
         let heard = self.kernel.hear(now, message, &mut self.actions);
         self.carry_out(server)?;
         if self.enough < self.hold {
@@ -381,11 +384,22 @@ impl Cache {
         Ok(heard?)
     }
 
+    /// Pages for which a thread waited that has had no processor since are not given back yet.
+    fn keep_unused(&mut self, now: Time, pages: Pages) {
+        for (page, until) in self.users.unused(now, pages, thread::time_of) {
+            self.kernel.keep(page, until);
+        }
+    }
+
     /// Does what is due by now.
     ///
     /// # Errors
     /// When memory cannot be kept coherent.
     pub fn pass(&mut self, now: Time, server: &mut impl Exchange) -> Result<(), Broken> {
+        let waited_for: Vec<Pages> = self.kernel.waited_for().collect();
+        for pages in waited_for {
+            self.keep_unused(now, pages);
+        }
         self.kernel.pass(now, &mut self.actions);
         if self.users.deadline().is_some_and(|due| due <= now) {
             for page in self.users.look(now, self.enough, thread::time_of) {
@@ -556,6 +570,7 @@ impl Cache {
                 access,
                 space,
             } => {
+                self.users.come(pages, now, thread::time_of);
                 let space = space.and_then(|space| spaces.get(&space));
                 memory.fill(pages, &data, access, space)?;
             }
@@ -564,11 +579,13 @@ impl Cache {
                 access,
                 space,
             } => {
+                self.users.come(pages, now, thread::time_of);
                 if let Some(space) = spaces.get(&space) {
                     memory.show(pages, access, space)?;
                 }
             }
             Action::Allow { pages, space } => {
+                self.users.come(pages, now, thread::time_of);
                 if let Some(space) = spaces.get(&space) {
                     memory.allow(pages, space)?;
                 }

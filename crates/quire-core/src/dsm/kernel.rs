@@ -406,6 +406,17 @@ impl Kernel {
         }
     }
 
+    /// Who waited for a page has had no chance to use it: flushes wait for it until then.
+    pub fn keep(&mut self, number: PageNumber, until: Time) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.kept_until = page.kept_until.max(until);
+        }
+        let of_it = |flush: &&mut Deferred| flush.pages.contains(number);
+        for flush in self.flushes.iter_mut().filter(of_it) {
+            flush.due = flush.due.max(until);
+        }
+    }
+
     /// When [`Kernel::pass`] has something to do, if nothing else happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

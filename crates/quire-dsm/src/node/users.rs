@@ -5,6 +5,11 @@
 //! as long where it sleeps or is another's. So when somebody else waits for such a page, it is
 //! looked at now and then how long those threads have run since, and the page goes on as soon as
 //! they have had it for long enough. Nothing of that is done while nobody waits for the page.
+//!
+//! Where there are more programs than processors, a thread may get none before the page would go
+//! on: it would fault again, and the page travel for nothing, again and again, since who passes
+//! pages on goes before programs. So a page stays until its threads have run, though not for
+//! longer than [`PATIENCE`].
 
 use std::time::Duration;
 
@@ -15,12 +20,18 @@ use quire_core::dsm::message::{PageNumber, Pages};
 const REMEMBERED: usize = 16;
 /// Two looks are at least so far from each other.
 const PAUSE: Duration = Duration::from_micros(5);
+/// A page waits no longer for threads that get no processor. Long enough for one to get it while
+/// those that pass pages on rest, and not so long that programs wait for one that has none because
+/// they compute themselves.
+const PATIENCE: Duration = Duration::from_micros(300);
 
 /// A thread that waited for a page.
 #[derive(Clone, Copy, Debug)]
 struct User {
     page: PageNumber,
     thread: u32,
+    /// When the page came, and how long the thread had run then.
+    came: Option<(Time, Duration)>,
     /// How long it had run when somebody else came to wait for the page.
     before: Option<Duration>,
 }
@@ -44,8 +55,39 @@ impl Users {
         self.all.push(User {
             page,
             thread,
+            came: None,
             before: None,
         });
+    }
+
+    /// Pages come, before the threads that wait for them go on.
+    pub(super) fn come(
+        &mut self,
+        pages: Pages,
+        now: impl Fn() -> Time,
+        time_of: impl Fn(u32) -> Option<Duration>,
+    ) {
+        let new = |user: &&mut User| user.came.is_none() && pages.contains(user.page);
+        for user in self.all.iter_mut().filter(new) {
+            user.came = time_of(user.thread).map(|ran| (now(), ran));
+        }
+    }
+
+    /// Those of some pages for which a thread waited that has had no processor since they came,
+    /// and until when they are to be kept at least: half as long again as they have been here.
+    pub(super) fn unused(
+        &self,
+        now: Time,
+        pages: Pages,
+        time_of: impl Fn(u32) -> Option<Duration>,
+    ) -> Vec<(PageNumber, Time)> {
+        let unused = |user: &User| {
+            let (since, ran) = user.came.filter(|_| pages.contains(user.page))?;
+            let waits = now < since + PATIENCE && time_of(user.thread) == Some(ran);
+            let here = Duration::from_nanos(now.0.saturating_sub(since.0));
+            waits.then(|| (user.page, now + (here / 2).max(PAUSE)))
+        };
+        self.all.iter().filter_map(unused).collect()
     }
 
     /// Pages are not here any more.
@@ -144,6 +186,33 @@ mod tests {
         assert_eq!(users.deadline(), None);
         users.gone(Pages::one(page(1)));
         assert_eq!(users.look(Time(30_000), ENOUGH, gone), []);
+    }
+
+    #[test]
+    fn a_page_is_unused_until_its_thread_has_run_or_too_long_went_by() {
+        let mut users = Users::default();
+        let both = Pages {
+            first: page(1),
+            count: 2,
+        };
+        users.wait(page(1), 7);
+        users.wait(page(2), 8);
+        let now = Time(1_000);
+        assert_eq!(users.unused(now, both, |_| Some(us(5))), [], "not here yet");
+        users.come(Pages::one(page(1)), || now, |_| Some(us(5)));
+        users.come(both, || Time(0), |thread| (thread == 8).then_some(us(6)));
+        let first = (page(1), now + PAUSE);
+        assert_eq!(users.unused(now, both, |_| Some(us(5))), [first]);
+        let second = (page(2), now + PAUSE);
+        assert_eq!(users.unused(now, both, |_| Some(us(6))), [second]);
+        assert_eq!(users.unused(now, Pages::one(page(1)), |_| Some(us(6))), []);
+        assert_eq!(users.unused(now, both, |_| None), [], "both are gone");
+        let last = Time(300_999);
+        let long = (page(1), last + Duration::from_nanos(149_999));
+        assert_eq!(users.unused(last, both, |_| Some(us(5))), [long]);
+        assert_eq!(users.unused(last + us(1), both, |_| Some(us(5))), []);
+        users.gone(both);
+        assert_eq!(users.unused(now, both, |_| Some(us(5))), []);
     }
 
     #[test]

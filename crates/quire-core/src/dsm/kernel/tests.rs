@@ -252,6 +252,29 @@ fn a_page_that_was_used_is_not_kept_any_longer() {
 }
 
 #[test]
+fn a_page_that_nobody_could_use_yet_is_kept_longer() {
+    let hold = Duration::from_nanos(50);
+    let mut bench = Bench::new(Settings { hold, ..settings() });
+    bench.fault(3, Write);
+    bench.provide(page(3), Write);
+    assert_eq!(bench.flush(pages(2, 2)), []);
+    bench.kernel.keep(PageNumber(3), Time(80));
+    bench.kernel.keep(PageNumber(3), Time(70));
+    bench.kernel.keep(PageNumber(5), Time(90));
+    assert_eq!(bench.kernel.deadline(), Some(Time(80)));
+    assert_eq!(bench.pass(Time(79)), []);
+    let back = [Action::GiveBack(page(3)), completed(pages(2, 2))];
+    assert_eq!(bench.pass(Time(80)), back);
+    // Also where it has been here for long.
+    bench.fault(3, Write);
+    bench.provide(page(3), Write);
+    bench.now = Time(1000);
+    bench.kernel.keep(PageNumber(3), Time(1010));
+    assert_eq!(bench.flush(page(3)), []);
+    assert_eq!(bench.pass(Time(1010)).len(), 2);
+}
+
+#[test]
 fn over_a_short_way_pages_are_used_for_a_shorter_time_than_they_are_kept() {
     let us = Duration::from_micros;
     for (round_trip, used, kept) in [
