@@ -173,8 +173,8 @@ impl Memory {
         access: Access,
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
-        if space.is_some_and(AddressSpace::is_own) {
-            self.reserve(pages);
+        if space.is_none_or(AddressSpace::is_own) {
+            self.reserve(pages, space.is_none());
         }
         let mut next = pages.first;
         let mut rest = data;
@@ -191,15 +191,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Extents that the file has nothing of, and that much comes to at once, get a folio each.
-    fn reserve(&mut self, pages: Pages) {
+    /// Extents that the file has nothing of, and that much comes to at once, get a folio each. What
+    /// is written to the file, and not shown when it comes, would get one in any case.
+    fn reserve(&mut self, pages: Pages, written: bool) {
         let Some(folios) = &mut self.folios else {
             return;
         };
         let part = bytes_of(pages, self.page);
         let many = part.len >= RESERVED_FOR && (pages.count > 1 || part.len >= RESERVED_FOR_ONE);
         let is_inside = |it: &Extent| (it.start() + Bytes(SUPERPAGE)).0 <= self.size.0;
-        for extent in Extent::of(part).filter(|it| many && is_inside(it)) {
+        for extent in Extent::of(part).filter(|it| (many || written) && is_inside(it)) {
             if !self.stale.is_reserved(extent) && folios.reserve(self.file.as_fd(), extent) {
                 self.stale.reserve(extent);
             }
