@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
@@ -45,7 +46,14 @@ struct Inner {
     /// Whether it is to be made, and whether a thread does so.
     spare_wanted: bool,
     spare_begun: bool,
+    /// So many slabs are to be added before a spare is wanted again.
+    rest: u32,
 }
+
+/// A slab that took longer than this to be made costs more than its pages a few at a time: in a
+/// virtual machine whose host has taken large free blocks back. So many go without then.
+const SLOW: Duration = Duration::from_millis(1);
+const REST: u32 = 16;
 
 #[derive(Debug)]
 struct Slab {
@@ -135,7 +143,8 @@ impl Inner {
         };
         self.slabs.insert(at, slab);
         self.with_room.insert(at);
-        self.spare_wanted = self.slabs.len() > 1;
+        self.spare_wanted = self.slabs.len() > 1 && self.rest == 0;
+        self.rest = self.rest.saturating_sub(1);
         Ok(at)
     }
 
@@ -191,11 +200,14 @@ impl Slabs {
     fn make_spare(&self) {
         let slabs = Arc::downgrade(&self.0);
         let make = move || {
+            let before = Instant::now();
             let made = Block::populated(Bytes(SUPERPAGE));
+            let is_slow = before.elapsed() > SLOW;
             let slabs = Weak::upgrade(&slabs).map(Slabs);
             if let Some(mut inner) = slabs.as_ref().map(Slabs::lock) {
                 inner.spare = made.ok();
                 inner.spare_begun = false;
+                inner.rest = if is_slow { REST } else { 0 };
             }
         };
         let thread = thread::Builder::new().name("quire-slabs".to_owned());
@@ -277,7 +289,6 @@ impl Drop for Page {
 mod tests {
     use std::collections::BTreeSet;
     use std::thread;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
