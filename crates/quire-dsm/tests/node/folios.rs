@@ -43,19 +43,24 @@ fn got_folio(machine: &Machine) -> bool {
     is_so
 }
 
-#[test]
-fn who_goes_on_in_order_gets_folios_and_what_is_not_in_use_is_given_back() {
+/// Two machines with a mapping each, the first of which has written the first pages in order, and
+/// got a folio for the second extent. None where that cannot be.
+fn two_that_share(count: u64) -> Option<(Vec<Machine>, Vec<Arc<Mapping>>)> {
     if !is_possible() {
-        return;
+        return None;
     }
-    const PAGES: u64 = 32 * EXTENT;
-    let net = Net::new(2);
-    let machines = machines(&net, 2, &pages(PAGES));
+    let machines = machines(&Net::new(2), 2, &pages(count));
     let mappings: Vec<_> = machines.iter().map(Machine::map).collect();
     write(&mappings[0], 0..EXTENT + 8);
-    if !got_folio(&machines[0]) {
+    got_folio(&machines[0]).then_some((machines, mappings))
+}
+
+#[test]
+fn who_goes_on_in_order_gets_folios_and_what_is_not_in_use_is_given_back() {
+    const PAGES: u64 = 32 * EXTENT;
+    let Some((machines, mappings)) = two_that_share(PAGES) else {
         return;
-    }
+    };
     write(&mappings[0], EXTENT + 8..PAGES);
     let stop = AtomicBool::new(false);
     let counted = thread::scope(|scope| {
@@ -100,17 +105,10 @@ fn who_goes_on_in_order_gets_folios_and_what_is_not_in_use_is_given_back() {
 
 #[test]
 fn pages_of_a_folio_are_filled_again_with_what_they_are_to_hold() {
-    if !is_possible() {
-        return;
-    }
     const PAGES: u64 = 4 * EXTENT;
-    let net = Net::new(2);
-    let machines = machines(&net, 2, &pages(PAGES));
-    let mappings: Vec<_> = machines.iter().map(Machine::map).collect();
-    write(&mappings[0], 0..EXTENT + 8);
-    if !got_folio(&machines[0]) {
+    let Some((_machines, mappings)) = two_that_share(PAGES) else {
         return;
-    }
+    };
     for round in 1..5 {
         for mapping in &mappings {
             for page in 0..PAGES {
