@@ -1,15 +1,18 @@
-//! Single pages of memory, at page boundaries, for who keeps many of them. From a general
-//! allocator each takes two pages, as something is noted before it, and a fault for each.
+//! Pages of memory, at page boundaries, for who keeps many of them. From a general allocator each
+//! takes two pages, as something is noted before it, and a fault for each.
 //!
-//! Pages come from slabs of a superpage's size: first those that were used before, the lowest
-//! first, then fresh ones. So pages that are taken one after the other often lie together
-//! ([`together`]). Who wants many gets them from the kernel a few at a time ([`AHEAD`]); the first
-//! few come one by one, so that who needs little takes little. Who fills several slabs finds the
-//! next one made ahead by a thread, as a superpage where the kernel has one: nobody waits until
-//! 2 MiB are zeroed. A slab of which nothing is used goes back to the kernel, if another has room.
+//! Pages come from slabs of a superpage's size, one by one or as a [`Run`] of several, which can be
+//! cut into runs that have owners of their own ([`Run::cut`]): who receives many pages at once keeps
+//! each of them where it came. The lowest ones that are free are taken first, so that pages which
+//! are taken one after the other often lie together ([`together`]). Who wants many gets them from the
+//! kernel a few at a time ([`AHEAD`]); the first few come one by one, so that who needs little takes
+//! little. Who fills several slabs finds the next one made ahead by a thread, as a superpage where
+//! the kernel has one: nobody waits until 2 MiB are zeroed. Slabs of which nothing is used go back
+//! to the kernel, but for a few ([`UNUSED`]).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
@@ -17,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quire_core::popmap::Popmap;
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, VirtAddr,
 };
@@ -28,8 +32,11 @@ use crate::raw::{Errno, Result};
 /// So many fresh pages are asked for at a time.
 pub const AHEAD: PageCount = PageCount(16);
 
-/// Words with a bit for each page of a slab.
-const WORDS: usize = PAGES_PER_SUPERPAGE / u64::BITS as usize;
+/// So many slabs are kept of which nothing is used: what comes goes, and comes again.
+pub const UNUSED: usize = 4;
+
+/// A run is looked for in so many slabs before one is added.
+const LOOKED_AT: usize = 8;
 
 /// Slabs that pages are taken from. A clone is the same slabs.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +48,10 @@ struct Inner {
     slabs: BTreeMap<VirtAddr, Slab>,
     /// Those that have pages to give.
     with_room: BTreeSet<VirtAddr>,
+    /// Of how many nothing is used.
+    unused: usize,
+    /// Where the last run of several pages was taken.
+    last: Option<VirtAddr>,
     /// What the next one is made of.
     spare: Option<Block>,
     /// Whether it is to be made, and whether a thread does so.
@@ -58,109 +69,129 @@ const REST: u32 = 16;
 #[derive(Debug)]
 struct Slab {
     memory: Block,
-    /// Pages that were used before: a bit for each.
-    returned: [u64; WORDS],
-    /// How many pages were given at least once.
-    touched: PageCount,
-    /// All of its memory was there before.
-    is_populated: bool,
+    used: Popmap,
+    /// The pages before this one have memory, or get it when they are touched.
+    there: usize,
 }
 
 impl Slab {
-    fn has_room(&self) -> bool {
-        self.returned != [0; WORDS] || self.touched.0 < PAGES_PER_SUPERPAGE as u64
+    /// The lowest pages that are free, so many one after the other.
+    fn take(&mut self, count: usize) -> Option<VirtAddr> {
+        let mut gaps = self.used.gaps();
+        let start = gaps.find(|gap| gap.len() >= count)?.start;
+        self.used.set(start..start + count);
+        self.bring(start, count);
+        Some(self.address(start))
     }
 
-    fn is_unused(&self) -> bool {
-        let returned = self.returned.iter().map(|word| word.count_ones());
-        u64::from(returned.sum::<u32>()) == self.touched.0
-    }
-
-    /// The lowest page that was used before and is free.
-    fn take_returned(&mut self) -> Option<VirtAddr> {
-        let index = self.returned.iter().position(|word| *word != 0)?;
-        let word = &mut self.returned[index];
-        let bit = word.trailing_zeros();
-        *word &= *word - 1;
-        let page = index as u64 * u64::from(u64::BITS) + u64::from(bit);
-        Some(self.memory.range().start + PageCount(page).to_bytes())
-    }
-
-    fn give_back(&mut self, page: VirtAddr) {
-        let page = ((page - self.memory.range().start).0 / BASE_PAGE) as usize;
-        let bits = u64::BITS as usize;
-        self.returned[page / bits] |= 1 << (page % bits);
-    }
-
-    fn take(&mut self) -> Option<VirtAddr> {
-        if let Some(page) = self.take_returned() {
-            return Some(page);
+    /// Asks for the memory of pages that are taken, and of some more.
+    fn bring(&mut self, start: usize, count: usize) {
+        let ahead = AHEAD.0 as usize;
+        if start + count <= self.there {
+            return;
         }
-        let page = self.memory.range().start + self.touched.to_bytes();
-        if page >= self.memory.range().end {
-            return None;
-        }
-        if !self.is_populated && self.touched.0 > 0 && self.touched.0.is_multiple_of(AHEAD.0) {
-            // SAFETY: it changes no contents. Where it is refused, each touch is a fault.
-            let _ = unsafe {
-                memory::advise_raw(
-                    AddrRange::new(page, AHEAD.to_bytes()),
-                    libc::MADV_POPULATE_WRITE,
-                )
-            };
-        }
-        self.touched.0 += 1;
-        Some(page)
+        let from = if count > ahead { start } else { self.there };
+        let to = (start + count).max(self.there + ahead);
+        self.there = to.min(PAGES_PER_SUPERPAGE);
+        let range = AddrRange {
+            start: self.address(from),
+            end: self.address(self.there),
+        };
+        // SAFETY: it changes no contents. Where it is refused, each touch is a fault.
+        let _ = unsafe { memory::advise_raw(range, libc::MADV_POPULATE_WRITE) };
+    }
+
+    fn address(&self, page: usize) -> VirtAddr {
+        self.memory.range().start + PageCount(page as u64).to_bytes()
     }
 }
 
 impl Inner {
-    fn take(&mut self) -> Result<VirtAddr> {
-        let at = match self.with_room.first() {
-            Some(at) => *at,
-            None => self.add()?,
+    fn take(&mut self, count: usize) -> Result<VirtAddr> {
+        let taken = match count {
+            1 => self.take_from(self.with_room.first().copied(), count),
+            _ => self.take_several(count),
         };
-        let slab = self.slabs.get_mut(&at);
-        let none = Errno(libc::ENOMEM);
-        let slab = slab.ok_or(none)?;
-        let page = slab.take().ok_or(none)?;
-        if !slab.has_room() {
+        taken.map_or_else(|| self.take_from_new(count), Ok)
+    }
+
+    /// From the slab where the last ones were taken, if there is room, or from the first ones.
+    fn take_several(&mut self, count: usize) -> Option<VirtAddr> {
+        if let Some(at) = self.take_from(self.last, count) {
+            return Some(at);
+        }
+        let slabs: [Option<VirtAddr>; LOOKED_AT] = {
+            let mut first = self.with_room.iter().copied();
+            std::array::from_fn(|_| first.next())
+        };
+        let (slab, at) = slabs
+            .into_iter()
+            .find_map(|slab| Some((slab, self.take_from(slab, count)?)))?;
+        self.last = slab;
+        Some(at)
+    }
+
+    fn take_from(&mut self, at: Option<VirtAddr>, count: usize) -> Option<VirtAddr> {
+        let at = at?;
+        let slab = self.slabs.get_mut(&at)?;
+        let was_unused = slab.used.is_empty();
+        let taken = slab.take(count)?;
+        self.unused -= usize::from(was_unused);
+        if slab.used.is_full() {
             self.with_room.remove(&at);
         }
-        Ok(page)
+        Some(taken)
+    }
+
+    fn take_from_new(&mut self, count: usize) -> Result<VirtAddr> {
+        let at = self.add()?;
+        if count > 1 {
+            self.last = Some(at);
+        }
+        self.take_from(Some(at), count).ok_or(Errno(libc::ENOMEM))
     }
 
     fn add(&mut self) -> Result<VirtAddr> {
         let spare = self.spare.take();
-        let is_populated = spare.is_some();
+        let there = match &spare {
+            Some(_) => PAGES_PER_SUPERPAGE,
+            None => AHEAD.0 as usize,
+        };
         let memory = spare.map_or_else(|| Block::plain(Bytes(SUPERPAGE)), Ok)?;
         let at = memory.range().start;
+        let used = Popmap::new();
         let slab = Slab {
             memory,
-            returned: [0; WORDS],
-            touched: PageCount(0),
-            is_populated,
+            used,
+            there,
         };
         self.slabs.insert(at, slab);
         self.with_room.insert(at);
+        self.unused += 1;
         self.spare_wanted = self.slabs.len() > 1 && self.rest == 0;
         self.rest = self.rest.saturating_sub(1);
         Ok(at)
     }
 
-    fn give_back(&mut self, page: VirtAddr) {
-        let at = VirtAddr(page.0 / SUPERPAGE * SUPERPAGE);
+    fn give_back(&mut self, first: VirtAddr, count: usize) {
+        let at = VirtAddr(first.0 / SUPERPAGE * SUPERPAGE);
         let Some(slab) = self.slabs.get_mut(&at) else {
             return;
         };
-        slab.give_back(page);
+        let start = ((first - at).0 / BASE_PAGE) as usize;
+        slab.used.clear(start..start + count);
         self.with_room.insert(at);
-        if slab.is_unused() && self.with_room.len() > 1 {
-            self.with_room.remove(&at);
-            self.slabs.remove(&at);
-            if self.slabs.len() == 1 {
-                self.spare = None;
-            }
+        if !slab.used.is_empty() {
+            return;
+        }
+        if self.unused < UNUSED {
+            self.unused += 1;
+            return;
+        }
+        self.with_room.remove(&at);
+        self.slabs.remove(&at);
+        if self.slabs.len() <= UNUSED {
+            self.spare = None;
         }
     }
 }
@@ -175,23 +206,36 @@ impl Slabs {
     /// A page, which holds zeros or whatever it held before. Without memory the process
     /// ends, as with a `Box`.
     #[must_use]
-    pub fn page(&self) -> Page {
+    pub fn page(&self) -> Run {
+        self.run(PageCount(1))
+    }
+
+    /// The same for several pages that lie together.
+    ///
+    /// # Panics
+    /// If there are none, or more than a slab has.
+    #[must_use]
+    pub fn run(&self, pages: PageCount) -> Run {
+        let count = pages.0 as usize;
+        let fits = (1..=PAGES_PER_SUPERPAGE).contains(&count);
+        assert!(fits, "a run of {count} pages");
         let mut inner = self.lock();
-        let taken = inner.take();
+        let taken = inner.take(count);
         let make_spare = std::mem::take(&mut inner.spare_wanted) && !inner.spare_begun;
         inner.spare_begun |= make_spare;
         drop(inner);
         if make_spare {
             self.make_spare();
         }
-        let Ok(at) = taken else {
-            handle_alloc_error(Layout::new::<[u8; BASE_PAGE as usize]>());
+        let at = taken.ok().and_then(|at| NonNull::new(at.as_ptr()));
+        let Some(at) = at else {
+            // It is small enough.
+            let layout = Layout::array::<[u8; BASE_PAGE as usize]>(count);
+            handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()));
         };
-        let Some(at) = NonNull::new(at.as_ptr()) else {
-            unreachable!("the kernel gives no page at address 0");
-        };
-        Page {
+        Run {
             at,
+            count,
             slabs: self.clone(),
         }
     }
@@ -227,61 +271,95 @@ impl Slabs {
     }
 }
 
-/// A page of memory, which goes back to its slabs when it is dropped.
+/// Pages of memory that lie together. They go back to their slabs when this is dropped.
 #[derive(Debug)]
-pub struct Page {
+pub struct Run {
     at: NonNull<u8>,
+    count: usize,
     /// They are there as long as any page is.
     slabs: Slabs,
 }
 
-/// As many of the first pages as lie one after the other in a slab; all of that.
-pub fn together<'a>(pages: impl IntoIterator<Item = &'a Page>) -> &'a [u8] {
-    let mut pages = pages.into_iter();
-    let Some(first) = pages.next() else {
+impl Run {
+    /// Cuts it into runs of so many pages, as many as fit. What is left goes back.
+    ///
+    /// # Panics
+    /// If they are to have no pages.
+    #[must_use]
+    pub fn cut(self, pages: PageCount) -> Vec<Run> {
+        let each = pages.0 as usize;
+        assert!(each > 0, "runs of no pages");
+        let mut whole = ManuallyDrop::new(self);
+        let start = whole.at;
+        let part = |first: usize, count: usize| Run {
+            // SAFETY: it is within the run, or at its end.
+            at: unsafe { start.add(first * BASE_PAGE as usize) },
+            count,
+            slabs: whole.slabs.clone(),
+        };
+        let fitting = whole.count / each;
+        let runs = (0..fitting).map(|number| part(number * each, each));
+        let runs = runs.collect();
+        let used = fitting * each;
+        if used < whole.count {
+            drop(part(used, whole.count - used));
+        }
+        // SAFETY: nobody looks at it any more, as `whole` is not dropped. The pages belong to
+        // the parts now.
+        unsafe { std::ptr::drop_in_place(&raw mut whole.slabs) };
+        runs
+    }
+}
+
+/// As many of the first runs as lie one after the other in a slab; all of that.
+pub fn together<'a>(runs: impl IntoIterator<Item = &'a Run>) -> &'a [u8] {
+    let mut runs = runs.into_iter();
+    let Some(first) = runs.next() else {
         return &[];
     };
     let start = first.at.as_ptr() as u64;
     let end = start / SUPERPAGE * SUPERPAGE + SUPERPAGE;
-    let mut next = start + BASE_PAGE;
-    for page in pages {
-        if page.at.as_ptr() as u64 != next || next == end {
+    let mut next = start + first.len() as u64;
+    for run in runs {
+        if run.at.as_ptr() as u64 != next || next == end {
             break;
         }
-        next += BASE_PAGE;
+        next += run.len() as u64;
     }
-    // SAFETY: these are pages of one slab, which is one mapping, and of no other, as slabs begin at
+    // SAFETY: these are runs of one slab, which is one mapping, and of no other, as slabs begin at
     // boundaries of their size. All of them are borrowed for as long as what is returned, so each
     // is initialised and mapped, and nobody writes to any.
     unsafe { slice::from_raw_parts(first.at.as_ptr(), (next - start) as usize) }
 }
 
-// SAFETY: the memory is the page's alone, and belongs to no thread.
-unsafe impl Send for Page {}
-// SAFETY: as above; a shared page is only read.
-unsafe impl Sync for Page {}
+// SAFETY: the memory is the run's alone, and belongs to no thread.
+unsafe impl Send for Run {}
+// SAFETY: as above; a shared run is only read.
+unsafe impl Sync for Run {}
 
-impl Deref for Page {
+impl Deref for Run {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: a page of a slab, which is mapped and initialised, and which nobody else
-        // was given; it stays mapped, as the slab has a page in use.
-        unsafe { slice::from_raw_parts(self.at.as_ptr(), BASE_PAGE as usize) }
+        let length = self.count * BASE_PAGE as usize;
+        // SAFETY: pages of a slab, which is mapped and initialised, and which nobody else
+        // was given; it stays mapped, as the slab has pages in use.
+        unsafe { slice::from_raw_parts(self.at.as_ptr(), length) }
     }
 }
 
-impl DerefMut for Page {
+impl DerefMut for Run {
     fn deref_mut(&mut self) -> &mut [u8] {
+        let length = self.count * BASE_PAGE as usize;
         // SAFETY: as above, and nobody else refers to it.
-        unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), BASE_PAGE as usize) }
+        unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), length) }
     }
 }
 
-impl Drop for Page {
+impl Drop for Run {
     fn drop(&mut self) {
         let at = VirtAddr(self.at.as_ptr() as u64);
-        self.slabs.lock().give_back(at);
+        self.slabs.lock().give_back(at, self.count);
     }
 }
 
@@ -295,7 +373,7 @@ mod tests {
     #[test]
     fn pages_are_apart_and_are_used_again() {
         let slabs = Slabs::new();
-        let mut pages: Vec<Page> = (0..1100).map(|_| slabs.page()).collect();
+        let mut pages: Vec<Run> = (0..1100).map(|_| slabs.page()).collect();
         let addresses: BTreeSet<usize> = pages.iter().map(|page| page.as_ptr() as usize).collect();
         assert_eq!(addresses.len(), pages.len());
         assert!(addresses.iter().all(|at| at % BASE_PAGE as usize == 0));
@@ -316,7 +394,7 @@ mod tests {
     fn pages_lie_together_where_they_were_taken_together() {
         const PAGE: usize = BASE_PAGE as usize;
         let slabs = Slabs::new();
-        let mut pages: Vec<Page> = (0..PAGES_PER_SUPERPAGE + 3).map(|_| slabs.page()).collect();
+        let mut pages: Vec<Run> = (0..PAGES_PER_SUPERPAGE + 3).map(|_| slabs.page()).collect();
         for (number, page) in pages.iter_mut().enumerate() {
             page.fill(number as u8);
         }
@@ -331,22 +409,64 @@ mod tests {
         assert_eq!(together([]).len(), 0);
         // Whatever the order in which they came back, they are taken in that of their addresses.
         let slabs = Slabs::new();
-        let mut pages: Vec<Page> = (0..100).map(|_| slabs.page()).collect();
+        let mut pages: Vec<Run> = (0..100).map(|_| slabs.page()).collect();
         let addresses: Vec<_> = pages[5..40].iter().map(|page| page.as_ptr()).collect();
         pages.drain(5..40).step_by(2).for_each(drop);
-        let again: Vec<Page> = (0..35).map(|_| slabs.page()).collect();
+        let again: Vec<Run> = (0..35).map(|_| slabs.page()).collect();
         let taken: Vec<_> = again.iter().map(|page| page.as_ptr()).collect();
         assert_eq!(taken, addresses);
         assert_eq!(together(&again).len(), 35 * PAGE);
     }
 
     #[test]
+    fn a_run_is_cut_into_runs_that_outlive_it() {
+        const PAGE: usize = BASE_PAGE as usize;
+        let slabs = Slabs::new();
+        let single = slabs.page();
+        let mut run = slabs.run(PageCount(10));
+        let numbered = run.chunks_mut(PAGE).zip(0_u8..);
+        numbered.for_each(|(page, number)| page.fill(number));
+        let start = run.as_ptr() as usize;
+        let mut runs = run.cut(PageCount(3));
+        assert_eq!(runs.len(), 3);
+        assert_eq!(together(&runs).len(), 9 * PAGE);
+        assert_eq!(together(&runs).as_ptr() as usize, start);
+        assert_eq!(runs[2].iter().map(|b| usize::from(*b)).max(), Some(8));
+        // What is left went back, and so does each when it is dropped.
+        assert_eq!(slabs.page().as_ptr() as usize, start + 9 * PAGE);
+        runs.remove(1);
+        let again = slabs.run(PageCount(3));
+        assert_eq!(again.as_ptr() as usize, start + 3 * PAGE);
+        drop((single, again, runs));
+        assert_eq!(slabs.lock().unused, 1);
+    }
+
+    #[test]
+    fn a_run_lies_in_one_slab() {
+        let slabs = Slabs::new();
+        let runs: Vec<Run> = (0..9).map(|_| slabs.run(PageCount(200))).collect();
+        let is_in_one = |run: &Run| {
+            let (start, end) = (run.as_ptr() as u64, run.as_ptr_range().end as u64 - 1);
+            start / SUPERPAGE == end / SUPERPAGE
+        };
+        assert!(runs.iter().all(is_in_one));
+        assert_eq!(slabs.size(), Bytes(5 * SUPERPAGE), "two in each");
+        // Single pages take what is left between them.
+        let pages: Vec<Run> = (0..4 * 112 + 312).map(|_| slabs.page()).collect();
+        assert_eq!(slabs.size(), Bytes(5 * SUPERPAGE));
+        drop((runs, pages));
+        assert_eq!(slabs.run(PageCount(512)).len() as u64, SUPERPAGE);
+        assert_eq!(slabs.size(), Bytes(UNUSED as u64 * SUPERPAGE));
+    }
+
+    #[test]
     fn what_nobody_uses_goes_back_to_the_kernel() {
         let slabs = Slabs::new();
-        let pages: Vec<Page> = (0..2000).map(|_| slabs.page()).collect();
-        assert_eq!(slabs.size(), Bytes(4 * SUPERPAGE));
+        let pages: Vec<Run> = (0..4000).map(|_| slabs.page()).collect();
+        assert_eq!(slabs.size(), Bytes(8 * SUPERPAGE));
         drop(pages);
-        assert_eq!(slabs.size(), Bytes(SUPERPAGE), "one is kept");
+        let kept = Bytes(UNUSED as u64 * SUPERPAGE);
+        assert_eq!(slabs.size(), kept, "some are kept");
         // A page outlives whoever took it from the slabs.
         let mut page = slabs.page();
         drop(slabs);
@@ -358,7 +478,7 @@ mod tests {
     fn who_fills_slabs_finds_the_next_one_made() {
         let slabs = Slabs::new();
         let take = || slabs.page();
-        let mut pages: Vec<Page> = (0..=PAGES_PER_SUPERPAGE).map(|_| take()).collect();
+        let mut pages: Vec<Run> = (0..=PAGES_PER_SUPERPAGE).map(|_| take()).collect();
         let end = Instant::now() + Duration::from_secs(10);
         while slabs.lock().spare.is_none() {
             assert!(Instant::now() < end, "nobody made one");
@@ -399,6 +519,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(slabs.size(), Bytes(SUPERPAGE));
+        assert_eq!(slabs.lock().unused, UNUSED);
+        assert_eq!(slabs.size(), Bytes(UNUSED as u64 * SUPERPAGE));
     }
 }

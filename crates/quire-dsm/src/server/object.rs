@@ -543,7 +543,7 @@ impl Object {
             FromKernel::DataUnlock { pages } => FromKernel::DataUnlock { pages },
             FromKernel::LockCompleted { pages } => FromKernel::LockCompleted { pages },
             FromKernel::Terminate => FromKernel::Terminate,
-            FromKernel::DataWrite { pages, data } => {
+            FromKernel::DataWrite { pages, mut data } => {
                 let size = self.info.page_size.bytes().0 as usize;
                 let fits = |contents: &Option<Contents>| {
                     contents
@@ -553,6 +553,7 @@ impl Object {
                 if !data.iter().all(fits) {
                     return Err(Nonsense("contents that are not as long as a page"));
                 }
+                Contents::part_with(&mut data);
                 let page = |contents| Page {
                     contents: self.kept(contents),
                     machine,

@@ -422,11 +422,13 @@ impl Parts {
     }
 }
 
-/// Messages that came together, each with its contents, if it has any.
+/// Messages that came together, each with its contents, if it has any. What comes from a fellow is
+/// kept, each page for a time of its own.
 fn messages(
     mut bytes: &[u8],
-    data: Vec<Option<Contents>>,
+    mut data: Vec<Option<Contents>>,
 ) -> Result<Vec<(Said, Option<Contents>)>, Garbage> {
+    Contents::part_with(&mut data);
     let mut data = data.into_iter();
     let mut all = Vec::new();
     loop {

@@ -1,6 +1,7 @@
 //! Memory for the contents of pages. It begins at a page boundary, so that it can be handed
 //! to the kernel as it is, and it is used again, so that no message has to wait for the
-//! allocator. What came in one message lies in one buffer, which its pages share.
+//! allocator. What came in one message lies in one buffer, which its pages share, until
+//! whoever keeps pages gives each of them its own part of it ([`Contents::part_with`]).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use quire_core::units::{BASE_PAGE, Bytes};
+use quire_core::units::{BASE_PAGE, Bytes, PageCount};
 use quire_linux::block::{Block, Piece};
 use quire_linux::slabs::{self, Slabs};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
@@ -17,39 +18,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 /// A page, in bytes.
 const PAGE: usize = BASE_PAGE as usize;
 
-/// Sizes of buffers: 2^n pages, n below this. The largest holds the largest payload, 32 MiB.
+/// Sizes of large buffers: 2^n pages, n below this. The largest holds the largest payload, 32 MiB.
 const CLASSES: usize = 14;
 
 /// Buffers of this class and those above, from 1 MiB on, are of superpages.
 const LARGE: usize = 8;
 
-/// A pool keeps at most this much memory that nobody uses, in bytes.
+/// A pool keeps at most this much memory of large buffers that nobody uses, in bytes.
 const KEPT: usize = 64 << 20;
 
 /// Where a buffer's bytes lie.
 enum Storage {
-    /// A single page.
-    Page(slabs::Page),
-    /// Several, from the first page boundary in `bytes` on, which is at `start`.
-    Run {
+    /// Some pages of a slab.
+    Run(slabs::Run),
+    /// More.
+    Large(Piece),
+    /// The same where the kernel has no such mapping.
+    Allocated {
         bytes: Vec<u8>,
         start: usize,
         length: usize,
     },
-    /// Many.
-    Large(Piece),
 }
 
 impl Storage {
-    /// Memory for 2^`class` pages, more than one, and maybe some for others as large.
-    fn runs(class: usize) -> (Storage, Vec<Storage>) {
-        match class < LARGE {
-            true => (Storage::run(class), Vec::new()),
-            false => Storage::large(class),
-        }
-    }
-
-    /// The same from [`LARGE`] on.
+    /// Memory for 2^`class` pages, from [`LARGE`] on, and maybe some for others as large.
     fn large(class: usize) -> (Storage, Vec<Storage>) {
         let length = Bytes((PAGE << class) as u64);
         let pieces = Block::new(length).and_then(|block| block.cut(length));
@@ -57,15 +50,15 @@ impl Storage {
         match all.next() {
             Some(first) => (first, all.collect()),
             // The allocator knows what to do without memory.
-            None => (Storage::run(class), Vec::new()),
+            None => (Storage::allocated(class), Vec::new()),
         }
     }
 
-    fn run(class: usize) -> Storage {
+    fn allocated(class: usize) -> Storage {
         let length = PAGE << class;
         let bytes = vec![0; length + PAGE];
         let start = bytes.as_ptr().align_offset(PAGE);
-        Storage::Run {
+        Storage::Allocated {
             bytes,
             start,
             length,
@@ -74,30 +67,30 @@ impl Storage {
 
     fn bytes(&self) -> &[u8] {
         match self {
-            Storage::Page(page) => page,
-            Storage::Run {
+            Storage::Run(run) => run,
+            Storage::Large(piece) => piece,
+            Storage::Allocated {
                 bytes,
                 start,
                 length,
             } => &bytes[*start..*start + *length],
-            Storage::Large(piece) => piece,
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Storage::Page(page) => page,
-            Storage::Run {
+            Storage::Run(run) => run,
+            Storage::Large(piece) => piece,
+            Storage::Allocated {
                 bytes,
                 start,
                 length,
             } => &mut bytes[*start..*start + *length],
-            Storage::Large(piece) => piece,
         }
     }
 }
 
-/// What nobody uses, but for single pages, which are in their slabs.
+/// Large buffers that nobody uses. The others are in their slabs.
 #[derive(Default)]
 struct Free {
     /// By size.
@@ -135,31 +128,30 @@ impl Pool {
         Pool::default()
     }
 
-    /// A buffer of at least `length` bytes, the next power of two of pages. What it holds is
-    /// whatever it held before.
+    /// A buffer of at least `length` bytes: whole pages, and from 1 MiB on the next power of two
+    /// of them. What it holds is whatever it held before.
     ///
     /// # Panics
     /// If more than 32 MiB are wanted; no message holds more.
     #[must_use]
     pub fn take(&self, length: usize) -> Buffer {
-        let class = length.div_ceil(PAGE).max(1).next_power_of_two().ilog2() as usize;
+        let pages = length.div_ceil(PAGE).max(1);
+        let class = pages.next_power_of_two().ilog2() as usize;
         assert!(class < CLASSES, "a buffer of {length} bytes is too large");
-        let storage = match class {
-            0 => Storage::Page(self.slabs.page()),
-            _ => self.run(class),
-        };
-        Buffer {
-            storage: Some(storage),
-            class,
-            pool: Arc::downgrade(&self.free),
+        match class < LARGE {
+            true => Buffer::of(self.slabs.run(PageCount(pages as u64))),
+            false => Buffer {
+                storage: Some(self.large(class)),
+                home: Some((class, Arc::downgrade(&self.free))),
+            },
         }
     }
 
-    /// Memory for 2^`class` pages, more than one.
-    fn run(&self, class: usize) -> Storage {
+    /// Memory for 2^`class` pages, from [`LARGE`] on.
+    fn large(&self, class: usize) -> Storage {
         let used = self.free.lock().ok().and_then(|mut free| free.take(class));
         used.unwrap_or_else(|| {
-            let (storage, others) = Storage::runs(class);
+            let (storage, others) = Storage::large(class);
             if let Ok(mut free) = self.free.lock() {
                 others.into_iter().for_each(|it| free.give(class, it));
             }
@@ -175,7 +167,7 @@ impl Pool {
         Contents::whole(buffer, contents.len())
     }
 
-    /// Memory of several pages that the pool keeps and nobody uses, in bytes.
+    /// Memory of large buffers that the pool keeps and nobody uses, in bytes.
     #[must_use]
     pub fn idle(&self) -> usize {
         self.free.lock().map_or(0, |free| free.bytes)
@@ -188,12 +180,32 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Memory of whole pages, at a page boundary. Dropped, it goes back to its pool.
+/// Memory of whole pages, at a page boundary. Dropped, it goes back to where it is from.
 pub struct Buffer {
     /// Present until it is dropped.
     storage: Option<Storage>,
-    class: usize,
-    pool: Weak<Mutex<Free>>,
+    /// Where a large one is from, and among which it is there.
+    home: Option<(usize, Weak<Mutex<Free>>)>,
+}
+
+impl Buffer {
+    fn of(run: slabs::Run) -> Buffer {
+        Buffer {
+            storage: Some(Storage::Run(run)),
+            home: None,
+        }
+    }
+
+    /// Buffers of so many bytes, whole pages, in its place, as many as fit. `None` where it is a
+    /// large one.
+    fn cut(mut self, length: usize) -> Option<Vec<Buffer>> {
+        let Some(Storage::Run(run)) = self.storage.take_if(|it| matches!(it, Storage::Run(_)))
+        else {
+            return None;
+        };
+        let runs = run.cut(PageCount((length / PAGE) as u64));
+        Some(runs.into_iter().map(Buffer::of).collect())
+    }
 }
 
 impl Deref for Buffer {
@@ -212,11 +224,11 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.class > 0
-            && let (Some(storage), Some(free)) = (self.storage.take(), self.pool.upgrade())
+        if let (Some(storage), Some((class, free))) = (self.storage.take(), self.home.take())
+            && let Some(free) = free.upgrade()
             && let Ok(mut free) = free.lock()
         {
-            free.give(self.class, storage);
+            free.give(class, storage);
         }
     }
 }
@@ -309,16 +321,16 @@ impl Contents {
     }
 
     /// As many of the first contents as lie one after the other in memory, as far as that is
-    /// known: in the same buffer, or in pages that were taken one after the other. All of that.
+    /// known: in the same buffer, or in runs that were taken one after the other. All of that.
     #[must_use]
     pub fn together<'a>(contents: impl IntoIterator<Item = &'a Contents>) -> &'a [u8] {
         let mut contents = contents.into_iter();
         let Some(first) = contents.next() else {
             return &[];
         };
-        if let Some(page) = first.page() {
-            let more = contents.map_while(Contents::page);
-            return slabs::together(iter::once(page).chain(more));
+        if let Some(run) = first.run() {
+            let more = contents.map_while(Contents::run);
+            return slabs::together(iter::once(run).chain(more));
         }
         let bytes = first.memory.bytes();
         let mut end = first.start + first.length;
@@ -331,14 +343,87 @@ impl Contents {
         &bytes[first.start..end]
     }
 
-    /// The page that they fill.
-    fn page(&self) -> Option<&slabs::Page> {
+    /// The run of a slab that they fill.
+    fn run(&self) -> Option<&slabs::Run> {
         match &self.memory {
-            Memory::Buffer(buffer) if self.length == PAGE => match &buffer.storage {
-                Some(Storage::Page(page)) => Some(page),
+            Memory::Buffer(buffer) => match &buffer.storage {
+                Some(Storage::Run(run)) if self.length == run.len() => Some(run),
                 _ => None,
             },
             _ => None,
+        }
+    }
+
+    /// Gives pages that came at once, and that nobody else has, memory of their own, where they
+    /// are: for who keeps them for different times. Others, and those of large buffers, are left
+    /// as they are, and may have to be copied ([`Contents::is_part`]).
+    pub fn part_with(contents: &mut [Option<Contents>]) {
+        let mut rest = contents;
+        while !rest.is_empty() {
+            let count = Contents::of_one_buffer(rest);
+            let (these, others) = rest.split_at_mut(count.max(1));
+            if count > 1 {
+                Contents::cut(these);
+            }
+            rest = others;
+        }
+    }
+
+    /// How many of the first contents, some of which are none, fill a buffer from its beginning,
+    /// one after the other, all of the same length.
+    fn of_one_buffer(contents: &[Option<Contents>]) -> usize {
+        let Some(Some(Contents {
+            memory: Memory::Buffer(buffer),
+            start: 0,
+            length,
+        })) = contents.first()
+        else {
+            return 0;
+        };
+        let mut next = 0;
+        let mut is_next = |contents: &Option<Contents>| match contents {
+            None => true,
+            Some(Contents {
+                memory: Memory::Buffer(of),
+                start,
+                length: len,
+            }) => {
+                let fits = Arc::ptr_eq(of, buffer) && *start == next && len == length;
+                next += length;
+                fits
+            }
+            Some(_) => false,
+        };
+        contents.iter().take_while(|it| is_next(it)).count()
+    }
+
+    /// Cuts the buffer of such contents, if nobody else has it.
+    fn cut(contents: &mut [Option<Contents>]) {
+        let present = || contents.iter().flatten();
+        let Some(Contents {
+            memory: Memory::Buffer(buffer),
+            length,
+            ..
+        }) = present().next()
+        else {
+            return;
+        };
+        let (buffer, length, count) = (Arc::clone(buffer), *length, present().count());
+        let is_run = matches!(buffer.storage, Some(Storage::Run(_)));
+        if !is_run || !length.is_multiple_of(PAGE) || Arc::strong_count(&buffer) != count + 1 {
+            return;
+        }
+        let which: Vec<bool> = contents.iter_mut().map(|it| it.take().is_some()).collect();
+        let Some(runs) = Arc::into_inner(buffer).and_then(|buffer| buffer.cut(length)) else {
+            unreachable!("nobody else had it");
+        };
+        let mut runs = runs.into_iter();
+        for (contents, _) in contents
+            .iter_mut()
+            .zip(which)
+            .filter(|(_, is_there)| *is_there)
+        {
+            *contents = runs.next().map(|buffer| Contents::whole(buffer, length));
         }
     }
 
@@ -404,7 +489,7 @@ mod tests {
     #[test]
     fn buffers_begin_at_page_boundaries_and_are_used_again() {
         let pool = Pool::new();
-        for length in [1, 4096, 4097, 65536, 32 << 20] {
+        for length in [1, 4096, 4097, 65536, 3 << 20, 32 << 20] {
             let buffer = pool.take(length);
             assert!(buffer.len() >= length);
             assert_eq!(buffer.as_ptr() as usize % PAGE, 0, "{length} bytes");
@@ -460,12 +545,67 @@ mod tests {
     #[test]
     fn a_buffer_goes_back_with_its_last_page() {
         let pool = Pool::new();
-        let page = pool.copy(&[7; 8192]);
+        let page = pool.copy(&[7; 2 << 20]);
         let second = page.slice(4096, 4096);
         drop(page);
         assert_eq!(pool.idle(), 0);
         assert!(second.iter().all(|&byte| byte == 7));
         drop(second);
-        assert_eq!(pool.idle(), 8192);
+        assert_eq!(pool.idle(), 2 << 20);
+    }
+
+    #[test]
+    fn pages_that_came_at_once_part_where_they_are() {
+        let pool = Pool::new();
+        let mut buffer = pool.take(6 * PAGE);
+        for (page, number) in buffer.chunks_mut(PAGE).zip(0..) {
+            page.fill(number);
+        }
+        let at = buffer.as_ptr() as usize;
+        let buffer = Arc::new(buffer);
+        let page = |number| Some(Contents::part(&buffer, number * PAGE, PAGE));
+        let single = pool.copy(&[9; PAGE]);
+        let mut pages = vec![page(0), None, page(1), page(2), Some(single.clone()), None];
+        Contents::part_with(&mut pages);
+        assert!(
+            pages[0].as_ref().is_some_and(Contents::is_part),
+            "somebody else has it"
+        );
+        drop(buffer);
+        Contents::part_with(&mut pages);
+        let is_there: Vec<bool> = pages.iter().map(Option::is_some).collect();
+        assert_eq!(is_there, [true, false, true, true, true, false]);
+        let present: Vec<Contents> = pages.into_iter().flatten().collect();
+        for (number, page) in present[..3].iter().enumerate() {
+            assert_eq!(page.as_ptr() as usize, at + number * PAGE);
+            assert!(page.iter().all(|byte| usize::from(*byte) == number));
+            assert!(!page.is_part());
+        }
+        assert_eq!(present[3], single);
+        assert_eq!(Contents::together(&present[..3]).len(), 3 * PAGE);
+        // What was left of the buffer is free again, and so is each page with its contents.
+        assert_eq!(pool.take(3 * PAGE).as_ptr() as usize, at + 3 * PAGE);
+        drop(present);
+        assert_eq!(pool.take(3 * PAGE).as_ptr() as usize, at);
+    }
+
+    #[test]
+    fn pages_of_other_sizes_part_too_and_those_of_large_buffers_stay() {
+        let pool = Pool::new();
+        let parts = |length: usize, each: usize| {
+            let all = pool.copy(&vec![1; length]);
+            let starts = (0..length).step_by(each);
+            let mut parts: Vec<_> = starts.map(|at| Some(all.slice(at, each))).collect();
+            drop(all);
+            Contents::part_with(&mut parts);
+            parts
+                .into_iter()
+                .flatten()
+                .filter(Contents::is_part)
+                .count()
+        };
+        assert_eq!(parts(512 << 10, 64 << 10), 0);
+        assert_eq!(parts(96 << 10, 32 << 10), 0);
+        assert_eq!(parts(2 << 20, 64 << 10), 32);
     }
 }

@@ -16,8 +16,12 @@ use super::control::Control;
 use super::frame::{BLOCK, HEADER, Header, Limits, WireError};
 use super::presence::{Presence, check_pages};
 
-/// The least and the most that is expected as a payload, in bytes.
-const EXPECTED: [usize; 2] = [BASE_PAGE as usize, 128 << 10];
+/// The least and the most that is expected as a payload, in bytes. After a longer one, the least
+/// is: most of the next one is read where it belongs then.
+const EXPECTED: [usize; 2] = [BASE_PAGE as usize, 512 << 10];
+
+/// So much memory is kept for what is expected while nothing comes, in bytes.
+const KEPT: usize = 64 << 10;
 
 /// Memory for headers and control parts at first, in bytes.
 const STAGE: usize = 8 << 10;
@@ -152,10 +156,15 @@ impl Decoder {
             IoSliceMut::new(&mut ahead[..expected]),
             IoSliceMut::new(behind),
         ];
-        let bytes = read(pieces)?.min(room);
+        let read = read(pieces);
+        let bytes = *read.as_ref().unwrap_or(&0).min(&room);
         self.end = bytes.min(BLOCK);
         self.ahead_filled = (bytes - self.end).min(expected);
         self.behind = bytes - self.end - self.ahead_filled;
+        if self.ahead_filled == 0 && expected > KEPT {
+            self.ahead = None;
+        }
+        read?;
         Ok(Filled {
             bytes,
             short: bytes < room,
@@ -258,7 +267,10 @@ impl Decoder {
             0 => self.payload_from_stage(length),
             _ => self.payload_from_ahead(length),
         };
-        self.expected = length.clamp(EXPECTED[0], EXPECTED[1]);
+        self.expected = match length <= EXPECTED[1] {
+            true => length.max(EXPECTED[0]),
+            false => EXPECTED[0],
+        };
         Ok(self.finish(Unfinished {
             frame,
             presence,
