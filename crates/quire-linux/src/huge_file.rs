@@ -348,7 +348,8 @@ pub fn allocate(file: BorrowedFd<'_>, offset: ObjectOffset, len: Bytes) -> Resul
     Ok(rustix::fs::fallocate(file, flags, offset.0, len.0)?)
 }
 
-/// Where the file holds memory at or after `offset`; `None` when nowhere.
+/// Where the file holds memory at or after `offset`; `None` when nowhere. Memory that was
+/// allocated and never touched since does not count.
 ///
 /// # Errors
 /// As `lseek`.
@@ -358,6 +359,15 @@ pub fn next_data(file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<Option<Ob
         Err(rustix::io::Errno::NXIO) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Where the file holds no memory at or after `offset`, or where it ends.
+///
+/// # Errors
+/// As `lseek`; `ENXIO` beyond the end.
+pub fn next_hole(file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<ObjectOffset> {
+    let at = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(offset.0))?;
+    Ok(ObjectOffset(at))
 }
 
 /// Which of some pages of the extent at `offset` hold zeros. Reading brings no

@@ -679,3 +679,34 @@ fn a_folio_is_shown_page_by_page_and_a_hole_in_it_breaks_it_up() {
     mapped.write(2, 8).join().unwrap().unwrap();
     mapped.quiet();
 }
+
+#[test]
+fn an_extent_that_has_a_page_gets_the_rest_as_smaller_folios() {
+    let file = huge_file::create_of(Bytes(SUPERPAGE)).unwrap();
+    let Some(mapped) = Mapped::new(file.as_fd()) else {
+        return;
+    };
+    assert_eq!(mapped.copy(0, 1, Allow::Write).error, None);
+    huge_file::allocate(file.as_fd(), ObjectOffset(0), Bytes(SUPERPAGE)).unwrap();
+    assert_eq!(held(&file), 512);
+    mapped.write(0, 2).join().unwrap().unwrap();
+    // Shown without having been touched, they are zeros.
+    assert_eq!(mapped.show(3, Allow::Read).error, None);
+    assert_eq!(mapped.read(3).join().unwrap(), Ok(0));
+    let reader = mapped.read(5);
+    assert_eq!(mapped.next().cause, Cause::Present);
+    rustix::io::pwrite(&file, &[7; PAGE], 5 * BASE_PAGE).unwrap();
+    assert_eq!(mapped.show(5, Allow::Read).error, None);
+    assert_eq!(reader.join().unwrap(), Ok(7));
+    // A hole breaks up the folio that it is in (pages 4 to 7), and no other.
+    punch(&file, 6);
+    assert_eq!(held(&file), 511);
+    let reader = mapped.read(5);
+    assert_eq!(mapped.next().cause, Cause::Present);
+    assert_eq!(mapped.show(5, Allow::Read).error, None);
+    assert_eq!(reader.join().unwrap(), Ok(7));
+    for (page, value) in [(0, 2), (3, 0)] {
+        assert_eq!(mapped.read(page).join().unwrap(), Ok(value));
+    }
+    mapped.quiet();
+}

@@ -108,7 +108,7 @@ impl AddressSpace {
 /// The memory file.
 pub(super) struct Memory {
     file: OwnedFd,
-    /// Where whole folios are to be had.
+    /// Where folios are to be had.
     folios: Option<Folios>,
     page: Bytes,
     /// How long the file is.
@@ -127,8 +127,8 @@ impl Memory {
         Ok(Memory::of(memory_file(size)?, None, (page, size), pool))
     }
 
-    /// With mappings in this process only: what comes together comes in whole folios, where the
-    /// kernel has them.
+    /// With mappings in this process only: what comes together comes in folios, where they are to
+    /// be had.
     pub(super) fn of_this_process(page: Bytes, pages: u64, pool: Pool) -> Result<Memory, Errno> {
         let size = Bytes(pages * page.0);
         match Folios::new(size) {
@@ -191,8 +191,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Extents that the file has nothing of, and that much comes to at once, get a folio each. What
-    /// is written to the file, and not shown when it comes, would get one in any case.
+    /// Extents that much comes to at once get all of their memory, in folios. What is written to the
+    /// file, and not shown when it comes, would get folios in any case.
     fn reserve(&mut self, pages: Pages, written: bool) {
         let Some(folios) = &mut self.folios else {
             return;
@@ -201,8 +201,10 @@ impl Memory {
         let many = part.len >= RESERVED_FOR && (pages.count > 1 || part.len >= RESERVED_FOR_ONE);
         let is_inside = |it: &Extent| (it.start() + Bytes(SUPERPAGE)).0 <= self.size.0;
         for extent in Extent::of(part).filter(|it| (many || written) && is_inside(it)) {
-            if !self.stale.is_reserved(extent) && folios.reserve(self.file.as_fd(), extent) {
-                self.stale.reserve(extent);
+            if self.stale.may_reserve(extent)
+                && let Some(had) = folios.reserve(self.file.as_fd(), extent)
+            {
+                self.stale.reserve(extent, &had);
             }
         }
     }

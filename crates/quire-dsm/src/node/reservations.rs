@@ -1,7 +1,7 @@
-//! Reservations of a memory file: extents that are backed by one folio, before all of their
-//! pages are wanted (paper 000, section 3.1). Pages that come there together need no memory of
-//! their own, and what is taken from all mappings stays until it is filled again, or until the
-//! extent is preempted: then what is not in use is freed (section 3.6).
+//! Reservations of a memory file: extents that have all of their memory, in a few folios, before
+//! all of their pages are wanted (paper 000, section 3.1). Pages that come there together need no
+//! memory of their own, and what is taken from all mappings stays until it is filled again, or
+//! until the extent is preempted: then what is not in use is freed (section 3.6).
 //!
 //! Here is only what is where. A base page of a reservation is *fresh*, and holds zeros, until
 //! it is filled; then it is *in use*; and *stale* when no mapping may show it any more.
@@ -82,10 +82,12 @@ impl Reservations {
         }
     }
 
-    /// An extent has got a folio of zeros.
-    pub(super) fn add(&mut self, extent: Extent) {
+    /// An extent has got zeros in all pages but those that it had.
+    pub(super) fn add(&mut self, extent: Extent, had: &Popmap) {
+        let mut fresh = Popmap::full();
+        had.runs().for_each(|pages| fresh.clear(pages));
         let reservation = Reservation {
-            fresh: Popmap::full(),
+            fresh,
             stale: Popmap::new(),
             since: 0,
         };
@@ -204,7 +206,7 @@ mod tests {
     fn who_has_had_stale_pages_for_longest_is_preempted() {
         let mut all = Reservations::new(Bytes(64 * KIB));
         for extent in 0..3 {
-            all.add(Extent(extent));
+            all.add(Extent(extent), &Popmap::new());
         }
         assert!(all.preempt().is_none(), "nothing is stale");
         for page in [32, 0, 33] {
@@ -226,7 +228,8 @@ mod tests {
     /// What is done to them.
     #[derive(Clone, Debug)]
     enum Step {
-        Add(u64),
+        /// An extent, and those of its pages that it has, as bits.
+        Add(u64, u8),
         Fill(u64),
         Leave(u64),
         Preempt,
@@ -235,7 +238,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..4u64).prop_map(Step::Add),
+            (0..4u64, any::<u8>()).prop_map(|(extent, had)| Step::Add(extent, had)),
             (0..32u64).prop_map(Step::Fill),
             (0..32u64).prop_map(Step::Leave),
             Just(Step::Preempt),
@@ -252,11 +255,19 @@ mod tests {
             let mut model: BTreeMap<u64, Option<Found>> = BTreeMap::new();
             for step in steps {
                 match step {
-                    Step::Add(extent) if !all.contains(Extent(extent)) => {
-                        all.add(Extent(extent));
-                        model.extend((extent * 8..extent * 8 + 8).map(|it| (it, Some(Found::Zeros))));
+                    Step::Add(extent, had) if !all.contains(Extent(extent)) => {
+                        let mut pages = Popmap::new();
+                        let is_had = |page: usize| had & (1 << page) != 0;
+                        for page in (0..8).filter(|page| is_had(*page)) {
+                            pages.set(page * 64..page * 64 + 64);
+                        }
+                        all.add(Extent(extent), &pages);
+                        model.extend((0..8).map(|page| {
+                            let found = (!is_had(page)).then_some(Found::Zeros);
+                            (extent * 8 + page as u64, found)
+                        }));
                     }
-                    Step::Add(_) => {}
+                    Step::Add(..) => {}
                     Step::Fill(page) => {
                         all.fill(PageNumber(page));
                         model.entry(page).and_modify(|it| *it = None);

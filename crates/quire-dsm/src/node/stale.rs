@@ -1,6 +1,6 @@
 //! Pages that no mapping shows and that lie in the memory file all the same. Some have been
 //! used: they are filled again where they are, which is what happens soon to a page that machines
-//! take from each other, or freed in batches by a thread of their own. Others came with the folio
+//! take from each other, or freed in batches by a thread of their own. Others came with the folios
 //! of an extent that is reserved (`node/reservations.rs`), and are to be used yet.
 //!
 //! What they hold is old, or zeros, and nobody can see it: a mapping shows only what it is told to.
@@ -91,14 +91,15 @@ impl Stale {
         state.thread
     }
 
-    /// Whether an extent is reserved.
-    pub(super) fn is_reserved(&self, extent: Extent) -> bool {
-        self.shared.lock().reservations.contains(extent)
+    /// Whether an extent may be reserved: it is not, and nothing is freed there right now.
+    pub(super) fn may_reserve(&self, extent: Extent) -> bool {
+        let state = self.shared.lock();
+        !state.reservations.contains(extent) && !state.is_any_freed(extent, self.page)
     }
 
-    /// An extent of which the file had nothing has got a folio of zeros.
-    pub(super) fn reserve(&self, extent: Extent) {
-        self.shared.lock().reservations.add(extent);
+    /// An extent has got zeros in all pages but those that it had.
+    pub(super) fn reserve(&self, extent: Extent, had: &Popmap) {
+        self.shared.lock().reservations.add(extent, had);
     }
 
     /// Pages that no mapping shows any more.
@@ -219,6 +220,13 @@ impl State {
         self.freed.contains(&page)
             || self.preempted.is_some()
                 && Extent::of(bytes_of(Pages::one(page), size)).next() == self.preempted
+    }
+
+    /// Whether any page of an extent is.
+    fn is_any_freed(&self, extent: Extent, size: Bytes) -> bool {
+        let first = PageNumber(extent.start().0 / size.0);
+        let next = PageNumber(Extent(extent.0 + 1).start().0.div_ceil(size.0));
+        self.preempted == Some(extent) || self.freed.range(first..next).next().is_some()
     }
 
     fn find(&self, page: PageNumber) -> Found {

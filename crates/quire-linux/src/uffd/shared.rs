@@ -17,6 +17,8 @@
 //! - A file may get a folio at once ([`crate::huge_file`]); mappings are shown it page by page,
 //!   and [`copy`] and [`zero`] bring base pages all the same. A hole in a part of a folio breaks it
 //!   up, which takes all of it from all mappings: touches of the rest are events for present pages.
+//! - Around pages that it has, such a file gets smaller folios ([`crate::huge_file::allocate`]).
+//!   What was allocated and is then shown is zeros.
 //! - Contents are read back whole by protecting the page in each mapping, reading the file
 //!   and then punching: a write that comes later waits and finds the page missing.
 //! - A system call that touches a missing page waits like a program, given [`Scope::Full`].
