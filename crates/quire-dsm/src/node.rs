@@ -16,7 +16,7 @@
 //! takes the page from the mappings of other processes. Where all mappings are of the
 //! process that runs the cache, one `madvise` for each does that in less than half the
 //! time, and the pages are freed later, in batches, by another thread (`node/stale.rs`); and what
-//! comes together gets its memory by superpages (`node/folios.rs`, `node/reservations.rs`).
+//! comes together gets its memory in folios (`node/folios.rs`, `node/reservations.rs`).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -173,9 +173,9 @@ impl Cache {
         Cache::with(memory, settings)
     }
 
-    /// The same where no other process maps the file: what comes together gets its memory by
-    /// superpages, where the kernel has them (`node/reservations.rs`). Others may map it all the
-    /// same, and make it slower.
+    /// The same where no other process maps the file: what comes together gets its memory in
+    /// folios, where they are to be had (`node/reservations.rs`). Others may map it all the same, and
+    /// make it slower: what is taken from them is a hole, which breaks up the folio that it is in.
     ///
     /// # Errors
     /// As [`Cache::new`].

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use quire_core::dsm::message::{Access, Pages};
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
 use quire_linux::uffd::{self};
@@ -143,15 +143,13 @@ impl Memory {
         (page, size): (Bytes, Bytes),
         pool: Pool,
     ) -> Memory {
-        let zeros = vec![0; RUN.max(page.0 as usize)].into_boxed_slice();
-        let stale = Stale::new(page);
         Memory {
             file,
             folios,
             page,
             size,
-            zeros,
-            stale,
+            zeros: vec![0; RUN.max(page.0 as usize)].into_boxed_slice(),
+            stale: Stale::new(page),
             pool,
         }
     }
@@ -191,7 +189,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Extents that much comes to at once get all of their memory, in folios. What is written to the
+    /// Blocks that much comes to at once get all of their memory, in folios. What is written to the
     /// file, and not shown when it comes, would get folios in any case.
     fn reserve(&mut self, pages: Pages, written: bool) {
         let Some(folios) = &mut self.folios else {
@@ -199,12 +197,18 @@ impl Memory {
         };
         let part = bytes_of(pages, self.page);
         let many = part.len >= RESERVED_FOR && (pages.count > 1 || part.len >= RESERVED_FOR_ONE);
-        let is_inside = |it: &Extent| (it.start() + Bytes(SUPERPAGE)).0 <= self.size.0;
-        for extent in Extent::of(part).filter(|it| (many || written) && is_inside(it)) {
-            if self.stale.may_reserve(extent)
-                && let Some(had) = folios.reserve(self.file.as_fd(), extent)
-            {
-                self.stale.reserve(extent, &had);
+        if !many && !written {
+            return;
+        }
+        for extent in Extent::of(part) {
+            for (block, first) in Folios::blocks(extent, part) {
+                let Part { start, len } = extent.part(&block);
+                if (start + len).0 <= self.size.0
+                    && self.stale.may_reserve(extent, first)
+                    && let Some(zeros) = folios.reserve(self.file.as_fd(), extent, block)
+                {
+                    self.stale.reserve(extent, &zeros);
+                }
             }
         }
     }
@@ -376,8 +380,7 @@ impl Memory {
 
     /// Takes pages from all mappings of all processes and frees them.
     fn free(&self, pages: Pages) -> Result<(), Broken> {
-        punch(&self.file, bytes_of(pages, self.page))?;
-        self.stale.end_reservations(pages, &self.file)
+        punch(&self.file, bytes_of(pages, self.page))
     }
 
     /// Takes pages from all mappings and leaves them in the file, if all mappings are this

@@ -1,15 +1,16 @@
-//! Reservations of a memory file: extents that have all of their memory, in a few folios, before
-//! all of their pages are wanted (paper 000, section 3.1). Pages that come there together need no
-//! memory of their own, and what is taken from all mappings stays until it is filled again, or
-//! until the extent is preempted: then what is not in use is freed (section 3.6).
+//! Reservations of a memory file: extents that have memory, in a few folios, before all of it is
+//! wanted (paper 000, section 3.1). Pages that come there together need no memory of their own, and
+//! what is taken from all mappings stays until it is filled again, or until the extent is
+//! preempted: then what is not in use is freed (section 3.6).
 //!
-//! Here is only what is where. A base page of a reservation is *fresh*, and holds zeros, until
-//! it is filled; then it is *in use*; and *stale* when no mapping may show it any more.
+//! Here is only what is where. A base page that came to a reservation is *fresh*, and holds zeros,
+//! until it is filled; then it is *in use*; and *stale* when no mapping may show it any more. What
+//! an extent lacks is not told from what is in use: nobody asks for that.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use quire_core::dsm::message::{PageNumber, Pages};
+use quire_core::dsm::message::PageNumber;
 use quire_core::popmap::Popmap;
 use quire_core::units::{
     BASE_PAGE, Bytes, ObjectOffset, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE,
@@ -82,21 +83,20 @@ impl Reservations {
         }
     }
 
-    /// An extent has got zeros in all pages but those that it had.
-    pub(super) fn add(&mut self, extent: Extent, had: &Popmap) {
-        let mut fresh = Popmap::full();
-        had.runs().for_each(|pages| fresh.clear(pages));
-        let reservation = Reservation {
-            fresh,
+    /// An extent, reserved or not, has got zeros in some pages.
+    pub(super) fn add(&mut self, extent: Extent, zeros: &Popmap) {
+        let reservation = self.extents.entry(extent).or_insert(Reservation {
+            fresh: Popmap::new(),
             stale: Popmap::new(),
             since: 0,
-        };
-        self.extents.insert(extent, reservation);
+        });
+        reservation.fresh = reservation.fresh.union(zeros);
     }
 
-    /// Whether an extent is reserved.
-    pub(super) fn contains(&self, extent: Extent) -> bool {
-        self.extents.contains_key(&extent)
+    /// Whether a base page of an extent came with a reservation, and is not in use.
+    pub(super) fn has(&self, extent: Extent, page: usize) -> bool {
+        let reservation = self.extents.get(&extent);
+        reservation.is_some_and(|it| it.fresh.contains(page) || it.stale.contains(page))
     }
 
     /// How much is stale.
@@ -145,21 +145,9 @@ impl Reservations {
         let with_stale = self.extents.iter().filter(|(_, it)| !it.stale.is_empty());
         let oldest = with_stale.min_by_key(|(_, it)| it.since);
         let extent = *oldest?.0;
-        self.end(extent).map(|unused| (extent, unused))
-    }
-
-    /// Ends the reservations of which pages are freed otherwise. What else is not in use there
-    /// is the caller's, to be freed.
-    pub(super) fn end_all_of(&mut self, pages: Pages) -> Vec<(Extent, Popmap)> {
-        let part = super::bytes_of(pages, self.page);
-        let ended = Extent::of(part).filter_map(|it| Some((it, self.end(it)?)));
-        ended.collect()
-    }
-
-    fn end(&mut self, extent: Extent) -> Option<Popmap> {
         let it = self.extents.remove(&extent)?;
         self.stale.0 -= it.stale.count().0;
-        Some(it.fresh.union(&it.stale))
+        Some((extent, it.fresh.union(&it.stale)))
     }
 
     /// All pages are freed by the caller.
@@ -179,8 +167,6 @@ impl Reservations {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -206,7 +192,7 @@ mod tests {
     fn who_has_had_stale_pages_for_longest_is_preempted() {
         let mut all = Reservations::new(Bytes(64 * KIB));
         for extent in 0..3 {
-            all.add(Extent(extent), &Popmap::new());
+            all.add(Extent(extent), &Popmap::full());
         }
         assert!(all.preempt().is_none(), "nothing is stale");
         for page in [32, 0, 33] {
@@ -222,83 +208,98 @@ mod tests {
         assert_eq!(all.stale(), PageCount(32));
         assert_eq!(all.preempt().unwrap().0, Extent(1));
         assert!(all.preempt().is_none());
-        assert!(all.contains(Extent(2)));
+        assert_eq!(all.find(PageNumber(64)), Found::Zeros);
     }
 
     /// What is done to them.
     #[derive(Clone, Debug)]
     enum Step {
-        /// An extent, and those of its pages that it has, as bits.
+        /// An extent, and which of its pages it gets, as bits, if it has nothing of them.
         Add(u64, u8),
         Fill(u64),
         Leave(u64),
+        /// A page that is in use is freed: nothing is said of that.
+        Free(u64),
         Preempt,
-        End(u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..4u64, any::<u8>()).prop_map(|(extent, had)| Step::Add(extent, had)),
+            (0..4u64, any::<u8>()).prop_map(|(extent, bits)| Step::Add(extent, bits)),
             (0..32u64).prop_map(Step::Fill),
             (0..32u64).prop_map(Step::Leave),
+            (0..32u64).prop_map(Step::Free),
             Just(Step::Preempt),
-            (0..32u64).prop_map(Step::End),
         ]
     }
 
+    /// What a page of the file is to the model.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Is {
+        /// It came with a reservation, and was not filled, or left since.
+        Unused(Found),
+        InUse,
+        Nothing,
+    }
+
     proptest! {
-        /// Against a map of pages: pages of 256 KiB, 8 to an extent.
+        /// Against a list of pages: pages of 256 KiB, 8 to an extent.
         #[test]
-        fn pages_are_where_a_map_says(steps in prop::collection::vec(step(), 0..200)) {
+        fn pages_are_where_a_list_says(steps in prop::collection::vec(step(), 0..200)) {
             let mut all = Reservations::new(Bytes(256 * KIB));
-            // What is found; none where it is in use.
-            let mut model: BTreeMap<u64, Option<Found>> = BTreeMap::new();
+            let mut model = [Is::Nothing; 32];
+            let mut reserved = [false; 4];
             for step in steps {
                 match step {
-                    Step::Add(extent, had) if !all.contains(Extent(extent)) => {
-                        let mut pages = Popmap::new();
-                        let is_had = |page: usize| had & (1 << page) != 0;
-                        for page in (0..8).filter(|page| is_had(*page)) {
-                            pages.set(page * 64..page * 64 + 64);
+                    Step::Add(extent, bits) => {
+                        let mut zeros = Popmap::new();
+                        for page in (0..8).filter(|page| bits & (1 << page) != 0) {
+                            let at = extent as usize * 8 + page;
+                            if model[at] == Is::Nothing {
+                                zeros.set(page * 64..page * 64 + 64);
+                                model[at] = Is::Unused(Found::Zeros);
+                            }
                         }
-                        all.add(Extent(extent), &pages);
-                        model.extend((0..8).map(|page| {
-                            let found = (!is_had(page)).then_some(Found::Zeros);
-                            (extent * 8 + page as u64, found)
-                        }));
+                        all.add(Extent(extent), &zeros);
+                        reserved[extent as usize] = true;
                     }
-                    Step::Add(..) => {}
                     Step::Fill(page) => {
                         all.fill(PageNumber(page));
-                        model.entry(page).and_modify(|it| *it = None);
+                        model[page as usize] = Is::InUse;
                     }
-                    Step::Leave(page) => {
-                        if model.get(&page).is_some_and(Option::is_some) {
-                            continue;
-                        }
-                        prop_assert_eq!(all.leave(PageNumber(page)), model.contains_key(&page));
-                        model.entry(page).and_modify(|it| *it = Some(Found::Old));
-                    }
-                    Step::Preempt | Step::End(_) => {
-                        let ended = match step {
-                            Step::End(page) => all.end_all_of(Pages::one(PageNumber(page))),
-                            _ => all.preempt().into_iter().collect(),
+                    Step::Leave(page) if model[page as usize] == Is::InUse => {
+                        let is_reserved = reserved[page as usize / 8];
+                        prop_assert_eq!(all.leave(PageNumber(page)), is_reserved);
+                        model[page as usize] = match is_reserved {
+                            true => Is::Unused(Found::Old),
+                            false => Is::Nothing,
                         };
-                        for (extent, unused) in ended {
-                            for page in extent.0 * 8..extent.0 * 8 + 8 {
-                                let found = model.remove(&page).unwrap();
-                                let first = page as usize % 8 * 64;
-                                prop_assert_eq!(unused.contains(first), found.is_some());
-                                prop_assert_eq!(unused.contains(first + 63), found.is_some());
+                    }
+                    Step::Free(page) if model[page as usize] == Is::InUse => {
+                        model[page as usize] = Is::Nothing;
+                    }
+                    Step::Leave(_) | Step::Free(_) => {}
+                    Step::Preempt => if let Some((extent, unused)) = all.preempt() {
+                        reserved[extent.0 as usize] = false;
+                        for page in 0..8 {
+                            let at = extent.0 as usize * 8 + page;
+                            let is_unused = matches!(model[at], Is::Unused(_));
+                            prop_assert_eq!(unused.contains(page * 64), is_unused);
+                            prop_assert_eq!(unused.contains(page * 64 + 63), is_unused);
+                            if is_unused {
+                                model[at] = Is::Nothing;
                             }
                         }
                     }
                 }
-                for page in 0..32 {
-                    let expected = model.get(&page).copied().flatten();
-                    prop_assert_eq!(all.find(PageNumber(page)), expected.unwrap_or(Found::Nothing));
+                for (page, is) in model.iter().enumerate() {
+                    let expected = match is {
+                        Is::Unused(found) => *found,
+                        Is::InUse | Is::Nothing => Found::Nothing,
+                    };
+                    prop_assert_eq!(all.find(PageNumber(page as u64)), expected);
                 }
-                let stale = model.values().filter(|it| **it == Some(Found::Old)).count();
+                let stale = model.iter().filter(|it| **it == Is::Unused(Found::Old)).count();
                 prop_assert_eq!(all.stale(), PageCount(stale as u64 * 64));
             }
         }

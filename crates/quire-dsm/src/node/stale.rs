@@ -91,15 +91,16 @@ impl Stale {
         state.thread
     }
 
-    /// Whether an extent may be reserved: it is not, and nothing is freed there right now.
-    pub(super) fn may_reserve(&self, extent: Extent) -> bool {
+    /// Whether memory may be brought around a base page of an extent that is to be filled: it has
+    /// none that is kept for it, and nothing is freed there right now.
+    pub(super) fn may_reserve(&self, extent: Extent, page: usize) -> bool {
         let state = self.shared.lock();
-        !state.reservations.contains(extent) && !state.is_any_freed(extent, self.page)
+        !state.reservations.has(extent, page) && !state.is_any_freed(extent, self.page)
     }
 
-    /// An extent has got zeros in all pages but those that it had.
-    pub(super) fn reserve(&self, extent: Extent, had: &Popmap) {
-        self.shared.lock().reservations.add(extent, had);
+    /// An extent has got zeros in some pages.
+    pub(super) fn reserve(&self, extent: Extent, zeros: &Popmap) {
+        self.shared.lock().reservations.add(extent, zeros);
     }
 
     /// Pages that no mapping shows any more.
@@ -135,14 +136,6 @@ impl Stale {
         }
         let first = pages.first;
         (Pages { first, count }, found)
-    }
-
-    /// Pages that are in use are freed by the caller: no reservation is left that they are in.
-    /// What else is not in use there is freed here.
-    pub(super) fn end_reservations(&self, pages: Pages, file: &OwnedFd) -> Result<(), Broken> {
-        let ended = self.shared.lock().reservations.end_all_of(pages);
-        let mut ended = ended.iter();
-        ended.try_for_each(|(extent, unused)| free(file, *extent, unused))
     }
 
     /// All pages are freed by the caller.
