@@ -42,14 +42,16 @@ pub(crate) fn huge_bytes(pid: u32) -> u64 {
 /// What superpages map of a process, as soon as it is what is wanted, or after a
 /// few seconds.
 pub(crate) fn settled(pid: u32, wanted: u64) -> u64 {
-    let start = Instant::now();
-    loop {
-        let huge = huge_bytes(pid);
-        if huge == wanted || start.elapsed() > Duration::from_secs(5) {
-            return huge;
-        }
+    let (mut huge, mut since) = (huge_bytes(pid), Instant::now());
+    // Where the kernel is slow to give superpages, it is while it gives some.
+    while huge != wanted && since.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(50));
+        let before = std::mem::replace(&mut huge, huge_bytes(pid));
+        if huge > before {
+            since = Instant::now();
+        }
     }
+    huge
 }
 
 /// Looks until `enough` bytes are huge, or for a few seconds.
