@@ -39,11 +39,10 @@ pub(crate) fn huge_bytes(pid: u32) -> u64 {
     kib.sum::<u64>() << 10
 }
 
-/// What superpages map of a process, as soon as it is what is wanted, or after a
-/// few seconds.
+/// What superpages map of a process, as soon as it is what is wanted, or when no
+/// more of it came for a few seconds.
 pub(crate) fn settled(pid: u32, wanted: u64) -> u64 {
     let (mut huge, mut since) = (huge_bytes(pid), Instant::now());
-    // Where the kernel is slow to give superpages, it is while it gives some.
     while huge != wanted && since.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(50));
         let before = std::mem::replace(&mut huge, huge_bytes(pid));
