@@ -11,7 +11,9 @@
 //! to the kernel, but for a few ([`UNUSED`]).
 
 use std::alloc::{Layout, handle_alloc_error};
+use std::array;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -117,18 +119,10 @@ impl Inner {
 
     /// From the slab where the last ones were taken, if there is room, or from the first ones.
     fn take_several(&mut self, count: usize) -> Option<VirtAddr> {
-        if let Some(at) = self.take_from(self.last, count) {
-            return Some(at);
-        }
-        let slabs: [Option<VirtAddr>; LOOKED_AT] = {
-            let mut first = self.with_room.iter().copied();
-            std::array::from_fn(|_| first.next())
-        };
-        let (slab, at) = slabs
-            .into_iter()
-            .find_map(|slab| Some((slab, self.take_from(slab, count)?)))?;
-        self.last = slab;
-        Some(at)
+        let mut with_room = self.with_room.iter().copied();
+        let first: [_; LOOKED_AT] = array::from_fn(|_| with_room.next());
+        let mut slabs = iter::once(self.last).chain(first);
+        slabs.find_map(|slab| self.take_from(slab, count))
     }
 
     fn take_from(&mut self, at: Option<VirtAddr>, count: usize) -> Option<VirtAddr> {
@@ -137,6 +131,9 @@ impl Inner {
         let was_unused = slab.used.is_empty();
         let taken = slab.take(count)?;
         self.unused -= usize::from(was_unused);
+        if count > 1 {
+            self.last = Some(at);
+        }
         if slab.used.is_full() {
             self.with_room.remove(&at);
         }
@@ -145,9 +142,6 @@ impl Inner {
 
     fn take_from_new(&mut self, count: usize) -> Result<VirtAddr> {
         let at = self.add()?;
-        if count > 1 {
-            self.last = Some(at);
-        }
         self.take_from(Some(at), count).ok_or(Errno(libc::ENOMEM))
     }
 
@@ -159,10 +153,9 @@ impl Inner {
         };
         let memory = spare.map_or_else(|| Block::plain(Bytes(SUPERPAGE)), Ok)?;
         let at = memory.range().start;
-        let used = Popmap::new();
         let slab = Slab {
             memory,
-            used,
+            used: Popmap::new(),
             there,
         };
         self.slabs.insert(at, slab);

@@ -21,7 +21,7 @@ use super::Part;
 use super::reservations::Extent;
 
 /// As much as is asked for ahead at most, in base pages: that many or fewer may not be wanted.
-pub(super) const BLOCK: PageCount = Bytes(512 << 10).to_pages();
+const BLOCK: PageCount = Bytes(512 << 10).to_pages();
 
 /// Where the kernel had no memory, or was slow, so many blocks go by before it is asked again; each
 /// time so many times as many, up to a bound.
@@ -147,6 +147,7 @@ mod tests {
     use quire_core::units::ObjectOffset;
 
     use super::*;
+    use crate::node::memory::held;
 
     fn file(extents: u64) -> Option<(OwnedFd, Folios)> {
         let file = Folios::new(Bytes(extents * SUPERPAGE));
@@ -154,10 +155,6 @@ mod tests {
             println!("SKIP: no file of folios without the right to mount");
         }
         file
-    }
-
-    fn held(file: &OwnedFd) -> u64 {
-        rustix::fs::fstat(file).unwrap().st_blocks.unsigned_abs() * 512 / BASE_PAGE
     }
 
     #[test]

@@ -573,3 +573,9 @@ fn gone_or(error: Option<Errno>, what: &'static str) -> Result<(), Broken> {
 const fn broken(what: &'static str, errno: Errno) -> Broken {
     Broken::Memory { what, errno }
 }
+
+/// How many base pages a file has.
+#[cfg(test)]
+pub(super) fn held(file: &OwnedFd) -> u64 {
+    rustix::fs::fstat(file).unwrap().st_blocks.unsigned_abs() * 512 / BASE_PAGE
+}

@@ -93,12 +93,6 @@ impl Reservations {
         reservation.fresh = reservation.fresh.union(zeros);
     }
 
-    /// Whether a base page of an extent came with a reservation, and is not in use.
-    pub(super) fn has(&self, extent: Extent, page: usize) -> bool {
-        let reservation = self.extents.get(&extent);
-        reservation.is_some_and(|it| it.fresh.contains(page) || it.stale.contains(page))
-    }
-
     /// How much is stale.
     pub(super) const fn stale(&self) -> PageCount {
         self.stale
@@ -107,9 +101,14 @@ impl Reservations {
     /// What a page finds, if it is one of a reservation and not in use.
     pub(super) fn find(&self, page: PageNumber) -> Found {
         let (extent, range) = self.place(page);
+        self.find_at(extent, range.start)
+    }
+
+    /// The same for a base page of an extent.
+    pub(super) fn find_at(&self, extent: Extent, page: usize) -> Found {
         match self.extents.get(&extent) {
-            Some(it) if it.fresh.contains(range.start) => Found::Zeros,
-            Some(it) if it.stale.contains(range.start) => Found::Old,
+            Some(it) if it.fresh.contains(page) => Found::Zeros,
+            Some(it) if it.stale.contains(page) => Found::Old,
             _ => Found::Nothing,
         }
     }

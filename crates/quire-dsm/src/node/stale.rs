@@ -95,7 +95,8 @@ impl Stale {
     /// none that is kept for it, and nothing is freed there right now.
     pub(super) fn may_reserve(&self, extent: Extent, page: usize) -> bool {
         let state = self.shared.lock();
-        !state.reservations.has(extent, page) && !state.is_any_freed(extent, self.page)
+        state.reservations.find_at(extent, page) == Found::Nothing
+            && !state.is_any_freed(extent, self.page)
     }
 
     /// An extent has got zeros in some pages.
@@ -279,13 +280,10 @@ fn gather(pages: &[PageNumber]) -> Vec<Pages> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::memory::held;
     use rustix::fs::MemfdFlags;
 
     const PAGE: u64 = 4096;
-
-    fn blocks(file: &OwnedFd) -> u64 {
-        rustix::fs::fstat(file).unwrap().st_blocks.unsigned_abs() * 512 / PAGE
-    }
 
     #[test]
     fn what_is_too_much_is_freed_and_the_rest_is_used_again() {
@@ -305,7 +303,7 @@ mod tests {
                 assert!(!is_reused(7));
             }
         }
-        while blocks(&file) > 2 * KEPT.0 / PAGE + 1 {
+        while held(&file) > 2 * KEPT.0 / PAGE + 1 {
             thread::yield_now();
         }
         assert!(is_reused(all - 1));

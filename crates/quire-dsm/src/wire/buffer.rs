@@ -413,17 +413,13 @@ impl Contents {
         if !is_run || !length.is_multiple_of(PAGE) || Arc::strong_count(&buffer) != count + 1 {
             return;
         }
-        let which: Vec<bool> = contents.iter_mut().map(|it| it.take().is_some()).collect();
-        let Some(runs) = Arc::into_inner(buffer).and_then(|buffer| buffer.cut(length)) else {
+        let mut slots: Vec<_> = contents.iter_mut().filter(|it| it.is_some()).collect();
+        slots.iter_mut().for_each(|slot| **slot = None);
+        let Some(parts) = Arc::into_inner(buffer).and_then(|buffer| buffer.cut(length)) else {
             unreachable!("nobody else had it");
         };
-        let mut runs = runs.into_iter();
-        for (contents, _) in contents
-            .iter_mut()
-            .zip(which)
-            .filter(|(_, is_there)| *is_there)
-        {
-            *contents = runs.next().map(|buffer| Contents::whole(buffer, length));
+        for (slot, part) in slots.into_iter().zip(parts) {
+            *slot = Some(Contents::whole(part, length));
         }
     }
 

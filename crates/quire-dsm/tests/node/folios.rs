@@ -11,17 +11,11 @@ use quire_core::units::{Bytes, SUPERPAGE};
 use quire_dsm::node::Mapping;
 use quire_linux::huge_file;
 
-use crate::machines::{Machine, Net, is_possible, word};
+use crate::machines::{Machine, Net, held, is_possible, word};
 use crate::{WORDS, pages};
 
 /// Base pages of an extent.
 const EXTENT: u64 = SUPERPAGE / 4096;
-
-/// How many base pages a machine has in its file.
-fn held(machine: &Machine) -> u64 {
-    let blocks = rustix::fs::fstat(machine.file()).unwrap().st_blocks;
-    blocks.unsigned_abs() * 512 / 4096
-}
 
 fn at(mapping: &Mapping, page: u64) -> &AtomicU64 {
     word(mapping, page * WORDS)

@@ -275,3 +275,9 @@ pub fn word(mapping: &Mapping, number: u64) -> &AtomicU64 {
     // access it atomically.
     unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
 }
+
+/// How many base pages a machine has in its file.
+pub fn held(machine: &Machine) -> u64 {
+    let blocks = rustix::fs::fstat(machine.file()).unwrap().st_blocks;
+    blocks.unsigned_abs() * 512 / 4096
+}

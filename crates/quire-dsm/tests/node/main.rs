@@ -20,7 +20,7 @@ use quire_dsm::wire::{Contents, Pool};
 use quire_linux::memory;
 use quire_linux::uffd::pass;
 
-use machines::{Machine, Net, is_possible, word};
+use machines::{Machine, Net, held, is_possible, word};
 
 mod folios;
 mod machines;
@@ -625,10 +625,6 @@ fn pages_that_leave_and_come_back_are_freed_in_between_or_used_again() {
         }
     }
     // Much less than all of the object lies in a file whose machine holds half of it.
-    let held = |machine: &Machine| {
-        let blocks = rustix::fs::fstat(machine.file()).unwrap().st_blocks;
-        blocks.unsigned_abs() * 512 / 4096
-    };
     let deadline = Instant::now() + Duration::from_secs(5);
     while machines
         .iter()
