@@ -39,6 +39,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 const JOINED: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// All members of a program have closed an object after this at the latest.
+const CLOSED: Duration = Duration::from_secs(10);
+
 /// Before the threads that answer faults.
 const PRIORITY: u8 = 2;
 
@@ -146,6 +149,9 @@ pub enum Task {
         /// Its size
         #[arg(long)]
         size: usize,
+        /// Run it on another object before
+        #[arg(long)]
+        warm: bool,
     },
     /// Keeps links to a server for a while, and does nothing
     Idle {
@@ -183,7 +189,7 @@ pub enum Task {
 }
 
 /// An object at a server.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct At {
     /// The server
     #[arg(long)]
@@ -328,10 +334,15 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             members,
             program,
             size,
+            warm,
         } => {
+            let (of, program) = ((*me, *members), program.of_size(*size));
+            if *warm {
+                warm_up(at, of, program)?;
+            }
             let shared = at.open()?;
-            let member = shared.member(*me, *members);
-            print(&took(&member, shared.words(), program.of_size(*size))?)
+            let member = shared.member(of.0, of.1);
+            print(&took(&member, shared.words(), program)?)
         }
         Task::Idle { at, milliseconds } => {
             let _shared = at.open()?;
@@ -370,6 +381,28 @@ impl At {
             match self.open_at(&client, page_size) {
                 Err(_) if Instant::now() < end => thread::sleep(AGAIN),
                 opened => return Ok(opened?),
+            }
+        }
+    }
+
+    /// The same, but for another object, of the name of this one and `suffix`.
+    fn another(&self, suffix: &str) -> Result<At> {
+        Ok(At {
+            object: format!("{}.{suffix}", self.object).parse()?,
+            ..self.clone()
+        })
+    }
+
+    /// Removes the object, when nobody has it open any more.
+    fn remove(&self) -> Result<()> {
+        let mut options = Options::new(self.server.clone().into(), self.object.clone());
+        options.security = Security::Plaintext;
+        let client = Client::connect(options)?;
+        let end = Instant::now() + CLOSED;
+        loop {
+            match client.remove(self.object.clone()) {
+                Err(_) if Instant::now() < end => thread::sleep(AGAIN),
+                removed => return Ok(removed?),
             }
         }
     }
@@ -584,6 +617,19 @@ fn incremented(team: &dyn Team, words: &[Word], time: Duration) -> Result<Increm
         faults,
         seconds: (before - start).as_secs_f64(),
     })
+}
+
+/// Runs a program on another object, so that all processes have what memory they need: what a
+/// machine has not used for a while comes slowly.
+fn warm_up(at: &At, (me, members): (usize, usize), program: Program) -> Result<()> {
+    let at = at.another("warm")?;
+    let shared = at.open()?;
+    program.run(&shared.member(me, members), shared.words())?;
+    drop(shared);
+    match me {
+        0 => at.remove(),
+        _ => Ok(()),
+    }
 }
 
 /// Seconds for a program, as one of its members.
