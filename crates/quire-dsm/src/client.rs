@@ -41,7 +41,7 @@ mod region;
 mod replica;
 mod watch;
 
-use carrier::{Carrier, Command, Key, Wanted};
+use carrier::{Carrier, Command, Key, Told, Wanted};
 pub use cells::Cell;
 pub use region::{Place, Region};
 pub use watch::Watch;
@@ -457,6 +457,11 @@ impl Shared {
         self.breaks.load(Ordering::SeqCst)
     }
 
+    /// What counts that. It counts before what is here is dropped.
+    pub(crate) fn counted_breaks(&self) -> &AtomicU64 {
+        &self.breaks
+    }
+
     pub(crate) const fn lists(&self) -> &Lists {
         &self.lists
     }
@@ -548,18 +553,15 @@ impl Shared {
         drop(self.begin(request));
     }
 
-    /// Begins to synchronise, and does not wait. The answer comes to the channel, which ends
-    /// where there can be none.
-    pub(crate) fn begin(&self, request: sync::Request) -> Receiver<Result<Answer, ClientError>> {
-        let (reply, answer) = mpsc::channel();
-        let key = self.key;
-        // Without a link there is nobody to be told, and the channel ends.
-        let _ = self.client.command(Command::Synchronise {
-            key,
-            request,
-            reply,
-        });
-        answer
+    /// Begins to synchronise, and does not wait. The number, at first 0, is another one when
+    /// there is an answer, or there can be none; and that before anything that came later is
+    /// obeyed, or anything that is here is given to others.
+    pub(crate) fn begin(&self, request: sync::Request) -> Arc<AtomicU64> {
+        let (key, answers) = (self.key, Arc::default());
+        let told = Told(Arc::clone(&answers));
+        // Without a link there is nobody to be told.
+        let _ = self.client.command(Command::Await { key, request, told });
+        answers
     }
 
     /// Gives whole pages another type, while others may have the object open. Nobody else may

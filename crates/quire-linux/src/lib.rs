@@ -22,6 +22,7 @@ pub mod raw;
 pub mod real;
 pub mod registry;
 pub mod remote;
+pub mod restartable;
 pub mod scheduling;
 pub mod slabs;
 pub mod socket;

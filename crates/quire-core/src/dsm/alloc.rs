@@ -19,9 +19,9 @@
 //! between, classes share nothing.
 //!
 //! A lock can be lost while it is held: whoever waits for a page long enough may be taken for
-//! dead, and its locks be given to others. So whatever relies on a lock is written only to pages
-//! that are here, and only if nobody was taken for dead until then ([`Shared::is_sure`]); words
-//! that say what belongs to whom are changed only from what they were known to be.
+//! dead, and its locks be given to others. So whatever relies on a lock is written only if nobody
+//! can have been taken for dead until then, in one step with that look ([`Shared::change`]), and
+//! only over what was known to be there.
 //!
 //! | module | holds |
 //! |---|---|
@@ -142,6 +142,29 @@ pub trait Shared {
     /// Whether nobody can have taken this machine for dead and seen a lock as free that it
     /// holds. Before others write to pages that are here, this says no.
     fn is_sure(&self) -> bool;
+
+    /// Changes the word at an offset from one number to another, if it is that and as long as this
+    /// machine is sure ([`Shared::is_sure`]). The look and the change are one step: where the
+    /// word's page goes away between them, nothing is changed when it comes back, without a
+    /// new look. What is here does for objects whose pages do not go away.
+    fn change(&self, at: ObjectOffset, from: u64, to: u64) -> Changed {
+        match self.is_sure() {
+            false => Changed::Unsure,
+            true if self.word(at).change(from, to) => Changed::Done,
+            true => Changed::Differs,
+        }
+    }
+}
+
+/// What came of [`Shared::change`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// It was changed.
+    Done,
+    /// It was another number.
+    Differs,
+    /// Others can have taken this machine for dead. Nothing was changed.
+    Unsure,
 }
 
 impl<S: Shared> Shared for &S {
@@ -173,20 +196,9 @@ impl<S: Shared> Shared for &S {
     fn is_sure(&self) -> bool {
         (**self).is_sure()
     }
-}
 
-/// The word at an offset, to be written to: its page is here now, and nobody can have taken this
-/// machine for dead while it waited for it.
-///
-/// # Errors
-/// When somebody can.
-fn surely<S: Shared>(shared: &S, at: ObjectOffset) -> Result<Word<'_>, AllocError> {
-    let word = shared.word(at);
-    word.fetch_or(0);
-    if shared.is_sure() {
-        Ok(word)
-    } else {
-        Err(AllocError::TakenForDead)
+    fn change(&self, at: ObjectOffset, from: u64, to: u64) -> Changed {
+        (**self).change(at, from, to)
     }
 }
 
@@ -195,10 +207,23 @@ fn surely<S: Shared>(shared: &S, at: ObjectOffset) -> Result<Word<'_>, AllocErro
 /// # Errors
 /// When it is not any more, because somebody can have taken this machine for dead.
 fn change<S: Shared>(shared: &S, at: ObjectOffset, from: u64, to: u64) -> Result<(), AllocError> {
-    if surely(shared, at)?.change(from, to) {
-        Ok(())
-    } else {
-        Err(AllocError::TakenForDead)
+    match shared.change(at, from, to) {
+        Changed::Done => Ok(()),
+        Changed::Differs | Changed::Unsure => Err(AllocError::TakenForDead),
+    }
+}
+
+/// Makes the word at an offset a number, whatever it is. Only who holds the lock does so.
+///
+/// # Errors
+/// When somebody can have taken this machine for dead.
+fn set<S: Shared>(shared: &S, at: ObjectOffset, to: u64) -> Result<(), AllocError> {
+    loop {
+        match shared.change(at, shared.word(at).load(), to) {
+            Changed::Done => return Ok(()),
+            Changed::Differs => {}
+            Changed::Unsure => return Err(AllocError::TakenForDead),
+        }
     }
 }
 

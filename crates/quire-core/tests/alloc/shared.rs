@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, Once};
 
-use quire_core::dsm::alloc::{List, Local, Refused, Shared, Word};
+use quire_core::dsm::alloc::{Changed, List, Local, Refused, Shared, Word};
 use quire_core::dsm::types::TypeTag;
 use quire_core::units::{Bytes, ObjectOffset};
 
@@ -274,6 +274,15 @@ impl Shared for Forsaken<'_> {
 
     fn is_sure(&self) -> bool {
         self.is_sure.load(SeqCst)
+    }
+
+    fn change(&self, at: ObjectOffset, from: u64, to: u64) -> Changed {
+        // It waits for the page, and looks again after that.
+        self.step();
+        match self.is_sure() {
+            true => self.object.change(at, from, to),
+            false => Changed::Unsure,
+        }
     }
 }
 

@@ -49,6 +49,16 @@ pub(super) struct Key(pub(super) u64);
 /// Who waits for something.
 type Reply<T> = Sender<Result<T, ClientError>>;
 
+/// Counts when it is dropped: whoever awaits something by it sees when there is an answer, or
+/// there can be none.
+pub(super) struct Told(pub(super) Arc<AtomicU64>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 /// What the program wants.
 pub(super) enum Command {
     Ask {
@@ -63,6 +73,12 @@ pub(super) enum Command {
         key: Key,
         request: sync::Request,
         reply: Reply<Answer>,
+    },
+    /// The same; of the answer it matters only that there is one.
+    Await {
+        key: Key,
+        request: sync::Request,
+        told: Told,
     },
     Tag {
         key: Key,
@@ -118,6 +134,8 @@ pub(super) struct Opened {
 /// Whose answer it is.
 enum Awaited {
     Answer(Reply<Answer>),
+    /// Whatever it is.
+    Told(Told),
     /// Of whoever wants to know of an object, or to open it.
     Question(Question),
     /// An object is opened again after its link broke.
@@ -351,7 +369,7 @@ impl Carrier {
                 }
                 new.refuse(self.unreachable());
             }
-            Awaited::Again(_) => {}
+            Awaited::Told(_) | Awaited::Again(_) => {}
         }
     }
 
@@ -373,6 +391,12 @@ impl Carrier {
                 }
                 None => self.refuse(Awaited::Answer(reply)),
             },
+            Command::Await { key, request, told } => {
+                if let Some(object) = self.handle(key) {
+                    let request = Request::Synchronise { object, request };
+                    self.ask(links, request, Awaited::Told(told));
+                }
+            }
             Command::Tag { key, part, reply } => match self.handle(key) {
                 Some(object) => {
                     let request = Request::TagPart { object, part };
@@ -729,6 +753,7 @@ impl Carrier {
         // Who waited may have gone.
         match (awaited, answer) {
             (Awaited::Answer(reply), answer) => drop(reply.send(answer.map_err(Into::into))),
+            (Awaited::Told(told), _) => drop(told),
             (Awaited::Close(reply), answer) => {
                 if let Err(failure) = answer {
                     tracing::error!("an object was closed, but: {failure}");

@@ -10,17 +10,18 @@
 //! [`Shared::breaks`], of the rest by something that it waits for at that server (that a
 //! counter becomes 1), because all that wait there get an error. It hears so before it loses
 //! any page to who takes it for dead: that page has to come by the same server, and so does
-//! the error, which is sent first.
+//! the error, which is sent first. Both are counters, so that the look at them and what relies on
+//! it are one step ([`restartable`]): a write that has to wait for its page looks again.
 
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use quire_core::dsm::alloc::Owner;
+use quire_core::dsm::alloc::{Changed, Owner, Word};
 use quire_core::dsm::sync::{self, Name, Request};
+use quire_linux::restartable::{self, Provided};
 
 use super::HeapError;
 use crate::client::{ClientError, Shared};
-use crate::wire::control::Answer;
 
 /// The mark of an owner that is alive.
 pub(super) struct Alive<'a> {
@@ -28,8 +29,8 @@ pub(super) struct Alive<'a> {
     owner: Owner,
     /// How often the link had broken when the heap was opened.
     breaks: u64,
-    /// Where it is told that the mark was forgotten.
-    forgotten: Mutex<Receiver<Result<Answer, ClientError>>>,
+    /// Not 0 any more when the mark was forgotten.
+    forgotten: Arc<AtomicU64>,
 }
 
 impl<'a> Alive<'a> {
@@ -44,7 +45,7 @@ impl<'a> Alive<'a> {
             shared,
             owner,
             breaks,
-            forgotten: Mutex::new(forgotten),
+            forgotten,
         };
         match shared.synchronise(Request::Lock(mark(owner)))? {
             sync::Answer::Done | sync::Answer::Abandoned => Ok(alive),
@@ -54,11 +55,37 @@ impl<'a> Alive<'a> {
 
     /// Whether nobody can have taken the owner for dead.
     pub fn is_sure(&self) -> bool {
-        let forgotten = self.forgotten.lock();
-        let forgotten = forgotten.unwrap_or_else(PoisonError::into_inner);
-        // Once it was told, the channel has ended.
-        let is_quiet = matches!(forgotten.try_recv(), Err(TryRecvError::Empty));
-        is_quiet && self.shared.breaks() == self.breaks
+        let [broken, forgotten] = self.signs();
+        let holds = |it: Provided| it.counter.load(Ordering::SeqCst) == it.is;
+        holds(broken) && holds(forgotten)
+    }
+
+    /// What is so as long as it is sure.
+    fn signs(&self) -> [Provided<'_>; 2] {
+        let broken = Provided {
+            counter: self.shared.counted_breaks(),
+            is: self.breaks,
+        };
+        let forgotten = Provided {
+            counter: &self.forgotten,
+            is: 0,
+        };
+        [broken, forgotten]
+    }
+
+    /// Changes a word of the object as long as it is sure, in one step.
+    pub fn change(&self, word: Word<'_>, from: u64, to: u64) -> Changed {
+        let (cell, [from, to]) = word.stored([from, to]);
+        loop {
+            // The page comes here to be written to, which is one message.
+            word.fetch_or(0);
+            return match restartable::change(cell, from, to, self.signs()) {
+                restartable::Changed::Done => Changed::Done,
+                restartable::Changed::Differs => Changed::Differs,
+                restartable::Changed::Refused => Changed::Unsure,
+                restartable::Changed::Interrupted => continue,
+            };
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use quire_core::dsm::alloc::{self, List, Refused, Word};
+use quire_core::dsm::alloc::{self, Changed, List, Refused, Word};
 use quire_core::dsm::sync::{Answer, Name, Request};
 use quire_core::dsm::types::{Machine, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset};
@@ -119,5 +119,14 @@ impl<'a> alloc::Shared for World<'a> {
 
     fn is_sure(&self) -> bool {
         self.alive.as_ref().is_none_or(Alive::is_sure)
+    }
+
+    fn change(&self, at: ObjectOffset, from: u64, to: u64) -> Changed {
+        let word = self.word(at);
+        match &self.alive {
+            Some(alive) => alive.change(word, from, to),
+            None if word.change(from, to) => Changed::Done,
+            None => Changed::Differs,
+        }
     }
 }

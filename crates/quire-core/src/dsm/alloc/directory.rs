@@ -7,7 +7,7 @@
 
 use super::class::Class;
 use super::map::{Geometry, WORD};
-use super::{AllocError, Shared, Word, change, surely};
+use super::{AllocError, Shared, Word, change, set};
 use crate::units::ObjectOffset;
 
 /// The word that says how many slots were ever in use.
@@ -65,7 +65,7 @@ impl<S: Shared> Directory<'_, S> {
     /// Makes it empty.
     pub fn begin(&self) -> Result<(), AllocError> {
         for index in 0..self.geometry.page / WORD {
-            surely(self.shared, self.at(index))?.store(0);
+            set(self.shared, self.at(index), 0)?;
         }
         Ok(())
     }
@@ -98,9 +98,8 @@ impl<S: Shared> Directory<'_, S> {
 
     /// Enters a segment, unmarked, where there is no entry.
     pub fn enter(&self, slot: u64, page: u64) -> Result<(), AllocError> {
-        let used = surely(self.shared, self.at(USED))?;
-        if used.load() <= slot {
-            used.store(slot + 1);
+        if self.word(USED).load() <= slot {
+            set(self.shared, self.at(USED), slot + 1)?;
         }
         change(self.shared, self.at(SLOTS + slot), 0, page)
     }

@@ -17,7 +17,7 @@
 //! otherwise only read, so all machines keep copies of it.
 
 use super::class::Class;
-use super::{AllocError, List, Refused, Shared, change, surely};
+use super::{AllocError, List, Refused, Shared, change, set};
 use crate::units::ObjectOffset;
 
 /// The bytes of a word.
@@ -164,8 +164,7 @@ impl<S: Shared> PageMap<'_, S> {
 
     /// Writes the word of a page inside of a free run.
     fn store(&self, page: u64, word: u64) -> Result<(), AllocError> {
-        surely(self.shared, self.geometry.entry(page))?.store(word);
-        Ok(())
+        set(self.shared, self.geometry.entry(page), word)
     }
 
     /// Makes a run another one that begins there.

@@ -9,7 +9,7 @@
 
 use super::class::Class;
 use super::map::{Geometry, Run, Use, WORD};
-use super::{AllocError, Owner, Shared, Word, surely};
+use super::{AllocError, Changed, Owner, Shared, Word, set};
 use crate::units::ObjectOffset;
 
 /// The word of a control page that says who owns the segment.
@@ -112,12 +112,10 @@ impl Segment {
     /// When they may have gone to others.
     pub fn begin<S: Shared>(self, shared: &S, owner: Owner, slot: u64) -> Result<(), AllocError> {
         for index in 0..self.words() {
-            surely(shared, self.at(BITS + index))?.store(0);
+            set(shared, self.at(BITS + index), 0)?;
         }
-        surely(shared, self.at(SLOT))?.store(slot);
-        let state = State::Owned(owner).encode();
-        surely(shared, self.at(STATE))?.store(state);
-        Ok(())
+        set(shared, self.at(SLOT), slot)?;
+        set(shared, self.at(STATE), State::Owned(owner).encode())
     }
 
     /// Where in its class's directory it is.
@@ -135,8 +133,11 @@ impl Segment {
     /// # Errors
     /// When it may be no segment any more.
     pub fn change<S: Shared>(self, shared: &S, from: State, to: State) -> Result<bool, AllocError> {
-        let (from, to) = (from.encode(), to.encode());
-        Ok(surely(shared, self.at(STATE))?.change(from, to))
+        match shared.change(self.at(STATE), from.encode(), to.encode()) {
+            Changed::Done => Ok(true),
+            Changed::Differs => Ok(false),
+            Changed::Unsure => Err(AllocError::TakenForDead),
+        }
     }
 
     /// How many words of bits there are.
@@ -169,17 +170,31 @@ impl Segment {
         shared: &S,
         cursor: &mut u64,
     ) -> Result<Option<ObjectOffset>, AllocError> {
-        let words = (*cursor..self.words()).chain(0..*cursor);
-        let found = words
-            .map(|index| (index, self.free_in(shared, index)))
-            .find(|(_, free)| *free != 0);
-        let Some((index, free)) = found else {
+        let mut words = (*cursor..self.words()).chain(0..*cursor);
+        let taken = words.find_map(|index| self.take_in(shared, index).transpose());
+        let Some(block) = taken.transpose()? else {
             return Ok(None);
         };
-        let bit = free.trailing_zeros();
-        surely(shared, self.at(BITS + index))?.fetch_or(1 << bit);
-        *cursor = index;
-        Ok(Some(self.block(index * BLOCKS + u64::from(bit))))
+        *cursor = block / BLOCKS;
+        Ok(Some(self.block(block)))
+    }
+
+    /// Allocates a block of a word; says which.
+    fn take_in<S: Shared>(self, shared: &S, index: u64) -> Result<Option<u64>, AllocError> {
+        loop {
+            let used = self.word(shared, BITS + index).load();
+            let free = !used & self.mask(index);
+            if free == 0 {
+                return Ok(None);
+            }
+            let bit = free.trailing_zeros();
+            match shared.change(self.at(BITS + index), used, used | 1 << bit) {
+                Changed::Done => return Ok(Some(index * BLOCKS + u64::from(bit))),
+                // Somebody has freed blocks.
+                Changed::Differs => {}
+                Changed::Unsure => return Err(AllocError::TakenForDead),
+            }
+        }
     }
 
     /// Frees a block. Returns whether it was in use.

@@ -70,6 +70,12 @@ impl<'a> Word<'a> {
         let (from, to) = (self.turned(from), self.turned(to));
         self.cell.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
     }
+
+    /// Its memory, and how numbers are stored there: for who changes it in a way of their own.
+    #[must_use]
+    pub fn stored<const N: usize>(self, numbers: [u64; N]) -> (&'a AtomicU64, [u64; N]) {
+        (self.cell, numbers.map(|number| self.turned(number)))
+    }
 }
 
 #[cfg(test)]
