@@ -66,6 +66,7 @@ mod watch;
 
 use self::bundles::{Bundle, Bundles};
 use self::core::{Core, FELLOWS, MACHINE, Out, Peer, PeerId};
+pub use self::ending::{Ending, Patience};
 use self::fellows::Fellows;
 pub use self::fellows::{Connect, Host, Joining, Numbers, Outside};
 pub use self::keeping::{Offer, PAGER_PATIENCE};

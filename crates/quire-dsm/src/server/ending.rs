@@ -16,16 +16,169 @@ use crate::link::turn::{LinkId, Links, Turn};
 use crate::wire::control::{FailureKind, Name, Request};
 use crate::wire::{Contents, Control};
 
-/// A server that ends waits so long for programs that have pages.
-const RECALL: Duration = Duration::from_secs(3);
-/// So long for pagers to take what was given back.
-const LAST: Duration = Duration::from_secs(10);
-/// So long for fellows to take what would be lost.
-const HANDING: Duration = Duration::from_secs(5);
-/// So long for the directory to know that the server leaves, and for another one to lead.
-const LEAVING: Duration = Duration::from_secs(1);
 /// The loop looks at least so often how far all that is.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a server that ends waits at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For programs that have pages.
+    pub programs: Duration,
+    /// For pagers to take what was given back.
+    pub pagers: Duration,
+    /// For fellows to take what would be lost.
+    pub fellows: Duration,
+    /// For the directory to know that the server leaves, and for another one to lead.
+    pub directory: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            programs: Duration::from_secs(3),
+            pagers: Duration::from_secs(10),
+            fellows: Duration::from_secs(5),
+            directory: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What is waited for, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Programs give back what they may have written.
+    TakesBack,
+    /// Pagers take it.
+    Keeps,
+    /// Fellows take what they would lose.
+    HandsOver,
+    /// The last that was said is sent, in a turn of the loop.
+    SaysLast,
+    /// The directory hears that the server leaves.
+    Leaves,
+    /// Another server than this one leads the copies of the directory.
+    EndsCopy,
+    Over,
+}
+
+/// A server that ends, and how far that is.
+#[derive(Debug)]
+pub struct Ending {
+    patience: Patience,
+    stage: Stage,
+    /// It is waited until then.
+    until: Instant,
+    all_is_back: bool,
+    all_is_taken: bool,
+}
+
+impl Ending {
+    /// A server begins to end: it asks all programs for what they may have written.
+    #[must_use]
+    pub fn begin(
+        server: &mut Server,
+        links: &mut Links,
+        now: Instant,
+        patience: Patience,
+    ) -> Ending {
+        server.take_back(links);
+        Ending {
+            patience,
+            stage: Stage::TakesBack,
+            until: now + patience.programs,
+            all_is_back: false,
+            all_is_taken: false,
+        }
+    }
+
+    /// Goes on, as far as that goes now. Whether it is over. To be called after each turn of the
+    /// server's loop.
+    pub fn step(&mut self, server: &mut Server, links: &mut Links, now: Instant) -> bool {
+        while self.stage != Stage::Over {
+            let waits = self.waits(server);
+            if waits && now < self.until {
+                return false;
+            }
+            self.next(server, links, (now, !waits));
+            if self.stage == Stage::SaysLast {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// How long the next turn may wait for something to happen.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        match self.stage {
+            Stage::SaysLast => Duration::ZERO,
+            _ => LOOK,
+        }
+    }
+
+    /// Whether what is waited for has yet to come.
+    fn waits(&mut self, server: &mut Server) -> bool {
+        let fellows = server.fellows.as_mut();
+        match self.stage {
+            Stage::TakesBack => server.core.is_owed(),
+            Stage::Keeps => server.core.is_giving_back(),
+            Stage::HandsOver => fellows.is_some_and(|fellows| fellows.is_handing_over()),
+            Stage::Leaves | Stage::EndsCopy => fellows.is_some_and(Fellows::is_awaited),
+            Stage::SaysLast | Stage::Over => false,
+        }
+    }
+
+    /// What is waited for has come, or not in time; the next is begun.
+    fn next(&mut self, server: &mut Server, links: &mut Links, (now, came): (Instant, bool)) {
+        let Patience {
+            pagers,
+            fellows,
+            directory,
+            ..
+        } = self.patience;
+        let (stage, longest) = match self.stage {
+            Stage::TakesBack => {
+                self.all_is_back = server.core.name_what_is_missing();
+                (Stage::Keeps, pagers)
+            }
+            Stage::Keeps => {
+                server.end_links(links);
+                server.with_those_who_go_on(Fellows::end);
+                (Stage::HandsOver, fellows)
+            }
+            Stage::HandsOver => {
+                let fellows = server.fellows.as_ref();
+                self.all_is_taken = came && fellows.is_none_or(Fellows::is_a_member);
+                if !self.all_is_taken {
+                    tracing::warn!("others did not take over in time what they lose now");
+                }
+                (Stage::SaysLast, Duration::ZERO)
+            }
+            Stage::SaysLast => {
+                server.with_those_who_go_on(Fellows::leave);
+                (Stage::Leaves, directory)
+            }
+            Stage::Leaves => {
+                server.with_those_who_go_on(Fellows::end_copy);
+                (Stage::EndsCopy, directory)
+            }
+            Stage::EndsCopy | Stage::Over => (Stage::Over, Duration::ZERO),
+        };
+        (self.stage, self.until) = (stage, now + longest);
+    }
+
+    /// Whether all that programs may have written came back.
+    #[must_use]
+    pub const fn all_is_back(&self) -> bool {
+        self.all_is_back
+    }
+
+    /// Whether fellows have taken all that they would lose with the server.
+    #[must_use]
+    pub const fn all_is_taken(&self) -> bool {
+        self.all_is_taken
+    }
+}
 
 /// What an object's kernels were asked for, when its server began to end.
 #[derive(Default)]
@@ -41,42 +194,9 @@ pub(super) struct Recalled {
 /// # Errors
 /// When the loop cannot go on.
 pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<()> {
-    server.take_back(&mut turn.links);
-    go_on(turn, server, RECALL, |server| server.core.is_owed())?;
-    server.core.name_what_is_missing();
-    go_on(turn, server, LAST, |server| server.core.is_giving_back())?;
-    server.end_links(&mut turn.links);
-    if let Some(fellows) = &mut server.fellows {
-        fellows.end();
-        go_on(turn, server, HANDING, |server| {
-            let fellows = server.fellows.as_ref();
-            fellows.is_some_and(|fellows| fellows.is_handing_over())
-        })?;
-    }
-    turn.once(server, Duration::ZERO)?;
-    for last in [Fellows::leave, Fellows::end_copy] {
-        let Some(fellows) = &mut server.fellows else {
-            break;
-        };
-        last(fellows);
-        go_on(turn, server, LEAVING, |server| {
-            let fellows = server.fellows.as_mut();
-            fellows.is_some_and(Fellows::is_awaited)
-        })?;
-    }
-    Ok(())
-}
-
-/// Goes on with the loop while something holds, but no longer than this.
-fn go_on(
-    turn: &mut Turn,
-    server: &mut Server,
-    longest: Duration,
-    holds: impl Fn(&mut Server) -> bool,
-) -> io::Result<()> {
-    let until = Instant::now() + longest;
-    while holds(server) && Instant::now() < until {
-        turn.once(server, LOOK)?;
+    let mut ending = Ending::begin(server, &mut turn.links, Instant::now(), Patience::default());
+    while !ending.step(server, &mut turn.links, Instant::now()) {
+        turn.once(server, ending.longest())?;
     }
     Ok(())
 }
@@ -89,6 +209,13 @@ impl Server {
         local.end(&mut around);
         self.core.recall(&mut self.out);
         self.send_all(links);
+    }
+
+    /// Does something with what it has to do with others that go on, if there are any.
+    fn with_those_who_go_on(&mut self, act: impl FnOnce(&mut Fellows)) {
+        if let Some(fellows) = &mut self.fellows {
+            act(fellows);
+        }
     }
 
     /// Says goodbye to all programs.
@@ -148,10 +275,12 @@ impl Core {
         objects.any(|object| object.is_owed(answers))
     }
 
-    /// Logs whose pages did not come back.
-    fn name_what_is_missing(&self) {
+    /// Logs whose pages did not come back. Whether there are none.
+    fn name_what_is_missing(&self) -> bool {
+        let mut is_complete = true;
         for (name, object) in &self.objects {
             for (kernel, pages) in object.missing() {
+                is_complete = false;
                 let peer = self.kernels.get(&kernel).map(|(peer, _)| *peer);
                 let who = peer.map_or("a program", |peer| self.words_for(peer));
                 tracing::warn!(
@@ -160,6 +289,7 @@ impl Core {
                 );
             }
         }
+        is_complete
     }
 }
 

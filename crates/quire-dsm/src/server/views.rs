@@ -106,10 +106,11 @@ impl Views {
         self.barred.get(&to).is_none_or(|barred| epoch > *barred)
     }
 
-    /// What is to be proposed now.
+    /// What is to be proposed now. Who has left the directory may use what it has for a while, until
+    /// it is gone.
     pub fn wish(
         &self,
-        is_gone: impl Fn(ServerId) -> bool,
+        (has_left, is_gone): (impl Fn(ServerId) -> bool, impl Fn(ServerId) -> bool),
         is_up: impl Fn(ServerId) -> bool,
     ) -> Wish {
         if self.epoch == 0 && !self.is_maker {
@@ -118,7 +119,9 @@ impl Views {
         }
         let mut next: Vec<ServerId> = self.members.clone();
         next.retain(|member| !is_gone(*member));
-        if next.is_empty() && self.epoch > 0 {
+        // Nobody comes back who has left: who is not in has no time to wait for.
+        let are_left = !self.is_in() && self.members.iter().all(|member| has_left(*member));
+        if (next.is_empty() || are_left) && self.epoch > 0 {
             return Wish::Lost;
         }
         if !next.contains(&self.me) {
@@ -148,28 +151,48 @@ mod tests {
         true
     }
 
+    fn is_a(who: ServerId) -> bool {
+        who == A
+    }
+
     #[test]
     fn the_maker_makes_the_first_view_and_others_join() {
         let mut a = Views::new(A, true);
-        assert_eq!(a.wish(nobody, all), Wish::Next(1, vec![A]));
+        assert_eq!(a.wish((nobody, nobody), all), Wish::Next(1, vec![A]));
         assert_eq!(a.heard(1, vec![A]), Heard::Enter);
-        assert_eq!(a.wish(nobody, all), Wish::Nothing);
+        assert_eq!(a.wish((nobody, nobody), all), Wish::Nothing);
         let mut b = Views::new(B, false);
-        assert_eq!(b.wish(nobody, all), Wish::Nothing);
+        assert_eq!(b.wish((nobody, nobody), all), Wish::Nothing);
         assert_eq!(b.heard(1, vec![A]), Heard::Outside);
-        assert_eq!(b.wish(nobody, all), Wish::Next(2, vec![A, B]));
+        assert_eq!(b.wish((nobody, nobody), all), Wish::Next(2, vec![A, B]));
     }
 
     #[test]
     fn who_is_gone_is_left_out_and_the_last_takes_all_with_it() {
         let mut b = Views::new(B, false);
         b.heard(1, vec![A]);
-        assert_eq!(b.wish(|who| who == A, all), Wish::Lost);
+        assert_eq!(b.wish((is_a, is_a), all), Wish::Lost);
         assert_eq!(b.heard(2, vec![A, B, C]), Heard::Enter);
-        assert_eq!(b.wish(|who| who == A, all), Wish::Next(3, vec![B, C]));
+        assert_eq!(b.wish((is_a, is_a), all), Wish::Next(3, vec![B, C]));
         // Put out, or told too late: others may own its pages by now.
         assert_eq!(b.clone().heard(3, vec![A, C]), Heard::Missed);
         assert_eq!(b.heard(4, vec![A, B]), Heard::Missed);
+    }
+
+    #[test]
+    fn nobody_joins_those_who_have_left() {
+        let mut b = Views::new(B, false);
+        b.heard(1, vec![A]);
+        assert_eq!(b.wish((is_a, nobody), all), Wish::Lost);
+        b.heard(2, vec![A, C]);
+        assert_eq!(b.wish((is_a, nobody), all), Wish::Next(3, vec![A, C, B]));
+        // The last one has closed it.
+        b.heard(3, Vec::new());
+        assert_eq!(b.wish((nobody, nobody), all), Wish::Lost);
+        // Who is in waits until A is gone.
+        let mut c = Views::new(C, false);
+        c.heard(2, vec![A, C]);
+        assert_eq!(c.wish((is_a, nobody), all), Wish::Nothing);
     }
 
     #[test]
@@ -179,9 +202,9 @@ mod tests {
         b.broke(A);
         assert!(!b.may_send(A, 5));
         assert!(b.may_send(A, 6));
-        assert_eq!(b.wish(nobody, nobody), Wish::Nothing);
-        assert_eq!(b.wish(nobody, all), Wish::Next(6, vec![A, B]));
+        assert_eq!(b.wish((nobody, nobody), nobody), Wish::Nothing);
+        assert_eq!(b.wish((nobody, nobody), all), Wish::Next(6, vec![A, B]));
         assert_eq!(b.heard(6, vec![A, B]), Heard::Enter);
-        assert_eq!(b.wish(nobody, all), Wish::Nothing);
+        assert_eq!(b.wish((nobody, nobody), all), Wish::Nothing);
     }
 }

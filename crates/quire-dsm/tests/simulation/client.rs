@@ -605,7 +605,10 @@ impl Handler for Program {
             self.over = Some("the link broke before all was given back".into());
         }
         let mut world = self.world.borrow_mut();
-        world.lost(self.session, self.host);
+        match closed.why.to_string().contains("the server ends") {
+            true => world.parts(self.session, self.host),
+            false => world.lost(self.session, self.host),
+        }
         self.session = world.session();
         self.again = Some(clock() + AGAIN);
         self.onward = None;

@@ -6,7 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::{Interest, Registry, Token};
 use quire_core::dsm::message::ToKernel;
@@ -295,33 +295,66 @@ pub fn told(message: &ToKernel<Contents>) -> String {
     }
 }
 
-/// Runs the loop of a process until it says that it is over. While the process is stopped,
-/// nothing of it runs but what the system does for it.
-pub async fn run<H: Handler>(
-    turn: &mut Turn,
-    handler: &mut H,
-    (hub, world, host): (&Hub, &Shared, usize),
-    is_over: impl Fn(&H) -> bool,
-) {
-    let mut spins = (clock(), 0);
-    while !is_over(handler) {
-        spins = match clock() {
-            now if now == spins.0 => (now, spins.1 + 1),
+/// The loop of a process.
+pub struct Loop<'a> {
+    hub: &'a Hub,
+    world: &'a Shared,
+    host: usize,
+    /// How many turns there were at the last moment.
+    spins: (Instant, u32),
+}
+
+impl<'a> Loop<'a> {
+    pub fn new((hub, world, host): (&'a Hub, &'a Shared, usize)) -> Loop<'a> {
+        let spins = (clock(), 0);
+        Loop {
+            hub,
+            world,
+            host,
+            spins,
+        }
+    }
+
+    /// Runs it until the process says that it is over.
+    pub async fn run<H: Handler>(
+        &mut self,
+        turn: &mut Turn,
+        handler: &mut H,
+        is_over: impl Fn(&H) -> bool,
+    ) {
+        while !is_over(handler) && self.once(turn, handler, None).await {}
+    }
+
+    /// Waits until there is something to do, or so long, and does it. While the process is
+    /// stopped, nothing of it runs but what the system does for it. `false` where the loop
+    /// turns without end.
+    pub async fn once<H: Handler>(
+        &mut self,
+        turn: &mut Turn,
+        handler: &mut H,
+        longest: Option<Duration>,
+    ) -> bool {
+        let (hub, world, host) = (self.hub, self.world, self.host);
+        self.spins = match clock() {
+            now if now == self.spins.0 => (now, self.spins.1 + 1),
             now => (now, 0),
         };
-        if spins.1 > MOST_TURNS {
-            return world.borrow_mut().fail("a loop turns without end".into());
+        if self.spins.1 > MOST_TURNS {
+            world.borrow_mut().fail("a loop turns without end".into());
+            return false;
         }
-        let due = tokio::time::Instant::from_std(turn.due(handler));
+        let until = longest.map(|longest| clock() + longest);
+        let due = turn.due(handler);
+        let due = until.map_or(due, |until| until.min(due));
         tokio::select! {
             biased;
             () = hub.notify.notified() => {}
-            () = tokio::time::sleep_until(due) => {}
+            () = tokio::time::sleep_until(tokio::time::Instant::from_std(due)) => {}
         }
         let stopped = world.borrow().is_stopped(host);
         if stopped {
             while world.borrow().is_stopped(host) {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
         let (ready, accepted) = {
@@ -336,5 +369,6 @@ pub async fn run<H: Handler>(
         if stopped {
             world.borrow_mut().goes_on(host);
         }
+        true
     }
 }

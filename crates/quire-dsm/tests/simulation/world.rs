@@ -2,8 +2,8 @@
 //! how long, what was read and written, and a trace of all that.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,6 +48,8 @@ pub struct Counts {
     pub late: u64,
     /// Sessions that ended without being closed in order.
     pub lost: u64,
+    /// Servers that ended as they were told to.
+    pub ended: u64,
     /// Accesses that succeeded after the faults.
     pub calm: u64,
     /// What was noted.
@@ -60,6 +62,7 @@ impl Counts {
         self.failed += other.failed;
         self.late += other.late;
         self.lost += other.lost;
+        self.ended += other.ended;
         self.calm += other.calm;
         self.events += other.events;
     }
@@ -100,6 +103,13 @@ pub struct World {
     served: BTreeMap<u64, Option<ServerId>>,
     /// When servers were gone from the directory, in moments.
     gone: BTreeMap<ServerId, u64>,
+    /// Servers whose programs have given all back, as they were told to end; of those that are
+    /// gone and left nothing behind that is missing, when others were gone after them.
+    emptied: BTreeSet<ServerId>,
+    parted: BTreeSet<ServerId>,
+    /// Hosts that were told to end, and those that have.
+    told_to_end: BTreeSet<usize>,
+    ended: BTreeSet<usize>,
     /// When hosts were stopped last, in moments, and until when.
     stops: BTreeMap<usize, (u64, Duration)>,
     /// When that was.
@@ -131,6 +141,10 @@ impl World {
             losers: BTreeMap::new(),
             served: BTreeMap::new(),
             gone: BTreeMap::new(),
+            emptied: BTreeSet::new(),
+            parted: BTreeSet::new(),
+            told_to_end: BTreeSet::new(),
+            ended: BTreeSet::new(),
             stops: BTreeMap::new(),
             losses: Vec::new(),
             moment: 0,
@@ -183,7 +197,66 @@ impl World {
     pub fn gone(&mut self, server: ServerId) {
         let moment = self.moment();
         self.note(format_args!("server {:x} is no member", server.0));
+        if self.parted.contains(&server) {
+            return;
+        }
         self.gone.entry(server).or_insert(moment);
+        // It may have had what others left to it.
+        for parted in std::mem::take(&mut self.parted) {
+            self.gone.entry(parted).or_insert(moment);
+        }
+    }
+
+    /// A server begins.
+    pub fn begins_to_serve(&mut self, host: usize) {
+        self.told_to_end.remove(&host);
+        self.note(format_args!("server {host} begins"));
+    }
+
+    /// A server is told to end.
+    pub fn tell_to_end(&mut self, host: usize) {
+        self.told_to_end.insert(host);
+        if let Some(hub) = self.hubs.get(&host) {
+            hub.wake();
+        }
+    }
+
+    /// Whether it was.
+    pub fn is_to_end(&self, host: usize) -> bool {
+        self.told_to_end.contains(&host)
+    }
+
+    /// A server that ends has all that its programs had; and others have taken what they would
+    /// lose with it, or not.
+    pub fn all_is_back(&mut self, server: ServerId, is_taken: bool) {
+        if self.emptied.insert(server) {
+            self.note(format_args!("server {:x} has all back", server.0));
+        }
+        let has_left = self.gone.contains_key(&server);
+        if is_taken && !has_left && self.parted.insert(server) {
+            self.note(format_args!("server {:x} has left all to others", server.0));
+        }
+    }
+
+    /// A server's process has ended.
+    pub fn has_ended(&mut self, host: usize) {
+        self.note(format_args!("server {host} ends"));
+        self.counts.ended += 1;
+        self.ended.insert(host);
+    }
+
+    /// Those that have, since the last time.
+    pub fn take_ended(&mut self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// A session has ended as its server did. Nothing of it is missing if that had all back.
+    pub fn parts(&mut self, session: u64, host: usize) {
+        let server = self.served.get(&session).copied().flatten();
+        match server.is_some_and(|server| self.emptied.contains(&server)) {
+            true => self.note(format_args!("c{host} parts")),
+            false => self.lost(session, host),
+        }
     }
 
     fn mix(&mut self, number: u64) {

@@ -11,7 +11,8 @@
 //!
 //! Who begins to end says so to all, and is asked by none that hears it in time; where all others
 //! end, too, there is nobody who would need the pages. A fellow that ends, or is in another view,
-//! refuses; then another one is asked. An
+//! refuses; then another one is asked. The last one proposes a view without anybody, so that no
+//! server that joins just then takes the object for one that goes on, with nothing in it. An
 //! object that this server keeps in its store stays there. Of one that another server keeps,
 //! that server has all by then. Where kernels did not answer, the pages are handed over all the
 //! same, but the others wait as for a server that is gone.
@@ -91,14 +92,18 @@ impl Fellows {
     /// Whether there is something that fellows have yet to take.
     pub fn is_handing_over(&self) -> bool {
         let mut joints = self.joints.values();
-        matches!(self.stage, Stage::In(..)) && joints.any(|joint| self.is_to_be_left(joint))
+        self.is_a_member() && joints.any(|joint| self.is_to_be_left(joint))
     }
 
-    /// Whether others go on with an object when this server is gone.
+    /// Whether this server is a member still, whom fellows would hear of what they lose with it.
+    pub const fn is_a_member(&self) -> bool {
+        matches!(self.stage, Stage::In(..))
+    }
+
+    /// Whether an object has yet to be left to others, or to nobody.
     fn is_to_be_left(&self, joint: &Joint) -> bool {
         let is_mine = joint.keeper.is_some() && joint.keeper == self.me();
-        let is_shared = joint.views.is_in() && joint.views.members().len() > 1;
-        is_shared && !is_mine && joint.handing != Handing::Left
+        joint.views.is_in() && !is_mine && joint.handing != Handing::Left
     }
 
     /// Whether all others that have an object end, too, or have done so.
@@ -122,16 +127,31 @@ impl Fellows {
             };
             match joint.handing {
                 Handing::Nothing if joint.keeper.is_some() => self.set(id, Handing::Taken),
-                Handing::Nothing if self.is_the_last(joint) => {
-                    tracing::info!("{}: all of its servers end", joint.name);
-                    self.set(id, Handing::Left);
-                }
+                Handing::Nothing if self.is_alone(joint) => self.close(id, (lease, me)),
+                Handing::Nothing if self.is_the_last(joint) => self.set(id, Handing::Settled),
                 Handing::Nothing => self.bequeath(a, id),
                 Handing::Taken => self.hand_over_meeting(a, id),
                 Handing::Settled => self.leave_view(a, id, (lease, me)),
                 _ => {}
             }
         }
+    }
+
+    /// Whether all others that had an object have left.
+    fn is_alone(&self, joint: &Joint) -> bool {
+        let mut others = joint.views.members().iter();
+        others.all(|it| Some(*it) == self.me() || self.left.contains_key(it))
+    }
+
+    /// Proposes the view of an object that nobody has any more.
+    fn close(&mut self, id: ObjectId, (lease, me): (LeaseId, ServerId)) {
+        let Some(joint) = self.joints.get_mut(&id) else {
+            return;
+        };
+        tracing::info!("{}: all of its servers end", joint.name);
+        joint.handing = Handing::Proposed;
+        let epoch = joint.views.epoch() + 1;
+        self.propose(lease, id, (epoch, Vec::new(), me));
     }
 
     /// Proposes the view of an object without this server. That can be at once where no
@@ -409,7 +429,7 @@ impl Fellows {
     /// This server is in no view of an object any more, as it wanted.
     pub(super) fn is_out(&mut self, object: ObjectId) {
         if let Some(joint) = self.joints.remove(&object) {
-            tracing::info!("{}: the others go on without this server", joint.name);
+            tracing::info!("{}: this server is out of it", joint.name);
             self.ids.remove(&joint.name);
         }
     }

@@ -174,8 +174,11 @@ impl Fellows {
             return None;
         }
         let left = &self.left;
+        let has_left = |member| left.contains_key(&member);
         let is_gone = |member| left.get(&member).is_some_and(|left| *left + certain <= now);
-        let wish = joint.views.wish(is_gone, |id| self.wires.is_up(id));
+        let wish = joint
+            .views
+            .wish((has_left, is_gone), |id| self.wires.is_up(id));
         if wish == Wish::Nothing && joint.views.epoch() == 0 {
             joint.is_asked = true;
             self.desk.ask_later(AGAIN / 5, move |directory| {

@@ -49,6 +49,8 @@ pub enum Fault {
     Stop,
     /// The process is killed, and started again some time later.
     Kill,
+    /// The server is told to end, and started again some time later.
+    End,
 }
 
 /// Something that goes wrong for a while.
@@ -93,7 +95,7 @@ fn what(random: &mut Random, whom: Whom) -> Fault {
     let some: &[Fault] = match whom {
         Whom::Client(_) if random.once_in(3) => &of_processes,
         Whom::Client(_) | Whom::Between(..) => &of_links,
-        Whom::Server(_) => &of_processes,
+        Whom::Server(_) => &[Stop, Kill, End, End],
         Whom::Directory(_) => &[Cut, Cut, CutTo, Slow],
     };
     some[random.below(some.len() as u64) as usize]
@@ -127,6 +129,8 @@ fn one(random: &mut Random, servers: usize, clients: usize) -> Planned {
     let begin = FIRST + random.below(LAST - FIRST - 100);
     let lasts = match random.below(3) {
         _ if matches!(whom, Whom::Directory(_)) => 100 + random.below(1900),
+        // Most have ended by then.
+        _ if fault == Fault::End => 200 + random.below(1300),
         0 => 5 + random.below(100),
         1 => 100 + random.below(500),
         _ => 500 + random.below(1200),
@@ -233,7 +237,7 @@ impl Scene<'_, '_> {
                     let latency = Duration::from_millis(60);
                     self.sim.set_link_max_message_latency(one, other, latency);
                 }
-                Fault::Break | Fault::Stop | Fault::Kill => {}
+                Fault::Break | Fault::Stop | Fault::Kill | Fault::End => {}
             }
         }
         match fault {
@@ -247,7 +251,17 @@ impl Scene<'_, '_> {
                 self.world.borrow_mut().goes_on(host);
                 self.sim.crash(name);
             }
+            Fault::End => self.world.borrow_mut().tell_to_end(host),
             _ => {}
+        }
+    }
+
+    /// Servers that have ended are gone.
+    pub fn clear_away(&mut self) {
+        let ended = self.world.borrow_mut().take_ended();
+        for host in ended {
+            self.world.borrow_mut().goes_on(host);
+            self.sim.crash(server(host - SERVERS));
         }
     }
 
@@ -270,10 +284,10 @@ impl Scene<'_, '_> {
                     let latency = self.latency;
                     self.sim.set_link_max_message_latency(one, other, latency);
                 }
-                Fault::Break | Fault::Stop | Fault::Kill => {}
+                Fault::Break | Fault::Stop | Fault::Kill | Fault::End => {}
             }
         }
-        if fault == Fault::Kill {
+        if matches!(fault, Fault::Kill | Fault::End) {
             self.sim.bounce(name);
         }
     }

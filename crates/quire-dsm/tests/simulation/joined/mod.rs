@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use quire_dsm::link::turn::Turn;
 use quire_dsm::link::{Address, Security};
-use quire_dsm::server::{Host, Joining, Outside, Server};
+use quire_dsm::server::{Ending, Host, Joining, Outside, Patience as Waits, Server};
 use quire_dsm::wire::control::{Name, Role, SchedulerKind};
 use tokio::task::spawn_local;
 
 use crate::client::Manner;
 use crate::faults::client;
-use crate::net::{self, Hub, dial, listen};
+use crate::net::{Hub, Loop, clock, dial, listen};
 use crate::random::Random;
 use crate::world::{Shared, World};
 use crate::{Outcome, config, work};
@@ -75,13 +75,22 @@ fn outside(hub: &Arc<Hub>, messenger: &Arc<Messenger>, mut random: Random) -> Ou
     }
 }
 
-/// A server, until its host crashes.
+/// A server that ends waits so long, in the proportions of its lease; it looks so often; and what a
+/// process has sent goes out so long after it has ended.
+const WAITS: Waits = Waits {
+    programs: Duration::from_millis(400),
+    pagers: Duration::from_millis(400),
+    fellows: Duration::from_millis(600),
+    directory: Duration::from_millis(150),
+};
+const LOOK: Duration = Duration::from_millis(10);
+const GOES_OUT: Duration = Duration::from_millis(20);
+
+/// A server, until its host crashes, or it is told to end and has done so.
 async fn serve(number: usize, seed: u64, world: Shared, office: Arc<Office>) -> turmoil::Result {
     let host = SERVERS + number;
     let incarnation = world.borrow_mut().session();
-    world
-        .borrow_mut()
-        .note(format_args!("server {number} begins"));
+    world.borrow_mut().begins_to_serve(host);
     let mut random = Random::new(seed, incarnation << 32);
     let name: Name = server(number).parse()?;
     let mut turn = Turn::new(config(&name, Role::Server))?;
@@ -107,8 +116,24 @@ async fn serve(number: usize, seed: u64, world: Shared, office: Arc<Office>) -> 
     };
     let outside = outside(&hub, &desk.messenger, random);
     server.join_with(&turn, joining, outside)?;
-    net::run(&mut turn, &mut server, (&hub, &world, host), |_| false).await;
-    Ok(())
+    let mut turns = Loop::new((&hub, &world, host));
+    let is_to_end = |_: &Server| world.borrow().is_to_end(host);
+    turns.run(&mut turn, &mut server, is_to_end).await;
+    let id = office.member(&self::server(number));
+    let mut ending = Ending::begin(&mut server, &mut turn.links, clock(), WAITS);
+    loop {
+        let is_over = ending.step(&mut server, &mut turn.links, clock());
+        if let Some(id) = id.filter(|_| ending.all_is_back()) {
+            world.borrow_mut().all_is_back(id, ending.all_is_taken());
+        }
+        if is_over || !turns.once(&mut turn, &mut server, Some(LOOK)).await {
+            break;
+        }
+    }
+    turn.step(&mut server, &[]);
+    tokio::time::sleep(GOES_OUT).await;
+    world.borrow_mut().has_ended(host);
+    std::future::pending().await
 }
 
 /// The servers that a client tries: its own, and, where it knows others, those after it.
@@ -203,6 +228,7 @@ fn drive(mut scene: Scene<'_, '_>, planned: &[Planned]) {
         if let Err(error) = scene.sim.step() {
             return scene.world.borrow_mut().fail(error.to_string());
         }
+        scene.clear_away();
     }
     scene.world.borrow_mut().look_at_end();
 }
