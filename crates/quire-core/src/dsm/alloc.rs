@@ -433,7 +433,7 @@ impl<S: Shared> Heap<S> {
     /// the list of its class until another of its blocks is freed, or room is short.
     pub fn free(&self, at: ObjectOffset) -> Result<(), AllocError> {
         let (segment, index) = self.resolve(at)?;
-        if !segment.free(&self.shared, index) {
+        if !segment.free(&self.shared, index)? {
             return Err(AllocError::NotInUse(at));
         }
         let full = segment.state(&self.shared) == State::Full;

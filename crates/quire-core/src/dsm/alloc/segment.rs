@@ -198,10 +198,22 @@ impl Segment {
     }
 
     /// Frees a block. Returns whether it was in use.
-    pub fn free<S: Shared>(self, shared: &S, block: u64) -> bool {
-        let bit = 1 << (block % BLOCKS);
-        let word = self.word(shared, BITS + block / BLOCKS);
-        word.fetch_and(!bit) & bit != 0
+    ///
+    /// # Errors
+    /// When it may be no segment any more: the block may have been forgotten with this machine.
+    pub fn free<S: Shared>(self, shared: &S, block: u64) -> Result<bool, AllocError> {
+        let (bit, at) = (1 << (block % BLOCKS), BITS + block / BLOCKS);
+        loop {
+            let used = self.word(shared, at).load();
+            if used & bit == 0 {
+                return Ok(false);
+            }
+            match shared.change(self.at(at), used, used & !bit) {
+                Changed::Done => return Ok(true),
+                Changed::Differs => {}
+                Changed::Unsure => return Err(AllocError::TakenForDead),
+            }
+        }
     }
 
     /// Whether a block is in use.
