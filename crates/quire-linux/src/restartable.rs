@@ -24,7 +24,9 @@ pub struct Provided<'a> {
 }
 
 impl Provided<'_> {
-    fn holds(self) -> bool {
+    /// Whether it is so now.
+    #[must_use]
+    pub fn holds(self) -> bool {
         self.counter.load(Ordering::SeqCst) == self.is
     }
 }

@@ -365,10 +365,15 @@ fn print(found: &impl Serialize) -> Result<()> {
 }
 
 impl At {
-    /// Opens the object. The names of programs are those of their objects.
-    fn open(&self) -> Result<Shared> {
+    fn options(&self) -> Options {
         let mut options = Options::new(self.server.clone().into(), self.object.clone());
         options.security = Security::Plaintext;
+        options
+    }
+
+    /// Opens the object. The names of programs are those of their objects.
+    fn open(&self) -> Result<Shared> {
+        let mut options = self.options();
         options.spin = Duration::from_micros(self.spin);
         options.own_pages = !self.one_copy;
         options.realtime = !self.no_realtime;
@@ -395,9 +400,7 @@ impl At {
 
     /// Removes the object, when nobody has it open any more.
     fn remove(&self) -> Result<()> {
-        let mut options = Options::new(self.server.clone().into(), self.object.clone());
-        options.security = Security::Plaintext;
-        let client = Client::connect(options)?;
+        let client = Client::connect(self.options())?;
         let end = Instant::now() + CLOSED;
         loop {
             match client.remove(self.object.clone()) {

@@ -14,7 +14,7 @@
 //! it are one step ([`restartable`]): a write that has to wait for its page looks again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use quire_core::dsm::alloc::{Changed, Owner, Word};
 use quire_core::dsm::sync::{self, Name, Request};
@@ -55,9 +55,7 @@ impl<'a> Alive<'a> {
 
     /// Whether nobody can have taken the owner for dead.
     pub fn is_sure(&self) -> bool {
-        let [broken, forgotten] = self.signs();
-        let holds = |it: Provided| it.counter.load(Ordering::SeqCst) == it.is;
-        holds(broken) && holds(forgotten)
+        self.signs().into_iter().all(Provided::holds)
     }
 
     /// What is so as long as it is sure.
