@@ -10,6 +10,7 @@ use std::time::Duration;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use quire_linux::huge_file::{self, Effort, Window};
 use quire_linux::memory::{self, Advice};
+use quire_linux::restartable::{self, Changed, Provided};
 use quire_linux::uffd::shared::{self, Allow, Cause, Touch, Waiters};
 use quire_linux::uffd::{self, Scope, pass};
 use quire_linux::{Errno, pagemap, uffd::Mode};
@@ -709,4 +710,45 @@ fn an_extent_that_has_a_page_gets_the_rest_as_smaller_folios() {
         assert_eq!(mapped.read(page).join().unwrap(), Ok(value));
     }
     mapped.quiet();
+}
+
+/// A word whose page is away is changed only if what had to be so still is when the page is there.
+#[test]
+fn what_waited_for_a_page_is_not_written() {
+    if !restartable::is_there() {
+        eprintln!("SKIP: the C library or the kernel has no restartable sequences here");
+        return;
+    }
+    let from = u64::from_ne_bytes([7; 8]);
+    for doubts in [0, 1] {
+        let Some((_file, [mapped])) = mappings::<1>() else {
+            return;
+        };
+        // SAFETY: a word of a mapping that stays; all access it atomically.
+        let word = unsafe { AtomicU64::from_ptr(mapped.page(0).start.as_ptr().cast()) };
+        let (sure, always) = (AtomicU64::new(0), AtomicU64::new(0));
+        let provided = [&sure, &always].map(|counter| Provided { counter, is: 0 });
+        thread::scope(|scope| {
+            let changer = scope.spawn(|| {
+                let mut all = Vec::new();
+                while !matches!(all.last(), Some(Changed::Done | Changed::Refused)) {
+                    all.push(restartable::change(word, from, 8, provided));
+                }
+                all
+            });
+            assert_eq!(mapped.next().cause, Cause::Missing);
+            sure.store(doubts, Ordering::SeqCst);
+            let _ = mapped.copy(0, 7, Allow::Write);
+            let all = changer.join().unwrap();
+            // It was all the same to the word, which is what it was expected to be.
+            let (last, earlier) = all.split_last().unwrap();
+            assert!(!earlier.is_empty(), "it waited, and wrote");
+            assert!(earlier.iter().all(|it| *it == Changed::Interrupted));
+            let (is, outcome) = match doubts {
+                0 => (8, Changed::Done),
+                _ => (from, Changed::Refused),
+            };
+            assert_eq!((*last, word.load(Ordering::SeqCst)), (outcome, is));
+        });
+    }
 }

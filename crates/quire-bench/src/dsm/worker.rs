@@ -35,12 +35,10 @@ use crate::procfs;
 /// No worker takes longer; one that hangs ends then.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Servers that are to be joined are so after this at the latest, and are asked so often.
-const JOINED: Duration = Duration::from_secs(10);
+/// Servers that are to be joined are so after this at the latest, and all members of a program have
+/// closed an object. It is tried so often.
+const READY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(20);
-
-/// All members of a program have closed an object after this at the latest.
-const CLOSED: Duration = Duration::from_secs(10);
 
 /// Before the threads that answer faults.
 const PRIORITY: u8 = 2;
@@ -364,6 +362,17 @@ fn print(found: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
+/// Does something as soon as the server does it.
+fn when_ready<T>(ask: impl Fn() -> Result<T, ClientError>) -> Result<T> {
+    let end = Instant::now() + READY;
+    loop {
+        match ask() {
+            Err(_) if Instant::now() < end => thread::sleep(AGAIN),
+            done => return Ok(done?),
+        }
+    }
+}
+
 impl At {
     fn options(&self) -> Options {
         let mut options = Options::new(self.server.clone().into(), self.object.clone());
@@ -381,13 +390,7 @@ impl At {
         let page_size = options.page_size;
         let client = Client::connect(options)?;
         // Servers that are started one after the other are joined a moment later.
-        let end = Instant::now() + JOINED;
-        loop {
-            match self.open_at(&client, page_size) {
-                Err(_) if Instant::now() < end => thread::sleep(AGAIN),
-                opened => return Ok(opened?),
-            }
-        }
+        when_ready(|| self.open_at(&client, page_size))
     }
 
     /// The same, but for another object, of the name of this one and `suffix`.
@@ -401,13 +404,7 @@ impl At {
     /// Removes the object, when nobody has it open any more.
     fn remove(&self) -> Result<()> {
         let client = Client::connect(self.options())?;
-        let end = Instant::now() + CLOSED;
-        loop {
-            match client.remove(self.object.clone()) {
-                Err(_) if Instant::now() < end => thread::sleep(AGAIN),
-                removed => return Ok(removed?),
-            }
-        }
+        when_ready(|| client.remove(self.object.clone()))
     }
 
     fn open_at(&self, client: &Client, page_size: PageSize) -> Result<Shared, ClientError> {

@@ -202,14 +202,52 @@ impl<S: Shared> Shared for &S {
     }
 }
 
+/// Changes the word at an offset, if it is `from`. Says whether it was.
+///
+/// # Errors
+/// When somebody can have taken this machine for dead.
+fn change_if<S: Shared>(
+    shared: &S,
+    at: ObjectOffset,
+    from: u64,
+    to: u64,
+) -> Result<bool, AllocError> {
+    match shared.change(at, from, to) {
+        Changed::Done => Ok(true),
+        Changed::Differs => Ok(false),
+        Changed::Unsure => Err(AllocError::TakenForDead),
+    }
+}
+
 /// Changes the word at an offset, which is known to be `from`.
 ///
 /// # Errors
 /// When it is not any more, because somebody can have taken this machine for dead.
 fn change<S: Shared>(shared: &S, at: ObjectOffset, from: u64, to: u64) -> Result<(), AllocError> {
-    match shared.change(at, from, to) {
-        Changed::Done => Ok(()),
-        Changed::Differs | Changed::Unsure => Err(AllocError::TakenForDead),
+    match change_if(shared, at, from, to)? {
+        true => Ok(()),
+        false => Err(AllocError::TakenForDead),
+    }
+}
+
+/// Makes the word at an offset what a function makes of it, if anything, whatever others do to it
+/// meanwhile. What it was, where it was changed.
+///
+/// # Errors
+/// When somebody can have taken this machine for dead.
+fn update<S: Shared>(
+    shared: &S,
+    at: ObjectOffset,
+    made: impl Fn(u64) -> Option<u64>,
+) -> Result<Option<u64>, AllocError> {
+    loop {
+        let from = shared.word(at).load();
+        let Some(to) = made(from) else {
+            return Ok(None);
+        };
+        if change_if(shared, at, from, to)? {
+            return Ok(Some(from));
+        }
     }
 }
 
@@ -218,13 +256,7 @@ fn change<S: Shared>(shared: &S, at: ObjectOffset, from: u64, to: u64) -> Result
 /// # Errors
 /// When somebody can have taken this machine for dead.
 fn set<S: Shared>(shared: &S, at: ObjectOffset, to: u64) -> Result<(), AllocError> {
-    loop {
-        match shared.change(at, shared.word(at).load(), to) {
-            Changed::Done => return Ok(()),
-            Changed::Differs => {}
-            Changed::Unsure => return Err(AllocError::TakenForDead),
-        }
-    }
+    update(shared, at, |_| Some(to)).map(drop)
 }
 
 /// Who owns segments: a heap, among all that there ever are in an object. A program that

@@ -143,7 +143,7 @@ impl Ending {
             }
             Stage::Keeps => {
                 server.end_links(links);
-                server.with_those_who_go_on(Fellows::end);
+                server.with_fellows(links, |fellows, _| fellows.end());
                 (Stage::HandsOver, fellows)
             }
             Stage::HandsOver => {
@@ -155,11 +155,11 @@ impl Ending {
                 (Stage::SaysLast, Duration::ZERO)
             }
             Stage::SaysLast => {
-                server.with_those_who_go_on(Fellows::leave);
+                server.with_fellows(links, |fellows, _| fellows.leave());
                 (Stage::Leaves, directory)
             }
             Stage::Leaves => {
-                server.with_those_who_go_on(Fellows::end_copy);
+                server.with_fellows(links, |fellows, _| fellows.end_copy());
                 (Stage::EndsCopy, directory)
             }
             Stage::EndsCopy | Stage::Over => (Stage::Over, Duration::ZERO),
@@ -209,13 +209,6 @@ impl Server {
         local.end(&mut around);
         self.core.recall(&mut self.out);
         self.send_all(links);
-    }
-
-    /// Does something with what it has to do with others that go on, if there are any.
-    fn with_those_who_go_on(&mut self, act: impl FnOnce(&mut Fellows)) {
-        if let Some(fellows) = &mut self.fellows {
-            act(fellows);
-        }
     }
 
     /// Says goodbye to all programs.

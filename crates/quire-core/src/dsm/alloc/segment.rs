@@ -9,7 +9,7 @@
 
 use super::class::Class;
 use super::map::{Geometry, Run, Use, WORD};
-use super::{AllocError, Changed, Owner, Shared, Word, set};
+use super::{AllocError, Owner, Shared, Word, change_if, set, update};
 use crate::units::ObjectOffset;
 
 /// The word of a control page that says who owns the segment.
@@ -133,11 +133,7 @@ impl Segment {
     /// # Errors
     /// When it may be no segment any more.
     pub fn change<S: Shared>(self, shared: &S, from: State, to: State) -> Result<bool, AllocError> {
-        match shared.change(self.at(STATE), from.encode(), to.encode()) {
-            Changed::Done => Ok(true),
-            Changed::Differs => Ok(false),
-            Changed::Unsure => Err(AllocError::TakenForDead),
-        }
+        change_if(shared, self.at(STATE), from.encode(), to.encode())
     }
 
     /// How many words of bits there are.
@@ -181,20 +177,14 @@ impl Segment {
 
     /// Allocates a block of a word; says which.
     fn take_in<S: Shared>(self, shared: &S, index: u64) -> Result<Option<u64>, AllocError> {
-        loop {
-            let used = self.word(shared, BITS + index).load();
+        let first_free = |used: u64| {
             let free = !used & self.mask(index);
-            if free == 0 {
-                return Ok(None);
-            }
-            let bit = free.trailing_zeros();
-            match shared.change(self.at(BITS + index), used, used | 1 << bit) {
-                Changed::Done => return Ok(Some(index * BLOCKS + u64::from(bit))),
-                // Somebody has freed blocks.
-                Changed::Differs => {}
-                Changed::Unsure => return Err(AllocError::TakenForDead),
-            }
-        }
+            (free != 0).then(|| free.trailing_zeros())
+        };
+        let take = |used: u64| Some(used | 1 << first_free(used)?);
+        let used = update(shared, self.at(BITS + index), take)?;
+        let bit = used.and_then(first_free);
+        Ok(bit.map(|bit| index * BLOCKS + u64::from(bit)))
     }
 
     /// Frees a block. Returns whether it was in use.
@@ -202,18 +192,9 @@ impl Segment {
     /// # Errors
     /// When it may be no segment any more: the block may have been forgotten with this machine.
     pub fn free<S: Shared>(self, shared: &S, block: u64) -> Result<bool, AllocError> {
-        let (bit, at) = (1 << (block % BLOCKS), BITS + block / BLOCKS);
-        loop {
-            let used = self.word(shared, at).load();
-            if used & bit == 0 {
-                return Ok(false);
-            }
-            match shared.change(self.at(at), used, used & !bit) {
-                Changed::Done => return Ok(true),
-                Changed::Differs => {}
-                Changed::Unsure => return Err(AllocError::TakenForDead),
-            }
-        }
+        let (bit, at) = (1 << (block % BLOCKS), self.at(BITS + block / BLOCKS));
+        let was = update(shared, at, |used| (used & bit != 0).then_some(used & !bit))?;
+        Ok(was.is_some())
     }
 
     /// Whether a block is in use.

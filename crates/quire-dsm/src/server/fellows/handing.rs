@@ -108,9 +108,19 @@ impl Fellows {
 
     /// Whether all others that have an object end, too, or have done so.
     fn is_the_last(&self, joint: &Joint) -> bool {
-        let ends = |it| self.parting.contains(it) || self.left.contains_key(it);
-        let mut others = joint.views.members().iter();
-        others.all(|it| Some(*it) == self.me() || ends(it))
+        self.all_others(joint, |it| {
+            self.parting.contains(it) || self.left.contains_key(it)
+        })
+    }
+
+    /// Whether all others that had an object have left.
+    fn is_alone(&self, joint: &Joint) -> bool {
+        self.all_others(joint, |it| self.left.contains_key(it))
+    }
+
+    fn all_others(&self, joint: &Joint, holds: impl Fn(&ServerId) -> bool) -> bool {
+        let mut members = joint.views.members().iter();
+        members.all(|it| Some(*it) == self.me() || holds(it))
     }
 
     /// Goes on with handing over, as far as that goes now.
@@ -135,12 +145,6 @@ impl Fellows {
                 _ => {}
             }
         }
-    }
-
-    /// Whether all others that had an object have left.
-    fn is_alone(&self, joint: &Joint) -> bool {
-        let mut others = joint.views.members().iter();
-        others.all(|it| Some(*it) == self.me() || self.left.contains_key(it))
     }
 
     /// Proposes the view of an object that nobody has any more.
