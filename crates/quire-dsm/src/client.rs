@@ -23,6 +23,7 @@ use quire_core::dsm::message::Pages;
 use quire_core::dsm::sync;
 use quire_core::dsm::types::{Machine, Report, Segment, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
+use quire_linux::touch;
 use rustix::process::Pid;
 
 use crate::heap::Lists;
@@ -611,9 +612,8 @@ impl Shared {
     fn take(&self, range: &Range<ObjectOffset>) {
         let words = (range.start.0 / 8) as usize..(range.end.0 / 8) as usize;
         let page = self.info.page_size.bytes().0 as usize / 8;
-        for word in self.words()[words].iter().step_by(page) {
-            word.fetch_or(0, Ordering::Relaxed);
-        }
+        let words = self.words()[words].iter();
+        words.step_by(page).for_each(touch::write);
     }
 
     /// What translations of the object could not carry over exactly so far, to whatever

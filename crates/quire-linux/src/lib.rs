@@ -31,6 +31,7 @@ pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;
 pub mod tlb;
+pub mod touch;
 pub mod tun;
 pub mod uffd;
 

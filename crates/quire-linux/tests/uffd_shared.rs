@@ -11,6 +11,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, Vi
 use quire_linux::huge_file::{self, Effort, Window};
 use quire_linux::memory::{self, Advice};
 use quire_linux::restartable::{self, Changed, Provided};
+use quire_linux::touch;
 use quire_linux::uffd::shared::{self, Allow, Cause, Touch, Waiters};
 use quire_linux::uffd::{self, Scope, pass};
 use quire_linux::{Errno, pagemap, uffd::Mode};
@@ -709,6 +710,24 @@ fn an_extent_that_has_a_page_gets_the_rest_as_smaller_folios() {
     for (page, value) in [(0, 2), (3, 0)] {
         assert_eq!(mapped.read(page).join().unwrap(), Ok(value));
     }
+    mapped.quiet();
+}
+
+/// Who wants a page to be written to, and does not write yet, gets it so.
+#[test]
+fn a_write_that_changes_nothing_is_told_as_a_write() {
+    let Some((_file, [mapped])) = mappings::<1>() else {
+        return;
+    };
+    // SAFETY: a word of a mapping that stays; all access it atomically.
+    let word = unsafe { AtomicU64::from_ptr(mapped.page(0).start.as_ptr().cast()) };
+    thread::scope(|scope| {
+        let toucher = scope.spawn(|| touch::write(word));
+        assert!(mapped.next().write);
+        let _ = mapped.copy(0, 7, Allow::Write);
+        toucher.join().unwrap();
+    });
+    assert_eq!(word.load(Ordering::SeqCst), u64::from_ne_bytes([7; 8]));
     mapped.quiet();
 }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicU64;
 use quire_core::dsm::alloc::{Changed, Owner, Word};
 use quire_core::dsm::sync::{self, Name, Request};
 use quire_linux::restartable::{self, Provided};
+use quire_linux::touch;
 
 use super::HeapError;
 use crate::client::{ClientError, Shared};
@@ -76,7 +77,7 @@ impl<'a> Alive<'a> {
         let (cell, [from, to]) = word.stored([from, to]);
         loop {
             // The page comes here to be written to, which is one message.
-            word.fetch_or(0);
+            touch::write(cell);
             return match restartable::change(cell, from, to, self.signs()) {
                 restartable::Changed::Done => Changed::Done,
                 restartable::Changed::Differs => Changed::Differs,

@@ -54,11 +54,6 @@ impl<'a> Word<'a> {
         self.cell.store(self.turned(number), SeqCst);
     }
 
-    /// Sets bits; says what it was.
-    pub fn fetch_or(self, bits: u64) -> u64 {
-        self.turned(self.cell.fetch_or(self.turned(bits), SeqCst))
-    }
-
     /// Changes it from one number to another, if it is that. Says whether it was.
     #[must_use]
     pub fn change(self, from: u64, to: u64) -> bool {
@@ -82,14 +77,13 @@ mod tests {
     proptest! {
         /// A word in the other order is the same word.
         #[test]
-        fn words_do_the_same_in_both_orders(first: u64, steps in prop::collection::vec((0..4u8, any::<u64>()), 0..20)) {
+        fn words_do_the_same_in_both_orders(first: u64, steps in prop::collection::vec((0..3u8, any::<u64>()), 0..20)) {
             let (plain, turned) = (AtomicU64::new(first), AtomicU64::new(first.swap_bytes()));
             let (plain_word, turned_word) = (Word::new(&plain), Word::swapped(&turned));
             for (step, number) in steps {
                 let act = |word: Word| match step {
                     0 => { word.store(number); 0 }
-                    1 => word.fetch_or(number),
-                    2 => word.change(word.load(), number).into(),
+                    1 => word.change(word.load(), number).into(),
                     _ => word.change(number, first).into(),
                 };
                 prop_assert_eq!(act(plain_word), act(turned_word));
