@@ -14,7 +14,8 @@
 //! allocated in batches: a heap takes a whole segment from the list and then allocates from
 //! it alone, without any lock and without touching what other machines touch. Larger blocks
 //! are taken from the list one by one. Anyone may free any block, by clearing its bit. A
-//! segment that was full is listed again when a worthwhile part of it is free. Pages go from
+//! segment that was full is listed again when a worthwhile part of it is free; but the heap that
+//! had it, if it is the one that frees, keeps it as a spare one, also without a lock. Pages go from
 //! one class to another only when no others are left, or a heap gives back what it has: in
 //! between, classes share nothing.
 //!
@@ -25,6 +26,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `batches` | the segments that a heap allocates from without a lock |
 //! | [`class`] | the size classes |
 //! | `map` | which pages are free, and which belong to which segment |
 //! | `segment` | the blocks of a segment |
@@ -36,11 +38,13 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use crate::dsm::types::TypeTag;
 use crate::units::{Bytes, ObjectOffset};
 
+mod batches;
 pub mod class;
 mod directory;
 mod lists;
@@ -50,6 +54,7 @@ mod recover;
 mod segment;
 pub mod word;
 
+use batches::Batches;
 pub use class::Class;
 pub use local::Local;
 pub use word::Word;
@@ -347,16 +352,10 @@ pub struct Heap<S> {
     shared: S,
     geometry: Geometry,
     owner: Owner,
-    /// By the number of the class: the segment that this heap owns.
-    batches: Vec<Mutex<Option<Batch>>>,
-}
-
-/// A segment of the heap's own.
-#[derive(Clone, Copy, Debug)]
-struct Batch {
-    segment: Segment,
-    /// Where the search for a free block goes on.
-    cursor: u64,
+    /// By the number of the class: the segments that this heap owns.
+    batches: Vec<Mutex<Batches>>,
+    /// How many pages its spare segments have.
+    spare: AtomicU64,
 }
 
 /// Makes a heap in an object that is all zeros. `page` is the size of a page of its
@@ -433,7 +432,8 @@ impl<S: Shared> Heap<S> {
             geometry: geometry_of(&shared)?,
             shared,
             owner,
-            batches: (0..Class::COUNT).map(|_| Mutex::new(None)).collect(),
+            batches: (0..Class::COUNT).map(|_| Mutex::default()).collect(),
+            spare: AtomicU64::new(0),
         })
     }
 
@@ -469,7 +469,8 @@ impl<S: Shared> Heap<S> {
             return Err(AllocError::NotInUse(at));
         }
         let full = segment.state(&self.shared) == State::Full;
-        if full && segment.has_free(&self.shared, self.worthwhile(segment)) {
+        let is_worthwhile = full && segment.has_free(&self.shared, self.worthwhile(segment));
+        if is_worthwhile && !self.retake(segment)? {
             return self.list(segment);
         }
         Ok(())
@@ -509,13 +510,7 @@ impl<S: Shared> Heap<S> {
     /// by another call.
     pub fn give_back(&self) -> Result<(), AllocError> {
         for class in Class::all() {
-            let mut batch = self.batch(class);
-            if let Some(Batch { segment, .. }) = *batch {
-                let _held = self.shared.lock(List::Class(class))?;
-                let directory = self.directory_or_damaged(class)?;
-                self.put_back(&directory, segment)?;
-                *batch = None;
-            }
+            self.give_batches_back(class)?;
         }
         self.reclaim()
     }
@@ -527,11 +522,6 @@ impl<S: Shared> Heap<S> {
         }
     }
 
-    fn batch(&self, class: Class) -> MutexGuard<'_, Option<Batch>> {
-        let batch = self.batches[class.number()].lock();
-        batch.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The segment and the number of the block that begins at an offset.
     fn resolve(&self, at: ObjectOffset) -> Result<(Segment, u64), AllocError> {
         let page = at.0 / self.geometry.page;
@@ -541,24 +531,6 @@ impl<S: Shared> Heap<S> {
         run.and_then(|run| Segment::of(self.geometry, run))
             .and_then(|segment| Some((segment, segment.index_of(at)?)))
             .ok_or(AllocError::NotABlock(at))
-    }
-
-    /// Allocates from the heap's own segment, or from another one, if that is full.
-    fn take_from_batch(&self, class: Class) -> Result<ObjectOffset, AllocError> {
-        let mut batch = self.batch(class);
-        loop {
-            if let Some(Batch { segment, cursor }) = batch.as_mut() {
-                if let Some(block) = segment.take(&self.shared, cursor)? {
-                    return Ok(block);
-                }
-                if self.retire(*segment)? {
-                    *batch = None;
-                }
-            } else {
-                let segment = self.under_lock(class, |directory| self.acquire(directory))?;
-                *batch = Some(Batch { segment, cursor: 0 });
-            }
-        }
     }
 
     /// How many blocks of a segment have to be free before it is listed. Taking a batch
@@ -574,16 +546,6 @@ impl<S: Shared> Heap<S> {
     /// Whether blocks of a class are allocated in batches.
     fn is_batched(&self, class: Class) -> bool {
         class.size().0 < self.geometry.page
-    }
-
-    /// Lets a segment of the heap's own go that is full. Returns whether it went: it stays
-    /// if blocks were freed by somebody who could not see yet that it is full, so that it
-    /// does not get lost.
-    fn retire(&self, segment: Segment) -> Result<bool, AllocError> {
-        let own = State::Owned(self.owner);
-        let gone = segment.change(&self.shared, own, State::Full)?;
-        let missed = gone && segment.has_free(&self.shared, self.worthwhile(segment));
-        Ok(!(missed && segment.change(&self.shared, State::Full, own)?))
     }
 }
 

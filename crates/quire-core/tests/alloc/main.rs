@@ -285,6 +285,67 @@ fn a_batch_is_used_without_locks() {
     assert_eq!(heap.tmalloc(TypeTag::Int64, 8), Ok(first));
 }
 
+/// Who frees what it has allocated itself gets it again without a lock, from as many segments as it
+/// may keep; what another heap frees is listed, where both find it.
+#[test]
+fn what_a_heap_frees_itself_it_takes_back_without_locks() {
+    const SEGMENTS: usize = 3;
+    let blocks = SEGMENTS as u64 * PAGE / 64;
+    let object = object(32 * 2 * (SEGMENTS as u64 - 1));
+    let refusing = Refusing {
+        object: &object,
+        locks: false.into(),
+        tags: false.into(),
+    };
+    let [heap, other] = [1, 2].map(|number| Heap::attach(&refusing, owner(number)).unwrap());
+    let allocate = |heap: &Heap<_>| heap.tmalloc(TypeTag::Int64, 8);
+    let all = |heap: &Heap<_>| -> BTreeSet<ObjectOffset> {
+        (0..blocks).map(|_| allocate(heap).unwrap()).collect()
+    };
+    let first = all(&heap);
+    refusing.locks.store(true, Relaxed);
+    for _ in 0..3 {
+        first.iter().for_each(|at| heap.free(*at).unwrap());
+        assert_eq!(all(&heap), first);
+    }
+    // What another one frees would have to be listed. It is free all the same.
+    let by_other: Vec<_> = first.iter().map(|at| other.free(*at)).collect();
+    let refused = by_other.iter().filter(|it| it.is_err()).count();
+    assert!(refused >= SEGMENTS - 1, "{by_other:?}");
+    refusing.locks.store(false, Relaxed);
+    let again: BTreeSet<_> = (0..blocks / 2).map(|_| allocate(&other).unwrap()).collect();
+    let more: BTreeSet<_> = (0..blocks / 2).map(|_| allocate(&heap).unwrap()).collect();
+    assert!(again.is_disjoint(&more));
+}
+
+/// A heap keeps a small part of the object for itself, and none of it where room is short.
+#[test]
+fn spare_segments_are_few_and_go_where_room_is_short() {
+    let object = object(128);
+    let [heap, other] = [1, 2].map(|number| Heap::attach(&object, owner(number)).unwrap());
+    let fill = |heap: &Heap<_>, tag| -> Vec<ObjectOffset> {
+        std::iter::from_fn(|| heap.tmalloc(tag, 8).ok()).collect()
+    };
+    let free = |heap: &Heap<_>, all: Vec<ObjectOffset>| {
+        all.into_iter().for_each(|at| heap.free(at).unwrap());
+    };
+    let all = fill(&heap, TypeTag::Int64);
+    let count = all.len();
+    free(&heap, all);
+    let left = fill(&other, TypeTag::Int64);
+    // One page of 32 may be kept, with control pages.
+    let kept = 128 / 32 * PAGE as usize / 64;
+    assert!(
+        (count - kept..count).contains(&left.len()),
+        "{count}, {left:?}"
+    );
+    free(&other, left);
+    other.give_back().unwrap();
+    // Another class gets the pages of them, too.
+    assert!(!fill(&heap, TypeTag::Float64).is_empty());
+    assert_eq!(fill(&heap, TypeTag::Int64), []);
+}
+
 #[test]
 fn a_refused_tag_loses_no_pages() {
     let object = object(64);
@@ -767,7 +828,8 @@ fn other_page_sizes() {
 fn threads_share_nothing_by_mistake() {
     const THREADS: usize = 4;
     const ROUNDS: u64 = 3000;
-    let object = object(4096);
+    // Room for all that is ever allocated: a thread may get no processor until the others are done.
+    let object = object(16384);
     let heaps = [1, 2].map(|number| Heap::attach(&object, owner(number)).unwrap());
     let free = heaps[0].free_space().unwrap();
     let channels: Vec<_> = (0..THREADS)

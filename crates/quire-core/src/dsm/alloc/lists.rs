@@ -233,8 +233,8 @@ impl<S: Shared> Heap<S> {
         Ok(())
     }
 
-    /// Gives the pages of all segments back that have no owner and no block in use, and
-    /// lists all others that have no owner and a free block.
+    /// Gives the pages of all segments back that have no block in use, and no owner or this heap
+    /// as a spare one, and lists all others that have no owner and a free block.
     pub(super) fn reclaim(&self) -> Result<(), AllocError> {
         for class in Class::all() {
             if self.existing_directory(class)?.is_none() {
@@ -242,6 +242,7 @@ impl<S: Shared> Heap<S> {
             }
             let _held = self.shared.lock(List::Class(class))?;
             let directory = self.directory_or_damaged(class)?;
+            self.give_spares_back(&directory)?;
             for entry in directory.entries() {
                 let segment = self.segment_at(entry.page)?;
                 self.list_if(&directory, segment, 1)?;
