@@ -37,6 +37,8 @@ fn all_parts_are_measured_over_loopback() {
         "remote read fault, sleeping: extra for multi",
         "write what another read, in order",
         "2 programs, sleeping: cycle",
+        "blocks of 64 B, beside a program with another size",
+        "blocks of 8 KiB, freed where another machine has allocated it",
         "16 servers, remote",
         "4 real servers, a round, released at once",
         "float64, little to vax-d",

@@ -9,6 +9,7 @@
 //! | [`faults`] | what each kind of fault takes (Table 1) |
 //! | [`streams`] | what a program gets that goes through memory in order |
 //! | [`hotspot`] | everybody writes to one page: the cycle, and how fair it is |
+//! | [`heap`] | allocating and freeing in the typed heap |
 //! | [`messages`] | messages for each fault at a hotspot, counted over the automata |
 //! | [`joined`] | the same, counted by real servers that are joined |
 //! | [`rounds`] | the same in the paper's rounds |
@@ -20,6 +21,7 @@
 
 mod faults;
 mod floor;
+mod heap;
 mod hotspot;
 mod joined;
 mod messages;
@@ -56,6 +58,8 @@ pub enum Part {
     Streams,
     /// The cycle of a write hotspot, and how fair it is (Table 1)
     Hotspot,
+    /// Allocating and freeing in the typed heap, alone and beside another program
+    Heap,
     /// Messages for each fault at a write hotspot (Table 1)
     Messages,
     /// Translation between machine types (Table 2)
@@ -73,6 +77,7 @@ impl Part {
             Part::Faults => "Faults (Table 1)",
             Part::Streams => "Pages in order",
             Part::Hotspot => "Write hotspot (Table 1)",
+            Part::Heap => "Typed heap",
             Part::Messages => "Messages for each fault at a write hotspot (Table 1)",
             Part::Translation => "Translation of 4 KiB (Table 2)",
             Part::Programs => "Parallel programs (Table 3)",
@@ -142,7 +147,13 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
     if wants(Part::Translation) {
         translation::measure(plan, results);
     }
-    let far = [Part::Faults, Part::Streams, Part::Hotspot, Part::Programs];
+    let far = [
+        Part::Faults,
+        Part::Streams,
+        Part::Hotspot,
+        Part::Heap,
+        Part::Programs,
+    ];
     if far.into_iter().any(wants) {
         for delay in options.delays() {
             let site = Site::new(Duration::from_micros(delay), results);
@@ -155,6 +166,9 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
             }
             if wants(Part::Hotspot) {
                 hotspot::measure(&site, plan, results)?;
+            }
+            if wants(Part::Heap) {
+                heap::measure(&site, plan, results)?;
             }
             if wants(Part::Programs) {
                 programs::measure(&site, plan, results)?;

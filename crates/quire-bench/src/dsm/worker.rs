@@ -29,7 +29,7 @@ use quire_linux::scheduling::{Heirs, Scheduling};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::dsm::floor;
+use crate::dsm::{floor, heap};
 use crate::procfs;
 
 /// No worker takes longer; one that hangs ends then.
@@ -129,6 +129,21 @@ pub enum Task {
         /// For how long, in milliseconds
         #[arg(long)]
         milliseconds: u64,
+    },
+    /// Allocates and frees blocks of a typed heap
+    Allocate {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// Which of them this is
+        #[arg(long)]
+        me: usize,
+        /// How many there are
+        #[arg(long)]
+        members: usize,
+        /// What it does
+        #[command(flatten)]
+        what: heap::Allocate,
     },
     /// Runs a program as one of its members
     Member {
@@ -325,6 +340,16 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             let member = shared.member(*me, *members);
             let found = incremented(&member, shared.words(), time)?;
             print(&found)
+        }
+        Task::Allocate {
+            at,
+            me,
+            members,
+            what,
+        } => {
+            let shared = at.open()?;
+            let member = shared.member(*me, *members);
+            print(&heap::allocate(&shared, &member, *what)?)
         }
         Task::Member {
             at,
