@@ -327,6 +327,9 @@ pub struct SharedMap {
     len: usize,
 }
 
+// SAFETY: the addresses are the value's own, and belong to no thread.
+unsafe impl Send for SharedMap {}
+
 impl SharedMap {
     /// Maps the first `len` bytes of `file` on base pages.
     pub fn on_base_pages(file: impl AsFd, len: usize) -> Result<SharedMap> {
@@ -380,6 +383,13 @@ impl SharedMap {
     /// Its first address.
     pub fn address(&self) -> usize {
         self.start.as_ptr().addr()
+    }
+
+    /// What it shows of a file that nobody writes to meanwhile, nor shortens.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is as long, readable, writable and this value's own; the file, which
+        // is there as long as it, is only the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
     /// Writes one byte in every page.

@@ -39,6 +39,7 @@ fn all_parts_are_measured_over_loopback() {
         "2 programs, sleeping: cycle",
         "blocks of 64 B, beside a program with another size",
         "blocks of 8 KiB, freed where another machine has allocated it",
+        "sent in place, received by a buffer: who sends",
         "16 servers, remote",
         "4 real servers, a round, released at once",
         "float64, little to vax-d",

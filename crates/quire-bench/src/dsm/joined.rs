@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::{Served, Site, Stopped, Waiting};
+use crate::dsm::site::{Fellows, Served, Site, Stopped, Waiting};
 use crate::dsm::worker::Increments;
 use crate::dsm::{Part, Plan};
 
@@ -132,7 +132,7 @@ fn programs(joined: &Joined, milliseconds: usize) -> impl Iterator<Item = Orders
 
 /// Joined servers, with an object that was made at the first of them.
 pub struct Joined {
-    servers: Vec<Served>,
+    servers: Fellows,
     /// Their sockets.
     _directory: TempDir,
 }
@@ -152,7 +152,7 @@ impl Joined {
         let serve = Orders::serve_leases(Waiting::Sleeping, LEASE).with("--peers", &peers);
         let servers = all.iter();
         let servers = servers.map(|listen| site.serve_at(listen, serve.clone()));
-        let servers: Vec<Served> = servers.collect::<Result<_>>()?;
+        let servers = Fellows(servers.collect::<Result<_>>()?);
         make(servers.first().context("no server")?)?;
         Ok(Joined {
             servers,
@@ -175,7 +175,7 @@ impl Joined {
     /// What all of them have counted so far, together.
     pub fn sums(&self) -> Result<Sums> {
         let mut sums = Sums::default();
-        for server in &self.servers {
+        for server in self.servers.iter() {
             let inside = look(server)?;
             let messages = inside.messages;
             let own = inside.faults.read + inside.faults.write + inside.faults.unlock;
@@ -186,13 +186,6 @@ impl Joined {
             sums.sent += messages.to_servers;
         }
         Ok(sums)
-    }
-}
-
-impl Drop for Joined {
-    fn drop(&mut self) {
-        // One after the other they would wait for each other.
-        self.servers.iter_mut().for_each(Served::end);
     }
 }
 

@@ -14,11 +14,13 @@
 //! | [`joined`] | the same, counted by real servers that are joined |
 //! | [`rounds`] | the same in the paper's rounds |
 //! | [`translation`] | contents for machines of other types (Table 2) |
+//! | [`copies`] | what copies beyond a socket's cost |
 //! | [`programs`] | parallel programs on 1 to 4 nodes (Table 3) |
 //! | [`tolerance`] | what leases and heartbeats take of the server's time |
 //! | [`results`] | figures, and whether targets are reached |
 //! | [`report`] | JSON, Markdown and the table on the terminal |
 
+mod copies;
 mod faults;
 mod floor;
 mod heap;
@@ -64,6 +66,8 @@ pub enum Part {
     Messages,
     /// Translation between machine types (Table 2)
     Translation,
+    /// What copies between a socket and memory cost
+    Copies,
     /// Parallel programs (Table 3)
     Programs,
     /// What fault tolerance costs the server
@@ -80,6 +84,7 @@ impl Part {
             Part::Heap => "Typed heap",
             Part::Messages => "Messages for each fault at a write hotspot (Table 1)",
             Part::Translation => "Translation of 4 KiB (Table 2)",
+            Part::Copies => "Copies between a socket and memory",
             Part::Programs => "Parallel programs (Table 3)",
             Part::Tolerance => "Fault tolerance",
         }
@@ -146,6 +151,9 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
     }
     if wants(Part::Translation) {
         translation::measure(plan, results);
+    }
+    if wants(Part::Copies) {
+        copies::measure(plan, results)?;
     }
     let far = [
         Part::Faults,

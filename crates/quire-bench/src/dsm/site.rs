@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::ops::Deref;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -288,7 +289,7 @@ pub struct Served {
 
 impl Served {
     /// Tells it to end, without waiting for it.
-    pub fn end(&mut self) {
+    fn end(&mut self) {
         self.process.child.stdin = None;
     }
 
@@ -302,6 +303,26 @@ impl Served {
     /// The processor time that it has used so far, in seconds.
     pub fn processor_seconds(&mut self) -> Result<f64> {
         self.process.ask()
+    }
+}
+
+/// Servers that are joined. The first keeps their directory, and ends when the others have: without
+/// it, these would wait for it before they give up what they could hand over to each other.
+pub struct Fellows(pub Vec<Served>);
+
+impl Deref for Fellows {
+    type Target = [Served];
+
+    fn deref(&self) -> &[Served] {
+        &self.0
+    }
+}
+
+impl Drop for Fellows {
+    fn drop(&mut self) {
+        let mut others = self.0.split_off(self.0.len().min(1));
+        // At once: one after the other, each would hand over to the next.
+        others.iter_mut().for_each(Served::end);
     }
 }
 

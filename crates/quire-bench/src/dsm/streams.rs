@@ -12,7 +12,7 @@ use quire_core::units::BASE_PAGE;
 
 use crate::dsm::orders::Orders;
 use crate::dsm::results::Results;
-use crate::dsm::site::{Served, Site, Waiting};
+use crate::dsm::site::{Fellows, Site, Waiting};
 use crate::dsm::worker::Streamed;
 use crate::dsm::{Part, Plan};
 
@@ -108,7 +108,9 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
 fn run(site: &Site, way: Way, (_, pages, backward): Order) -> Result<Streamed> {
     let servers = match way {
         Way::Joined => joined_servers(site)?,
-        Way::Apart | Way::OneMachine => vec![site.serve(Orders::serve(Waiting::Sleeping))?],
+        Way::Apart | Way::OneMachine => {
+            Fellows(vec![site.serve(Orders::serve(Waiting::Sleeping))?])
+        }
     };
     let member = |me: usize| {
         let server = servers.get(me).or(servers.first()).context("no server")?;
@@ -129,13 +131,12 @@ fn run(site: &Site, way: Way, (_, pages, backward): Order) -> Result<Streamed> {
 }
 
 /// A server at each of the members' nodes.
-fn joined_servers(site: &Site) -> Result<Vec<Served>> {
+fn joined_servers(site: &Site) -> Result<Fellows> {
     let addresses: Vec<String> = (1..=2)
         .map(|node| site.free_address(node))
         .collect::<Result<_>>()?;
     let serve = Orders::serve(Waiting::Sleeping).with("--peers", addresses.join(","));
     let nodes = (1..).zip(&addresses);
-    nodes
-        .map(|(node, address)| site.serve_on(node, address, serve.clone()))
-        .collect()
+    let servers = nodes.map(|(node, address)| site.serve_on(node, address, serve.clone()));
+    Ok(Fellows(servers.collect::<Result<_>>()?))
 }

@@ -1,0 +1,194 @@
+//! What a copy beyond a socket's costs, where a page comes to a program's own memory or goes from
+//! it. A page that comes is read from the socket to a buffer that is used again, and written to the
+//! memory file, or it is read to where it belongs at once; then the kernel fills the memory with
+//! zeros first. A page that goes is read from the memory file to such a buffer and written to the
+//! socket, or passed on by the kernel (`sendfile`). Two threads with a socket between them do nothing
+//! else, and their processor time is taken.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE};
+use quire_linux::huge_file::{self, Window};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::dsm::results::Results;
+use crate::dsm::{Part, Plan};
+use crate::memory::SharedMap;
+
+/// As much as a message has that brings pages ahead, and as a memory file gets at once.
+const MESSAGE: usize = 128 << 10;
+const BLOCK: usize = 512 << 10;
+
+/// What is sent, in bytes, and with `--quick`.
+const SIZE: [usize; 2] = [64 << 20, 2 << 20];
+
+/// How contents get from the socket to memory, or from memory to the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Buffer,
+    InPlace,
+}
+
+/// Both ways to send, and both to receive.
+const VARIANTS: [(By, By); 4] = [
+    (By::Buffer, By::Buffer),
+    (By::InPlace, By::Buffer),
+    (By::Buffer, By::InPlace),
+    (By::InPlace, By::InPlace),
+];
+
+/// A memory file as a program has for an object of its own, and its memory.
+struct Memory {
+    file: OwnedFd,
+    map: SharedMap,
+    window: Window,
+    buffer: Vec<u8>,
+}
+
+impl Memory {
+    fn new(size: usize) -> Result<Memory> {
+        let file = huge_file::create_if_privileged(Bytes(size as u64));
+        let file = file.map_err(|errno| anyhow!("no file of folios: {errno}"))?;
+        Ok(Memory {
+            map: SharedMap::on_base_pages(&file, size)?,
+            file,
+            window: Window::new()?,
+            buffer: vec![1; MESSAGE],
+        })
+    }
+
+    /// The message at an offset is about to come: blocks get all their memory at once.
+    fn prepare(&mut self, at: usize) -> Result<()> {
+        if at.is_multiple_of(BLOCK) {
+            let (file, offset) = (self.file.as_fd(), ObjectOffset(at as u64));
+            self.window.sow(file, offset, Bytes(SUPERPAGE))?;
+            huge_file::allocate(file, offset, Bytes(BLOCK as u64))?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, from: &mut TcpStream, at: usize, by: By) -> Result<()> {
+        self.prepare(at)?;
+        if by == By::InPlace {
+            let to = &mut self.map.bytes()[at..at + MESSAGE];
+            return Ok(from.read_exact(to)?);
+        }
+        from.read_exact(&mut self.buffer)?;
+        let mut done = 0;
+        while done < MESSAGE {
+            done += rustix::io::pwrite(&self.file, &self.buffer[done..], (at + done) as u64)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, to: &mut TcpStream, at: usize, by: By) -> Result<()> {
+        let mut done = 0;
+        while done < MESSAGE {
+            let from = (at + done) as u64;
+            done += match by {
+                By::Buffer => rustix::io::pread(&self.file, &mut self.buffer[done..], from)?,
+                By::InPlace => {
+                    let mut from = from;
+                    rustix::fs::sendfile(&*to, &self.file, Some(&mut from), MESSAGE - done)?
+                }
+            };
+        }
+        if by == By::Buffer {
+            to.write_all(&self.buffer)?;
+        }
+        Ok(())
+    }
+
+    fn free(&self, size: usize) -> Result<()> {
+        let all = Bytes(size as u64);
+        Ok(huge_file::punch(self.file.as_fd(), ObjectOffset(0), all)?)
+    }
+}
+
+/// The processor time of this thread, in microseconds.
+fn used() -> f64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as f64 * 1e6 + used.tv_nsec as f64 / 1e3
+}
+
+/// Measures all ways, in turns.
+pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
+    let size = plan.size(SIZE[0], SIZE[1]);
+    let (mut here, mut there) = match (Memory::new(size), Memory::new(size)) {
+        (Ok(here), Ok(there)) => (here, there),
+        (Err(why), _) | (_, Err(why)) => {
+            results.note(format!("Copies were not measured: {why}."));
+            return Ok(());
+        }
+    };
+    for at in (0..size).step_by(MESSAGE) {
+        here.prepare(at)?;
+        here.map.bytes()[at..at + MESSAGE].fill(1);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut to = TcpStream::connect(listener.local_addr()?)?;
+    let (mut from, _) = listener.accept()?;
+    let mut times = vec![[Vec::new(), Vec::new()]; VARIANTS.len()];
+    for _ in 0..plan.rounds {
+        for ((out, into), times) in VARIANTS.into_iter().zip(&mut times) {
+            there.free(size)?;
+            let pass = Pass { size, out, into };
+            let found = pass.run((&mut here, &mut to), (&mut there, &mut from))?;
+            let last = there.map.bytes().last();
+            ensure!(last == Some(&1), "what came is not what was sent");
+            for (times, us) in times.iter_mut().zip(found) {
+                times.push(us);
+            }
+        }
+    }
+    for ((out, into), [sender, receiver]) in VARIANTS.into_iter().zip(times) {
+        let of = |by| match by {
+            By::Buffer => "by a buffer",
+            By::InPlace => "in place",
+        };
+        let title = format!("sent {}, received {}", of(out), of(into));
+        for (who, times) in [("who sends", sender), ("who receives", receiver)] {
+            let name = format!("{title}: {who}, a page");
+            results.add(Part::Copies, "", &name, "us", times);
+        }
+    }
+    Ok(())
+}
+
+/// All of the memory goes from one to the other.
+#[derive(Clone, Copy)]
+struct Pass {
+    size: usize,
+    out: By,
+    into: By,
+}
+
+impl Pass {
+    /// Microseconds of processor time for a page, of who sends and of who receives.
+    fn run(
+        self,
+        (here, to): (&mut Memory, &mut TcpStream),
+        (there, from): (&mut Memory, &mut TcpStream),
+    ) -> Result<[f64; 2]> {
+        let Pass { size, out, into } = self;
+        let pages = size as f64 / BASE_PAGE as f64;
+        thread::scope(|scope| {
+            let sender = scope.spawn(move || -> Result<f64> {
+                let earlier = used();
+                let mut messages = (0..size).step_by(MESSAGE);
+                messages.try_for_each(|at| here.send(to, at, out))?;
+                Ok((used() - earlier) / pages)
+            });
+            let earlier = used();
+            let mut messages = (0..size).step_by(MESSAGE);
+            messages.try_for_each(|at| there.receive(from, at, into))?;
+            let received = (used() - earlier) / pages;
+            let sent = sender.join().map_err(|_| anyhow!("a thread failed"))?;
+            Ok([sent.context("sending")?, received])
+        })
+    }
+}
