@@ -38,7 +38,7 @@ fn all_parts_are_measured_over_loopback() {
         "write what another read, in order",
         "2 programs, sleeping: cycle",
         "blocks of 64 B, beside a program with another size",
-        "blocks of 8 KiB, freed where another machine has allocated it",
+        "blocks of 128 KiB, freed where another machine has allocated it",
         "sent in place, received by a buffer: who sends",
         "16 servers, remote",
         "4 real servers, a round, released at once",

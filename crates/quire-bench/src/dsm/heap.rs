@@ -42,16 +42,21 @@ struct Blocks {
     rounds: [usize; 2],
 }
 
-/// Those of less than a page come from a segment that the heap owns; others from the list, whose lock
+/// Those of up to 16 pages come from a segment that the heap owns; larger ones from the list, whose lock
 /// is a message.
-const SIZES: [Blocks; 2] = [
+const SIZES: [Blocks; 3] = [
     Blocks {
         bytes: Bytes(64),
         count: [4096, 64],
         rounds: [50, 2],
     },
     Blocks {
-        bytes: Bytes(8192),
+        bytes: Bytes(8 << 10),
+        count: [64, 4],
+        rounds: [50, 2],
+    },
+    Blocks {
+        bytes: Bytes(128 << 10),
         count: [64, 4],
         rounds: [8, 2],
     },

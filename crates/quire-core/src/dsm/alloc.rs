@@ -10,7 +10,7 @@
 //! control page with a bit for each block. Headers are never among the blocks, so
 //! allocating does not drag pages with data from machine to machine.
 //!
-//! There are two levels, because taking a lock is a message. Blocks of less than a page are
+//! There are two levels, because taking a lock is a message. Blocks that are not too large are
 //! allocated in batches: a heap takes a whole segment from the list and then allocates from
 //! it alone, without any lock and without touching what other machines touch. Larger blocks
 //! are taken from the list one by one. Anyone may free any block, by clearing its bit. A
@@ -69,6 +69,9 @@ const MAGIC_WORD: u64 = 0;
 const PAGE_WORD: u64 = 1;
 const PAGES_WORD: u64 = 2;
 const OWNER_WORD: u64 = 3;
+/// Blocks of more pages than this, or than this part of the object, are not allocated in batches.
+const BATCHED: u64 = 16;
+const BATCHED_PART: u64 = 1024;
 /// A full segment is listed again when so large a part of its blocks is free.
 const BATCHES_PER_SEGMENT: u64 = 8;
 
@@ -543,9 +546,11 @@ impl<S: Shared> Heap<S> {
         }
     }
 
-    /// Whether blocks of a class are allocated in batches.
+    /// Whether blocks of a class are allocated in batches: all of less than a page, and others where a
+    /// heap that has some free ones for itself has little of the object.
     fn is_batched(&self, class: Class) -> bool {
-        class.size().0 < self.geometry.page
+        let pages = class.size().0 / self.geometry.page;
+        pages <= BATCHED.min(self.geometry.pages / BATCHED_PART)
     }
 }
 

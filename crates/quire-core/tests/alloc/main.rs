@@ -289,16 +289,21 @@ fn a_batch_is_used_without_locks() {
 /// may keep; what another heap frees is listed, where both find it.
 #[test]
 fn what_a_heap_frees_itself_it_takes_back_without_locks() {
-    const SEGMENTS: usize = 3;
-    let blocks = SEGMENTS as u64 * PAGE / 64;
-    let object = object(32 * 2 * (SEGMENTS as u64 - 1));
+    const SEGMENTS: u64 = 3;
+    // Blocks of less than a page, and of two pages in a large object; one segment is not spare.
+    takes_back(8, SEGMENTS * PAGE / 64, 32 * 2 * (SEGMENTS - 1));
+    takes_back(1024, SEGMENTS, 2 * 1024);
+}
+
+fn takes_back(count: u64, blocks: u64, pages: u64) {
+    let object = object(pages);
     let refusing = Refusing {
         object: &object,
         locks: false.into(),
         tags: false.into(),
     };
     let [heap, other] = [1, 2].map(|number| Heap::attach(&refusing, owner(number)).unwrap());
-    let allocate = |heap: &Heap<_>| heap.tmalloc(TypeTag::Int64, 8);
+    let allocate = |heap: &Heap<_>| heap.tmalloc(TypeTag::Int64, count);
     let all = |heap: &Heap<_>| -> BTreeSet<ObjectOffset> {
         (0..blocks).map(|_| allocate(heap).unwrap()).collect()
     };
@@ -311,7 +316,7 @@ fn what_a_heap_frees_itself_it_takes_back_without_locks() {
     // What another one frees would have to be listed. It is free all the same.
     let by_other: Vec<_> = first.iter().map(|at| other.free(*at)).collect();
     let refused = by_other.iter().filter(|it| it.is_err()).count();
-    assert!(refused >= SEGMENTS - 1, "{by_other:?}");
+    assert!(refused >= 2, "{by_other:?}");
     refusing.locks.store(false, Relaxed);
     let again: BTreeSet<_> = (0..blocks / 2).map(|_| allocate(&other).unwrap()).collect();
     let more: BTreeSet<_> = (0..blocks / 2).map(|_| allocate(&heap).unwrap()).collect();

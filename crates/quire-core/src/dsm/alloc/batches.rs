@@ -1,5 +1,5 @@
-//! The segments that a heap owns: blocks of less than a page are allocated from them without a lock,
-//! as taking one is a message.
+//! The segments that a heap owns: blocks that are not too large are allocated from them without a
+//! lock, as taking one is a message.
 //!
 //! A heap allocates from one segment of a class until that is full, and sets it aside: then it is
 //! nobody's. When enough of its blocks are free again, whoever frees them puts it into the list of
