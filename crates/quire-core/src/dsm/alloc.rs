@@ -513,7 +513,7 @@ impl<S: Shared> Heap<S> {
     /// by another call.
     pub fn give_back(&self) -> Result<(), AllocError> {
         for class in Class::all() {
-            self.give_batches_back(class)?;
+            self.give_batch_back(class)?;
         }
         self.reclaim()
     }

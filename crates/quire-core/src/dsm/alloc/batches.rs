@@ -11,8 +11,8 @@
 //! the object at most, and it gives them back when there is no room.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use super::class::Class;
 use super::directory::Directory;
@@ -107,13 +107,12 @@ impl<S: Shared> Heap<S> {
     fn may_spare(&self, pages: u64) -> bool {
         let most = self.geometry.pages / SPARE_PART;
         let more = |spare: u64| Some(spare + pages).filter(|all| *all <= most);
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.spare.fetch_update(set, fetch, more).is_ok()
+        self.spare.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
     /// A segment is not a spare one any more.
     fn spared(&self, segment: Segment) {
-        self.spare.fetch_sub(segment.run.pages, Ordering::Relaxed);
+        self.spare.fetch_sub(segment.run.pages, Relaxed);
     }
 
     fn take_spare(&self, batches: &mut Batches) -> Option<Segment> {
@@ -125,8 +124,10 @@ impl<S: Shared> Heap<S> {
     /// Puts the spare segments of a class back, unless a thread is allocating from it, which uses
     /// them itself. The caller holds the lock of the class.
     pub(super) fn give_spares_back(&self, directory: &Directory<S>) -> Result<(), AllocError> {
-        let Ok(mut batches) = self.batches[directory.class.number()].try_lock() else {
-            return Ok(());
+        let mut batches = match self.batches[directory.class.number()].try_lock() {
+            Ok(batches) => batches,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
         };
         while let Some(segment) = batches.spare.last().copied() {
             self.put_back(directory, segment)?;
@@ -135,8 +136,8 @@ impl<S: Shared> Heap<S> {
         Ok(())
     }
 
-    /// Puts all segments of a class back that this heap owns.
-    pub(super) fn give_batches_back(&self, class: Class) -> Result<(), AllocError> {
+    /// Puts the segment back from which blocks of a class are allocated.
+    pub(super) fn give_batch_back(&self, class: Class) -> Result<(), AllocError> {
         let mut batches = self.batches(class);
         batches.set_aside.clear();
         if let Some(Batch { segment, .. }) = batches.current {
