@@ -26,6 +26,7 @@
 mod cgroup;
 mod cli;
 mod colours;
+mod cpu;
 mod dsm;
 mod figure3;
 mod guard;

@@ -13,8 +13,8 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, ensure};
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE};
 use quire_linux::huge_file::{self, Window};
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::cpu::cpu_seconds_of_this_thread as used;
 use crate::dsm::results::Results;
 use crate::dsm::{Part, Plan};
 use crate::memory::SharedMap;
@@ -109,12 +109,6 @@ impl Memory {
     }
 }
 
-/// The processor time of this thread, in microseconds.
-fn used() -> f64 {
-    let used = clock_gettime(ClockId::ThreadCPUTime);
-    used.tv_sec as f64 * 1e6 + used.tv_nsec as f64 / 1e3
-}
-
 /// Measures all ways, in turns.
 pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
     let size = plan.size(SIZE[0], SIZE[1]);
@@ -181,12 +175,12 @@ impl Pass {
                 let earlier = used();
                 let mut messages = (0..size).step_by(MESSAGE);
                 messages.try_for_each(|at| here.send(to, at, out))?;
-                Ok((used() - earlier) / pages)
+                Ok((used() - earlier) * 1e6 / pages)
             });
             let earlier = used();
             let mut messages = (0..size).step_by(MESSAGE);
             messages.try_for_each(|at| there.receive(from, at, into))?;
-            let received = (used() - earlier) / pages;
+            let received = (used() - earlier) * 1e6 / pages;
             let sent = sender.join().map_err(|_| anyhow!("a thread failed"))?;
             Ok([sent.context("sending")?, received])
         })

@@ -100,7 +100,7 @@ impl Beside {
 
 /// What one program does.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Allocate {
+pub struct Allocating {
     /// How large the blocks are
     #[arg(long)]
     pub bytes: Bytes,
@@ -154,7 +154,7 @@ impl Allocations {
 }
 
 /// Allocates and frees, as one member.
-pub fn allocate(shared: &Shared, team: &dyn Team, what: Allocate) -> Result<Allocations> {
+pub fn allocate(shared: &Shared, team: &dyn Team, what: Allocating) -> Result<Allocations> {
     let heap = Heap::open(shared)?;
     let found = match what.passed {
         true => passed(&heap, team, what),
@@ -165,14 +165,14 @@ pub fn allocate(shared: &Shared, team: &dyn Team, what: Allocate) -> Result<Allo
     Ok(found)
 }
 
-fn some(heap: &Heap, what: Allocate) -> Result<Vec<ObjectOffset>, HeapError> {
+fn some(heap: &Heap, what: Allocating) -> Result<Vec<ObjectOffset>, HeapError> {
     let elements = what.bytes.0 / TAG.element();
     let blocks = (0..what.blocks).map(|_| heap.tmalloc(TAG, elements));
     blocks.collect()
 }
 
 /// A program frees what it has allocated itself.
-fn own(heap: &Heap, team: &dyn Team, what: Allocate) -> Result<Allocations> {
+fn own(heap: &Heap, team: &dyn Team, what: Allocating) -> Result<Allocations> {
     let round = || {
         some(heap, what)?
             .into_iter()
@@ -188,7 +188,7 @@ fn own(heap: &Heap, team: &dyn Team, what: Allocate) -> Result<Allocations> {
 }
 
 /// The first member allocates, the other one frees.
-fn passed(heap: &Heap, team: &dyn Team, what: Allocate) -> Result<Allocations> {
+fn passed(heap: &Heap, team: &dyn Team, what: Allocating) -> Result<Allocations> {
     let is_first = team.me() == 0;
     let table = table(heap, team, what.blocks)?;
     let mut found = Allocations::default();

@@ -26,9 +26,9 @@ use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
 use quire_linux::scheduling::{Heirs, Scheduling};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::cpu::cpu_seconds;
 use crate::dsm::{floor, heap};
 use crate::procfs;
 
@@ -121,11 +121,8 @@ pub enum Task {
         #[command(flatten)]
         at: At,
         /// Which of them this is
-        #[arg(long)]
-        me: usize,
-        /// How many there are
-        #[arg(long)]
-        members: usize,
+        #[command(flatten)]
+        of: Of,
         /// For how long, in milliseconds
         #[arg(long)]
         milliseconds: u64,
@@ -136,14 +133,11 @@ pub enum Task {
         #[command(flatten)]
         at: At,
         /// Which of them this is
-        #[arg(long)]
-        me: usize,
-        /// How many there are
-        #[arg(long)]
-        members: usize,
+        #[command(flatten)]
+        of: Of,
         /// What it does
         #[command(flatten)]
-        what: heap::Allocate,
+        what: heap::Allocating,
     },
     /// Runs a program as one of its members
     Member {
@@ -151,11 +145,8 @@ pub enum Task {
         #[command(flatten)]
         at: At,
         /// Which of them this is
-        #[arg(long)]
-        me: usize,
-        /// How many there are
-        #[arg(long)]
-        members: usize,
+        #[command(flatten)]
+        of: Of,
         /// Which program
         #[arg(long)]
         program: ProgramName,
@@ -228,6 +219,24 @@ pub struct At {
     /// Who answers faults does not go before others, also where it may
     #[arg(long)]
     pub no_realtime: bool,
+}
+
+/// Which member of how many it is.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Of {
+    /// Which of them this is
+    #[arg(long)]
+    pub me: usize,
+    /// How many there are
+    #[arg(long)]
+    pub members: usize,
+}
+
+impl Of {
+    /// The member of those who have an object open.
+    fn member(self, shared: &Shared) -> impl Team {
+        shared.member(self.me, self.members)
+    }
 }
 
 /// Schedulers.
@@ -332,40 +341,31 @@ pub fn run(options: &DsmWorker) -> Result<()> {
         }
         Task::Increment {
             at,
-            me,
-            members,
+            of,
             milliseconds,
         } => {
             let (shared, time) = (at.open()?, Duration::from_millis(*milliseconds));
-            let member = shared.member(*me, *members);
+            let member = of.member(&shared);
             let found = incremented(&member, shared.words(), time)?;
             print(&found)
         }
-        Task::Allocate {
-            at,
-            me,
-            members,
-            what,
-        } => {
+        Task::Allocate { at, of, what } => {
             let shared = at.open()?;
-            let member = shared.member(*me, *members);
-            print(&heap::allocate(&shared, &member, *what)?)
+            print(&heap::allocate(&shared, &of.member(&shared), *what)?)
         }
         Task::Member {
             at,
-            me,
-            members,
+            of,
             program,
             size,
             warm,
         } => {
-            let (of, program) = ((*me, *members), program.of_size(*size));
+            let program = program.of_size(*size);
             if *warm {
-                warm_up(at, of, program)?;
+                warm_up(at, *of, program)?;
             }
             let shared = at.open()?;
-            let member = shared.member(of.0, of.1);
-            print(&took(&member, shared.words(), program)?)
+            print(&took(&of.member(&shared), shared.words(), program)?)
         }
         Task::Idle { at, milliseconds } => {
             let _shared = at.open()?;
@@ -512,14 +512,9 @@ fn tell_time(end: UnixStream) {
         if line.is_err() {
             break;
         }
-        println!("{}", processor_seconds());
+        println!("{}", cpu_seconds());
     }
     drop(end);
-}
-
-fn processor_seconds() -> f64 {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
 /// Microseconds of each touch.
@@ -646,12 +641,12 @@ fn incremented(team: &dyn Team, words: &[Word], time: Duration) -> Result<Increm
 
 /// Runs a program on another object, so that all processes have what memory they need: what a
 /// machine has not used for a while comes slowly.
-fn warm_up(at: &At, (me, members): (usize, usize), program: Program) -> Result<()> {
+fn warm_up(at: &At, of: Of, program: Program) -> Result<()> {
     let at = at.another("warm")?;
     let shared = at.open()?;
-    program.run(&shared.member(me, members), shared.words())?;
+    program.run(&of.member(&shared), shared.words())?;
     drop(shared);
-    match me {
+    match of.me {
         0 => at.remove(),
         _ => Ok(()),
     }

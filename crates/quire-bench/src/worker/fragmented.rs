@@ -3,9 +3,9 @@
 use anyhow::Result;
 use quire_core::units::BASE_PAGE;
 
+use crate::cpu::cpu_seconds;
 use crate::procfs::{self, MIB};
 use crate::results::Sample;
-use crate::worker::touch::cpu_seconds;
 use crate::worker::{Setup, random, seconds};
 
 /// Touches every page, waits a moment, and reads at random.

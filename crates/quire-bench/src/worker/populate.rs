@@ -3,12 +3,12 @@
 use anyhow::{Context, Result};
 use quire_core::units::{BASE_PAGE, Bytes};
 
+use crate::cpu::cpu_seconds;
 use crate::kernels::Numbers;
 use crate::memory::Block;
 use crate::procfs;
 use crate::results::Sample;
 use crate::worker::seconds;
-use crate::worker::touch::cpu_seconds;
 
 const PAGE: usize = BASE_PAGE as usize;
 

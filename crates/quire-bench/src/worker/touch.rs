@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quire_core::units::BASE_PAGE;
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::cpu::cpu_seconds;
 use crate::results::Sample;
 use crate::worker::{Setup, seconds};
 
@@ -21,12 +21,6 @@ pub fn after_idle(setup: &Setup) -> Result<Sample> {
 /// 4 GiB at once.
 pub fn at_once(setup: &Setup) -> Result<Sample> {
     block(setup, setup.size(4 << 30, 256 << 20))
-}
-
-/// CPU time of all threads of this process, in seconds.
-pub fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 fn block(setup: &Setup, len: usize) -> Result<Sample> {

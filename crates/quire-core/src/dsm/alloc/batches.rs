@@ -84,23 +84,17 @@ impl<S: Shared> Heap<S> {
     /// Takes a segment back that this heap has set aside and that has free blocks now, if there may
     /// be one more that is spare. Says whether it need not be listed.
     pub(super) fn retake(&self, segment: Segment) -> Result<bool, AllocError> {
-        if !self.is_batched(segment.class) {
-            return Ok(false);
-        }
         let mut batches = self.batches(segment.class);
         if !batches.set_aside.remove(&segment.run.first) || !self.may_spare(segment.run.pages) {
             return Ok(false);
         }
-        match segment.change(&self.shared, State::Full, State::Owned(self.owner)) {
+        let taken = segment.change(&self.shared, State::Full, State::Owned(self.owner));
+        match taken {
             Ok(true) => batches.spare.push(segment),
-            // Somebody else was first.
-            Ok(false) => self.spared(segment),
-            Err(unsure) => {
-                self.spared(segment);
-                return Err(unsure);
-            }
+            // Somebody else was first, or may have been.
+            Ok(false) | Err(_) => self.spared(segment),
         }
-        Ok(true)
+        taken.map(|_| true)
     }
 
     /// Whether so many pages more may be those of spare segments; they count as such then.
