@@ -22,6 +22,8 @@ pub const ENV_CREATE: &str = "QUIRE_DSM_CREATE";
 pub const ENV_OWN_PAGES: &str = "QUIRE_DSM_OWN_PAGES";
 /// `0`: faults are answered with the priority of the program.
 pub const ENV_REALTIME: &str = "QUIRE_DSM_REALTIME";
+/// `0`: there is no process beside the program that takes pages from it while it is stopped.
+pub const ENV_WARDEN: &str = "QUIRE_DSM_WARDEN";
 /// The name of this side.
 pub const ENV_IDENTITY: &str = "QUIRE_DSM_IDENTITY";
 /// `automatic`, `everywhere` or `plaintext`.
@@ -37,11 +39,12 @@ pub const ENV_CA: &str = "QUIRE_DSM_CA";
 pub const ENV_ASKED: &str = "QUIRE_DSM_ASKED";
 
 /// All of these variables.
-pub const ENV_ALL: [&str; 10] = [
+pub const ENV_ALL: [&str; 11] = [
     ENV_LIST,
     ENV_CREATE,
     ENV_OWN_PAGES,
     ENV_REALTIME,
+    ENV_WARDEN,
     ENV_IDENTITY,
     ENV_TLS,
     ENV_CERTIFICATE,
@@ -203,6 +206,8 @@ pub struct Attachments {
     pub own_pages: bool,
     /// Whether faults are answered with a real-time priority, where the system allows it.
     pub realtime: bool,
+    /// Whether a process beside the program takes pages from it while it is stopped.
+    pub warden: bool,
     /// The name of this side.
     pub identity: Name,
     /// How links are secured.
@@ -230,6 +235,7 @@ impl Attachments {
             create: true,
             own_pages: false,
             realtime: true,
+            warden: true,
             identity,
             tls: Tls::Automatic,
             files: None,
@@ -252,6 +258,7 @@ impl Attachments {
             (ENV_CREATE, u8::from(self.create).to_string()),
             (ENV_OWN_PAGES, u8::from(self.own_pages).to_string()),
             (ENV_REALTIME, u8::from(self.realtime).to_string()),
+            (ENV_WARDEN, u8::from(self.warden).to_string()),
             (ENV_IDENTITY, self.identity.to_string()),
             (ENV_TLS, self.tls.name().to_owned()),
         ];
@@ -289,6 +296,7 @@ impl Attachments {
         all.create = switch(ENV_CREATE, true)?;
         all.own_pages = switch(ENV_OWN_PAGES, false)?;
         all.realtime = switch(ENV_REALTIME, true)?;
+        all.warden = switch(ENV_WARDEN, true)?;
         if let Some(text) = get(ENV_TLS) {
             let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
             let named = named.next();
@@ -353,6 +361,7 @@ impl Attachments {
         options.security = self.security()?;
         options.own_pages = self.own_pages;
         options.realtime = self.realtime;
+        options.warden = self.warden;
         Ok(options)
     }
 }
@@ -431,6 +440,7 @@ mod tests {
             create: bool,
             own_pages: bool,
             realtime: bool,
+            warden: bool,
             tls in 0usize..3,
             with_files: bool,
         ) {
@@ -447,6 +457,7 @@ mod tests {
             all.create = create;
             all.own_pages = own_pages;
             all.realtime = realtime;
+            all.warden = warden;
             all.tls = Tls::NAMES[tls].1.clone();
             all.files = with_files.then(|| Files {
                 certificate: "/a b".into(),

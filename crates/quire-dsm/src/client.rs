@@ -38,6 +38,7 @@ use crate::wire::control::{
 mod attached;
 mod carrier;
 mod cells;
+mod guard;
 mod region;
 mod replica;
 mod watch;
@@ -84,6 +85,9 @@ pub struct Options {
     /// Pages are not shared with a server on this machine: this program is a machine of its
     /// own, and can go on at a server of another one.
     pub own_pages: bool,
+    /// A process beside this one takes the pages from its mappings when the lease ends, also while
+    /// this one is stopped.
+    pub warden: bool,
 }
 
 impl Options {
@@ -101,6 +105,7 @@ impl Options {
             realtime: true,
             reconnect: None,
             own_pages: false,
+            warden: true,
         }
     }
 

@@ -20,6 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quire_core::dsm::kernel::{
@@ -28,11 +29,13 @@ use quire_core::dsm::kernel::{
 use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::uffd::shared::{self, Touch};
+use quire_linux::warden::Term;
 use quire_linux::{Errno, thread};
 
 use lease::LeaseFile;
 pub use mapping::{Hold, Kept, Mapping, MappingError, Part, Where};
 use memory::{AddressSpace, Memory};
+pub use until::Until;
 use users::Users;
 
 use crate::wire::{Contents, Pool};
@@ -43,6 +46,7 @@ mod mapping;
 mod memory;
 mod reservations;
 mod stale;
+mod until;
 mod users;
 
 /// The way to the server of an object, whatever the network.
@@ -203,6 +207,12 @@ impl Cache {
         })
     }
 
+    /// Nothing is shown in mappings any more when a term is over. Whoever says when must then say
+    /// that the link is lost, or have the term last longer, and look at the deadline again.
+    pub fn show_until(&mut self, term: &Arc<Term>) {
+        self.memory.show_until(term);
+    }
+
     /// Calls a function when memory fails, beside writing it to the log.
     pub fn on_failure(&mut self, callback: FailureCallback) {
         self.on_failure = Some(callback);
@@ -278,7 +288,8 @@ impl Cache {
     /// When [`Cache::pass`] has something to do, if nothing else happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let all = [self.kernel.deadline(), self.users.deadline()];
+        let catch_up = self.memory.may_catch_up().then_some(Time(0));
+        let all = [self.kernel.deadline(), self.users.deadline(), catch_up];
         all.into_iter().flatten().min()
     }
 
@@ -406,7 +417,8 @@ impl Cache {
                 self.kernel.used(now, page, &mut self.actions);
             }
         }
-        self.carry_out(server)
+        self.carry_out(server)?;
+        self.memory.catch_up(self.spaces.values())
     }
 
     /// Does all that is there to be done, without waiting, and says whether there was

@@ -194,6 +194,13 @@ impl Server {
         let now = links.now();
         self.with_fellows(links, |fellows, a| fellows.look_at_lease(a, now));
         self.send(links);
+        self.show_until_lease_ends();
+    }
+
+    /// A lease that was renewed, is new, or was lost without anything being left of it.
+    fn show_until_lease_ends(&mut self) {
+        let end = self.fellows.as_ref().and_then(Fellows::lease_ends);
+        self.local.show_until(end);
     }
 
     /// Does something with the fellows, if there are any.
@@ -539,6 +546,7 @@ impl Handler for Server {
         self.core.look_behind(now, &mut self.out);
         self.with_fellows(links, |fellows, a| fellows.turn_ends(a, now));
         self.send(links);
+        self.show_until_lease_ends();
         let (local, mut around) = self.around(links);
         local.turn_ends(&mut around, now);
         self.core.tell_watchers(&mut self.out);

@@ -34,5 +34,6 @@ pub mod tlb;
 pub mod touch;
 pub mod tun;
 pub mod uffd;
+pub mod warden;
 
 pub use raw::Errno;

@@ -236,6 +236,10 @@ pub struct AttachArgs {
     /// priority, with which they do not wait for threads that compute
     #[arg(long, requires = "dsm")]
     pub no_realtime: bool,
+    /// Start no process beside the program. Without it, a program that was stopped for longer than
+    /// its lease (by a signal or a debugger) may see what is old for a moment when it goes on
+    #[arg(long, requires = "dsm")]
+    pub no_warden: bool,
     /// What this side is called; with TLS its certificate is for this name
     #[arg(long, value_name = "NAME", default_value = "quire", requires = "dsm")]
     pub identity: Name,

@@ -94,6 +94,7 @@ fn attachments(options: &AttachArgs) -> Outcome<Attachments> {
     made.create = !options.no_create;
     made.own_pages = options.own_pages;
     made.realtime = !options.no_realtime;
+    made.warden = !options.no_warden;
     let tls = &options.tls;
     made.tls = match (tls.plaintext, tls.tls_everywhere) {
         (true, _) => Tls::Plaintext,

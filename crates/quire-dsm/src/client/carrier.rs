@@ -17,6 +17,7 @@ use quire_core::dsm::sync;
 use quire_core::units::{Bytes, ObjectOffset};
 
 use super::attached::Attached;
+use super::guard::Guard;
 use super::region::{self, Regions};
 use super::{ClientError, Options};
 use crate::link::Established;
@@ -256,6 +257,7 @@ pub(super) struct Carrier {
     last_key: u64,
     last_request: u64,
     is_over: bool,
+    guard: Guard,
 }
 
 impl Awaited {
@@ -290,6 +292,7 @@ impl Carrier {
             last_key: 0,
             last_request: 0,
             is_over: false,
+            guard: Guard::new(false, false),
         }
     }
 
@@ -297,7 +300,8 @@ impl Carrier {
         // Pages are kept for some ten microseconds; by default a timer is late by as much. Where
         // that is refused, they are kept somewhat longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(SLACK));
-        let _first = turn.go_first();
+        let first = turn.go_first();
+        self.guard = Guard::new(self.options.warden, first.is_some());
         self.connect(&mut turn.links);
         while !self.is_over {
             if let Err(error) = turn.once(&mut self, Duration::from_secs(1)) {
@@ -433,7 +437,11 @@ impl Carrier {
                 let Key(number) = self.new_key();
                 let objects = &mut self.objects;
                 // Who waited may have gone.
-                let _ = reply.send(self.regions.map(links, objects, number, key, wanted));
+                let mut mapped = self.regions.map(links, objects, number, key, wanted);
+                if let Ok((mapping, _)) = &mut mapped {
+                    self.guard.keep(mapping);
+                }
+                let _ = reply.send(mapped);
             }
             Command::Unmap { number, reply } => {
                 let mapping = MappingNumber(number);
@@ -595,7 +603,9 @@ impl Carrier {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
         };
-        let mapping = Mapping::new(cache.file(), part, wanted.at, rights.write)?;
+        cache.show_until(self.guard.term());
+        let mut mapping = Mapping::new(cache.file(), part, wanted.at, rights.write)?;
+        self.guard.keep(&mut mapping);
         let space = cache.add_own(&mapping)?;
         let key = self.new_key();
         if let Some(uffd) = cache.uffd(space) {
@@ -643,7 +653,8 @@ impl Carrier {
             Ok((attached, mapping))
         });
         match mapped {
-            Ok((mut attached, mapping)) => {
+            Ok((mut attached, mut mapping)) => {
+                self.guard.keep(&mut mapping);
                 let key = self.new_key();
                 let number = MappingNumber(key.0);
                 attached.add(number, &mapping);
@@ -679,7 +690,8 @@ impl Carrier {
             return drop(reply.send(Err(super::ended())));
         };
         match wanted.make(attached.file()) {
-            Ok(mapping) => {
+            Ok(mut mapping) => {
+                self.guard.keep(&mut mapping);
                 attached.add(number, &mapping);
                 self.register(links, key, number, New::Part(mapping, reply));
             }
@@ -933,6 +945,8 @@ impl Handler for Carrier {
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
+        self.guard
+            .set_end(self.link.and_then(|link| links.stops_at(link)));
         if self.again.is_some_and(|again| again <= now) {
             self.again = None;
             self.connect(links);

@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 pub use config::Config;
 pub use links::{LinkId, Links};
 pub(crate) use orders::Orders;
+pub(crate) use precedence::PRIORITY;
 
 use self::token::Target;
 use super::connection::{LinkError, Pulled};

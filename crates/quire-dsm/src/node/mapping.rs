@@ -11,6 +11,7 @@ use quire_linux::Errno;
 use quire_linux::memory;
 use quire_linux::sysinfo::maps::FileId;
 use quire_linux::uffd::{self, Scope, shared};
+use quire_linux::warden::{Term, Watched};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -125,6 +126,8 @@ pub struct Mapping {
     mapped: Arc<Mapped>,
     /// The process that has it. A child has its addresses for something else.
     process: Pid,
+    /// By whom it is watched.
+    watched: Option<Watched>,
 }
 
 /// What whoever looks after a mapping may do to it, for as long as it is there.
@@ -231,6 +234,7 @@ impl Mapping {
             scope,
             mapped: Arc::new(mapped),
             process: rustix::process::getpid(),
+            watched: None,
         };
         // From here on, an error unmaps.
         set_apart(range).map_err(MappingError::Register)?;
@@ -298,6 +302,12 @@ impl Mapping {
             .spawn(watch)
     }
 
+    /// Has it show nothing any more when a term is over, if that has a warden. What the pages hold
+    /// stays in the file, and touches wait for an answer.
+    pub fn watch_until(&mut self, term: &Arc<Term>) {
+        self.watched = Some(term.watch(self.range));
+    }
+
     /// A hold on it for whoever looks after it.
     #[must_use]
     pub fn hold(&self) -> Hold {
@@ -319,6 +329,8 @@ impl Drop for Mapping {
             // A child does not have the mapping, and maybe another in its place.
             return;
         }
+        // The addresses may be somebody else's next.
+        self.watched = None;
         let mut range = self
             .mapped
             .range

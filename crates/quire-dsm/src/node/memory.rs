@@ -4,6 +4,7 @@
 //! anything any more. All else that fails where pages are taken away is one, because a
 //! mapping might keep what it must not have.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
 use quire_linux::uffd::{self};
+use quire_linux::warden::Term;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno as Code;
 
@@ -118,6 +120,10 @@ pub(super) struct Memory {
     stale: Stale,
     /// Where what is given back is read to.
     pool: Pool,
+    /// When it is over, nothing is shown any more.
+    term: Option<Arc<Term>>,
+    /// Something was to be shown when it was over.
+    is_late: Cell<bool>,
 }
 
 impl Memory {
@@ -151,7 +157,47 @@ impl Memory {
             zeros: vec![0; RUN.max(page.0 as usize)].into_boxed_slice(),
             stale: Stale::new(page),
             pool,
+            term: None,
+            is_late: Cell::new(false),
         }
+    }
+
+    /// Nothing is shown any more when a term is over.
+    pub(super) fn show_until(&mut self, term: &Arc<Term>) {
+        self.term = Some(Arc::clone(term));
+    }
+
+    fn is_over(&self) -> bool {
+        self.term.as_ref().is_some_and(|term| term.is_over())
+    }
+
+    /// Whether nothing may be shown now. To be asked right before something is: whoever was stopped
+    /// since may be late. Who waits for it is remembered.
+    fn is_too_late(&self) -> bool {
+        let is_over = self.is_over();
+        self.is_late.set(is_over || self.is_late.get());
+        is_over
+    }
+
+    /// Whether something was not shown that may be shown now.
+    pub(super) fn may_catch_up(&self) -> bool {
+        self.is_late.get() && !self.is_over()
+    }
+
+    /// Has those who wait for what was not shown touch it once more, if it may be shown now.
+    pub(super) fn catch_up<'a>(
+        &self,
+        spaces: impl Iterator<Item = &'a AddressSpace>,
+    ) -> Result<(), Broken> {
+        if !self.may_catch_up() {
+            return Ok(());
+        }
+        self.is_late.set(false);
+        for space in spaces {
+            let woken = uffd::wake(space.uffd.as_fd(), space.range);
+            gone_or(woken.err(), "to wake a program")?;
+        }
+        Ok(())
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
@@ -246,6 +292,7 @@ impl Memory {
         let mut done = Bytes::ZERO;
         if let Some(space) = space
             && found == Found::Nothing
+            && !self.is_too_late()
         {
             let addresses = space.addresses(part);
             if addresses.len() == part.len {
@@ -279,7 +326,7 @@ impl Memory {
         space: &AddressSpace,
     ) -> Result<(), Broken> {
         let range = space.addresses(bytes_of(pages, self.page));
-        if range.is_empty() {
+        if range.is_empty() || self.is_too_late() {
             return Ok(());
         }
         let uffd = space.uffd.as_fd();
@@ -339,6 +386,9 @@ impl Memory {
 
     /// Lets a mapping write to pages, and wakes who waits there.
     pub(super) fn allow(&self, pages: Pages, space: &AddressSpace) -> Result<(), Broken> {
+        if self.is_too_late() {
+            return Ok(());
+        }
         let range = space.addresses(bytes_of(pages, self.page));
         let lift = |range| uffd::write_protect(space.uffd.as_fd(), range, false);
         protection(range, lift, "to let a program write")

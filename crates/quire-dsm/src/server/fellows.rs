@@ -519,6 +519,14 @@ impl Fellows {
         }
     }
 
+    /// When its lease ends, if it has one.
+    pub fn lease_ends(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::In(_, lease) => Some(lease.ends()),
+            Stage::Out(_) | Stage::Asked => None,
+        }
+    }
+
     /// Views are to be looked at in this turn.
     fn look_soon(&mut self) {
         self.look_at = Some((self.clock)());

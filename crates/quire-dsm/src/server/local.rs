@@ -30,7 +30,7 @@ use super::Around;
 use super::core::{MACHINE, Opening, PeerId};
 use super::object::Refused;
 use crate::link::Established;
-use crate::node::{self, Broken, Cache, Exchange, Part, Shape};
+use crate::node::{self, Broken, Cache, Exchange, Part, Shape, Until};
 use crate::wire::control::{
     Answer, FailureKind, Handle, MappingNumber, Name, PageSize, Request, RequestId, Rights,
     SHARES_PAGES,
@@ -82,6 +82,8 @@ pub(super) struct Local {
     said: Said,
     /// When it is to be looked whether silent programs are dead, if there are any.
     look: Option<Instant>,
+    /// Until when this server may show programs what it has.
+    until: Until,
 }
 
 /// The cache of one object.
@@ -270,7 +272,7 @@ impl Local {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
         };
-        let cache = match Cache::new(shape.page, settings, around.links.pool().clone()) {
+        let mut cache = match Cache::new(shape.page, settings, around.links.pool().clone()) {
             Ok(cache) => cache,
             Err(errno) => {
                 tracing::warn!("{name}: its pages cannot be shared: {errno}");
@@ -278,6 +280,7 @@ impl Local {
                 return None;
             }
         };
+        cache.show_until(self.until.term());
         let cached = Cached {
             cache,
             name: name.clone(),
@@ -431,6 +434,13 @@ impl Local {
             self.drop_cache(around, handle);
         }
         done.is_ok()
+    }
+
+    /// This server has a lease as one of several, which ends then, or none and nothing that it
+    /// was for. Where it is stopped in the midst of a turn, and goes on when others may have what
+    /// it had, it shows programs nothing of it any more.
+    pub fn show_until(&mut self, end: Option<Instant>) {
+        self.until.set(end);
     }
 
     /// The core says something to this machine's kernels.

@@ -26,6 +26,8 @@ mod stranger;
 
 /// How long a program that went silent is waited for.
 const LEASE: Duration = Duration::from_secs(3);
+/// The same where nothing is expected to go on within it.
+const SHORT_LEASE: Duration = Duration::from_secs(1);
 const WORDS: usize = 512;
 
 /// Not a test: what another process of a test does.
@@ -239,6 +241,61 @@ fn a_stopped_program_holds_nobody_up_and_goes_on_with_what_is_there() {
         drop((stopped, other));
         machine.wait_until_open(0);
     }
+}
+
+/// Threads of a program look at a word all the time, while another program changes it as soon as the
+/// first is stopped for longer than its lease. Going on, it must not see what was there before.
+fn sees_nothing_old(looking: &mut Program, other: &Shared) {
+    looking.does("look 0 3");
+    for value in 1..8 {
+        let time = || quire_linux::thread::now_ns();
+        let begin = time();
+        while looking.does(&format!("seen {}", value - 1)) < begin.to_string() {}
+        looking.process.signal(Signal::STOP);
+        other.words()[0].store(value, Ordering::SeqCst);
+        let changed = time();
+        looking.process.signal(Signal::CONT);
+        while looking.does(&format!("seen {value}")) == "0" {}
+        let last: u64 = looking
+            .does(&format!("seen {}", value - 1))
+            .parse()
+            .expect("a time");
+        let late = last.saturating_sub(changed);
+        assert_eq!(
+            late, 0,
+            "{value}: {late} ns after the change the old value was seen"
+        );
+    }
+}
+
+#[test]
+fn a_stopped_program_with_pages_of_its_own_sees_nothing_old_when_it_goes_on() {
+    let machine = Machine::start_as(|address| serve(address, SHORT_LEASE));
+    let mut looking = machine.program_as(|command| {
+        command.env("LOCAL_OWN_PAGES", "");
+    });
+    assert_eq!(looking.does("open grid rw"), "apart");
+    sees_nothing_old(&mut looking, &machine.other());
+}
+
+#[test]
+fn a_stopped_program_sees_nothing_when_it_goes_on_and_its_server_is_dead() {
+    let mut machine = Machine::start_as(|address| serve(address, SHORT_LEASE));
+    let mut looking = machine.program_as(|command| {
+        command.env("LOCAL_RECONNECT", "60000");
+    });
+    looking.attach("grid");
+    looking.does("look 0 3");
+    while looking.does("seen 0") == "0" {}
+    looking.process.signal(Signal::STOP);
+    machine.server.0.kill().expect("it is ours");
+    machine.server.0.wait().expect("it ends");
+    std::thread::sleep(2 * SHORT_LEASE);
+    let goes_on = quire_linux::thread::now_ns();
+    looking.process.signal(Signal::CONT);
+    std::thread::sleep(SHORT_LEASE);
+    let last: u64 = looking.does("seen 0").parse().expect("a time");
+    assert_eq!(last.saturating_sub(goes_on), 0);
 }
 
 #[test]

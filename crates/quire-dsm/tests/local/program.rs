@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -184,6 +185,7 @@ fn act_as_program(server: &str) {
     let mut answers = UnixStream::connect(orders).expect("who gives orders");
     let lines = BufReader::new(answers.try_clone().expect("a descriptor")).lines();
     let mut options = Options::new(server.parse().expect("an address"), name("program"));
+    options.own_pages = std::env::var("LOCAL_OWN_PAGES").is_ok();
     if let Ok(reconnect) = std::env::var("LOCAL_RECONNECT") {
         options.reconnect = Some(Duration::from_millis(reconnect.parse().expect("a number")));
     }
@@ -201,10 +203,15 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
+/// A word that is looked at has values below this.
+const VALUES: usize = 64;
+
 /// An object that is open, and a part that is mapped once more.
 struct Open {
     part: Option<Region>,
-    shared: Shared,
+    shared: Arc<Shared>,
+    /// When each value was last seen in the word that is looked at.
+    seen: Arc<[AtomicU64; VALUES]>,
 }
 
 impl Open {
@@ -219,6 +226,20 @@ impl Open {
         let words: *const AtomicU64 = range.start.as_ptr().cast();
         // SAFETY: the part is mapped, has this word, and others access it as atomics.
         unsafe { &*words.add(number(at) as usize) }
+    }
+
+    /// Has threads look at a word all the time, which has small values.
+    fn look(&self, at: usize, threads: u64) {
+        for _ in 0..threads {
+            let (shared, seen) = (Arc::clone(&self.shared), Arc::clone(&self.seen));
+            std::thread::spawn(move || {
+                loop {
+                    let before = quire_linux::thread::now_ns();
+                    let value = shared.words()[at].load(Ordering::SeqCst);
+                    seen[value as usize].fetch_max(before, Ordering::SeqCst);
+                }
+            });
+        }
     }
 
     /// Maps so many pages from one on, in the place of the part that was mapped before.
@@ -247,7 +268,11 @@ fn obey(client: &Client, open: &mut Option<Open>, words: &[&str]) -> String {
         return match client.open(name(object), rights) {
             Ok(shared) => {
                 let is_attached = shared.is_attached();
-                *open = Some(Open { part: None, shared });
+                *open = Some(Open {
+                    part: None,
+                    shared: Arc::new(shared),
+                    seen: Arc::new([const { AtomicU64::new(0) }; VALUES]),
+                });
                 match is_attached {
                     true => "attached".into(),
                     false => "apart".into(),
@@ -265,6 +290,12 @@ fn obey(client: &Client, open: &mut Option<Open>, words: &[&str]) -> String {
         ["map", first, count] => return open.map(first, count),
         ["unmap"] => open.part = None,
         ["flush"] => return format!("{:?}", open.shared.flush().is_ok()),
+        ["look", at, threads] => open.look(number(at) as usize, number(threads)),
+        ["seen", value] => {
+            return open.seen[number(value) as usize]
+                .load(Ordering::SeqCst)
+                .to_string();
+        }
         ["fork", way, at] => return fork(&open.shared, way, number(at) as usize),
         ["part", rest @ ..] => return on_a_word(|at| open.word_of_part(at), rest),
         rest => return on_a_word(|at| open.word(at), rest),

@@ -19,6 +19,7 @@ use quire_dsm::node::{self, Counts, Mapping, MappingError, Part, Shape};
 use quire_dsm::wire::{Contents, Pool};
 use quire_linux::memory;
 use quire_linux::uffd::pass;
+use quire_linux::warden::Term;
 
 use machines::{Machine, Net, held, is_possible, word};
 
@@ -517,6 +518,62 @@ fn a_lease_that_ends_takes_everything_away() {
     assert!(node::now() >= end + Duration::from_millis(100));
     let ended = machine.with(|cache, _| (cache.is_linked(), cache.ended()));
     assert_eq!(ended, (false, Some(Failure::Unreachable)));
+}
+
+/// Whoever runs the cache may have been stopped with an answer in its hands.
+#[test]
+fn nothing_is_shown_when_time_is_over_and_who_waits_gets_it_when_there_is_more() {
+    if !is_possible() {
+        return;
+    }
+    let net = Net::new(1);
+    let machine = Machine::start(&net, 0, &pages(64));
+    let (mapping, other) = (machine.map(), machine.map());
+    let term = Arc::new(Term::new());
+    let of_cache = Arc::clone(&term);
+    machine.with(move |cache, _| cache.show_until(&of_cache));
+    word(&mapping, 0).store(1, Ordering::SeqCst);
+    assert_eq!(word(&mapping, WORDS).load(Ordering::SeqCst), 0);
+    let page_of = |mapping: &Mapping, page| {
+        let first = word(mapping, page * WORDS);
+        first.fetch_add(1, Ordering::SeqCst)
+    };
+    let is_over = |over: bool| {
+        term.set_end(over.then(|| Duration::from_nanos(1)));
+        machine.with(|_, _| {});
+    };
+    let waits = || {
+        let all = [
+            // What the machine has is shown in another mapping, may be written to, and comes.
+            (&other, 0),
+            (&mapping, 1),
+            (&mapping, 2),
+        ];
+        is_over(true);
+        thread::scope(|scope| {
+            let all = all.map(|(mapping, page)| scope.spawn(move || page_of(mapping, page)));
+            thread::sleep(Duration::from_millis(100));
+            let waiting = all.each_ref().map(|one| !one.is_finished());
+            is_over(false);
+            (waiting, all.map(|one| one.join().unwrap()))
+        })
+    };
+    assert_eq!(waits(), ([true; 3], [1, 0, 0]));
+    // The link is lost meanwhile, which whoever runs the cache would say.
+    is_over(true);
+    thread::scope(|scope| {
+        let touches = scope.spawn(|| page_of(&mapping, 40));
+        thread::sleep(Duration::from_millis(50));
+        machine
+            .with(|cache, port| cache.lost(node::now(), port))
+            .unwrap();
+        is_over(false);
+        thread::sleep(Duration::from_millis(50));
+        assert!(!touches.is_finished(), "it waits for a new link");
+        net.gone(0);
+        machine.with(|cache, port| cache.linked(port)).unwrap();
+        assert_eq!(touches.join().unwrap(), 0);
+    });
 }
 
 #[test]

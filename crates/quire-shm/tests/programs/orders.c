@@ -12,6 +12,7 @@
  *     mutex N                           a mutex that processes share is made there
  *     count N TIMES                     adds without atomics, under a mutex one page behind
  *     policy N                          sees that the thread that answers faults is scheduled so
+ *     wardens N                         sees that it has so many wardens, and no other children
  *     kill                              this program is killed */
 #include "common.h"
 
@@ -123,6 +124,27 @@ static void see_policy(int policy) {
   CHECK(found == 1);
 }
 
+/* A warden is a child that `wait` does not know. */
+static void see_wardens(int count) {
+  DIR *processes = opendir("/proc");
+  CHECK(processes != NULL);
+  int found = 0;
+  for (struct dirent *entry; (entry = readdir(processes)) != NULL;) {
+    char path[300], name[32] = "";
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+    FILE *file = atoi(entry->d_name) == 0 ? NULL : fopen(path, "r");
+    if (file == NULL)
+      continue;
+    int is_read = fscanf(file, "%*d (%31[^)]) %*c %d", name, &parent) == 2;
+    fclose(file);
+    found += is_read && parent == getpid() && strcmp(name, "quire-warden") == 0;
+  }
+  closedir(processes);
+  CHECK(found == count);
+  CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
 static void obey(const char *order, size_t n, long value) {
   if (strcmp(order, "set") == 0)
     atomic_store(word(n), value);
@@ -145,6 +167,8 @@ static void obey(const char *order, size_t n, long value) {
     count(n, value);
   else if (strcmp(order, "policy") == 0)
     see_policy(n);
+  else if (strcmp(order, "wardens") == 0)
+    see_wardens(n);
   else
     CHECK(strcmp(order, "kill") == 0 && kill(getpid(), SIGKILL) == 0);
 }

@@ -163,6 +163,19 @@ fn faults_are_answered_with_the_priority_that_is_wanted() {
     }
 }
 
+/// A program has a warden as long as it has a link, unless that is not wanted, and does not notice it.
+#[test]
+fn a_program_has_a_warden_if_one_is_wanted() {
+    for served in Served::both() {
+        let orders = program(&served, "orders");
+        for (options, wardens) in [(&[][..], "wardens 1"), (&["--no-warden"][..], "wardens 0")] {
+            let mut program = Program::start_with(&served, options, &orders);
+            program.does("set 0 1");
+            program.does(wardens);
+        }
+    }
+}
+
 /// A server is killed and started again with its store: what was written back is there for
 /// programs that shared its memory, also where they had mapped a part of it, and for those
 /// that have pages of their own.

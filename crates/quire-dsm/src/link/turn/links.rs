@@ -311,6 +311,15 @@ impl Links {
         self.get(id).and_then(|entry| entry.round_trip.shortest())
     }
 
+    /// When this side stops to use what it was given over a link, if nothing is heard before.
+    #[must_use]
+    pub fn stops_at(&self, id: LinkId) -> Option<Instant> {
+        match &self.get(id)?.stage {
+            Stage::Open(Lease::Held(holder, _)) => Some(self.epoch + holder.stops_at()),
+            _ => None,
+        }
+    }
+
     /// Who is at its other end.
     #[must_use]
     pub fn peer(&self, id: LinkId) -> Option<&Peer> {

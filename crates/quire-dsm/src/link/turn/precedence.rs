@@ -11,7 +11,7 @@ use quire_linux::scheduling::{Heirs, Meanwhile, Scheduling};
 use rustix::process::{Resource, getrlimit};
 
 /// The lowest of the real-time priorities: before programs, behind whatever else has one.
-const PRIORITY: u8 = 1;
+pub(crate) const PRIORITY: u8 = 1;
 
 /// Has the calling thread go before programs, if it may, as long as what is returned lives.
 /// Threads that it starts do not.
