@@ -16,12 +16,11 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 
-use crate::futex::{self, SignalsBlocked};
+use crate::futex::SignalsBlocked;
 use crate::memory;
 use crate::raw::{Errno, Result, check, syscall};
 use crate::scheduling::{Heirs, Scheduling};
@@ -53,8 +52,6 @@ pub struct Warden {
 struct Orders<'a> {
     term: &'a Term,
     scheduling: Option<Scheduling>,
-    /// Not 0 any more when it watches.
-    watches: AtomicU32,
 }
 
 impl Warden {
@@ -70,7 +67,6 @@ impl Warden {
         let orders = Orders {
             term: &term,
             scheduling,
-            watches: AtomicU32::new(0),
         };
         let stack = new_stack()?;
         term.engage();
@@ -95,17 +91,14 @@ impl Warden {
             process,
             stack,
         };
-        let mut waited = Duration::ZERO;
-        while orders.watches.load(Ordering::Acquire) == 0 {
-            if waited >= STARTING || !term.has_warden() {
+        match term.is_watched_within(STARTING) {
+            true => Ok(warden),
+            false => {
                 // It is killed, if need be, before the orders are gone.
                 drop(warden);
-                return Err(Errno(libc::ESRCH));
+                Err(Errno(libc::ESRCH))
             }
-            futex::wait_for(&orders.watches, 0, Duration::from_millis(10));
-            waited += Duration::from_millis(10);
         }
-        Ok(warden)
     }
 
     /// The number of its process.
@@ -184,9 +177,7 @@ extern "C" fn run(orders: *mut c_void) -> c_int {
             // It watches with any.
             let _ = scheduling.set(Heirs::Inherit);
         }
-        let watches = &orders.watches;
-        watches.store(1, Ordering::Release);
-        // From here on the word may be gone; who waits there looks again soon in any case.
+        // From here on the orders may be gone.
         term.keep_watch();
     }
     0

@@ -7,7 +7,7 @@
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quire_core::units::{AddrRange, VirtAddr};
 
@@ -27,7 +27,7 @@ const TAKEN_FROM: u32 = 3;
 
 /// When pages were taken, it is looked so often whether the time is another one.
 const LOOK: Duration = Duration::from_millis(100);
-/// Who waits for a warden looks so often whether there is one.
+/// Who waits for a warden looks so often whether it is there.
 const HANDS_OFF: Duration = Duration::from_millis(1);
 
 /// There is no end.
@@ -70,6 +70,8 @@ pub struct Term {
     ends: AtomicU64,
     /// Changes when the warden is to look at it at once.
     look: AtomicU32,
+    /// Not 0 when a warden watches.
+    is_watched: AtomicU32,
     /// The warden is to end.
     is_dismissed: AtomicU32,
     /// The number of the warden's process, or 0.
@@ -98,6 +100,7 @@ impl Term {
         Term {
             ends: AtomicU64::new(NEVER),
             look: AtomicU32::new(0),
+            is_watched: AtomicU32::new(0),
             is_dismissed: AtomicU32::new(0),
             warden: AtomicU32::new(0),
             owner: process_id(),
@@ -188,6 +191,19 @@ impl Term {
     /// A warden is going to begin.
     pub(super) fn engage(&self) {
         self.is_dismissed.store(0, Ordering::SeqCst);
+        self.is_watched.store(0, Ordering::SeqCst);
+    }
+
+    /// Waits until the warden watches; whether it does within a time, and does not end before.
+    pub(super) fn is_watched_within(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        while self.is_watched.load(Ordering::SeqCst) == 0 {
+            if Instant::now() >= end || !self.has_warden() {
+                return false;
+            }
+            futex::wait_for(&self.is_watched, 0, HANDS_OFF);
+        }
+        true
     }
 
     /// The warden is to end.
@@ -203,6 +219,8 @@ impl Term {
 
     /// What the warden does, until it is dismissed. As it says there, it has nothing of a thread.
     pub(super) fn keep_watch(&self) {
+        self.is_watched.store(1, Ordering::SeqCst);
+        futex::wake_all(&self.is_watched);
         // The end for which the pages were taken.
         let mut over = NEVER;
         loop {

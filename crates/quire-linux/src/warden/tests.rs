@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use quire_core::units::ObjectOffset;
@@ -13,6 +13,7 @@ use rustix::fd::AsFd;
 use rustix::fs::MemfdFlags;
 
 use super::*;
+use crate::futex;
 use crate::thread::now_ns;
 
 const PAGES: u64 = 16;
@@ -259,7 +260,6 @@ fn a_warden_ends_when_its_process_executes_another_program() {
 
 #[test]
 fn a_program_that_waits_for_children_does_not_see_it() {
-    let term = Arc::new(Term::new());
     let told = Mapped::new();
     let waits = |word: &AtomicU64| {
         let _warden = Warden::start(Arc::new(Term::new()), None).unwrap();
@@ -273,5 +273,4 @@ fn a_program_that_waits_for_children_does_not_see_it() {
     let (process, said) = child(waits, &told);
     reap(process);
     assert_eq!(said, 3);
-    drop(term);
 }
