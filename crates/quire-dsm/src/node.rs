@@ -681,9 +681,7 @@ impl Drop for Cache {
 /// The monotonic clock.
 #[must_use]
 pub fn now() -> Time {
-    let clock = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = Duration::from_secs(clock.tv_sec.unsigned_abs());
-    Time(0) + seconds + Duration::from_nanos(clock.tv_nsec.unsigned_abs())
+    Time(thread::now_ns())
 }
 
 /// The part of an object that pages make up.
