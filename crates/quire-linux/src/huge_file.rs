@@ -16,6 +16,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::memory::{self, Advice};
 use crate::raw::{Errno, Result, syscall};
+use crate::thread;
 
 /// Size of the file: its offsets are never used twice, so it is as large as
 /// the kernel allows and almost all of it stays a hole.
@@ -107,9 +108,7 @@ fn create_in_namespace() -> Result<OwnedFd> {
     }
     drop(theirs);
     let received = receive_descriptor(ours.as_fd());
-    let args = [child, 0, libc::__WALL as usize, 0, 0, 0];
-    // SAFETY: reaps our own child; a null status is allowed.
-    while unsafe { syscall(libc::SYS_wait4, args) } == Err(Errno(libc::EINTR)) {}
+    thread::reap(child as u32, 0);
     received
 }
 

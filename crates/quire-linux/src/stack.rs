@@ -32,6 +32,21 @@ pub fn touch_below(bytes: Bytes) {
     }
 }
 
+/// A new stack of a size. Its first page is protected against one that grows too large.
+///
+/// # Errors
+/// As `mmap`.
+pub(crate) fn new(size: Bytes) -> Result<AddrRange> {
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses, which nobody uses yet.
+    unsafe {
+        let stack = AddrRange::new(memory::map_anonymous(VirtAddr(0), size, both, 0)?, size);
+        let guard = AddrRange::new(stack.start, Bytes(BASE_PAGE));
+        memory::protect(guard, libc::PROT_NONE)?;
+        Ok(stack)
+    }
+}
+
 struct Call<F, R> {
     work: Option<F>,
     result: Option<R>,
@@ -44,17 +59,7 @@ struct Call<F, R> {
 /// # Errors
 /// As `mmap`, when there is no memory for a stack; `work` has not run then.
 pub fn run_elsewhere<F: FnOnce() -> R, R>(work: F) -> Result<R> {
-    let both = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses; its first
-    // page is protected against a stack that grows too large.
-    let stack = unsafe {
-        let stack = AddrRange::new(memory::map_anonymous(VirtAddr(0), SIZE, both, 0)?, SIZE);
-        memory::protect(
-            AddrRange::new(stack.start, Bytes(BASE_PAGE)),
-            libc::PROT_NONE,
-        )?;
-        stack
-    };
+    let stack = new(SIZE)?;
     let room = size_of::<Call<F, R>>() as u64 + align_of::<Call<F, R>>() as u64;
     let at = VirtAddr((stack.end.0 - room) / 64 * 64);
     let call: *mut Call<F, R> = at.as_ptr().cast();

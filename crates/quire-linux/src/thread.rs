@@ -14,7 +14,7 @@ use std::time::Duration;
 use quire_core::units::VirtAddr;
 use rustix::fs::{Mode, OFlags};
 
-use crate::raw::{Result, syscall};
+use crate::raw::{Errno, Result, syscall};
 
 const PIDFD_THREAD: usize = libc::O_EXCL as usize;
 
@@ -61,6 +61,21 @@ pub fn own_memory() -> [VirtAddr; 2] {
 pub fn process_id() -> u32 {
     // SAFETY: the call touches no memory and cannot fail.
     unsafe { syscall(libc::SYS_getpid, [0; 6]) }.map_or(0, |id| id as u32)
+}
+
+/// Reaps a child of this process, whatever signal it raises when it ends, with options of `wait4`;
+/// whether it is no more. The program may have reaped it itself.
+pub(crate) fn reap(child: u32, options: c_int) -> bool {
+    let options = options | libc::__WALL;
+    let args = [child as usize, 0, options as usize, 0, 0, 0];
+    loop {
+        // SAFETY: reaps our own child; a null status is allowed.
+        match unsafe { syscall(libc::SYS_wait4, args) } {
+            Ok(0) => return false,
+            Err(Errno(libc::EINTR)) => {}
+            Ok(_) | Err(_) => return true,
+        }
+    }
 }
 
 /// Gives the calling thread a descriptor table of its own, empty.

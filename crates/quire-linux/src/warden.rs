@@ -18,13 +18,14 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
+use quire_core::units::{AddrRange, Bytes};
 
 use crate::futex::SignalsBlocked;
 use crate::memory;
 use crate::raw::{Errno, Result, check, syscall};
 use crate::scheduling::{Heirs, Scheduling};
-use crate::thread::process_id;
+use crate::stack;
+use crate::thread::{process_id, reap};
 
 pub use term::{Term, Watched};
 
@@ -68,7 +69,7 @@ impl Warden {
             term: &term,
             scheduling,
         };
-        let stack = new_stack()?;
+        let stack = stack::new(STACK)?;
         term.engage();
         let (top, argument) = (stack.end.as_ptr().cast(), (&raw const orders).cast_mut());
         let flags = libc::CLONE_VM | libc::CLONE_UNTRACED;
@@ -106,20 +107,6 @@ impl Warden {
     pub const fn process(&self) -> u32 {
         self.process
     }
-
-    /// Whether it has ended, and is no more.
-    fn is_reaped(&self, options: c_int) -> bool {
-        let args = [self.process as usize, 0, options as usize, 0, 0, 0];
-        loop {
-            // SAFETY: reaps our own child; a null status is allowed.
-            match unsafe { syscall(libc::SYS_wait4, args) } {
-                Ok(0) => return false,
-                Err(Errno(libc::EINTR)) => {}
-                // The program may have reaped it itself.
-                Ok(_) | Err(_) => return true,
-            }
-        }
-    }
 }
 
 impl Drop for Warden {
@@ -130,7 +117,7 @@ impl Drop for Warden {
         }
         self.term.dismiss();
         let gone = (0..LOOKS).any(|_| {
-            let is_reaped = self.is_reaped(libc::__WALL | libc::WNOHANG);
+            let is_reaped = reap(self.process, libc::WNOHANG);
             if !is_reaped {
                 std::thread::sleep(LOOK);
             }
@@ -140,7 +127,7 @@ impl Drop for Warden {
             let args = [self.process as usize, libc::SIGKILL as usize, 0, 0, 0, 0];
             // SAFETY: it is our child, and not reaped, so that the number is its own.
             let _ = unsafe { syscall(libc::SYS_kill, args) };
-            self.is_reaped(libc::__WALL);
+            reap(self.process, 0);
         }
         self.term.set_warden(0);
         // SAFETY: who used the stack has ended.
@@ -153,17 +140,6 @@ impl Drop for Warden {
 fn children_are_here() -> bool {
     let of = |name| rustix::fs::stat(name).ok().map(|file| file.st_ino);
     of(c"/proc/self/ns/pid") == of(c"/proc/self/ns/pid_for_children")
-}
-
-/// A stack whose first page is protected against one that grows too large.
-fn new_stack() -> Result<AddrRange> {
-    let both = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let start = unsafe { memory::map_anonymous(VirtAddr(0), STACK, both, 0)? };
-    let guard = AddrRange::new(start, Bytes(BASE_PAGE));
-    // SAFETY: nobody uses it.
-    unsafe { memory::protect(guard, libc::PROT_NONE)? };
-    Ok(AddrRange::new(start, STACK))
 }
 
 /// What the process does. What belongs to a thread (`errno`, thread-local variables, whatever

@@ -15,6 +15,7 @@ use quire_dsm::wire::control::{
     Answer, FailureKind, Faults, Handle, MachineCode, MappingNumber, Object, PageSize, PageState,
     Request, SchedulerKind,
 };
+use quire_linux::thread::now_ns;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -248,19 +249,14 @@ fn a_stopped_program_holds_nobody_up_and_goes_on_with_what_is_there() {
 fn sees_nothing_old(looking: &mut Program, other: &Shared) {
     looking.does("look 0 3");
     for value in 1..8 {
-        let time = || quire_linux::thread::now_ns();
-        let begin = time();
-        while looking.does(&format!("seen {}", value - 1)) < begin.to_string() {}
+        let begin = now_ns();
+        while looking.saw(value - 1) < begin {}
         looking.process.signal(Signal::STOP);
         other.words()[0].store(value, Ordering::SeqCst);
-        let changed = time();
+        let changed = now_ns();
         looking.process.signal(Signal::CONT);
-        while looking.does(&format!("seen {value}")) == "0" {}
-        let last: u64 = looking
-            .does(&format!("seen {}", value - 1))
-            .parse()
-            .expect("a time");
-        let late = last.saturating_sub(changed);
+        while looking.saw(value) == 0 {}
+        let late = looking.saw(value - 1).saturating_sub(changed);
         assert_eq!(
             late, 0,
             "{value}: {late} ns after the change the old value was seen"
@@ -286,16 +282,15 @@ fn a_stopped_program_sees_nothing_when_it_goes_on_and_its_server_is_dead() {
     });
     looking.attach("grid");
     looking.does("look 0 3");
-    while looking.does("seen 0") == "0" {}
+    while looking.saw(0) == 0 {}
     looking.process.signal(Signal::STOP);
     machine.server.0.kill().expect("it is ours");
     machine.server.0.wait().expect("it ends");
     std::thread::sleep(2 * SHORT_LEASE);
-    let goes_on = quire_linux::thread::now_ns();
+    let goes_on = now_ns();
     looking.process.signal(Signal::CONT);
     std::thread::sleep(SHORT_LEASE);
-    let last: u64 = looking.does("seen 0").parse().expect("a time");
-    assert_eq!(last.saturating_sub(goes_on), 0);
+    assert_eq!(looking.saw(0).saturating_sub(goes_on), 0);
 }
 
 #[test]

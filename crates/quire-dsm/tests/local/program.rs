@@ -116,6 +116,12 @@ impl Program {
         self.answer()
     }
 
+    /// When its threads last saw a value in the word that they look at, on the monotonic clock in
+    /// nanoseconds; 0 where they never did.
+    pub fn saw(&mut self, value: u64) -> u64 {
+        number(&self.does(&format!("seen {value}")))
+    }
+
     /// Opens an object for reading and writing, attached.
     pub fn attach(&mut self, object: &str) {
         assert_eq!(self.does(&format!("open {object} rw")), "attached");

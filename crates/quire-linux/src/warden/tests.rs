@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use quire_core::units::ObjectOffset;
+use quire_core::units::{BASE_PAGE, ObjectOffset, VirtAddr};
 use rustix::fd::AsFd;
 use rustix::fs::MemfdFlags;
 

@@ -153,12 +153,17 @@ fn mutexes_in_a_shared_copy_work() {
 /// The thread that answers faults has a real-time priority, unless that is not wanted.
 #[test]
 fn faults_are_answered_with_the_priority_that_is_wanted() {
+    usually_and_with("policy 2", ("--no-realtime", "policy 0"));
+}
+
+/// A program finds one thing without options, and another with one.
+fn usually_and_with(usual: &str, (option, other): (&str, &str)) {
     for served in Served::both() {
         let orders = program(&served, "orders");
-        for (options, policy) in [(&[][..], "policy 2"), (&["--no-realtime"][..], "policy 0")] {
+        for (options, found) in [(&[][..], usual), (&[option][..], other)] {
             let mut program = Program::start_with(&served, options, &orders);
             program.does("set 0 1");
-            program.does(policy);
+            program.does(found);
         }
     }
 }
@@ -166,14 +171,7 @@ fn faults_are_answered_with_the_priority_that_is_wanted() {
 /// A program has a warden as long as it has a link, unless that is not wanted, and does not notice it.
 #[test]
 fn a_program_has_a_warden_if_one_is_wanted() {
-    for served in Served::both() {
-        let orders = program(&served, "orders");
-        for (options, wardens) in [(&[][..], "wardens 1"), (&["--no-warden"][..], "wardens 0")] {
-            let mut program = Program::start_with(&served, options, &orders);
-            program.does("set 0 1");
-            program.does(wardens);
-        }
-    }
+    usually_and_with("wardens 1", ("--no-warden", "wardens 0"));
 }
 
 /// A server is killed and started again with its store: what was written back is there for
