@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use super::StoreError;
 
@@ -13,8 +14,12 @@ use super::StoreError;
 pub(super) const NAME: &str = "lock";
 
 /// The store is this process's until it is dropped, or the process ends.
+///
+/// A child of `fork` has the file, too, until it executes another program or ends. So the lock is
+/// given up by name when this is dropped, and not just closed; and not by a child.
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    process: Pid,
 }
 
 impl Lock {
@@ -52,6 +57,37 @@ impl Lock {
             // A full disk must not keep the store from being read.
             tracing::warn!("the lock file does not name this process: {error}");
         }
-        Ok(Lock { _file: file })
+        let process = rustix::process::getpid();
+        Ok(Lock { file, process })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if rustix::process::getpid() == self.process {
+            // Where it fails, it ends with the last who has the file.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_ends_though_a_child_still_has_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = Lock::take(directory.path()).unwrap();
+        // What a child gets by `fork`.
+        let childs = lock.file.try_clone().unwrap();
+        let pid = std::process::id();
+        match Lock::take(directory.path()) {
+            Err(StoreError::InUse { pid: holder, .. }) => assert_eq!(holder, pid),
+            other => panic!("{:?}", other.map(drop)),
+        }
+        drop(lock);
+        Lock::take(directory.path()).unwrap();
+        drop(childs);
     }
 }
