@@ -13,6 +13,7 @@ use quire_core::popmap::Popmap;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use rustix::process::Pid;
 
 use crate::memory::{self, Advice};
 use crate::raw::{Errno, Result, syscall};
@@ -185,7 +186,18 @@ const WINDOW_EXTENTS: u64 = 8;
 #[derive(Debug)]
 pub struct Window {
     range: AddrRange,
-    shows: Option<ObjectOffset>,
+    shows: Option<Shown>,
+    /// Whose addresses they are. A child has them for something else.
+    process: Pid,
+}
+
+/// What a window shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shown {
+    /// From where on.
+    base: ObjectOffset,
+    /// What is faulted in there comes as base pages.
+    small: bool,
 }
 
 impl Window {
@@ -198,7 +210,12 @@ impl Window {
         let range = AddrRange::new(memory::reserve_space(len, 0)?, len);
         // SAFETY: our own inaccessible mapping, which a child has no use for.
         unsafe { memory::advise(range, Advice::DontFork)? };
-        Ok(Window { range, shows: None })
+        let (shows, process) = (None, rustix::process::getpid());
+        Ok(Window {
+            range,
+            shows,
+            process,
+        })
     }
 
     /// Its addresses.
@@ -221,7 +238,7 @@ impl Window {
         offset: ObjectOffset,
         effort: Effort,
     ) -> Result<bool> {
-        let extent = AddrRange::new(self.show(file, offset)?, Bytes(SUPERPAGE));
+        let extent = AddrRange::new(self.show(file, offset, false)?, Bytes(SUPERPAGE));
         let first = AddrRange::new(extent.start, Bytes(quire_core::units::BASE_PAGE));
         // SAFETY: the window is ours; populating it changes no contents, and
         // neither does advice about page sizes.
@@ -236,23 +253,17 @@ impl Window {
 
     /// Brings base pages into the extent at `offset`, one in `every` so many bytes.
     /// The kernel makes no folio around a page that is there already, so what is
-    /// allocated next comes in smaller ones.
+    /// allocated next comes in smaller ones. The window goes on to show them, until it is closed.
     ///
     /// # Errors
     /// When there is no memory, or `ENOSPC`.
     pub fn sow(&mut self, file: BorrowedFd<'_>, offset: ObjectOffset, every: Bytes) -> Result<()> {
-        let extent = AddrRange::new(self.show(file, offset)?, Bytes(SUPERPAGE));
-        let pages = (0..SUPERPAGE).step_by(every.0 as usize);
-        // SAFETY: the window is ours; populating it changes no contents, and
-        // neither does advice about page sizes.
-        unsafe {
-            memory::advise(extent, Advice::NoHugePage)?;
-            for at in pages {
-                let page = AddrRange::new(extent.start + Bytes(at), Bytes(BASE_PAGE));
-                memory::advise(page, Advice::PopulateWrite)?;
-            }
+        let start = self.show(file, offset, true)?;
+        for at in (0..SUPERPAGE).step_by(every.0 as usize) {
+            let page = AddrRange::new(start + Bytes(at), Bytes(BASE_PAGE));
+            // SAFETY: the window is ours; populating it changes no contents.
+            unsafe { memory::advise(page, Advice::PopulateWrite)? };
         }
-        self.close();
         Ok(())
     }
 
@@ -271,7 +282,7 @@ impl Window {
         first: ObjectOffset,
         runs: impl Iterator<Item = (AddrRange, ObjectOffset)>,
     ) -> Result<()> {
-        let start = self.show(file, first)?;
+        let start = self.show(file, first, false)?;
         for (from, offset) in runs {
             let to = start + Bytes(offset.0 - first.0);
             let len = from.len().0 as usize;
@@ -282,10 +293,16 @@ impl Window {
         Ok(())
     }
 
-    /// Makes the window show the superpage from `offset` on, and says where.
-    fn show(&mut self, file: BorrowedFd<'_>, offset: ObjectOffset) -> Result<VirtAddr> {
+    /// Makes the window show the superpage from `offset` on, and says where. Nothing of it comes as
+    /// a huge folio if it is to be `small`.
+    fn show(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        small: bool,
+    ) -> Result<VirtAddr> {
         let len = self.range.len();
-        if let Some(base) = self.shows
+        if let Some(Shown { base, .. }) = self.shows.filter(|shown| shown.small == small)
             && base <= offset
             && offset + Bytes(SUPERPAGE) <= base + len
         {
@@ -294,12 +311,17 @@ impl Window {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         self.shows = None;
-        // SAFETY: the window is ours; nobody holds a reference into it.
+        // SAFETY: the window is ours; nobody holds a reference into it. Advice about page sizes
+        // changes no contents.
         unsafe {
             memory::map_file(self.range.start, len, prot, flags, file, offset)?;
             memory::advise(self.range, Advice::DontFork)?;
+            if small {
+                memory::advise(self.range, Advice::NoHugePage)?;
+            }
         }
-        self.shows = Some(offset);
+        let base = offset;
+        self.shows = Some(Shown { base, small });
         Ok(self.range.start)
     }
 
@@ -316,6 +338,15 @@ impl Window {
             memory::map_anonymous(self.range.start, self.range.len(), libc::PROT_NONE, flags)
                 .and_then(|_| memory::advise(self.range, Advice::DontFork))
         };
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if rustix::process::getpid() == self.process {
+            // SAFETY: the window is ours; nobody holds a reference into it.
+            let _ = unsafe { memory::unmap(self.range) };
+        }
     }
 }
 

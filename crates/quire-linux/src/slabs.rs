@@ -6,7 +6,7 @@
 //! each of them where it came. The lowest ones that are free are taken first, so that pages which
 //! are taken one after the other often lie together ([`together`]). Who wants many gets them from the
 //! kernel a few at a time ([`AHEAD`]); the first few come one by one, so that who needs little takes
-//! little. Who fills several slabs finds the next one made ahead by a thread, as a superpage where
+//! little. Runs are taken where there is memory, before any comes from the kernel. Who fills several slabs finds the next one made ahead by a thread, as a superpage where
 //! the kernel has one: nobody waits until 2 MiB are zeroed. Slabs of which nothing is used go back
 //! to the kernel, but for a few ([`UNUSED`]).
 
@@ -77,10 +77,21 @@ struct Slab {
 }
 
 impl Slab {
-    /// The lowest pages that are free, so many one after the other.
-    fn take(&mut self, count: usize) -> Option<VirtAddr> {
+    /// Where the lowest pages are that are free, so many one after the other.
+    fn room(&self, count: usize) -> Option<usize> {
         let mut gaps = self.used.gaps();
-        let start = gaps.find(|gap| gap.len() >= count)?.start;
+        Some(gaps.find(|gap| gap.len() >= count)?.start)
+    }
+
+    /// Whether these pages have memory.
+    fn is_there(&self, count: usize) -> bool {
+        let room = self.room(count);
+        room.is_some_and(|start| start + count <= self.there)
+    }
+
+    /// Takes the lowest pages that are free, so many one after the other.
+    fn take(&mut self, count: usize) -> Option<VirtAddr> {
+        let start = self.room(count)?;
         self.used.set(start..start + count);
         self.bring(start, count);
         Some(self.address(start))
@@ -117,12 +128,16 @@ impl Inner {
         taken.map_or_else(|| self.take_from_new(count), Ok)
     }
 
-    /// From the slab where the last ones were taken, if there is room, or from the first ones.
+    /// From the slab where the last ones were taken, if there is room, or from the first ones;
+    /// but first where there is memory.
     fn take_several(&mut self, count: usize) -> Option<VirtAddr> {
         let mut with_room = self.with_room.iter().copied();
         let first: [_; LOOKED_AT] = array::from_fn(|_| with_room.next());
-        let mut slabs = iter::once(self.last).chain(first);
-        slabs.find_map(|slab| self.take_from(slab, count))
+        let slabs = || iter::once(self.last).chain(first).flatten();
+        let is_there = |at: &VirtAddr| self.slabs.get(at).is_some_and(|it| it.is_there(count));
+        let found = slabs().find(is_there);
+        let mut slabs = found.into_iter().chain(slabs());
+        slabs.find_map(|slab| self.take_from(Some(slab), count))
     }
 
     fn take_from(&mut self, at: Option<VirtAddr>, count: usize) -> Option<VirtAddr> {
@@ -450,6 +465,19 @@ mod tests {
         drop((runs, pages));
         assert_eq!(slabs.run(PageCount(512)).len() as u64, SUPERPAGE);
         assert_eq!(slabs.size(), Bytes(UNUSED as u64 * SUPERPAGE));
+    }
+
+    #[test]
+    fn runs_are_taken_where_there_is_memory() {
+        let slabs = Slabs::new();
+        let take = || slabs.run(PageCount(32));
+        let all: Vec<Run> = (0..16).map(|_| take()).collect();
+        let slab = |run: &Run| run.as_ptr() as u64 / SUPERPAGE;
+        let (first, next) = (slab(&all[0]), take());
+        assert_ne!(slab(&next), first, "it is full");
+        drop(all);
+        // Not where the last one was taken, which has memory for that one only.
+        assert_eq!(slab(&take()), first);
     }
 
     #[test]

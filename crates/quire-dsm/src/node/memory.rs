@@ -38,9 +38,11 @@ pub(super) struct AddressSpace {
 /// So many pages at most are looked at to see whether a mapping is gone.
 const LOOKED_AT: usize = 1024;
 
-/// So much is put into a mapping at a time, in bytes, if a page is not larger: more would let
-/// who waits for the first of it wait for the rest, too.
-const RUN: usize = 32 << 10;
+/// So much is put into a mapping at first, in bytes, if a page is not larger: more would let
+/// who waits for the first of it wait for the rest, too. What comes with it and is left is put there
+/// in longer runs, as each takes a call.
+const FIRST_RUN: usize = 32 << 10;
+const RUN: usize = 128 << 10;
 
 /// What a message must bring at least to extents that are to be reserved, in several pages or in
 /// one: as much comes to who goes through memory in order, or has pages nearly as large.
@@ -209,7 +211,7 @@ impl Memory {
     }
 
     /// Puts contents where there are none, and shows them in a mapping. What lies together is
-    /// put there together, at most [`RUN`] of it: who waits goes on after that.
+    /// put there together, at most [`FIRST_RUN`], and then [`RUN`] of it: who waits goes on after that.
     pub(super) fn fill(
         &mut self,
         pages: Pages,
@@ -221,9 +223,10 @@ impl Memory {
             self.reserve(pages, space.is_none());
         }
         let mut next = pages.first;
-        let mut rest = data;
+        let (mut rest, mut most) = (data, FIRST_RUN);
         while !rest.is_empty() {
-            let (count, contents) = self.lying_together(rest);
+            let (count, contents) = self.lying_together(rest, most);
+            most = RUN;
             // Asked in any case: the pages are not stale any more.
             let (run, found) = self.stale.reuse(Pages { first: next, count });
             let length = bytes_of(run, self.page).len.0 as usize;
@@ -259,11 +262,15 @@ impl Memory {
         }
     }
 
-    /// How many of the first pages lie together in memory, and what they hold; or how many of
-    /// them nobody has ever written.
-    fn lying_together<'a>(&self, data: &'a [Option<Contents>]) -> (u32, Option<&'a [u8]>) {
+    /// How many of the first pages, up to so many bytes, lie together in memory, and what they
+    /// hold; or how many of them nobody has ever written.
+    fn lying_together<'a>(
+        &self,
+        data: &'a [Option<Contents>],
+        most: usize,
+    ) -> (u32, Option<&'a [u8]>) {
         let page = self.page.0 as usize;
-        let most = data.len().min((RUN / page).max(1));
+        let most = data.len().min((most / page).max(1));
         let is_there = data.first().is_some_and(Option::is_some);
         let alike = data[..most]
             .iter()

@@ -40,9 +40,12 @@ impl Pager {
         let sown = match largest {
             Level::SUPERPAGE => Ok(()),
             // Two of the size would otherwise be one of the next.
-            _ => self
-                .window
-                .sow(object, offset, Bytes(2 * largest.bytes().0)),
+            _ => {
+                let every = Bytes(2 * largest.bytes().0);
+                let sown = self.window.sow(object, offset, every);
+                self.window.close();
+                sown
+            }
         };
         let filled = sown.and_then(|()| huge_file::allocate(object, offset, Bytes(SUPERPAGE)));
         let filled = filled.is_ok();
