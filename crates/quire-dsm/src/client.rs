@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use quire_core::dsm::message::Pages;
+use quire_core::dsm::message::{Access, Pages};
 use quire_core::dsm::sync;
 use quire_core::dsm::types::{Machine, Report, Segment, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
@@ -244,6 +244,20 @@ impl Client {
     pub fn process_ends(&self) {
         // Without a link, or when it breaks, the server waits for the lease.
         let _ = self.command(Command::Ending);
+    }
+
+    /// Has a part of an object brought that a mapping will need, by its number and the size of the
+    /// object's pages.
+    fn will_need(&self, (number, page): (u64, Bytes), range: Range<ObjectOffset>, access: Access) {
+        let length = Bytes(range.end.0.saturating_sub(range.start.0));
+        if let Some(pages) = Pages::covering(range.start, length, page) {
+            // Without a link it is asked for when it is touched.
+            let _ = self.command(Command::Need {
+                number,
+                pages,
+                access,
+            });
+        }
     }
 
     /// Makes an object.
@@ -613,6 +627,14 @@ impl Shared {
         received(&answer)?
     }
 
+    /// Says that a part will be read, or written, soon and in order. What is lacking here is asked
+    /// for at once, and comes while the program goes on; touches wait for it as ever. Beyond
+    /// the object's end there is nothing. A hint: nothing is said of what becomes of it.
+    pub fn will_need(&self, range: Range<ObjectOffset>, access: Access) {
+        let page = self.info.page_size.bytes();
+        self.client.will_need((self.key.0, page), range, access);
+    }
+
     /// Makes this program the only one that has some pages, by writing to each.
     fn take(&self, range: &Range<ObjectOffset>) {
         let words = (range.start.0 / 8) as usize..(range.end.0 / 8) as usize;
@@ -637,10 +659,18 @@ impl Shared {
 
     /// A member of a team of so many who have the object open, by its number.
     pub fn member(&self, me: usize, size: usize) -> impl Team {
-        Member::new(me, size, |request| {
+        let ask = |request| {
             let answer = self.synchronise(request);
             answer.map_err(|error| Trouble::Apart(error.to_string()))
-        })
+        };
+        let need = |words: &[Word], access| {
+            let offset = (words.as_ptr() as u64).checked_sub(self.address().0);
+            if let Some(start) = offset {
+                let end = ObjectOffset(start + size_of_val(words) as u64);
+                self.will_need(ObjectOffset(start)..end, access);
+            }
+        };
+        Member::new(me, size, ask).with_needs(need)
     }
 
     /// Gives back all that was written, and waits until it is safe: until the server has it,

@@ -32,7 +32,6 @@ use quire_linux::uffd::shared::{self, Touch};
 use quire_linux::warden::Term;
 use quire_linux::{Errno, thread};
 
-use lease::LeaseFile;
 pub use mapping::{Hold, Kept, Mapping, MappingError, Part, Where};
 use memory::{AddressSpace, Memory};
 pub use until::Until;
@@ -41,7 +40,6 @@ use users::Users;
 use crate::wire::{Contents, Pool};
 
 mod folios;
-mod lease;
 mod mapping;
 mod memory;
 mod reservations;
@@ -131,7 +129,6 @@ pub struct Cache {
     actions: Vec<Action<Contents>>,
     touches: Vec<Touch>,
     on_failure: Option<FailureCallback>,
-    lease: LeaseFile,
     counts: Counts,
     users: Users,
     /// A page that came is kept for so long, or until the threads that waited for it have run
@@ -198,7 +195,6 @@ impl Cache {
             actions: Vec::new(),
             touches: Vec::new(),
             on_failure: None,
-            lease: LeaseFile::new()?,
             counts: Counts::default(),
             users: Users::default(),
             hold,
@@ -222,12 +218,6 @@ impl Cache {
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.memory.file()
-    }
-
-    /// The file that tells programs when the lease ends, for [`Mapping::watch`].
-    #[must_use]
-    pub fn lease_file(&self) -> BorrowedFd<'_> {
-        self.lease.file()
     }
 
     /// A program has mapped a part of the file and passed its userfaultfd, with which the
@@ -363,6 +353,23 @@ impl Cache {
         Ok(all)
     }
 
+    /// A program says that it will read or write pages soon, in order: what is lacking is asked for,
+    /// and its mapping is shown it as it comes. A hint.
+    ///
+    /// # Errors
+    /// When memory cannot be kept coherent.
+    pub fn will_need(
+        &mut self,
+        space: Space,
+        (pages, access): (Pages, Access),
+        now: Time,
+        server: &mut impl Exchange,
+    ) -> Result<(), Broken> {
+        let actions = &mut self.actions;
+        self.kernel.will_need(now, space, (pages, access), actions);
+        self.carry_out(server)
+    }
+
     /// Handles a message of the server.
     ///
     /// # Errors
@@ -448,7 +455,7 @@ impl Cache {
     /// first: a lease that has ended is not confirmed any more.
     ///
     /// # Errors
-    /// As [`Cache::pass`], and when programs cannot be told.
+    /// As [`Cache::pass`].
     pub fn lease(
         &mut self,
         now: Time,
@@ -457,11 +464,7 @@ impl Cache {
     ) -> Result<(), Broken> {
         self.pass(now, server)?;
         self.kernel.lease(until);
-        let told = self.lease.write(self.kernel.lease_end());
-        told.map_err(|errno| Broken::Memory {
-            what: "to tell the end of the lease",
-            errno,
-        })
+        Ok(())
     }
 
     /// The link broke: all that is here is dropped.
@@ -612,11 +615,7 @@ impl Cache {
                 self.users.gone(pages);
                 memory.remove(pages, spaces.values())?;
             }
-            Action::RemoveAll => {
-                memory.remove_all()?;
-                // Nothing is left that a program would have to drop.
-                let _ = self.lease.write(None);
-            }
+            Action::RemoveAll => memory.remove_all()?,
             Action::Lost(pages) => {
                 tracing::warn!(?pages, "what was written is lost, as the link broke");
                 self.report(Some(pages), Failure::Unreachable);

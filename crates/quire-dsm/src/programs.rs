@@ -18,6 +18,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quire_core::dsm::message::Access;
 use quire_core::units::{BASE_PAGE, Bytes};
 
 pub mod hotspot;
@@ -43,6 +44,12 @@ pub trait Team {
 
     /// How many they are.
     fn size(&self) -> usize;
+
+    /// Says that this member will read or write some words soon and in order. A hint, which is
+    /// of use where they are fetched from elsewhere.
+    fn will_need(&self, words: &[Word], access: Access) {
+        let _ = (words, access);
+    }
 
     /// Waits until all have come here.
     ///
@@ -176,6 +183,37 @@ fn share(team: &dyn Team, all: usize) -> Range<usize> {
 fn share_of(team: &dyn Team, member: usize, all: usize) -> Range<usize> {
     let of = |member: usize| all * member / team.size();
     of(member)..of(member + 1)
+}
+
+/// So much is said to be needed ahead of a member that goes through memory in order. More would
+/// have left its processor's cache when it comes there.
+const AHEAD: usize = (512 << 10) / size_of::<Word>();
+
+/// Says what a member will write that writes words in order.
+struct Writing<'a> {
+    team: &'a dyn Team,
+    words: &'a [Word],
+    /// How many of them were said.
+    said: usize,
+}
+
+impl<'a> Writing<'a> {
+    /// The first of these words are written soon.
+    fn of(team: &'a dyn Team, words: &'a [Word]) -> Writing<'a> {
+        let said = 0;
+        let mut writing = Writing { team, words, said };
+        writing.reach(0);
+        writing
+    }
+
+    /// So many words were written.
+    fn reach(&mut self, written: usize) {
+        while self.said < self.words.len().min(written + AHEAD) {
+            let next = self.said..self.words.len().min(self.said + AHEAD);
+            self.said = next.end;
+            self.team.will_need(&self.words[next], Access::Write);
+        }
+    }
 }
 
 /// Copies numbers out of words.

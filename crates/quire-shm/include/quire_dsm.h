@@ -68,7 +68,7 @@ extern "C" {
 
 /* The version of what is declared here.  It grows when something is added; what is there
  * keeps its meaning. */
-#define QUIRE_DSM_API 3
+#define QUIRE_DSM_API 4
 
 /* The version that the library has. */
 int quire_dsm_api(void);
@@ -157,6 +157,13 @@ void *quire_dsm_map(quire_dsm_object *object, uint64_t offset, uint64_t length, 
 
 /* Unmaps what quire_dsm_map has mapped. */
 int quire_dsm_unmap(quire_dsm_object *object, void *address);
+
+/* Says that a part, in bytes, will be read, or written, soon and in order.  What this machine
+ * lacks of it is asked for and comes while the program goes on, so that touches need not wait
+ * for it.  A hint: nothing fails for it, and what is beyond the object's end is nothing.  A
+ * part that this program writes whole is best asked for with QUIRE_DSM_WRITE before: it comes
+ * with the right to write, from whoever has it. */
+int quire_dsm_will_need(quire_dsm_object *object, uint64_t offset, uint64_t length, int rights);
 
 /* Gives back all that was written, and waits until the server has it. */
 int quire_dsm_flush(quire_dsm_object *object);

@@ -21,6 +21,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
+use quire_core::dsm::message::Access;
 use quire_core::dsm::sync::{Answer as Met, Name as Point, Request};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::client::{Client, ClientError, Place, Region, Shared};
@@ -31,7 +32,7 @@ use self::arguments::{Identity, Shape, bad};
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// `QUIRE_DSM_API`.
-const API: c_int = 3;
+const API: c_int = 4;
 /// `QUIRE_DSM_READ`.
 const READ: c_int = 1;
 /// `QUIRE_DSM_WRITE`.
@@ -238,11 +239,7 @@ unsafe extern "C" fn quire_dsm_open(
             let name: Name = arguments::read(name, "the name")?;
             (given::<Server>(server.cast())?, name)
         };
-        let write = match rights {
-            READ => false,
-            WRITE => true,
-            _ => return Err(bad("rights: QUIRE_DSM_READ or QUIRE_DSM_WRITE")),
-        };
+        let write = for_writing(rights)?;
         let object = Object {
             parts: Mutex::default(),
             shared: server.0.open(name, Rights { read: true, write })?,
@@ -252,6 +249,15 @@ unsafe extern "C" fn quire_dsm_open(
         Ok(Box::into_raw(Box::new(object)).cast())
     };
     answer(open(), ptr::null_mut())
+}
+
+/// Whether rights are those to write, too.
+fn for_writing(rights: c_int) -> Result<bool> {
+    match rights {
+        READ => Ok(false),
+        WRITE => Ok(true),
+        _ => Err(bad("rights: QUIRE_DSM_READ or QUIRE_DSM_WRITE")),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -316,6 +322,29 @@ unsafe extern "C" fn quire_dsm_unmap(object: *const c_void, address: *mut c_void
         part.map(drop)
             .ok_or_else(|| bad("nothing of the object is mapped there"))
     }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn quire_dsm_will_need(
+    object: *const c_void,
+    offset: u64,
+    length: u64,
+    rights: c_int,
+) -> c_int {
+    // SAFETY: the header asks for an open object.
+    let object = unsafe { given::<Object>(object.cast()) };
+    let need = || {
+        let access = match for_writing(rights)? {
+            true => Access::Write,
+            false => Access::Read,
+        };
+        let end = offset.checked_add(length);
+        let end = end.ok_or_else(|| bad("a part that is not in the object"))?;
+        let range = ObjectOffset(offset)..ObjectOffset(end);
+        object?.shared.will_need(range, access);
+        Ok(())
+    };
+    status(need())
 }
 
 #[unsafe(no_mangle)]

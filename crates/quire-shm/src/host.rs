@@ -15,7 +15,8 @@ use std::os::fd::FromRawFd;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
+use quire_core::dsm::message::Access;
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::attachment::{Attachment, Attachments};
 use quire_dsm::client::{Client, ClientError, Place, Region, Shared};
 use quire_dsm::node::Part;
@@ -400,6 +401,14 @@ impl Works {
             // Somebody else was faster, or it is not ours to remove.
             _ => drop(self.removed.remove(&entry)),
         }
+    }
+
+    /// Has what lies at some addresses of a mapping brought, as it will be touched soon.
+    pub fn need(&mut self, number: u64, addresses: AddrRange, access: Access) -> Result<()> {
+        if let Some((_, region)) = self.regions.get(&number) {
+            region.will_need(addresses, access);
+        }
+        Ok(())
     }
 
     /// Gives back all that was written to an object, and waits until the server has it.

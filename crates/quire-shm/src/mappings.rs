@@ -3,7 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-use quire_core::units::BASE_PAGE;
+use quire_core::dsm::message::Access;
+use quire_core::units::{AddrRange, BASE_PAGE, VirtAddr};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::host::{At, Entry, Placed, Wanted};
@@ -452,6 +453,12 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
         libc::MADV_HUGEPAGE if has_objects(at, len) => return 0,
         _ => None,
     };
+    // The kernel goes on with it, which waits page by page to populate a range.
+    match advice {
+        libc::MADV_WILLNEED | libc::MADV_POPULATE_READ => need(at, len, Access::Read),
+        libc::MADV_POPULATE_WRITE => need(at, len, Access::Write),
+        _ => {}
+    }
     if let Some(trouble) = refused {
         return answer(Err(trouble), -1);
     }
@@ -460,6 +467,27 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
         Some(real) => unsafe { real(at, len, advice) },
         None => -1,
     }
+}
+
+/// Has what a range has of objects brought, while the program goes on.
+fn need(at: *mut c_void, len: usize, access: Access) {
+    let Some(range) = concerned(at as usize, len) else {
+        return;
+    };
+    state::locked(|state| {
+        for start in state.within(&range) {
+            let Some(mapped) = state.mapped.get(&start) else {
+                continue;
+            };
+            let (number, parts) = (mapped.number, mapped.pieces.within(&range));
+            for part in parts {
+                let (start, end) = (VirtAddr(part.start), VirtAddr(part.end));
+                let part = AddrRange { start, end };
+                // Without the thread there is nothing mapped.
+                let _ = state.run(move |works| works.need(number, part, access));
+            }
+        }
+    });
 }
 
 #[unsafe(no_mangle)]

@@ -508,12 +508,6 @@ impl Manager {
         }
     }
 
-    /// Whether the calling thread is the pager.
-    #[must_use]
-    pub fn is_pager(&self) -> bool {
-        self.pager_id().is_ok_and(|id| id == thread::current_id())
-    }
-
     /// Whether a range touches managed memory, or what the pager sees of it; exact,
     /// and cheap for a process that manages none.
     #[must_use]

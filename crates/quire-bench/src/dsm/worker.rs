@@ -361,10 +361,11 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             warm,
         } => {
             let program = program.of_size(*size);
+            let client = at.connect()?;
             if *warm {
-                warm_up(at, *of, program)?;
+                warm_up(at, &client, *of, program)?;
             }
-            let shared = at.open()?;
+            let shared = at.open_over(&client)?;
             print(&took(&of.member(&shared), shared.words(), program)?)
         }
         Task::Idle { at, milliseconds } => {
@@ -405,17 +406,26 @@ impl At {
         options
     }
 
-    /// Opens the object. The names of programs are those of their objects.
+    /// Connects to the server and opens the object.
     fn open(&self) -> Result<Shared> {
+        self.open_over(&self.connect()?)
+    }
+
+    /// Connects to the server. The names of programs are those of their objects.
+    fn connect(&self) -> Result<Client> {
         let mut options = self.options();
         options.spin = Duration::from_micros(self.spin);
         options.own_pages = !self.one_copy;
         options.realtime = !self.no_realtime;
         options.page_size = PageSize::try_from(self.page_size)?;
-        let page_size = options.page_size;
-        let client = Client::connect(options)?;
+        Ok(Client::connect(options)?)
+    }
+
+    /// Opens the object.
+    fn open_over(&self, client: &Client) -> Result<Shared> {
+        let page_size = PageSize::try_from(self.page_size)?;
         // Servers that are started one after the other are joined a moment later.
-        when_ready(|| self.open_at(&client, page_size))
+        when_ready(|| self.open_at(client, page_size))
     }
 
     /// The same, but for another object, of the name of this one and `suffix`.
@@ -641,9 +651,9 @@ fn incremented(team: &dyn Team, words: &[Word], time: Duration) -> Result<Increm
 
 /// Runs a program on another object, so that all processes have what memory they need: what a
 /// machine has not used for a while comes slowly.
-fn warm_up(at: &At, of: Of, program: Program) -> Result<()> {
+fn warm_up(at: &At, client: &Client, of: Of, program: Program) -> Result<()> {
     let at = at.another("warm")?;
-    let shared = at.open()?;
+    let shared = at.open_over(client)?;
     program.run(&of.member(&shared), shared.words())?;
     drop(shared);
     match of.me {

@@ -31,12 +31,14 @@ use super::message;
 use super::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
 use ahead::Streams;
 use around::Walks;
+use needs::{Need, Needs};
 use page::{Page, State};
 use queue::Queue;
 use runs::runs;
 
 mod ahead;
 mod around;
+mod needs;
 mod page;
 mod queue;
 mod runs;
@@ -245,6 +247,7 @@ pub struct Kernel {
     held: Queue,
     streams: Streams,
     walks: Walks,
+    needs: Needs,
     link: Link,
 }
 
@@ -260,6 +263,7 @@ impl Kernel {
             held: Queue::default(),
             streams: Streams::default(),
             walks: Walks::default(),
+            needs: Needs::default(),
             link: Link::Up { lease: None },
         }
     }
@@ -313,6 +317,47 @@ impl Kernel {
         }
         let ahead = self.streams.reached(page, access, self.settings.ahead);
         self.ask_ahead(space, ahead, actions);
+    }
+
+    /// A program says that it will read or write pages soon, in order: those that are lacking are
+    /// asked for, as fast as they come, and its mapping is shown them. A hint, without any answer.
+    pub fn will_need<D>(
+        &mut self,
+        now: Time,
+        space: Space,
+        (pages, access): (Pages, Access),
+        actions: &mut Vec<Action<D>>,
+    ) {
+        self.expire(now, actions);
+        let rest = self.there_are(pages.first, pages.count);
+        let need = Need {
+            space,
+            access,
+            rest,
+        };
+        self.go_on_with(need, actions);
+    }
+
+    /// Asks for the next pages that are needed, and waits for one of them with the rest. Those
+    /// that are here already, or were asked for, are passed over.
+    fn go_on_with<D>(&mut self, mut need: Need, actions: &mut Vec<Action<D>>) {
+        if !matches!(self.link, Link::Up { .. }) {
+            return;
+        }
+        let window = self.settings.ahead.max(self.settings.together).max(1);
+        while let Some(pages) = need.next(window) {
+            let asked = self.ask_for((need.space, need.access), pages, None, PIECE, actions);
+            if let Some(mark) = asked {
+                return self.needs.wait(mark, need);
+            }
+        }
+    }
+
+    /// Pages have come: more of what is needed is asked for.
+    fn have_come<D>(&mut self, pages: Pages, actions: &mut Vec<Action<D>>) {
+        while let Some(need) = self.needs.came(pages) {
+            self.go_on_with(need, actions);
+        }
     }
 
     /// The server said something.
@@ -459,15 +504,6 @@ impl Kernel {
         }
     }
 
-    /// When the lease ends, if there is one.
-    #[must_use]
-    pub const fn lease_end(&self) -> Option<Time> {
-        match self.link {
-            Link::Up { lease } => lease,
-            Link::Down { .. } | Link::Ended(_) => None,
-        }
-    }
-
     /// The link broke: everything is dropped. What waits waits for a new link.
     pub fn lost<D>(&mut self, now: Time, actions: &mut Vec<Action<D>>) {
         if !matches!(self.link, Link::Up { .. }) {
@@ -484,6 +520,7 @@ impl Kernel {
         self.held.clear();
         self.streams = Streams::default();
         self.walks = Walks::default();
+        self.needs.clear();
         self.pages.retain(|_, page| page.forget());
         let until = now + self.settings.reconnect;
         self.link = Link::Down { until };
@@ -581,6 +618,7 @@ impl Kernel {
         self.alarms = alarms;
         self.streams.unmapped(space);
         self.walks.unmapped(space);
+        self.needs.unmapped(space);
     }
 
     /// What a program may do to a page at the moment, if anything.
@@ -643,41 +681,37 @@ impl Kernel {
         let together = self.settings.together.max(1);
         let first = page.0 - page.0 % u64::from(together);
         let block = self.there_are(PageNumber(first), together);
-        self.ask_for((space, access), block, None, actions);
+        self.ask_for((space, access), block, None, u32::MAX, actions);
         block
     }
 
-    /// Asks for those of some pages that are lacking. When they come, they are shown to the
-    /// mapping, but for one.
+    /// Asks for those of some pages that are lacking, at most so many in a message. When they come,
+    /// they are shown to the mapping, but for one. Says which is in the middle of them.
     fn ask_for<D>(
         &mut self,
         (space, access): (Space, Access),
         pages: Pages,
         unseen: Option<PageNumber>,
+        most: u32,
         actions: &mut Vec<Action<D>>,
-    ) {
+    ) -> Option<PageNumber> {
         let states = self.of_each(pages, |page| page.state);
-        let lacking =
-            pages
-                .iter()
-                .zip(states)
-                .filter_map(|(number, state)| match (state, access) {
-                    (None, _) => Some((number, State::Asked(access))),
-                    (Some(State::Readable), Access::Write) => Some((number, State::Upgrading)),
-                    _ => None,
-                });
-        let most = match unseen {
-            Some(_) => self.settings.most.min(PIECE),
-            None => self.settings.most,
-        };
-        for (pages, wanted) in runs(lacking, most) {
+        let lacking = pages.iter().zip(states);
+        let lacking = lacking.filter_map(|(number, state)| match (state, access) {
+            (None, _) => Some((number, State::Asked(access))),
+            (Some(State::Readable), Access::Write) => Some((number, State::Upgrading)),
+            _ => None,
+        });
+        let runs = runs(lacking, most.min(self.settings.most));
+        for (pages, wanted) in &runs {
             for number in pages.iter() {
-                let page = self.pages.entry(number).or_insert(Page::new(wanted));
-                page.state = wanted;
+                let page = self.pages.entry(number).or_insert(Page::new(*wanted));
+                page.state = *wanted;
                 page.asker = (Some(number) != unseen).then_some(space);
             }
-            self.send_request(pages, wanted, actions);
+            self.send_request(*pages, *wanted, actions);
         }
+        runs.get(runs.len() / 2).map(|(pages, _)| pages.first)
     }
 
     /// Asks for what is lacking of a window. The page in the middle is not shown to the
@@ -690,7 +724,8 @@ impl Kernel {
     ) {
         let Some(ahead) = ahead else { return };
         let pages = self.there_are(ahead.first, ahead.count);
-        self.ask_for((space, ahead.access), pages, Some(ahead.mark), actions);
+        let mark = Some(ahead.mark);
+        self.ask_for((space, ahead.access), pages, mark, PIECE, actions);
     }
 
     /// As many of so many pages as the object has; maybe none.
@@ -754,6 +789,7 @@ impl Kernel {
             }
         }
         self.fill(now, &asked, contents, access, actions);
+        self.have_come(pages, actions);
         self.make_room(now, actions);
         Ok(())
     }
@@ -854,6 +890,7 @@ impl Kernel {
         for page in pages.iter() {
             self.allow_one(now, page, actions);
         }
+        self.have_come(pages, actions);
         Ok(())
     }
 
@@ -970,6 +1007,7 @@ impl Kernel {
             None => {}
         }
         page.state = State::Failed(why);
+        self.needs.failed(number);
         self.held.remove(page.came.take());
         let mut waiting = std::mem::take(&mut page.waiting);
         page.set_alarm(number, &mut self.alarms);
@@ -989,6 +1027,7 @@ impl Kernel {
         self.alarms.clear();
         self.flushes.clear();
         self.held.clear();
+        self.needs.clear();
         actions.push(Action::FailAll(why));
     }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::Space;
-use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
+use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::dsm::sync;
 use quire_core::units::{Bytes, ObjectOffset};
 
@@ -90,6 +90,12 @@ pub(super) enum Command {
         key: Key,
         pages: Pages,
         reply: Reply<()>,
+    },
+    /// A mapping, whose number is that of an object or of a part, will be touched soon.
+    Need {
+        number: u64,
+        pages: Pages,
+        access: Access,
     },
     Flush {
         key: Key,
@@ -416,6 +422,11 @@ impl Carrier {
                 let done = self.with(links, key, |cache, way| cache.evict(pages, way));
                 let _ = reply.send(done.then_some(()).ok_or_else(|| self.unreachable()));
             }
+            Command::Need {
+                number,
+                pages,
+                access,
+            } => self.need(links, number, (pages, access)),
             Command::Flush { key, reply } if self.attached.contains_key(&key) => {
                 let request = |object| Request::Sync { object };
                 self.ask_of_attached(links, key, request, Awaited::Sync(reply));
@@ -470,6 +481,37 @@ impl Carrier {
                 }
             }
         }
+    }
+
+    /// Has pages brought that a mapping will need, by whoever answers its faults.
+    fn need(&mut self, links: &mut Links, number: u64, need: (Pages, Access)) {
+        if let Some((key, space)) = self.mapped(number) {
+            self.with(links, key, |cache, way| {
+                cache.will_need(space, need, node::now(), way)
+            });
+            return;
+        }
+        let mapping = MappingNumber(number);
+        let mut attached = self.attached.iter();
+        let Some(key) = attached.find_map(|(key, it)| it.has(mapping).then_some(*key)) else {
+            return;
+        };
+        let (pages, access) = need;
+        let request = |object| Request::WillNeed {
+            object,
+            mapping,
+            pages,
+            access,
+        };
+        self.ask_of_attached(links, key, request, Awaited::Told(Told(Arc::default())));
+    }
+
+    /// Which object of those that have caches here a mapping is of, by its number.
+    fn mapped(&self, number: u64) -> Option<(Key, Space)> {
+        let whole = Key(number);
+        let space = self.objects.get(&whole).map(|object| object.space);
+        let whole = space.map(|space| (whole, space));
+        self.regions.get(number).or(whole)
     }
 
     /// Asks something about an object that is attached.
@@ -907,10 +949,7 @@ impl Handler for Carrier {
     }
 
     fn ready(&mut self, links: &mut Links, key: u64) {
-        let region = self.regions.get(key);
-        let whole = self.objects.get(&Key(key)).map(|object| object.space);
-        let mapped = region.or(whole.map(|space| (Key(key), space)));
-        if let Some((key, space)) = mapped {
+        if let Some((key, space)) = self.mapped(key) {
             self.with(links, key, |cache, way| {
                 cache.read_faults(space, node::now(), way).map(drop)
             });

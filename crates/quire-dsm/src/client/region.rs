@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use quire_core::dsm::kernel::Space;
-use quire_core::units::{AddrRange, VirtAddr};
+use quire_core::dsm::message::Access;
+use quire_core::units::{AddrRange, Bytes, VirtAddr};
 
 use super::carrier::{Command, Key, Object};
 use super::{Client, ClientError, Inner, Shared, received};
@@ -31,6 +32,8 @@ pub enum Place {
 pub struct Region {
     mapping: Mapping,
     number: u64,
+    /// The size of the object's pages.
+    page: Bytes,
     client: Client,
 }
 
@@ -39,6 +42,18 @@ impl Region {
     #[must_use]
     pub const fn range(&self) -> AddrRange {
         self.mapping.range()
+    }
+
+    /// As [`Shared::will_need`], for what lies at some of its addresses.
+    pub fn will_need(&self, range: AddrRange, access: Access) {
+        let range = self.range().intersect(range);
+        if range.is_empty() {
+            return;
+        }
+        let base = self.mapping.part().start + (range.start - self.range().start);
+        let part = base..base + range.len();
+        self.client
+            .will_need((self.number, self.page), part, access);
     }
 }
 
@@ -98,6 +113,7 @@ impl Shared {
         Ok(Region {
             mapping,
             number,
+            page: self.info.page_size.bytes(),
             client: Client {
                 inner: Arc::<Inner>::clone(&self.client.inner),
                 machine: self.client.machine,

@@ -18,7 +18,6 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, sockopt,
 };
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::wire::frame::MAX_DESCRIPTORS;
 
@@ -354,18 +353,4 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
             done => return done,
         }
     }
-}
-
-/// A descriptor that becomes readable when a local peer's process ends. The process that had
-/// the number when the peer connected is meant; whoever needs to be sure that it did not end
-/// before this call sees that the link is still open afterwards.
-///
-/// # Errors
-/// Those of the system; `Unsupported` where the peer is no local process.
-pub fn watch_process(peer: &Peer) -> io::Result<OwnedFd> {
-    let pid = peer.process().and_then(|pid| i32::try_from(pid).ok());
-    let pid = pid
-        .and_then(Pid::from_raw)
-        .ok_or(io::ErrorKind::Unsupported)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }

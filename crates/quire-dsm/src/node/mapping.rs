@@ -3,8 +3,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
@@ -12,17 +10,11 @@ use quire_linux::memory;
 use quire_linux::sysinfo::maps::FileId;
 use quire_linux::uffd::{self, Scope, shared};
 use quire_linux::warden::{Term, Watched};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::Pid;
 
-use super::lease;
-
 mod replace;
-
-/// A watcher looks so often whether the lease is another one.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// A part of an object, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +104,7 @@ pub enum MappingError {
 ///
 /// It holds the process's own userfaultfd for as long as it lives. This is what makes
 /// faults wait, also when the process that answers them dies: when the last descriptor is
-/// closed, the kernel answers with zeros. [`Mapping::watch`] ends that wait.
+/// closed, the kernel answers with zeros. [`Mapping::fail`] ends that wait.
 ///
 /// The mapping is left out of forks, as a child would have the memory without any event:
 /// a child that touches it gets a segmentation fault. It must not be moved by `mremap`,
@@ -161,7 +153,7 @@ impl Hold {
     }
 }
 
-/// What a watcher needs of a mapping, which may be dropped before.
+/// What is needed of a mapping by others, for whom it may be dropped before.
 #[derive(Debug)]
 pub(super) struct Mapped {
     uffd: OwnedFd,
@@ -275,33 +267,6 @@ impl Mapping {
         self.mapped.fail()
     }
 
-    /// Watches the connection to whoever answers, and does as [`Mapping::fail`] when it is
-    /// closed. Nothing is read from the socket. Given the cache's lease file, it also takes
-    /// all pages from the mapping when the lease has ended, in case that whoever answers is
-    /// stopped and does not do so; touches then wait for an answer. The thread ends when
-    /// the connection does, or with the process.
-    ///
-    /// # Errors
-    /// When there is no thread to be had.
-    pub fn watch(
-        &self,
-        socket: OwnedFd,
-        lease: Option<OwnedFd>,
-    ) -> std::io::Result<JoinHandle<()>> {
-        let mapped = Arc::clone(&self.mapped);
-        let range = self.range;
-        let watch = move || {
-            mapped.watch(socket.as_fd(), lease.as_ref().map(AsFd::as_fd));
-            tracing::error!("whoever answered for the memory at {range} is gone");
-            if let Err(errno) = mapped.fail() {
-                tracing::error!("the memory at {range} cannot be made to fail: {errno}");
-            }
-        };
-        thread::Builder::new()
-            .name("quire-dsm-watch".to_owned())
-            .spawn(watch)
-    }
-
     /// Has it show nothing any more when a term is over, if that has a warden. What the pages hold
     /// stays in the file, and touches wait for an answer.
     pub fn watch_until(&mut self, term: &Arc<Term>) {
@@ -366,32 +331,6 @@ impl Mapped {
         range.is_none_or(|range| self.zap(range))
     }
 
-    /// Returns when a connection is closed. Until then, whenever a lease has ended, all
-    /// pages are taken from the mapping, once for each lease.
-    fn watch(&self, socket: BorrowedFd<'_>, lease: Option<BorrowedFd<'_>>) {
-        let mut dropped = None;
-        loop {
-            let end = lease
-                .and_then(lease::read)
-                .filter(|end| dropped != Some(*end));
-            let now = super::now();
-            if let Some(end) = end.filter(|end| *end <= now) {
-                tracing::warn!("the lease has ended, and the pages are still here");
-                if !self.take_all() {
-                    // They must not be seen any more, whatever the price.
-                    return;
-                }
-                dropped = Some(end);
-                continue;
-            }
-            let rest = end.map(|end| Duration::from_nanos(end.0 - now.0));
-            let pause = lease.map(|_| rest.map_or(LOOK, |rest| rest.min(LOOK)));
-            if is_closed_within(socket, pause) {
-                return;
-            }
-        }
-    }
-
     /// Puts a mapping of nothing in the mapping's place, unless it is gone.
     fn fail(&self) -> Result<(), Errno> {
         let range = self.range.lock().unwrap_or_else(PoisonError::into_inner);
@@ -437,15 +376,4 @@ fn set_apart(range: AddrRange) -> Result<(), Errno> {
     // SAFETY: it changes no contents. A kernel without superpages refuses, and makes none.
     let _ = unsafe { rustix::mm::madvise(at, len, Advice::LinuxNoHugepage) };
     Ok(())
-}
-
-/// Whether a connection is closed, waiting for that no longer than a time, if one is given.
-fn is_closed_within(socket: BorrowedFd<'_>, pause: Option<Duration>) -> bool {
-    let mut poll = [PollFd::new(&socket, PollFlags::RDHUP)];
-    let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
-    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-    match rustix::event::poll(&mut poll, pause.as_ref()) {
-        Ok(_) => poll[0].revents().intersects(gone),
-        Err(errno) => errno != rustix::io::Errno::INTR,
-    }
 }

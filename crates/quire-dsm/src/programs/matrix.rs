@@ -5,14 +5,11 @@
 //! The factors have small whole numbers, so that the product is exact. It is checked by a
 //! third factor, a column: whether (A B) x is A (B x).
 
-use std::hint;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
-use std::thread;
 
-use super::{
-    Numbers, Team, Trouble, WORDS_PER_PAGE, Word, read, share, share_of, whole_pages, write,
-};
+use quire_core::dsm::message::Access;
+
+use super::{Numbers, Team, Trouble, Word, Writing, read, share, share_of, whole_pages, write};
 
 /// Columns of the second factor that lie together and are used at once, by so many rows of the
 /// first, so that they stay in the cache.
@@ -32,8 +29,12 @@ pub const fn words(rows: usize) -> usize {
 pub fn run(team: &dyn Team, memory: &[Word], rows: usize) -> Result<(), Trouble> {
     let [a, b, c] = parts(memory, rows);
     let mine = share(team, rows);
+    let own = |matrix| some_rows(matrix, &mine, rows);
+    let mut writing = [a, b].map(|factor| Writing::of(team, own(factor)));
     for row in mine.clone() {
         let at = row * rows..(row + 1) * rows;
+        let written = at.start - mine.start * rows;
+        writing.iter_mut().for_each(|factor| factor.reach(written));
         write(&a[at.clone()], &numbers(row as u64, rows));
         write(&b[at], &numbers((rows + row) as u64, rows));
     }
@@ -42,26 +43,25 @@ pub fn run(team: &dyn Team, memory: &[Word], rows: usize) -> Result<(), Trouble>
         .map(|it| share_of(team, it, rows).len())
         .max();
     let mut room = vec![0.0; most.unwrap_or(0) * rows.next_multiple_of(COLUMNS)];
-    let own = panels(some_rows(b, &mine, rows), rows, &mut room).len();
+    let first = panels(own(b), rows, &mut room).len();
     team.barrier()?;
     let others = (1..team.size()).map(|next| (team.me() + next) % team.size());
     let others: Vec<_> = others.map(|it| share_of(team, it, rows)).collect();
+    for theirs in &others {
+        team.will_need(some_rows(b, theirs, rows), Access::Read);
+    }
     let mut product = Product {
-        factor: some_rows(a, &mine, rows),
-        result: some_rows(c, &mine, rows),
+        factor: own(a),
+        result: own(c),
+        writing: Writing::of(team, own(c)),
         sums: vec![0.0; mine.len() * rows],
         rows,
     };
-    thread::scope(|scope| {
-        let fetch = || others.iter().for_each(|it| touch(some_rows(b, it, rows)));
-        // Without this thread, what others have written is waited for page by page.
-        let _ = thread::Builder::new().spawn_scoped(scope, fetch);
-        product.add(&mine, &room[..own], others.is_empty());
-        for (left, theirs) in (0..others.len()).rev().zip(&others) {
-            let panels = panels(some_rows(b, theirs, rows), rows, &mut room);
-            product.add(theirs, panels, left == 0);
-        }
-    });
+    product.add(&mine, &room[..first], others.is_empty());
+    for (left, theirs) in (0..others.len()).rev().zip(&others) {
+        let panels = panels(some_rows(b, theirs, rows), rows, &mut room);
+        product.add(theirs, panels, left == 0);
+    }
     team.barrier()
 }
 
@@ -76,13 +76,6 @@ fn parts(memory: &[Word], rows: usize) -> [&[Word]; 3] {
 /// Some rows of a matrix.
 fn some_rows<'a>(matrix: &'a [Word], some: &Range<usize>, rows: usize) -> &'a [Word] {
     &matrix[some.start * rows..some.end * rows]
-}
-
-/// Reads a word of each page, so that it comes.
-fn touch(words: &[Word]) {
-    for word in words.iter().step_by(WORDS_PER_PAGE) {
-        hint::black_box(word.load(Ordering::Relaxed));
-    }
 }
 
 /// Some rows of a matrix by columns: [`COLUMNS`] of the first row, the same of all other rows, and
@@ -106,6 +99,7 @@ struct Product<'a> {
     factor: &'a [Word],
     /// Where the product is to be.
     result: &'a [Word],
+    writing: Writing<'a>,
     /// What it is so far.
     sums: Vec<f64>,
     /// How many rows the matrices have.
@@ -123,6 +117,7 @@ impl Product<'_> {
             read(&self.factor[at.clone()], factor);
             add_product((factor, some), panels, sums, self.rows);
             if last {
+                self.writing.reach(first);
                 write(&self.result[at], sums);
             }
         }

@@ -2,25 +2,46 @@
 //!
 //! [`SyncTable`]: quire_core::dsm::sync::SyncTable
 
+use quire_core::dsm::message::Access;
 use quire_core::dsm::sync::{Answer, Name, Request};
 
-use super::{Team, Trouble};
+use super::{Team, Trouble, Word};
 
 /// One of those who run a program.
 #[derive(Debug)]
-pub struct Member<A> {
+pub struct Member<A, N = fn(&[Word], Access)> {
     me: usize,
     size: usize,
     ask: A,
+    need: N,
 }
 
 impl<A: Fn(Request) -> Result<Answer, Trouble>> Member<A> {
     /// The member with this number, of so many. It asks with the function, which waits for
     /// the answer.
-    pub const fn new(me: usize, size: usize, ask: A) -> Member<A> {
-        Member { me, size, ask }
+    pub fn new(me: usize, size: usize, ask: A) -> Member<A> {
+        let need: fn(&[Word], Access) = |_, _| {};
+        Member {
+            me,
+            size,
+            ask,
+            need,
+        }
     }
 
+    /// The same member, that passes on what it will need.
+    pub fn with_needs<N: Fn(&[Word], Access)>(self, need: N) -> Member<A, N> {
+        let Member { me, size, ask, .. } = self;
+        Member {
+            me,
+            size,
+            ask,
+            need,
+        }
+    }
+}
+
+impl<A: Fn(Request) -> Result<Answer, Trouble>, N> Member<A, N> {
     fn done(&self, request: Request) -> Result<(), Trouble> {
         match (self.ask)(request)? {
             Answer::Done => Ok(()),
@@ -40,13 +61,21 @@ fn name(number: usize) -> Name {
     Name(number.to_string())
 }
 
-impl<A: Fn(Request) -> Result<Answer, Trouble>> Team for Member<A> {
+impl<A, N> Team for Member<A, N>
+where
+    A: Fn(Request) -> Result<Answer, Trouble>,
+    N: Fn(&[Word], Access),
+{
     fn me(&self) -> usize {
         self.me
     }
 
     fn size(&self) -> usize {
         self.size
+    }
+
+    fn will_need(&self, words: &[Word], access: Access) {
+        (self.need)(words, access);
     }
 
     fn barrier(&self) -> Result<(), Trouble> {

@@ -295,6 +295,7 @@ impl Core {
             Request::Attach { .. }
             | Request::Register { .. }
             | Request::GiveBack { .. }
+            | Request::WillNeed { .. }
             | Request::Unregister { .. } => {
                 let text = "the server shares pages with programs of its own machine only";
                 Err((FailureKind::Invalid, text.into()))

@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::Space;
-use quire_core::dsm::message::{FromKernel, PageNumber, Pages, ToKernel};
+use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::dsm::types::Machine;
 use quire_core::units::{Bytes, ObjectOffset};
 
@@ -185,6 +185,12 @@ impl Local {
                 self.unregister(around, (peer, object), mapping)
             }
             Request::GiveBack { object, pages } => self.give_back(around, (peer, object), pages),
+            Request::WillNeed {
+                object,
+                mapping,
+                pages,
+                access,
+            } => self.need(around, (peer, object), mapping, (pages, access)),
             Request::Sync { object } | Request::Close { object }
                 if self.programs.contains_key(&(peer, object)) =>
             {
@@ -307,6 +313,24 @@ impl Local {
             true => Ok(()),
             false => Err((FailureKind::Unavailable, "the memory has failed".into())),
         }
+    }
+
+    /// Has pages brought that a mapping will need.
+    fn need(
+        &mut self,
+        around: &mut Around<'_>,
+        who: (PeerId, Handle),
+        mapping: MappingNumber,
+        need: (Pages, Access),
+    ) -> Result<(), Refused> {
+        let program = self.programs.get(&who).ok_or_else(not_attached)?;
+        let (cache, mapped) = (program.cache, program.mapped.get(&mapping));
+        let space = mapped.ok_or_else(mapped::unknown)?.space;
+        // What goes wrong ends the cache, which programs see.
+        self.with(around, cache, |cache, said| {
+            cache.will_need(space, need, node::now(), said)
+        });
+        Ok(())
     }
 
     /// Gives back a piece of what was written, for whoever waits first.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quire_core::dsm::message::{
-    Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel,
+    Access, Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel,
 };
 use quire_core::dsm::scheduler::trace::Event;
 use quire_core::dsm::sync;
@@ -620,6 +620,18 @@ pub enum Request {
         object: Handle,
         /// The mapping.
         mapping: MappingNumber,
+    },
+    /// A mapping that was registered will be touched soon and in order: [`Answer::Done`] at once,
+    /// while what is lacking comes.
+    WillNeed {
+        /// The object.
+        object: Handle,
+        /// The mapping.
+        mapping: MappingNumber,
+        /// Which pages of the object.
+        pages: Pages,
+        /// How.
+        access: Access,
     },
 }
 

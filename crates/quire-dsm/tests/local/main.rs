@@ -6,8 +6,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use quire_core::dsm::message::{PageNumber, Pages};
-use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
+use quire_core::dsm::message::{Access, PageNumber, Pages};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::client::{Client, Options, Place, Shared};
 use quire_dsm::heap::Heap;
 use quire_dsm::node::Part;
@@ -150,6 +150,51 @@ fn programs_of_a_machine_are_one_kernel_and_fetch_each_page_once() {
     assert_eq!((kernels, after), (1, faults), "they were here already");
     drop(programs);
     machine.wait_until_open(0);
+}
+
+/// Whoever answers its faults, a program's pages come when it says that it will need them.
+#[test]
+fn what_is_needed_comes_before_it_is_touched() {
+    let machine = Machine::start();
+    let here = machine.client.open(name("grid"), BOTH).expect("a server");
+    let apart = machine.other();
+    assert!(here.is_attached() && !apart.is_attached());
+    let all = || ObjectOffset(0)..ObjectOffset(1 << 20);
+    let wait = |is_there: &dyn Fn(Faults) -> bool| {
+        let begin = Instant::now();
+        while !is_there(machine.statistics().1) {
+            let waited = begin.elapsed();
+            assert!(waited < LEASE, "{:?}", machine.statistics().1);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let mut before = Faults::default();
+    for (mine, other) in [(&here, &apart), (&apart, &here)] {
+        mine.will_need(all(), Access::Write);
+        wait(&|now| now.write >= before.write + 256);
+        for page in 0..256 {
+            mine.words()[page * WORDS].fetch_add(1, Ordering::SeqCst);
+        }
+        assert_eq!(machine.statistics().1.write, before.write + 256);
+        let part = Part {
+            start: ObjectOffset(64 * 4096),
+            len: Bytes(64 * 4096),
+        };
+        let region = other.map(part, Place::Anywhere, true).expect("room");
+        region.will_need(region.range(), Access::Read);
+        wait(&|now| now.read >= before.read + 64);
+        let words = other.words()[64 * WORDS..128 * WORDS].iter();
+        let seen: Vec<u64> = words
+            .step_by(WORDS)
+            .map(|word| word.load(Ordering::SeqCst))
+            .collect();
+        assert_eq!(seen, [mine.words()[0].load(Ordering::SeqCst); 64]);
+        assert_eq!(machine.statistics().1.read, before.read + 64);
+        // Where nothing of it is mapped, nothing is needed.
+        let beside = AddrRange::new(region.range().end, Bytes(1 << 20));
+        region.will_need(beside, Access::Write);
+        before = machine.statistics().1;
+    }
 }
 
 #[test]

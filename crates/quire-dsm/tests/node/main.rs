@@ -711,15 +711,14 @@ fn a_mapping_fails_or_goes_without_the_others() {
     assert!(is_fault(&probe(&mapping, 1)));
     assert_eq!(probe(&other, 0).unwrap(), 1);
     word(&other, WORDS).store(2, Ordering::SeqCst);
-    // A watcher outlives its mapping and leaves alone what is there now.
-    let (ours, theirs) = UnixStream::pair().unwrap();
+    // A hold outlives its mapping and leaves alone what is there now.
     let third = machine.map();
-    let watcher = third.watch(OwnedFd::from(theirs), None).unwrap();
+    let hold = third.hold();
     let at = third.range().start;
     drop(third);
     let again = Mapping::new(machine.file(), machine.part(), Some(at), true).unwrap();
-    drop(ours);
-    watcher.join().unwrap();
+    assert!(hold.pause());
+    hold.fail().unwrap();
     let uffd = again.uffd().try_clone_to_owned().unwrap();
     machine.add(uffd, at, machine.part());
     assert_eq!(probe(&again, 1).unwrap(), 2);
@@ -908,8 +907,7 @@ fn child() {
 fn serve(socket: BorrowedFd<'_>) {
     let net = Net::new(1);
     let machine = Machine::start(&net, 0, &pages(4));
-    let lease = machine.with(|cache, _| cache.lease_file().try_clone_to_owned().unwrap());
-    send_word(socket, 0, &[machine.file(), lease.as_fd()]);
+    send_word(socket, 0, &[machine.file()]);
     let (base, mut passed) = receive_word(socket);
     machine.add(passed.remove(0), VirtAddr(base), machine.part());
     loop {
@@ -990,51 +988,6 @@ fn a_lost_page_kills_a_program_with_a_bus_error() {
     assert_eq!(failures.recv().unwrap(), (Some(pages), Failure::Lost));
 }
 
-#[test]
-fn when_whoever_answers_is_stopped_programs_drop_their_pages_at_the_end_of_the_lease() {
-    if !is_possible() {
-        return;
-    }
-    let mut server = Program::start("serve");
-    let (_, passed) = receive_word(server.socket.as_fd());
-    let [file, lease] = <[OwnedFd; 2]>::try_from(passed).unwrap();
-    let part = Part {
-        start: ObjectOffset(0),
-        len: Bytes(4 * 4096),
-    };
-    let mapping = Mapping::new(file.as_fd(), part, None, true).unwrap();
-    let base = mapping.range().start.0;
-    send_word(server.socket.as_fd(), base, &[mapping.uffd()]);
-    word(&mapping, 0).store(7, Ordering::SeqCst);
-    let socket = OwnedFd::from(server.socket.try_clone().unwrap());
-    let watcher = mapping
-        .watch(socket, Some(lease.try_clone().unwrap()))
-        .unwrap();
-    stop(&server.child);
-    assert_eq!(word(&mapping, 0).load(Ordering::SeqCst), 7);
-    // As if the server's lease ended now.
-    let end = node::now() + Duration::from_millis(200);
-    rustix::io::pwrite(&lease, &end.0.to_ne_bytes(), 0).unwrap();
-    thread::scope(|scope| {
-        let reads = scope.spawn(|| {
-            loop {
-                let read = probe(&mapping, 0);
-                if !matches!(read, Ok(7)) {
-                    return read;
-                }
-                assert!(node::now() < end + Duration::from_secs(5));
-            }
-        });
-        thread::sleep(Duration::from_millis(1_500));
-        assert!(!reads.is_finished(), "nobody sees it any more");
-        server.child.kill().unwrap();
-        server.child.wait().unwrap();
-        drop(server.socket);
-        assert!(is_fault(&reads.join().unwrap()));
-    });
-    watcher.join().unwrap();
-}
-
 /// Stops a process, and waits until it is.
 fn stop(child: &Child) {
     let pid = child.id() as i32;
@@ -1062,7 +1015,6 @@ fn when_whoever_answers_is_killed_programs_get_errors_and_no_zeros() {
     let base = mapping.range().start.0;
     send_word(server.socket.as_fd(), base, &[mapping.uffd()]);
     word(&mapping, 0).store(7, Ordering::SeqCst);
-    let socket = server.socket.try_clone().unwrap();
     // It is stopped, so that the fault is not answered; then it dies.
     stop(&server.child);
     thread::scope(|scope| {
@@ -1073,9 +1025,8 @@ fn when_whoever_answers_is_killed_programs_get_errors_and_no_zeros() {
         server.child.wait().unwrap();
         thread::sleep(Duration::from_millis(50));
         assert!(!waits.is_finished(), "no zeros");
-        let watcher = mapping.watch(OwnedFd::from(socket), None).unwrap();
+        mapping.fail().unwrap();
         assert!(is_fault(&waits.join().unwrap()));
-        watcher.join().unwrap();
     });
     // Also what was here.
     assert!(is_fault(&probe(&mapping, 0)));

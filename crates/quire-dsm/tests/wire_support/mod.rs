@@ -218,6 +218,14 @@ fn request() -> impl Strategy<Value = Request> {
             object,
             mapping: MappingNumber(mapping),
         }),
+        (handle(), any::<u64>(), pages(), access()).prop_map(|(object, mapping, pages, access)| {
+            Request::WillNeed {
+                object,
+                mapping: MappingNumber(mapping),
+                pages,
+                access,
+            }
+        }),
     ]
 }
 

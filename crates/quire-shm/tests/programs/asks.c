@@ -84,6 +84,11 @@ int main(int argc, char **argv) {
   int *numbers = quire_dsm_address(object);
   const int *same = quire_dsm_address(reader);
   CHECK(numbers != NULL && same != NULL && same != numbers);
+  CHECK(quire_dsm_will_need(object, PAGE, 100 * PAGE, QUIRE_DSM_WRITE) == 0);
+  CHECK(quire_dsm_will_need(reader, PAGE, 1, QUIRE_DSM_READ) == 0);
+  FAILS(quire_dsm_will_need(object, 0, PAGE, 2) < 0, EINVAL);
+  FAILS(quire_dsm_will_need(object, 1, UINT64_MAX, QUIRE_DSM_READ) < 0, EINVAL);
+  FAILS(quire_dsm_will_need(NULL, 0, PAGE, QUIRE_DSM_READ) < 0, EINVAL);
   numbers[PAGE / 4] = 5;
   CHECK(same[PAGE / 4] == 5);
   int *part = quire_dsm_map(object, PAGE, 2 * PAGE, NULL);

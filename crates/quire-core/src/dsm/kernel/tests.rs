@@ -85,6 +85,13 @@ impl Bench {
         self.hear(ToKernel::LockRequest { pages, lock })
     }
 
+    fn need(&mut self, pages: Pages, access: Access) -> Vec<Action<u64>> {
+        let mut actions = Vec::new();
+        let need = (pages, access);
+        self.kernel.will_need(self.now, SPACE, need, &mut actions);
+        actions
+    }
+
     fn pass(&mut self, now: Time) -> Vec<Action<u64>> {
         let mut actions = Vec::new();
         self.now = now;
@@ -423,6 +430,86 @@ fn sequential_writers_are_given_pages_ahead_until_others_want_them() {
 }
 
 #[test]
+fn what_is_needed_comes_window_after_window() {
+    let mut bench = Bench::new(Settings {
+        ahead: 4,
+        ..settings()
+    });
+    // A page in the way is here to be read already.
+    bench.fault(12, Read);
+    bench.provide(page(12), Read);
+    let first = [
+        request(pages(10, 2), Write),
+        unlock(page(12)),
+        request(page(13), Write),
+    ];
+    assert_eq!(bench.need(pages(10, 11), Write), first);
+    let shown = |pages| fill(pages, Write, Some(SPACE));
+    assert_eq!(bench.provide(pages(10, 2), Write), [shown(pages(10, 2))]);
+    let (space, mark) = (SPACE, page(12));
+    let on = [
+        Action::Allow { pages: mark, space },
+        request(pages(14, 4), Write),
+    ];
+    assert_eq!(bench.allow(mark), on, "half of it is here");
+    assert_eq!(bench.provide(page(13), Write), [shown(page(13))]);
+    let last = [shown(pages(14, 4)), request(pages(18, 3), Write)];
+    assert_eq!(bench.provide(pages(14, 4), Write), last);
+    assert_eq!(bench.provide(pages(18, 3), Write), [shown(pages(18, 3))]);
+    // What is here, or was asked for, is passed over, and what the object does not have.
+    assert_eq!(bench.need(pages(10, 11), Write), []);
+    let rest = [request(pages(21, 2), Read)];
+    assert_eq!(bench.need(pages(15, 8), Read), rest);
+    assert_eq!(
+        bench.need(pages(62, 9), Read),
+        [request(pages(62, 2), Read)]
+    );
+    assert_eq!(bench.need(pages(64, 9), Read), []);
+}
+
+#[test]
+fn what_is_needed_is_forgotten_where_it_does_not_come() {
+    let settings = Settings {
+        ahead: 2,
+        ..settings()
+    };
+    let begun = || {
+        let mut bench = Bench::new(settings.clone());
+        assert_eq!(bench.need(pages(0, 8), Read), [request(pages(0, 2), Read)]);
+        bench
+    };
+    let mut lost = begun();
+    lost.hear(ToKernel::DataError { pages: page(0) });
+    let shown = fill(page(1), Read, Some(SPACE));
+    assert_eq!(lost.provide(page(1), Read), [shown]);
+    assert_eq!(lost.kernel.needs, Needs::default());
+    let mut gone = begun();
+    gone.kernel.unmapped(SPACE);
+    let hidden = fill(pages(0, 2), Read, None);
+    assert_eq!(gone.provide(pages(0, 2), Read), [hidden]);
+    let mut cut = begun();
+    cut.kernel.lost(NOW, &mut Vec::<Action<u64>>::new());
+    assert_eq!(cut.need(pages(0, 8), Read), [], "without a link");
+    cut.kernel.linked(&mut Vec::<Action<u64>>::new());
+    assert_eq!(cut.provide(pages(0, 2), Read).len(), 1);
+    // Where nothing is asked for ahead, a need is obeyed all the same, a page at a time.
+    let mut one = Bench::new(Settings {
+        ahead: 0,
+        ..settings.clone()
+    });
+    assert_eq!(one.need(pages(0, 2), Read), [request(page(0), Read)]);
+    let on = [fill(page(0), Read, Some(SPACE)), request(page(1), Read)];
+    assert_eq!(one.provide(page(0), Read), on);
+    // Who needs too much at once has what it needed first forgotten.
+    let mut many = begun();
+    for first in 1..=8 {
+        many.need(pages(first * 7, 7), Read);
+    }
+    assert_eq!(many.provide(pages(0, 2), Read).len(), 1);
+    assert_eq!(many.provide(pages(7, 2), Read).len(), 2);
+}
+
+#[test]
 fn what_is_here_is_shown_to_others_in_growing_windows() {
     let other = Space(1);
     let mut bench = Bench::new(Settings {
@@ -736,11 +823,15 @@ struct World {
     /// What may still go wrong.
     cuts: u32,
     evictions: u32,
+    /// How often programs may still say what they will need.
+    needs: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Program(usize, usize),
+    /// It says that it will need all pages, as it needs the next one.
+    Need(usize, usize),
     ToServer(usize),
     FromServer(usize),
     Tick(usize),
@@ -772,6 +863,7 @@ impl World {
             writes: 0,
             cuts: 0,
             evictions: 0,
+            needs: 0,
         }
     }
 
@@ -781,6 +873,9 @@ impl World {
             for (number, program) in machine.programs.iter().enumerate() {
                 if !program.waits && !program.todo.is_empty() {
                     steps.push(Step::Program(at, number));
+                    if self.needs > 0 {
+                        steps.push(Step::Need(at, number));
+                    }
                 }
             }
             if !machine.to_server.is_empty() {
@@ -809,6 +904,14 @@ impl World {
         let at = match step {
             Step::Program(at, number) => {
                 self.run(at, number, &mut actions);
+                at
+            }
+            Step::Need(at, number) => {
+                self.needs -= 1;
+                let machine = &mut self.machines[at];
+                let need = (pages(0, u32::MAX), machine.programs[number].todo[0].1);
+                let (kernel, space) = (&mut machine.kernel, Space(number as u32));
+                kernel.will_need(NOW, space, need, &mut actions);
                 at
             }
             Step::ToServer(at) => {
@@ -1112,6 +1215,20 @@ fn in_all_orders_a_page_of_two_is_shared() {
 }
 
 #[test]
+fn in_all_orders_programs_say_what_they_will_need() {
+    let one = script(&[(0, Read), (1, Write), (0, Write)]);
+    let other = script(&[(1, Write), (0, Read)]);
+    let world = World::new(&held_shortly(2), &[vec![one], vec![other]]);
+    let (needs, cuts) = (2, 1);
+    let states = check(World {
+        needs,
+        cuts,
+        ..world
+    });
+    assert!(states > 10_000, "{states}");
+}
+
+#[test]
 fn in_all_orders_links_may_break() {
     let one = script(&[(0, Read), (0, Write), (0, Write)]);
     let other = script(&[(0, Write), (0, Read)]);
@@ -1139,6 +1256,7 @@ proptest! {
         ahead in 0..5u32,
         cuts in 0..3u32,
         evictions in 0..6u32,
+        needs in 0..6u32,
         room in prop_oneof![Just(u64::MAX), 1..4u64],
         hold in 0..2u64,
         mut seed in any::<u64>(),
@@ -1146,7 +1264,7 @@ proptest! {
         let hold = Duration::from_nanos(hold);
         let settings = Settings { together, ahead, room, hold, most: 3, ..held_shortly(6) };
         let mut world = World::new(&settings, &scripts);
-        (world.cuts, world.evictions) = (cuts, evictions);
+        (world.cuts, world.evictions, world.needs) = (cuts, evictions, needs);
         for _ in 0..4000 {
             let steps = world.steps();
             if steps.is_empty() {
@@ -1158,7 +1276,7 @@ proptest! {
             prop_assert!(world.is_coherent());
         }
         // The rest in turn, without anything more going wrong.
-        (world.cuts, world.evictions) = (0, 0);
+        (world.cuts, world.evictions, world.needs) = (0, 0, 0);
         for turn in 0.. {
             let steps = world.steps();
             if steps.is_empty() {

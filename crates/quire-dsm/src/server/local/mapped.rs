@@ -132,12 +132,17 @@ impl Local {
         let cached = self.caches.get_mut(&program.cache);
         let cached = cached.ok_or_else(not_attached)?;
         let mapped = program.mapped.remove(&mapping);
-        let mapped = mapped.ok_or_else(|| invalid("no mapping of this number is registered"))?;
+        let mapped = mapped.ok_or_else(unknown)?;
         self.watched.remove(&mapped.key);
         cached.unwatch(around, &mapped);
         cached.cache.remove(mapped.space);
         Ok(())
     }
+}
+
+/// There is no such mapping.
+pub(super) fn unknown() -> Refused {
+    invalid("no mapping of this number is registered")
 }
 
 fn invalid(text: &str) -> Refused {
