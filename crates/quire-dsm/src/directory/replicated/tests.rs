@@ -229,6 +229,17 @@ impl World {
         }
     }
 
+    /// Who asks gives up, as servers do in time: what is not answered is said again and again, and
+    /// copies differ for as long as that is under way.
+    fn gives_up(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        for number in std::mem::take(&mut machine.asked).into_keys() {
+            if let Some(replica) = &mut machine.replica {
+                replica.forget(number);
+            }
+        }
+    }
+
     /// What a server does of itself: it joins, renews, and makes views.
     fn acts(&mut self, at: usize) {
         let now = self.now;
@@ -373,7 +384,7 @@ impl World {
             self.round(false);
         }
         for at in 0..self.machines.len() {
-            self.machines[at].asked.clear();
+            self.gives_up(at);
             self.ask(at, Question::View(OBJECT));
         }
         for _ in 0..200 {
