@@ -629,9 +629,11 @@ impl Shared {
 
     /// Says that a part will be read, or written, soon and in order. What is lacking here is asked
     /// for at once, and comes while the program goes on; touches wait for it as ever. Beyond
-    /// the object's end there is nothing. A hint: nothing is said of what becomes of it.
+    /// the object's end there is nothing. A hint: nothing is said of what becomes of it. Who may
+    /// only read needs nothing to write.
     pub fn will_need(&self, range: Range<ObjectOffset>, access: Access) {
         let page = self.info.page_size.bytes();
+        let access = access.min(most(self.rights.write));
         self.client.will_need((self.key.0, page), range, access);
     }
 
@@ -699,6 +701,14 @@ impl Drop for Shared {
         if self.client.command(command).is_ok() {
             let _ = answer.recv();
         }
+    }
+}
+
+/// The most that is done to memory that is writable, or not.
+const fn most(writable: bool) -> Access {
+    match writable {
+        true => Access::Write,
+        false => Access::Read,
     }
 }
 

@@ -34,6 +34,7 @@ pub struct Region {
     number: u64,
     /// The size of the object's pages.
     page: Bytes,
+    writable: bool,
     client: Client,
 }
 
@@ -52,6 +53,7 @@ impl Region {
         }
         let base = self.mapping.part().start + (range.start - self.range().start);
         let part = base..base + range.len();
+        let access = access.min(super::most(self.writable));
         self.client
             .will_need((self.number, self.page), part, access);
     }
@@ -114,6 +116,7 @@ impl Shared {
             mapping,
             number,
             page: self.info.page_size.bytes(),
+            writable,
             client: Client {
                 inner: Arc::<Inner>::clone(&self.client.inner),
                 machine: self.client.machine,

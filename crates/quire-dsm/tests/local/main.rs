@@ -198,6 +198,22 @@ fn what_is_needed_comes_before_it_is_touched() {
         region.will_need(beside, Access::Write);
         before = machine.statistics().1;
     }
+    // Who may only read: a request to write would end its link.
+    let mut options = options(&machine.address);
+    options.own_pages = true;
+    let client = Client::connect(options).expect("a server");
+    let reader = client.open(name("grid"), program::READ).expect("a server");
+    let part = Part {
+        start: ObjectOffset(0),
+        len: Bytes(1 << 20),
+    };
+    let region = reader.map(part, Place::Anywhere, false).expect("room");
+    region.will_need(region.range(), Access::Write);
+    reader.will_need(all(), Access::Write);
+    wait(&|now| now.read >= before.read + 256);
+    assert_eq!(reader.words()[0].load(Ordering::SeqCst), 2);
+    assert_eq!(reader.breaks(), 0);
+    assert_eq!(to_write(machine.statistics().1), to_write(before));
 }
 
 #[test]
