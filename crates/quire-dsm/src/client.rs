@@ -633,7 +633,7 @@ impl Shared {
     /// only read needs nothing to write.
     pub fn will_need(&self, range: Range<ObjectOffset>, access: Access) {
         let page = self.info.page_size.bytes();
-        let access = access.min(most(self.rights.write));
+        let access = access.min(Access::of(self.rights.write));
         self.client.will_need((self.key.0, page), range, access);
     }
 
@@ -701,14 +701,6 @@ impl Drop for Shared {
         if self.client.command(command).is_ok() {
             let _ = answer.recv();
         }
-    }
-}
-
-/// The most that is done to memory that is writable, or not.
-const fn most(writable: bool) -> Access {
-    match writable {
-        true => Access::Write,
-        false => Access::Read,
     }
 }
 

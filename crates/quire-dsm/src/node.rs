@@ -331,10 +331,7 @@ impl Cache {
                     continue;
                 };
                 let page = PageNumber(offset.0 / self.memory.page().0);
-                let access = match touch.write {
-                    true => Access::Write,
-                    false => Access::Read,
-                };
+                let access = Access::of(touch.write);
                 if mapped.is_own() {
                     self.users.wait(page, touch.thread);
                 }

@@ -334,10 +334,7 @@ unsafe extern "C" fn quire_dsm_will_need(
     // SAFETY: the header asks for an open object.
     let object = unsafe { given::<Object>(object.cast()) };
     let need = || {
-        let access = match for_writing(rights)? {
-            true => Access::Write,
-            false => Access::Read,
-        };
+        let access = Access::of(for_writing(rights)?);
         let end = offset.checked_add(length);
         let end = end.ok_or_else(|| bad("a part that is not in the object"))?;
         let range = ObjectOffset(offset)..ObjectOffset(end);

@@ -84,6 +84,17 @@ pub enum Access {
     Write,
 }
 
+impl Access {
+    /// That of who writes, or else only reads.
+    #[must_use]
+    pub const fn of(writes: bool) -> Access {
+        match writes {
+            true => Access::Write,
+            false => Access::Read,
+        }
+    }
+}
+
 /// A kernel, among all that ever spoke with the same server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

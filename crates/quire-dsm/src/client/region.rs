@@ -53,7 +53,7 @@ impl Region {
         }
         let base = self.mapping.part().start + (range.start - self.range().start);
         let part = base..base + range.len();
-        let access = access.min(super::most(self.writable));
+        let access = access.min(Access::of(self.writable));
         self.client
             .will_need((self.number, self.page), part, access);
     }

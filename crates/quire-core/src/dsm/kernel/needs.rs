@@ -39,8 +39,11 @@ impl Need {
 pub(super) struct Needs(Vec<(PageNumber, Need)>);
 
 impl Needs {
-    /// The rest of it is asked for when a page comes.
+    /// The rest of it, if there is any, is asked for when a page comes.
     pub(super) fn wait(&mut self, mark: PageNumber, need: Need) {
+        if need.rest.count == 0 {
+            return;
+        }
         if self.0.len() == KEPT {
             self.0.remove(0);
         }

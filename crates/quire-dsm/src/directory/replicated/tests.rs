@@ -229,15 +229,19 @@ impl World {
         }
     }
 
-    /// Who asks gives up, as servers do in time: what is not answered is said again and again, and
-    /// copies differ for as long as that is under way.
-    fn gives_up(&mut self, at: usize) {
+    /// Who has waited for so long gives up. What is not answered is said again and again until then.
+    fn gives_up(&mut self, at: usize, after: Duration) {
         let machine = &mut self.machines[at];
-        for number in std::mem::take(&mut machine.asked).into_keys() {
-            if let Some(replica) = &mut machine.replica {
-                replica.forget(number);
+        let (now, floors) = (self.now, &mut machine.floors);
+        let replica = &mut machine.replica;
+        machine.asked.retain(|number, (asked, _)| {
+            let waits = now < *asked + after;
+            if !waits && let Some(replica) = replica {
+                replica.forget(*number);
+                floors.remove(number);
             }
-        }
+            waits
+        });
     }
 
     /// What a server does of itself: it joins, renews, and makes views.
@@ -357,18 +361,7 @@ impl World {
             if self.dice.one_in(3) {
                 self.acts(at);
             }
-            // Who asks gives up after a while.
-            let machine = &mut self.machines[at];
-            let (now, floors) = (self.now, &mut machine.floors);
-            let replica = &mut machine.replica;
-            machine.asked.retain(|number, (asked, _)| {
-                let waits = now < *asked + Duration::from_secs(2);
-                if !waits && let Some(replica) = replica {
-                    replica.forget(*number);
-                    floors.remove(number);
-                }
-                waits
-            });
+            self.gives_up(at, Duration::from_secs(2));
         }
     }
 
@@ -384,7 +377,8 @@ impl World {
             self.round(false);
         }
         for at in 0..self.machines.len() {
-            self.gives_up(at);
+            // Copies differ while something is under way.
+            self.gives_up(at, Duration::ZERO);
             self.ask(at, Question::View(OBJECT));
         }
         for _ in 0..200 {
