@@ -1,8 +1,15 @@
-//! What the kernel knows of a socket's way.
+//! What the kernel knows of a socket's way, and how it sends there.
 
+use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// The congestion control that every kernel has, and every user may have.
+const PLAIN: &str = "reno";
 
 /// What the kernel says where it has measured nothing yet.
 const UNKNOWN: u32 = u32::MAX;
@@ -29,6 +36,60 @@ pub fn round_trip(socket: BorrowedFd<'_>) -> Option<Duration> {
     is_known.then(|| Duration::from_micros(shortest.into()))
 }
 
+/// A TCP socket that is to be connected to a peer. On this machine it sends as fast as the other
+/// side reads: some congestion controls (BBR) space out what they send by what they take for the
+/// speed of the way, in small pieces, which only takes time where the way is a piece of memory. A
+/// socket that was once connected with such a one keeps spacing out, whatever is set later.
+///
+/// # Errors
+/// Those of the system.
+pub fn to_be_connected(peer: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match peer {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if is_here(peer) {
+        // Where it cannot be had, it is as fast as others.
+        let _ = sockopt::set_tcp_congestion(&socket, PLAIN);
+    }
+    Ok(socket)
+}
+
+/// What the sockets of a listening one send by, so that those whose peers are on this machine send
+/// as [`to_be_connected`] says, and others as the system has it.
+#[derive(Debug)]
+pub struct Accepting {
+    /// The congestion control of the system, where the listening socket has another one.
+    usual: Option<String>,
+}
+
+impl Accepting {
+    /// Prepares a listening TCP socket.
+    #[must_use]
+    pub fn at(listening: BorrowedFd<'_>) -> Accepting {
+        let usual = sockopt::tcp_congestion(listening).ok();
+        let usual = usual.filter(|_| sockopt::set_tcp_congestion(listening, PLAIN).is_ok());
+        Accepting { usual }
+    }
+
+    /// A peer has been accepted there.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn accepted(&self, socket: BorrowedFd<'_>, peer: SocketAddr) -> io::Result<()> {
+        match &self.usual {
+            Some(usual) if !is_here(peer) => Ok(sockopt::set_tcp_congestion(socket, usual)?),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a peer is on this machine, by its address.
+fn is_here(peer: SocketAddr) -> bool {
+    peer.ip().to_canonical().is_loopback()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -53,5 +114,26 @@ mod tests {
         assert!(time < Duration::from_secs(1), "{time:?}");
         let (unix, _other) = UnixStream::pair().unwrap();
         assert_eq!(round_trip(unix.as_fd()), None);
+    }
+    #[test]
+    fn only_what_leaves_this_machine_is_spaced_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let usual = sockopt::tcp_congestion(&listener).unwrap();
+        let accepting = Accepting::at(listener.as_fd());
+        let here = listener.local_addr().unwrap();
+        let socket = to_be_connected(here).unwrap();
+        net::connect(&socket, &here).unwrap();
+        let (accepted, peer) = listener.accept().unwrap();
+        accepting.accepted(accepted.as_fd(), peer).unwrap();
+        for socket in [socket.as_fd(), accepted.as_fd()] {
+            assert_eq!(sockopt::tcp_congestion(socket).unwrap(), PLAIN);
+        }
+        let far = "192.0.2.1:1".parse().unwrap();
+        accepting.accepted(accepted.as_fd(), far).unwrap();
+        let to_far = to_be_connected(far).unwrap();
+        for socket in [to_far.as_fd(), accepted.as_fd()] {
+            assert_eq!(sockopt::tcp_congestion(socket).unwrap(), usual);
+        }
+        assert!(is_here("[::ffff:127.0.0.1]:1".parse().unwrap()));
     }
 }

@@ -13,6 +13,7 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, ensure};
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE};
 use quire_linux::huge_file::{self, Window};
+use quire_linux::socket;
 
 use crate::cpu::cpu_seconds_of_this_thread as used;
 use crate::dsm::results::Results;
@@ -124,7 +125,10 @@ pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
         here.map.bytes()[at..at + MESSAGE].fill(1);
     }
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let mut to = TcpStream::connect(listener.local_addr()?)?;
+    let address = listener.local_addr()?;
+    // It sends as links do.
+    let mut to = TcpStream::from(socket::to_be_connected(address)?);
+    rustix::net::connect(&to, &address)?;
     let (mut from, _) = listener.accept()?;
     let mut times = vec![[Vec::new(), Vec::new()]; VARIANTS.len()];
     for _ in 0..plan.rounds {

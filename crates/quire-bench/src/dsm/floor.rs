@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 use quire_dsm::link::Address;
+use quire_linux::socket::{self, Accepting};
 use quire_linux::uffd::{self, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
@@ -46,11 +47,16 @@ fn tcp(address: &Address) -> Result<std::net::SocketAddr> {
 /// Answers requests with as many bytes as they ask for, until its input ends.
 pub fn echo(listen: &Address, polls: bool) -> Result<()> {
     let listener = TcpListener::bind(tcp(listen)?)?;
+    // Those on this machine send as links do.
+    let accepting = Accepting::at(listener.as_fd());
     say(&listener.local_addr()?.to_string())?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A peer that is gone has ended its measurement.
-            thread::spawn(move || answer(stream, polls));
+            let peer = stream.peer_addr();
+            if peer.is_ok_and(|peer| accepting.accepted(stream.as_fd(), peer).is_ok()) {
+                // A peer that is gone has ended its measurement.
+                thread::spawn(move || answer(stream, polls));
+            }
         }
     });
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())?;
@@ -93,7 +99,9 @@ pub fn measure(server: &Address, polls: bool, reply: usize, count: usize) -> Res
 
 /// Microseconds of round trips through a socket.
 fn round_trips(server: &Address, polls: bool, reply: usize, count: usize) -> Result<Vec<f64>> {
-    let mut stream = TcpStream::connect(tcp(server)?)?;
+    let server = tcp(server)?;
+    let mut stream = TcpStream::from(socket::to_be_connected(server)?);
+    rustix::net::connect(&stream, &server)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(polls)?;
     let mut request = [0; REQUEST];

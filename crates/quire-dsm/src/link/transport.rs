@@ -141,6 +141,19 @@ pub struct Tcp {
 }
 
 impl Tcp {
+    /// Begins to connect to an address.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn connect(peer: SocketAddr, timeout: Duration) -> io::Result<Tcp> {
+        let socket: std::net::TcpStream = socket::to_be_connected(peer)?.into();
+        socket.set_nonblocking(true)?;
+        match rustix::net::connect(&socket, &peer) {
+            Ok(()) | Err(Errno::INPROGRESS) => Tcp::new(TcpStream::from_std(socket), peer, timeout),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// A socket that is connected, or is being connected, to an address. What is sent goes
     /// out at once, and the connection is broken when the peer's machine does not
     /// acknowledge it for `timeout`.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use mio::net::{TcpStream, UnixStream};
+use mio::net::UnixStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
@@ -236,10 +236,7 @@ impl Links {
     ) -> io::Result<LinkId> {
         let identity = security.for_address(address).map_err(invalid)?;
         let transport: Box<dyn Transport> = match address {
-            Address::Tcp(address) => {
-                let socket = TcpStream::connect(*address)?;
-                Box::new(Tcp::new(socket, *address, self.config.tcp_timeout)?)
-            }
+            Address::Tcp(address) => Box::new(Tcp::connect(*address, self.config.tcp_timeout)?),
             Address::Unix(path) => Box::new(Unix::new(UnixStream::connect(path)?)?),
         };
         let mut link = Link::plain(transport, self.pool.clone(), self.config.patience);

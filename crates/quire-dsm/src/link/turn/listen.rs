@@ -1,6 +1,7 @@
 //! Sockets that listen.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::SocketAddr;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use quire_linux::socket::Accepting;
 
 use crate::link::address::Address;
 use crate::link::identity::Identity;
@@ -25,7 +27,7 @@ pub(super) struct Listener {
 }
 
 enum Socket {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Accepting),
     Unix(UnixListener, PathBuf, Place),
     /// Beside a TCP socket, for programs that see the same loopback.
     Beside(UnixListener),
@@ -46,7 +48,11 @@ impl Listener {
     /// Listens at an address.
     pub(super) fn new(address: &Address, identity: Option<Arc<Identity>>) -> io::Result<Listener> {
         let socket = match address {
-            Address::Tcp(address) => Socket::Tcp(TcpListener::bind(*address)?),
+            Address::Tcp(address) => {
+                let socket = TcpListener::bind(*address)?;
+                let accepting = Accepting::at(socket.as_fd());
+                Socket::Tcp(socket, accepting)
+            }
             Address::Unix(path) => {
                 remove_stale(path)?;
                 let socket = UnixListener::bind(path)?;
@@ -71,7 +77,7 @@ impl Listener {
     /// Where it listens in fact, where any port was asked for.
     pub(super) fn address(&self) -> io::Result<Address> {
         match &self.socket {
-            Socket::Tcp(socket) => socket.local_addr().map(Address::Tcp),
+            Socket::Tcp(socket, _) => socket.local_addr().map(Address::Tcp),
             Socket::Unix(_, path, _) => Ok(Address::Unix(path.clone())),
             Socket::Beside(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -79,7 +85,7 @@ impl Listener {
 
     pub(super) fn register(&mut self, at: &Registry, token: Token) -> io::Result<()> {
         match &mut self.socket {
-            Socket::Tcp(socket) => at.register(socket, token, Interest::READABLE),
+            Socket::Tcp(socket, _) => at.register(socket, token, Interest::READABLE),
             Socket::Unix(socket, ..) | Socket::Beside(socket) => {
                 at.register(socket, token, Interest::READABLE)
             }
@@ -89,8 +95,9 @@ impl Listener {
     /// The next peer that connects; `WouldBlock` where there is none now.
     pub(super) fn accept(&self, timeout: Duration) -> io::Result<Box<dyn Transport>> {
         match &self.socket {
-            Socket::Tcp(listener) => {
+            Socket::Tcp(listener, accepting) => {
                 let (socket, peer) = listener.accept()?;
+                accepting.accepted(socket.as_fd(), peer)?;
                 Ok(Box::new(Tcp::new(socket, peer, timeout)?))
             }
             Socket::Unix(listener, ..) => {
