@@ -210,15 +210,19 @@ impl Client {
         let (orders, inbox) = Orders::new(&turn);
         let (ready, is_ready) = mpsc::channel();
         let for_thread = options.clone();
+        // A handler of the program might touch what only this thread brings. And a file that is
+        // sent to who is gone raises a signal that ends programs (SIGPIPE).
+        let blocked = quire_linux::thread::block_program_signals();
         let thread = thread::Builder::new()
             .name("quire-dsm".into())
-            .spawn(move || Carrier::new(for_thread, inbox, ready).run(turn))?;
+            .spawn(move || Carrier::new(for_thread, inbox, ready).run(turn));
+        drop(blocked);
         let client = Client {
             inner: Arc::new(Inner {
                 options,
                 process: rustix::process::getpid(),
                 orders: Some(orders),
-                thread: Some(thread),
+                thread: Some(thread?),
             }),
             machine,
         };

@@ -291,6 +291,13 @@ impl Cache {
         self.kernel.set_hold(self.hold);
     }
 
+    /// Whether what is given back is sent from where it lies, where that is of use. For a link that
+    /// says so ([`Links::sends_files`](crate::link::turn::Links::sends_files)) and over which the
+    /// server gives pages only after it has read what was given back of them.
+    pub const fn send_in_place(&mut self, yes: bool) {
+        self.memory.set_lends(yes);
+    }
+
     /// Whether the session with the server goes on. When it does not, because the link broke
     /// or the lease ended, the link is to be closed, and [`Cache::linked`] called when there
     /// is a new one.

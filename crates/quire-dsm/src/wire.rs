@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`control`] | what is said |
 //! | [`buffer`] | memory for contents, which is used again |
+//! | [`lent`] | contents that stay in a file until they are sent |
 //! | [`frame`] | the header, and the limits |
 //! | [`encode`] | from messages to what is written |
 //! | [`decode`] | from what was read to messages |
@@ -19,11 +20,13 @@ pub mod control;
 pub mod decode;
 pub mod encode;
 pub mod frame;
+pub mod lent;
 mod presence;
 
 pub use buffer::{Buffer, Contents, Pool};
 pub use codes::SegmentError;
 pub use control::{Control, Kind};
 pub use decode::{Decoder, Frame};
-pub use encode::Outgoing;
+pub use encode::{Outgoing, Sink};
 pub use frame::{Limits, VERSION, WireError};
+pub use lent::{Lent, Loans};

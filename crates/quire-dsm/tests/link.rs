@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 
 use link_support::{Notes, Side, hello, keep_log, logged, name, request, until, until_one};
 use mio::{Interest, Registry, Token};
-use quire_core::dsm::message::{Access, PageNumber, Pages, ToKernel};
+use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
+use quire_core::units::ObjectOffset;
 use quire_dsm::link::transport::Unix;
 use quire_dsm::link::turn::{Closed, Config};
 use quire_dsm::link::{
     Address, Established, Handler, Link, LinkId, Links, Peer, Security, Transport,
 };
 use quire_dsm::wire::control::{Handle, Reason, Refusal, Welcome};
-use quire_dsm::wire::{Contents, Control, Kind, Outgoing, Pool};
+use quire_dsm::wire::{Contents, Control, Kind, Loans, Outgoing, Pool};
 
 const PLAIN: Security = Security::Automatic(None);
 
@@ -607,6 +608,45 @@ fn leases_are_kept_and_end() {
         begin.elapsed()
     );
     drop(client);
+}
+
+/// What is given back is sent from the file that it lies in, and nobody copies it.
+#[test]
+fn tcp_sends_what_is_lent_from_its_file() {
+    let mut server = Side::named("server");
+    let address = listen(&mut server);
+    let (mut client, link) = connected(&mut server, &address, "node1");
+    assert!(client.turn.links.sends_files(link));
+    const PAGES: u32 = 300;
+    let length = PAGES as usize * 4096;
+    let bytes: Vec<u8> = (0..length).map(|at| (at / 4096 + at % 251) as u8).collect();
+    let file = rustix::fs::memfd_create(c"lent", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::io::pwrite(&file, &bytes, 4096).unwrap();
+    let loans = Loans::default();
+    let lent = loans.lend(&Arc::new(file), ObjectOffset(4096), length, &Pool::new());
+    let all = Contents::from(Arc::clone(&lent));
+    let data = (0..length).step_by(4096);
+    let written = Control::FromKernel {
+        object: Handle(1),
+        message: FromKernel::DataWrite {
+            pages: Pages {
+                first: PageNumber(0),
+                count: PAGES,
+            },
+            data: data.map(|at| Some(all.slice(at, 4096))).collect(),
+        },
+    };
+    let came = server.notes.messages.len();
+    assert!(client.turn.links.send(link, written.clone()));
+    assert!(client.turn.links.send(link, request(7)));
+    until(&mut server, &mut client, |server, _| {
+        server.notes.messages.len() > came + 1
+    });
+    assert!(!lent.is_settled(), "it was copied");
+    assert!(
+        server.notes.messages[came].1 == written,
+        "other contents came"
+    );
 }
 
 /// A transport that counts its system calls.

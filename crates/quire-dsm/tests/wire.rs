@@ -3,13 +3,16 @@
 mod wire_support;
 
 use std::io::{self, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
+use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::wire::control::{Handle, PageSize};
 use quire_dsm::wire::frame::{MAX_CONTROL, MAX_PAGES};
-use quire_dsm::wire::{Control, Decoder, Limits, Outgoing, Pool, WireError};
+use quire_dsm::wire::{Contents, Control, Decoder, Limits, Loans, Outgoing, Pool, Sink, WireError};
 use wire_support::{bytes_of, message};
 
 /// Reads bytes in pieces of these sizes, over and over.
@@ -85,6 +88,142 @@ proptest! {
         outgoing.write_to(|pieces, _| Ok(take(&mut bytes, pieces, usize::MAX))).unwrap();
         prop_assert!(outgoing.is_empty());
         prop_assert_eq!(bytes, bytes_of(&messages));
+    }
+}
+
+/// A sink that takes so many bytes each time, and from files at some times only.
+struct Takes<'a> {
+    bytes: &'a mut Vec<u8>,
+    most: usize,
+    files: bool,
+    /// It takes no more after this.
+    left: usize,
+}
+
+impl Takes<'_> {
+    fn room(&mut self) -> io::Result<usize> {
+        self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::WouldBlock)?;
+        Ok(self.most)
+    }
+}
+
+impl Sink for Takes<'_> {
+    fn write(
+        &mut self,
+        from: &[io::IoSlice<'_>],
+        _: &[BorrowedFd<'_>],
+        _: bool,
+    ) -> io::Result<usize> {
+        let most = self.room()?;
+        Ok(take(self.bytes, from, most))
+    }
+
+    fn write_from(
+        &mut self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        length: usize,
+    ) -> io::Result<Option<usize>> {
+        if !self.files {
+            return Ok(None);
+        }
+        let mut part = vec![0; length.min(self.room()?)];
+        let read = rustix::io::pread(file, &mut part, at)?;
+        self.bytes.extend_from_slice(&part[..read]);
+        Ok(Some(read))
+    }
+}
+
+/// What happens while messages leave.
+#[derive(Clone, Debug)]
+enum Meanwhile {
+    /// So many writes of so many bytes, and whether files are sent.
+    Writes(usize, usize, bool),
+    /// A page of the file gets other contents.
+    Changes(u64),
+}
+
+fn meanwhile() -> impl Strategy<Value = Meanwhile> {
+    let writes = (1_usize..4, 1_usize..20_000, any::<bool>());
+    prop_oneof![
+        writes.prop_map(|(count, most, files)| Meanwhile::Writes(count, most, files)),
+        (0..LENT_PAGES).prop_map(Meanwhile::Changes),
+    ]
+}
+
+/// Pages of a file that are lent.
+const LENT_PAGES: u64 = 12;
+
+/// Messages about pages that lie one after the other, as many as these say, of pages that are lent
+/// from a file; and the same messages with their contents in memory.
+fn lent(file: &Arc<OwnedFd>, loans: &Loans, counts: &[u32]) -> [Vec<Control>; 2] {
+    let pool = Pool::new();
+    let mut first = 0;
+    let mut all = [Vec::new(), Vec::new()];
+    for count in counts {
+        let pages = Pages {
+            first: PageNumber(first),
+            count: (*count).min((LENT_PAGES - first) as u32),
+        };
+        let length = pages.count as usize * 4096;
+        let mut bytes = vec![0; length];
+        rustix::io::pread(file, &mut bytes, first * 4096).unwrap();
+        let lent = loans.lend(file, ObjectOffset(first * 4096), length, &pool);
+        first = (first + u64::from(pages.count)) % LENT_PAGES;
+        for (contents, messages) in [Contents::from(lent), pool.copy(&bytes)]
+            .into_iter()
+            .zip(&mut all)
+        {
+            let starts = (0..length).step_by(4096);
+            let data = starts.map(|at| Some(contents.slice(at, 4096))).collect();
+            messages.push(Control::FromKernel {
+                object: Handle(1),
+                message: FromKernel::DataWrite { pages, data },
+            });
+        }
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// What is lent leaves as it was when it was queued, wherever it is sent from, and whatever
+    /// becomes of the file, as long as the file settles before it changes.
+    #[test]
+    fn what_is_lent_leaves_as_it_was(
+        counts in vec(1_u32..6, 1..6),
+        events in vec(meanwhile(), 0..20),
+        files in any::<bool>(),
+    ) {
+        let file = rustix::fs::memfd_create(c"lent", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        for page in 0..LENT_PAGES {
+            rustix::io::pwrite(&file, &[page as u8 + 1; 4096], page * 4096).unwrap();
+        }
+        let (file, loans) = (Arc::new(file), Loans::default());
+        let [lent, plain] = lent(&file, &loans, &counts);
+        let (mut outgoing, mut bytes) = (Outgoing::new(), Vec::new());
+        for message in lent {
+            outgoing.push(message, Vec::new()).unwrap();
+        }
+        for event in events {
+            match event {
+                Meanwhile::Writes(left, most, files) => {
+                    let bytes = &mut bytes;
+                    let result = outgoing.write_to_sink(&mut Takes { bytes, most, files, left });
+                    let full = io::ErrorKind::WouldBlock;
+                    prop_assert!(result.map_or_else(|error| error.kind() == full, |()| true));
+                }
+                Meanwhile::Changes(page) => {
+                    loans.settle(ObjectOffset(page * 4096), Bytes(4096)).unwrap();
+                    rustix::io::pwrite(&file, &[0xff; 4096], page * 4096).unwrap();
+                }
+            }
+        }
+        let (bytes_taken, most, left) = (&mut bytes, usize::MAX, usize::MAX);
+        let mut rest = Takes { bytes: bytes_taken, most, files, left };
+        outgoing.write_to_sink(&mut rest).unwrap();
+        prop_assert_eq!(bytes, bytes_of(&plain));
     }
 }
 

@@ -258,6 +258,8 @@ pub(super) struct Carrier {
     giving_back: VecDeque<GivingBack>,
     /// How far away the server is.
     round_trip: Duration,
+    /// Whether it sends from files.
+    in_place: bool,
     /// How long its leases are.
     lease: Duration,
     last_key: u64,
@@ -294,6 +296,7 @@ impl Carrier {
             awaited: BTreeMap::new(),
             giving_back: VecDeque::new(),
             round_trip: Duration::ZERO,
+            in_place: false,
             lease: Duration::ZERO,
             last_key: 0,
             last_request: 0,
@@ -641,6 +644,7 @@ impl Carrier {
         let cache = Cache::of_this_process(shape.page, settings.clone(), links.pool().clone());
         let mut cache = cache.map_err(system)?;
         cache.set_round_trip(self.round_trip);
+        cache.send_in_place(self.in_place);
         let part = Part {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
@@ -995,10 +999,13 @@ impl Handler for Carrier {
         self.go_on_giving_back(links);
         let round_trip = self.link.and_then(|link| links.round_trip(link));
         let round_trip = round_trip.unwrap_or_default();
-        if round_trip != self.round_trip {
-            self.round_trip = round_trip;
-            let caches = self.objects.values_mut().map(|object| &mut object.cache);
-            caches.for_each(|cache| cache.set_round_trip(round_trip));
+        let in_place = self.link.is_some_and(|link| links.sends_files(link));
+        if (round_trip, in_place) != (self.round_trip, self.in_place) {
+            (self.round_trip, self.in_place) = (round_trip, in_place);
+            for object in self.objects.values_mut() {
+                object.cache.set_round_trip(round_trip);
+                object.cache.send_in_place(in_place);
+            }
         }
         let time = node::now();
         let is_due = |object: &Object| object.cache.deadline().is_some_and(|due| due <= time);

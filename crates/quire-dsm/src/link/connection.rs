@@ -1,8 +1,8 @@
 //! A link: a transport, TLS where it is used, and messages. It does what it can do now, and
 //! never waits; whoever has it calls again when the transport is ready.
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mio::{Interest, Registry, Token};
@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::tls::Tls;
 use super::transport::{Peer, Transport};
 use crate::wire::control::{Name, Refusal};
-use crate::wire::{Control, Decoder, Kind, Limits, Outgoing, Pool, WireError};
+use crate::wire::{Control, Decoder, Kind, Limits, Outgoing, Pool, Sink, WireError};
 
 /// Why a link has ended, or is ended.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +148,32 @@ impl Default for Patience {
     }
 }
 
+/// A transport to which messages are written as they are.
+struct Plain<'a>(&'a mut dyn Transport);
+
+impl Sink for Plain<'_> {
+    fn write(
+        &mut self,
+        from: &[IoSlice<'_>],
+        with: &[BorrowedFd<'_>],
+        more: bool,
+    ) -> io::Result<usize> {
+        match more && with.is_empty() {
+            true => self.0.write_and_more(from),
+            false => self.0.write(from, with),
+        }
+    }
+
+    fn write_from(
+        &mut self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        length: usize,
+    ) -> io::Result<Option<usize>> {
+        self.0.write_from(file, at, length)
+    }
+}
+
 /// A connection that carries messages.
 pub struct Link {
     transport: Box<dyn Transport>,
@@ -218,6 +244,12 @@ impl Link {
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.transport.round_trip()
+    }
+
+    /// Whether what is lent (`wire/lent.rs`) is sent from where it is.
+    #[must_use]
+    pub fn sends_files(&self) -> bool {
+        self.tls.is_none() && self.transport.sends_files()
     }
 
     /// What went over it.
@@ -300,10 +332,7 @@ impl Link {
         let transport = &mut *self.transport;
         let done = match &mut self.tls {
             Some(tls) => tls.push(transport, &mut self.outgoing)?,
-            None => match self
-                .outgoing
-                .write_to(|from, with| transport.write(from, with))
-            {
+            None => match self.outgoing.write_to_sink(&mut Plain(transport)) {
                 Ok(()) => true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(error.into()),

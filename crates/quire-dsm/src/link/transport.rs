@@ -91,6 +91,34 @@ pub trait Transport: Send {
     /// Those of the system; `Unsupported` where descriptors cannot be sent.
     fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize>;
 
+    /// The same without descriptors, where more follows at once: the two go out together.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn write_and_more(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write(from, &[])
+    }
+
+    /// Whether [`Transport::write_from`] is of use.
+    fn sends_files(&self) -> bool {
+        false
+    }
+
+    /// Sends bytes from a place in a file, without copying them. Says how many it took; `None`
+    /// where this cannot be. What it took must not change before the peer has read it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn write_from(
+        &mut self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        length: usize,
+    ) -> io::Result<Option<usize>> {
+        let _ = (file, at, length);
+        Ok(None)
+    }
+
     /// Takes descriptors out of those that came. `None` where there are fewer.
     fn take_descriptors(&mut self, count: usize) -> Option<Vec<OwnedFd>> {
         (count == 0).then(Vec::new)
@@ -183,7 +211,30 @@ impl Transport for Tcp {
                 "TCP carries no descriptors",
             ));
         }
-        send(self.socket.as_fd(), from, with)
+        send(self.socket.as_fd(), from, with, SendFlags::empty())
+    }
+
+    fn write_and_more(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        send(self.socket.as_fd(), from, &[], SendFlags::MORE)
+    }
+
+    fn sends_files(&self) -> bool {
+        true
+    }
+
+    fn write_from(
+        &mut self,
+        file: BorrowedFd<'_>,
+        mut at: u64,
+        length: usize,
+    ) -> io::Result<Option<usize>> {
+        let mut sent = || rustix::fs::sendfile(&self.socket, file, Some(&mut at), length);
+        match again(&mut sent) {
+            Ok(sent) => Ok(Some(sent)),
+            // Not from such a file.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
@@ -298,7 +349,7 @@ impl Transport for Unix {
     }
 
     fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        send(self.socket.as_fd(), from, with)
+        send(self.socket.as_fd(), from, with, SendFlags::empty())
     }
 
     fn waiting_descriptors(&self) -> usize {
@@ -336,8 +387,9 @@ fn send(
     socket: BorrowedFd<'_>,
     from: &[IoSlice<'_>],
     with: &[BorrowedFd<'_>],
+    flags: SendFlags,
 ) -> io::Result<usize> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let flags = flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if with.is_empty() {
         let mut control = SendAncillaryBuffer::default();
         return Ok(again(|| {

@@ -5,6 +5,7 @@
 //! mapping might keep what it must not have.
 
 use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use super::mapping::Mapped;
 use super::reservations::{Extent, Found};
 use super::stale::Stale;
 use super::{Broken, Part, bytes_of};
-use crate::wire::{Contents, Pool};
+use crate::wire::{Contents, Loans, Pool};
 
 /// A mapping of a part of the file in some process.
 pub(super) struct AddressSpace {
@@ -48,6 +49,9 @@ const RUN: usize = 128 << 10;
 /// one: as much comes to who goes through memory in order, or has pages nearly as large.
 const RESERVED_FOR: Bytes = Bytes(128 << 10);
 const RESERVED_FOR_ONE: Bytes = Bytes(1 << 20);
+
+/// As much at least is sent from where it is: a call of its own takes as long as copying less.
+const LENT: Bytes = Bytes(16 << 10);
 
 /// So much is read back at a time, in bytes, if a page is not larger.
 const READ: usize = 128 << 10;
@@ -111,7 +115,7 @@ impl AddressSpace {
 
 /// The memory file.
 pub(super) struct Memory {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     /// Where folios are to be had.
     folios: Option<Folios>,
     page: Bytes,
@@ -120,8 +124,11 @@ pub(super) struct Memory {
     /// What pages hold that nobody has ever written, as many as are filled together.
     zeros: Box<[u8]>,
     stale: Stale,
-    /// Where what is given back is read to.
+    /// Where what is given back is read to, if it is not sent from where it is.
     pool: Pool,
+    /// What is sent from there, if that can be.
+    loans: Loans,
+    lends: bool,
     /// When it is over, nothing is shown any more.
     term: Option<Arc<Term>>,
     /// Something was to be shown when it was over.
@@ -151,14 +158,17 @@ impl Memory {
         (page, size): (Bytes, Bytes),
         pool: Pool,
     ) -> Memory {
+        let loans = Loans::default();
         Memory {
-            file,
+            file: Arc::new(file),
             folios,
             page,
             size,
             zeros: vec![0; RUN.max(page.0 as usize)].into_boxed_slice(),
-            stale: Stale::new(page),
+            stale: Stale::new(page, loans.clone()),
             pool,
+            loans,
+            lends: false,
             term: None,
             is_late: Cell::new(false),
         }
@@ -167,6 +177,12 @@ impl Memory {
     /// Nothing is shown any more when a term is over.
     pub(super) fn show_until(&mut self, term: &Arc<Term>) {
         self.term = Some(Arc::clone(term));
+    }
+
+    /// Whether what is given back is sent from the file, where that is of use. What was sent must
+    /// have been read by the other side before it may give the pages back.
+    pub(super) const fn set_lends(&mut self, lends: bool) {
+        self.lends = lends;
     }
 
     fn is_over(&self) -> bool {
@@ -219,6 +235,7 @@ impl Memory {
         access: Access,
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
+        self.settle(bytes_of(pages, self.page))?;
         if space.is_none_or(AddressSpace::is_own) {
             self.reserve(pages, space.is_none());
         }
@@ -409,7 +426,10 @@ impl Memory {
     ) -> Result<Vec<Contents>, Broken> {
         let part = bytes_of(pages, self.page);
         if self.zap(part, spaces.clone()) {
-            let contents = self.read(pages)?;
+            let contents = match self.lends && part.len >= LENT {
+                true => self.lend(pages),
+                false => self.read(pages)?,
+            };
             self.stale.add(pages);
             return Ok(contents);
         }
@@ -462,11 +482,21 @@ impl Memory {
     /// Takes all pages from all mappings and frees them.
     pub(super) fn remove_all(&self) -> Result<(), Broken> {
         self.stale.clear();
-        let all = Part {
+        let all = self.all();
+        self.settle(all)?;
+        punch(&self.file, all)
+    }
+
+    const fn all(&self) -> Part {
+        Part {
             start: ObjectOffset(0),
             len: self.size,
-        };
-        punch(&self.file, all)
+        }
+    }
+
+    /// A part of the file is about to change.
+    fn settle(&self, part: Part) -> Result<(), Broken> {
+        settle(&self.loans, part)
     }
 
     /// Makes touches of pages that are not there fail in a mapping.
@@ -503,6 +533,8 @@ impl Memory {
         &self,
         spaces: impl Iterator<Item = &'a AddressSpace>,
     ) -> Result<(), Broken> {
+        // What cannot be read any more is not sent.
+        let _ = self.settle(self.all());
         let cut = rustix::fs::ftruncate(&self.file, 0);
         cut.map_err(|errno| broken("to make all pages fail", errno.into()))?;
         for space in spaces {
@@ -510,6 +542,16 @@ impl Memory {
             gone_or(woken.err(), "to wake a program")?;
         }
         Ok(())
+    }
+
+    /// What pages hold, to be sent from where it is.
+    fn lend(&self, pages: Pages) -> Vec<Contents> {
+        let (part, page) = (bytes_of(pages, self.page), self.page.0 as usize);
+        let length = part.len.0 as usize;
+        let lent = self.loans.lend(&self.file, part.start, length, &self.pool);
+        let all = Contents::from(lent);
+        let starts = (0..length).step_by(page);
+        starts.map(|start| all.slice(start, page)).collect()
     }
 
     /// What pages hold, [`READ`] of it together.
@@ -567,6 +609,12 @@ fn memory_file(size: Bytes) -> Result<OwnedFd, Errno> {
     // Programs get the file, too. A seal of theirs could forbid holes.
     rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL)?;
     Ok(file)
+}
+
+/// A part of a file is about to change, of which some may be lent.
+pub(super) fn settle(loans: &Loans, part: Part) -> Result<(), Broken> {
+    let settled = loans.settle(part.start, part.len);
+    settled.map_err(|error| broken("to read a page back", errno_of(&error)))
 }
 
 /// Takes a part from all mappings of all processes and frees it.
@@ -627,6 +675,10 @@ fn gone_or(error: Option<Errno>, what: &'static str) -> Result<(), Broken> {
     }
 }
 
+fn errno_of(error: &io::Error) -> Errno {
+    Errno(error.raw_os_error().unwrap_or(Code::IO.raw_os_error()))
+}
+
 const fn broken(what: &'static str, errno: Errno) -> Broken {
     Broken::Memory { what, errno }
 }
@@ -635,4 +687,37 @@ const fn broken(what: &'static str, errno: Errno) -> Broken {
 #[cfg(test)]
 pub(super) fn held(file: &OwnedFd) -> u64 {
     rustix::fs::fstat(file).unwrap().st_blocks.unsigned_abs() * 512 / BASE_PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_core::dsm::message::PageNumber;
+
+    /// A way in which pages lose what they hold.
+    type Change = fn(&mut Memory, Pages, &[Option<Contents>]);
+
+    #[test]
+    fn what_is_lent_is_copied_before_the_file_changes() {
+        let changes: [Change; 3] = [
+            |memory, pages, other| memory.fill(pages, other, Access::Write, None).unwrap(),
+            |memory, _, _| memory.remove_all().unwrap(),
+            |memory, _, _| memory.fail_all([].into_iter()).unwrap(),
+        ];
+        for change in changes {
+            let pool = Pool::new();
+            let page = Bytes(BASE_PAGE);
+            let mut memory = Memory::of_this_process(page, 16, pool.clone()).unwrap();
+            let pages = Pages {
+                first: PageNumber(2),
+                count: 8,
+            };
+            let of = |byte| vec![Some(pool.copy(&[byte; BASE_PAGE as usize])); 8];
+            memory.fill(pages, &of(1), Access::Write, None).unwrap();
+            let lent = memory.lend(pages);
+            change(&mut memory, pages, &of(2));
+            let lent: Vec<_> = lent.into_iter().map(Some).collect();
+            assert!(lent == of(1), "it is another's now");
+        }
+    }
 }

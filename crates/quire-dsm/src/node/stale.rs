@@ -14,9 +14,10 @@ use quire_core::dsm::message::{PageNumber, Pages};
 use quire_core::popmap::Popmap;
 use quire_core::units::{Bytes, PageCount};
 
-use super::memory::punch;
+use super::memory::{punch, settle};
 use super::reservations::{Extent, Found, Reservations};
-use super::{Broken, bytes_of};
+use super::{Broken, Part, bytes_of};
+use crate::wire::Loans;
 
 /// So much is kept to be filled again.
 const KEPT: Bytes = Bytes(1 << 20);
@@ -48,13 +49,15 @@ struct Shared {
 /// The stale pages of an object.
 pub(super) struct Stale {
     shared: Arc<Shared>,
+    loans: Loans,
     page: Bytes,
     /// The most pages that are kept.
     most: usize,
 }
 
 impl Stale {
-    pub(super) fn new(page: Bytes) -> Stale {
+    /// What is freed is not lent any more.
+    pub(super) fn new(page: Bytes, loans: Loans) -> Stale {
         let state = State {
             reservations: Reservations::new(page),
             pages: BTreeSet::new(),
@@ -70,6 +73,7 @@ impl Stale {
         };
         Stale {
             shared: Arc::new(shared),
+            loans,
             page,
             most: (KEPT.0 / page.0).max(1) as usize,
         }
@@ -85,8 +89,14 @@ impl Stale {
             return false;
         };
         let (shared, page, most) = (Arc::clone(&self.shared), self.page, self.most);
+        let loans = self.loans.clone();
         let thread = thread::Builder::new().name("quire-dsm-free".to_owned());
-        let spawned = thread.spawn(move || shared.free(&file, page, most));
+        let spawned = thread.spawn(move || {
+            shared.free(page, most, |part| {
+                settle(&loans, part)?;
+                punch(&file, part)
+            });
+        });
         state.thread = spawned.is_ok();
         state.thread
     }
@@ -174,8 +184,8 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees what is too much, the oldest first.
-    fn free(&self, file: &OwnedFd, page: Bytes, most: usize) {
+    /// Frees what is too much, the oldest first, part by part with a function.
+    fn free(&self, page: Bytes, most: usize, free: impl Fn(Part) -> Result<(), Broken>) {
         let mut state = self.lock();
         while !state.ended {
             if !state.is_too_much(most) {
@@ -186,11 +196,15 @@ impl Shared {
             state.choose(most);
             let chosen: Vec<_> = state.freed.iter().copied().collect();
             drop(state);
-            let of_extent = preempted.map(|(extent, unused)| free(file, extent, &unused));
-            let runs = gather(&chosen);
-            let others = runs.iter().map(|pages| punch(file, bytes_of(*pages, page)));
-            for freed in of_extent.into_iter().chain(others) {
-                if let Err(broken) = freed {
+            let of_extent = preempted.iter().flat_map(|(extent, unused)| {
+                let runs = unused.runs();
+                runs.map(|run| extent.part(&run))
+            });
+            let others = gather(&chosen)
+                .into_iter()
+                .map(|pages| bytes_of(pages, page));
+            for part in of_extent.chain(others) {
+                if let Err(broken) = free(part) {
                     // They are filled again where they are, or not at all.
                     tracing::warn!("{broken}");
                 }
@@ -260,12 +274,6 @@ impl State {
     }
 }
 
-/// Frees some base pages of an extent.
-fn free(file: &OwnedFd, extent: Extent, some: &Popmap) -> Result<(), Broken> {
-    let mut runs = some.runs();
-    runs.try_for_each(|run| punch(file, extent.part(&run)))
-}
-
 /// Neighbours together.
 fn gather(pages: &[PageNumber]) -> Vec<Pages> {
     let next = |a: &PageNumber, b: &PageNumber| a.0 + 1 == b.0;
@@ -292,7 +300,7 @@ mod tests {
         for page in 0..all {
             rustix::io::pwrite(&file, &[1], page * PAGE).unwrap();
         }
-        let stale = Stale::new(Bytes(PAGE));
+        let stale = Stale::new(Bytes(PAGE), Loans::default());
         assert!(stale.is_possible(&file));
         let is_reused = |page| stale.reuse(Pages::one(PageNumber(page))).1 == Found::Old;
         assert!(!is_reused(7));
@@ -319,7 +327,7 @@ mod tests {
     #[test]
     fn pages_are_used_again_with_those_like_them() {
         let file = rustix::fs::memfd_create(c"stale", MemfdFlags::CLOEXEC).unwrap();
-        let stale = Stale::new(Bytes(PAGE));
+        let stale = Stale::new(Bytes(PAGE), Loans::default());
         assert!(stale.is_possible(&file));
         let pages = |first, count| Pages {
             first: PageNumber(first),

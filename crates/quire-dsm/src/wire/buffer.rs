@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::iter;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -14,6 +15,8 @@ use quire_core::units::{BASE_PAGE, Bytes, PageCount};
 use quire_linux::block::{Block, Piece};
 use quire_linux::slabs::{self, Slabs};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+use super::lent::Lent;
 
 /// A page, in bytes.
 const PAGE: usize = BASE_PAGE as usize;
@@ -255,6 +258,7 @@ enum Memory {
     Buffer(Arc<Buffer>),
     Vector(Arc<Vec<u8>>),
     Slice(Arc<[u8]>),
+    Lent(Arc<Lent>),
 }
 
 impl Memory {
@@ -263,12 +267,21 @@ impl Memory {
             Memory::Buffer(buffer) => buffer,
             Memory::Vector(vector) => vector,
             Memory::Slice(slice) => slice,
+            Memory::Lent(lent) => lent.bytes(),
+        }
+    }
+
+    /// How many bytes it has.
+    fn len(&self) -> usize {
+        match self {
+            Memory::Lent(lent) => lent.len(),
+            other => other.bytes().len(),
         }
     }
 
     /// A part of it.
     fn part(&self, start: usize, length: usize) -> Contents {
-        assert!(start + length <= self.bytes().len(), "beyond the memory");
+        assert!(start + length <= self.len(), "beyond the memory");
         Contents {
             memory: self.clone(),
             start,
@@ -288,6 +301,13 @@ impl From<Arc<[u8]>> for Contents {
     fn from(slice: Arc<[u8]>) -> Contents {
         let length = slice.len();
         Memory::Slice(slice).part(0, length)
+    }
+}
+
+impl From<Arc<Lent>> for Contents {
+    fn from(lent: Arc<Lent>) -> Contents {
+        let length = lent.len();
+        Memory::Lent(lent).part(0, length)
     }
 }
 
@@ -318,6 +338,39 @@ impl Contents {
     pub fn slice(&self, start: usize, length: usize) -> Contents {
         assert!(start + length <= self.length, "beyond the contents");
         self.memory.part(self.start + start, length)
+    }
+
+    /// How many bytes they have. What is lent is not copied for that.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether they have none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// What they are lent from, if it is not copied yet, and which part of that they are.
+    pub(super) fn lent(&self) -> Option<(&Arc<Lent>, Range<usize>)> {
+        match &self.memory {
+            Memory::Lent(lent) if !lent.is_settled() => {
+                Some((lent, self.start..self.start + self.length))
+            }
+            _ => None,
+        }
+    }
+
+    /// Has the bytes in memory from now on, if they are lent.
+    ///
+    /// # Errors
+    /// When they cannot be read; then they must not be sent.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        match &self.memory {
+            Memory::Lent(lent) => lent.settle(),
+            _ => Ok(()),
+        }
     }
 
     /// As many of the first contents as lie one after the other in memory, as far as that is
@@ -427,7 +480,7 @@ impl Contents {
     /// does. Whoever keeps contents for long copies such ones.
     #[must_use]
     pub fn is_part(&self) -> bool {
-        self.length * 2 < self.memory.bytes().len()
+        self.length * 2 < self.memory.len()
     }
 }
 

@@ -1,14 +1,18 @@
 //! From messages to what is written: a queue of bytes and contents. Messages that are queued
-//! one after the other lie one after the other, so that they leave in one write.
+//! one after the other lie one after the other, so that they leave in one write. Contents that
+//! are lent (`wire/lent.rs`) are sent from their file.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::buffer::Contents;
 use super::control::Control;
 use super::frame::{BLOCK, HEADER, Header, Limits, MAX_DESCRIPTORS, WireError};
+use super::lent::Lent;
 use super::presence::{Presence, check_pages};
 
 /// At most so many pieces go into one write.
@@ -16,6 +20,52 @@ const PIECES: usize = 64;
 
 /// Memory of bytes that were written is kept for the next ones up to this size, in bytes.
 const KEPT: usize = 64 << 10;
+
+/// To where messages are written.
+pub trait Sink {
+    /// Takes pieces, one after the other, with descriptors at their first byte. `more` follows
+    /// at once. Says how many bytes it took.
+    ///
+    /// # Errors
+    /// Its own.
+    fn write(
+        &mut self,
+        from: &[IoSlice<'_>],
+        with: &[BorrowedFd<'_>],
+        more: bool,
+    ) -> io::Result<usize>;
+
+    /// Takes bytes from a place in a file, and says how many. `None` where it cannot.
+    ///
+    /// # Errors
+    /// Its own.
+    fn write_from(
+        &mut self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        length: usize,
+    ) -> io::Result<Option<usize>> {
+        let _ = (file, at, length);
+        Ok(None)
+    }
+}
+
+/// A function that takes pieces of memory.
+struct Pieces<F>(F);
+
+impl<F> Sink for Pieces<F>
+where
+    F: FnMut(&[IoSlice<'_>], &[BorrowedFd<'_>]) -> io::Result<usize>,
+{
+    fn write(
+        &mut self,
+        from: &[IoSlice<'_>],
+        with: &[BorrowedFd<'_>],
+        _: bool,
+    ) -> io::Result<usize> {
+        self.0(from, with)
+    }
+}
 
 /// A piece of what is to be written.
 #[derive(Debug)]
@@ -27,10 +77,30 @@ enum Piece {
 }
 
 impl Piece {
-    fn bytes(&self) -> &[u8] {
+    /// Its bytes in memory.
+    fn bytes(&self) -> io::Result<&[u8]> {
         match self {
-            Piece::Bytes(bytes) => bytes,
-            Piece::Contents(contents) => contents,
+            Piece::Bytes(bytes) => Ok(bytes),
+            Piece::Contents(contents) => {
+                contents.settle()?;
+                Ok(contents)
+            }
+        }
+    }
+
+    /// How many bytes it has.
+    const fn length(&self) -> usize {
+        match self {
+            Piece::Bytes(bytes) => bytes.len(),
+            Piece::Contents(contents) => contents.len(),
+        }
+    }
+
+    /// What it is lent from, and which part of that it is.
+    fn lent(&self) -> Option<(&Arc<Lent>, Range<usize>)> {
+        match self {
+            Piece::Bytes(_) => None,
+            Piece::Contents(contents) => contents.lent(),
         }
     }
 }
@@ -130,21 +200,28 @@ impl Outgoing {
     /// of it is written. Descriptors go with the first byte that is offered.
     ///
     /// # Errors
-    /// Those of `write`; `WriteZero` where it takes nothing.
+    /// Those of `write`; `WriteZero` where it takes nothing. Those of reading what is lent.
     pub fn write_to(
         &mut self,
-        mut write: impl FnMut(&[IoSlice<'_>], &[BorrowedFd<'_>]) -> io::Result<usize>,
+        write: impl FnMut(&[IoSlice<'_>], &[BorrowedFd<'_>]) -> io::Result<usize>,
     ) -> io::Result<()> {
+        self.write_to_sink(&mut Pieces(write))
+    }
+
+    /// The same with a sink, which may take what is lent from where it is.
+    ///
+    /// # Errors
+    /// As [`Outgoing::write_to`].
+    pub fn write_to_sink(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         while !self.is_empty() {
-            let mut slices = [IoSlice::new(&[]); PIECES];
-            let (count, descriptors) = self.offer(&mut slices);
-            let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-            let with_descriptors = !borrowed.is_empty();
-            let written = write(&slices[..count], &borrowed)?;
+            let (written, had_descriptors) = match self.write_lent(sink)? {
+                Some(written) => (written, false),
+                None => self.write_slices(sink)?,
+            };
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
-            if with_descriptors {
+            if had_descriptors {
                 self.descriptors.pop_front();
             }
             self.advance(written);
@@ -152,8 +229,42 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Fills in what the next write shall have.
-    fn offer<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES]) -> (usize, &'a [OwnedFd]) {
+    /// Has the first pieces written from the file that they are lent from. `None` where they are
+    /// not, or no more.
+    fn write_lent(&self, sink: &mut impl Sink) -> io::Result<Option<usize>> {
+        let Some((lent, part)) = self.pieces[0].lent() else {
+            return Ok(None);
+        };
+        let mut part = part.start + self.written..part.end;
+        for (next, more) in self.pieces.iter().skip(1).map_while(Piece::lent) {
+            if !Arc::ptr_eq(next, lent) || more.start != part.end {
+                break;
+            }
+            part.end = more.end;
+        }
+        let sent = lent.send(part, |file, at, length| sink.write_from(file, at, length));
+        let sent = sent.transpose()?.flatten();
+        if sent.is_none() {
+            lent.settle()?;
+        }
+        Ok(sent)
+    }
+
+    /// Has the first pieces written from memory. Says also whether descriptors went with them.
+    fn write_slices(&self, sink: &mut impl Sink) -> io::Result<(usize, bool)> {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let (count, descriptors) = self.offer(&mut slices)?;
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        let more = count < self.pieces.len();
+        let written = sink.write(&slices[..count], &borrowed, more)?;
+        Ok((written, !borrowed.is_empty()))
+    }
+
+    /// Fills in what the next write shall have: pieces up to one that is lent.
+    fn offer<'a>(
+        &'a self,
+        slices: &mut [IoSlice<'a>; PIECES],
+    ) -> io::Result<(usize, &'a [OwnedFd])> {
         let mut with: &[OwnedFd] = &[];
         let mut end = u64::MAX;
         for (piece, descriptors) in self.descriptors.iter().take(2) {
@@ -163,19 +274,24 @@ impl Outgoing {
                 end = end.min(*piece - self.first);
             }
         }
-        let count = self.pieces.len().min(PIECES).min(end as usize);
-        for (slice, piece) in slices.iter_mut().zip(self.pieces.iter().take(count)) {
-            *slice = IoSlice::new(piece.bytes());
+        let most = self.pieces.len().min(PIECES).min(end as usize);
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(self.pieces.iter().take(most)) {
+            if piece.lent().is_some() {
+                break;
+            }
+            *slice = IoSlice::new(piece.bytes()?);
+            count += 1;
         }
-        slices[0] = IoSlice::new(&self.pieces[0].bytes()[self.written..]);
-        (count, with)
+        slices[0] = IoSlice::new(&self.pieces[0].bytes()?[self.written..]);
+        Ok((count, with))
     }
 
     /// So many bytes are written.
     fn advance(&mut self, mut written: usize) {
         self.queued -= written;
         while let Some(piece) = self.pieces.front() {
-            let rest = piece.bytes().len() - self.written;
+            let rest = piece.length() - self.written;
             if written < rest {
                 self.written += written;
                 return;

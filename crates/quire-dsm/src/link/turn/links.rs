@@ -308,6 +308,12 @@ impl Links {
         self.get(id).and_then(|entry| entry.round_trip.shortest())
     }
 
+    /// Whether what is lent (`wire/lent.rs`) is sent over a link from where it is.
+    #[must_use]
+    pub fn sends_files(&self, id: LinkId) -> bool {
+        self.get(id).is_some_and(|entry| entry.link.sends_files())
+    }
+
     /// When this side stops to use what it was given over a link, if nothing is heard before.
     #[must_use]
     pub fn stops_at(&self, id: LinkId) -> Option<Instant> {
