@@ -40,6 +40,9 @@ struct Row {
     size: usize,
     /// With `--quick`; 0 where it is left out then.
     quick: usize,
+    /// It has so many rounds for each of the others', as it is short: what else happens meanwhile
+    /// is a large part of it.
+    times: usize,
     /// Bytes of a page.
     page: u64,
     /// The paper's speed-up on 2 and 3 machines.
@@ -48,20 +51,24 @@ struct Row {
 
 /// Matrices take long: only one of them is measured with `--quick`.
 const ROWS: [Row; 9] = [
-    matrix(512, 96, BASE_PAGE),
-    matrix(512, 96, LARGE),
-    matrix(1024, 0, BASE_PAGE),
-    matrix(1024, 0, LARGE),
-    matrix(2048, 0, BASE_PAGE),
-    matrix(2048, 0, LARGE),
+    matrix(512, 96, 9, BASE_PAGE),
+    matrix(512, 96, 9, LARGE),
+    matrix(1024, 0, 3, BASE_PAGE),
+    matrix(1024, 0, 3, LARGE),
+    matrix(2048, 0, 1, BASE_PAGE),
+    matrix(2048, 0, 1, LARGE),
     row(ProgramName::Paths, 200, 30, [60.0, 60.0, 40.0]),
     row(ProgramName::Router, 2000, 50, [277.0, 333.0, 397.0]),
     row(ProgramName::Particles, 20_000, 500, [8.6, 16.1, 23.0]),
 ];
 
-const fn matrix(size: usize, quick: usize, page: u64) -> Row {
+const fn matrix(size: usize, quick: usize, times: usize, page: u64) -> Row {
     let usual = row(ProgramName::Matrix, size, quick, [241.0, 122.0, 80.0]);
-    Row { page, ..usual }
+    Row {
+        times,
+        page,
+        ..usual
+    }
 }
 
 const fn row(program: ProgramName, size: usize, quick: usize, seconds: [f64; 3]) -> Row {
@@ -69,6 +76,7 @@ const fn row(program: ProgramName, size: usize, quick: usize, seconds: [f64; 3])
         program,
         size,
         quick,
+        times: 1,
         page: BASE_PAGE,
         paper: [seconds[0] / seconds[1], seconds[0] / seconds[2]],
     }
@@ -89,6 +97,11 @@ impl Job {
             size: plan.size(row.size, row.quick),
         });
         jobs.filter(|job| job.size > 0)
+    }
+
+    /// How many rounds it has.
+    fn rounds(self, plan: Plan) -> usize {
+        plan.rounds as usize * plan.size(self.row.times, 1)
     }
 
     fn title(self) -> String {
@@ -140,7 +153,7 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
     for job in Job::all(plan) {
         let mut seconds = vec![Vec::new(); NODES];
         let mut apart = Vec::new();
-        for _ in 0..plan.rounds {
+        for _ in 0..job.rounds(plan) {
             for (members, seconds) in (1..).zip(&mut seconds) {
                 seconds.push(job.run(site, members)?);
             }
@@ -162,7 +175,7 @@ fn measure_halves(plan: Plan, results: &mut Results) -> Result<()> {
     let (part, setting) = (Part::Programs, &site.setting);
     for job in Job::all(plan).filter(|job| job.row.program == ProgramName::Matrix) {
         let (mut seconds, mut speedups) = (Vec::new(), Vec::new());
-        for _ in 0..plan.rounds {
+        for _ in 0..job.rounds(plan) {
             let one = job.run(&site, 1)?;
             speedups.push(one / job.run(&site, 2)?);
             seconds.push(one);

@@ -45,8 +45,13 @@ pub(crate) enum Failed {
     Exists(String),
     Missing(String),
     Overtaken(View),
-    WrongEpoch { current: u64, wanted: u64 },
+    WrongEpoch {
+        current: u64,
+        wanted: u64,
+    },
     Other(String),
+    /// It may have done it.
+    Unknown(String),
 }
 
 /// What has changed: [`Change`].
@@ -240,6 +245,7 @@ impl From<DirectoryError> for Failed {
             DirectoryError::WrongEpoch { current, wanted } => {
                 Failed::WrongEpoch { current, wanted }
             }
+            DirectoryError::Silent(_, why) => Failed::Unknown(why),
             other => Failed::Other(other.to_string()),
         }
     }
@@ -257,6 +263,7 @@ impl Failed {
                 DirectoryError::WrongEpoch { current, wanted }
             }
             Failed::Other(why) => DirectoryError::Refused(directory.to_owned(), why),
+            Failed::Unknown(why) => DirectoryError::Silent(directory.to_owned(), why),
         }
     }
 }

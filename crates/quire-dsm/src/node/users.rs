@@ -19,7 +19,7 @@ use quire_core::dsm::message::{PageNumber, Pages};
 /// So many faults are remembered.
 const REMEMBERED: usize = 16;
 /// Two looks are at least so far from each other.
-const PAUSE: Duration = Duration::from_micros(5);
+const PAUSE: Duration = Duration::from_micros(2);
 /// A page waits no longer for threads that get no processor. Long enough for one to get it while
 /// those that pass pages on rest, and not so long that programs wait for one that has none because
 /// they compute themselves.

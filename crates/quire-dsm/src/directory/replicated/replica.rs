@@ -23,7 +23,9 @@
 //!
 //! # What is asked again
 //! A question may get lost on its way to the leader, or with it. It is asked again when
-//! another one leads, and after a while; it is done once ([`Served`]).
+//! another one leads, and after a while; it is done once ([`Served`]). Where this copy was so far
+//! behind that it got a whole state in which the question is done already, what the answer was
+//! is not known here, and never will be: that is the answer then.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -35,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use super::log::{Base, Log};
 use super::mail::{Letter, Mail};
 use super::served::Served;
-use crate::directory::asked::{Question, Reply};
+use crate::directory::asked::{Failed, Question, Reply};
 use crate::directory::state::{Ages, Command, State};
 use crate::directory::{Change, LeaseId};
 use crate::store::StoreError;
@@ -48,6 +50,9 @@ pub(super) const ELECTION: usize = 10;
 const AGAIN: u64 = 6;
 /// A leader is heard of after so many ticks.
 const HEARTBEAT: usize = 3;
+/// Why it is not known what came of a question.
+const BEHIND: &str =
+    "this server's copy was behind when it was done, so what came of it is not known";
 /// So many messages may be on the way to another copy.
 const WINDOW: usize = 64;
 /// Bytes of entries in one message, about.
@@ -479,6 +484,10 @@ impl Replica {
             let Record { asker, number, .. } = record;
             // What nobody waits for has no number, and may be done twice.
             if number != 0 && !self.agreed.served.is_new(asker, number) {
+                if asker == self.asker && self.waiting.remove(&number).is_some() {
+                    let unknown = Failed::Unknown(BEHIND.to_owned());
+                    done.answers.push((number, Reply::Failed(unknown)));
+                }
                 continue;
             }
             let (reply, change) = self.agreed.state.apply(record.command);
