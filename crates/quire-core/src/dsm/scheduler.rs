@@ -14,6 +14,7 @@ use super::message::{Client, FromKernel, KernelId, PageNumber, Pages, ServerId, 
 mod alone;
 mod contents;
 pub mod distributed;
+mod few;
 pub mod multi;
 pub mod observe;
 pub mod options;

@@ -194,6 +194,9 @@ impl Local {
             Request::Sync { object } | Request::Close { object }
                 if self.programs.contains_key(&(peer, object)) =>
             {
+                if matches!(request, Request::Close { .. }) {
+                    self.forget_mappings(around, (peer, object));
+                }
                 self.giving_back.push_back(GivingBack {
                     who: (peer, object),
                     next: PageNumber(0),
@@ -367,6 +370,23 @@ impl Local {
         }
         let message = Control::Request { id, request };
         around.core.says(who.0, message, around.out);
+    }
+
+    /// A program has unmapped an object, and closes it: nothing is taken from its mappings any more,
+    /// which would be tried page by page.
+    fn forget_mappings(&mut self, around: &mut Around<'_>, who: (PeerId, Handle)) {
+        let Some(program) = self.programs.get_mut(&who) else {
+            return;
+        };
+        let mapped = std::mem::take(&mut program.mapped);
+        let Some(cached) = self.caches.get_mut(&program.cache) else {
+            return;
+        };
+        for mapped in mapped.into_values() {
+            self.watched.remove(&mapped.key);
+            cached.unwatch(around, &mapped);
+            cached.cache.remove(mapped.space);
+        }
     }
 
     /// A program is done with an object, or it is dead or silent.

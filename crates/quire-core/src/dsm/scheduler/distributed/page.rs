@@ -5,9 +5,10 @@
 use super::counters::Counters;
 use super::message::{Body, Epoch, Fault, Holding, Message, Version};
 use crate::dsm::message::{Access, Client, KernelId, Lock, PageNumber, Pages, ServerId, ToKernel};
+use crate::dsm::scheduler::few::Few;
 use crate::dsm::scheduler::observe;
 use crate::dsm::scheduler::{Action, Nonsense};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::mem::take;
 
 /// How often a read fault is forwarded before a server takes it on as its own.
@@ -116,13 +117,13 @@ pub(super) struct Page<D> {
     /// later than whoever gets it now.
     pub hinted: bool,
     /// Who has a copy that came from here, to be read.
-    pub readers: BTreeSet<Client>,
+    pub readers: Few<Client>,
     /// Who waits to read.
-    pub waiting: BTreeSet<Client>,
+    pub waiting: Few<Client>,
     /// Who waits to write, first come, first served.
     pub writers: VecDeque<Writer>,
     /// Who was told to drop its copy and has not yet said that it did.
-    pub dropping: BTreeSet<Client>,
+    pub dropping: Few<Client>,
     /// The server that wants to know when nobody is left in `dropping`.
     pub dropped_for: Option<ServerId>,
     /// Whether the owner, a kernel or the pager, was asked for the page.
@@ -144,10 +145,10 @@ impl<D: Clone> Page<D> {
             state: State::Write,
             owner,
             hinted: false,
-            readers: BTreeSet::new(),
-            waiting: BTreeSet::new(),
+            readers: Few::new(),
+            waiting: Few::new(),
             writers: VecDeque::new(),
-            dropping: BTreeSet::new(),
+            dropping: Few::new(),
             dropped_for: None,
             asked: false,
             written: false,
@@ -598,7 +599,7 @@ impl<D: Clone> Page<D> {
     pub(super) fn lost(&mut self, owner: Owner, step: &mut Step<'_, D>) {
         let writers = take(&mut self.writers);
         let waiting = take(&mut self.waiting);
-        let clients: BTreeSet<Client> = writers
+        let clients: Few<Client> = writers
             .into_iter()
             .map(Writer::client)
             .chain(waiting)
@@ -659,7 +660,7 @@ impl<D: Clone> Page<D> {
         }
         let (kernels, servers) = take(&mut self.readers).into_iter().partition(is_kernel);
         self.readers = servers;
-        let kernels: BTreeSet<Client> = kernels;
+        let kernels: Few<Client> = kernels;
         for kernel in kernels {
             self.drop_copy(kernel, step.me, step);
         }

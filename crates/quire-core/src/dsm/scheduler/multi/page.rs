@@ -1,10 +1,9 @@
 //! What the `multi` scheduler knows of one page.
 
-use std::collections::BTreeSet;
-
 use super::request::Index;
 use crate::dsm::message::{Client, KernelId};
 use crate::dsm::scheduler::contents::Contents;
+use crate::dsm::scheduler::few::Few;
 use crate::dsm::scheduler::observe::{Aside, Fault, PageStats, PageStatus, State};
 
 /// One page.
@@ -14,9 +13,9 @@ pub(super) struct Page<D> {
     /// Who may write to it.
     pub(super) writer: Option<KernelId>,
     /// Who has a copy to be read.
-    pub(super) readers: BTreeSet<KernelId>,
+    pub(super) readers: Few<KernelId>,
     /// Those of them who were sent a flush and have not answered it.
-    pub(super) answers: BTreeSet<KernelId>,
+    pub(super) answers: Few<KernelId>,
     /// The writer was sent a flush and has given the contents back, but not answered yet.
     pub(super) returned: bool,
     /// Whoever backs the object was asked for it.
@@ -45,8 +44,8 @@ impl<D: Clone> Page<D> {
         Page {
             contents: Contents::Absent,
             writer: None,
-            readers: BTreeSet::new(),
-            answers: BTreeSet::new(),
+            readers: Few::new(),
+            answers: Few::new(),
             returned: false,
             loading: false,
             awaited: None,

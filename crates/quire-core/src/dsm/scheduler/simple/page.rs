@@ -1,11 +1,12 @@
 //! One page of the `simple` scheduler: the automaton of Figures 2 to 4.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::mem::take;
 
 use crate::dsm::message::{Access, Client, KernelId, Lock, PageNumber, Pages, ToKernel};
 use crate::dsm::scheduler::Action;
 use crate::dsm::scheduler::contents::Contents;
+use crate::dsm::scheduler::few::Few;
 use crate::dsm::scheduler::observe::{Aside, Fault, PageStats, PageStatus, State, Stats};
 use crate::dsm::scheduler::options::Options;
 
@@ -42,11 +43,11 @@ pub(super) struct Page<D> {
     state: State,
     owner: Owner,
     /// In state Read those that have a copy, else those that wait for one.
-    readers: BTreeSet<KernelId>,
+    readers: Few<KernelId>,
     /// Those that wait to write, in the order of arrival.
     writers: VecDeque<Writer>,
     /// Those that were sent a flush and have not answered it.
-    answers: BTreeSet<KernelId>,
+    answers: Few<KernelId>,
     /// The owner was sent a flush and has given the contents back, but not answered yet.
     returned: bool,
     /// Writers that were served since readers wait.
@@ -61,9 +62,9 @@ impl<D: Clone> Page<D> {
         Page {
             state: State::Read,
             owner: Owner::Server,
-            readers: BTreeSet::new(),
+            readers: Few::new(),
             writers: VecDeque::new(),
-            answers: BTreeSet::new(),
+            answers: Few::new(),
             returned: false,
             in_a_row: 0,
             contents: Contents::Absent,
