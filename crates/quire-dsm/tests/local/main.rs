@@ -153,6 +153,34 @@ fn programs_of_a_machine_are_one_kernel_and_fetch_each_page_once() {
 }
 
 /// Whoever answers its faults, a program's pages come when it says that it will need them.
+/// A handler of the program that ran there could wait for a page that only this thread brings, and a
+/// peer that is gone would end the program (SIGPIPE).
+#[test]
+fn a_carrier_takes_no_signals_of_the_program() {
+    let machine = Machine::start();
+    let mut carriers = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        // Other tests' threads may have ended.
+        let Ok(status) = std::fs::read_to_string(task.path().join("status")) else {
+            continue;
+        };
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        if field("Name:") == "quire-dsm" {
+            let blocked = u64::from_str_radix(&field("SigBlk:"), 16).unwrap();
+            for signal in [Signal::PIPE, Signal::USR1, Signal::TERM, Signal::ALARM] {
+                let bit = 1 << (signal.as_raw() - 1);
+                assert!(blocked & bit != 0, "{signal:?} is not blocked: {blocked:x}");
+            }
+            carriers += 1;
+        }
+    }
+    assert!(carriers > 0, "no thread quire-dsm");
+    drop(machine);
+}
+
 #[test]
 fn what_is_needed_comes_before_it_is_touched() {
     let machine = Machine::start();
