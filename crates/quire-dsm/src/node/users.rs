@@ -179,10 +179,10 @@ mod tests {
         assert_eq!(users.deadline(), Some(Time(16_000)));
         let nearly = |thread| Some(us(if thread == 7 { 711 } else { 809 }));
         assert_eq!(users.look(Time(16_000), ENOUGH, nearly), []);
-        assert_eq!(users.deadline(), Some(Time(21_000)), "not all the time");
+        assert_eq!(users.deadline(), Some(Time(18_000)), "not all the time");
         // One has ended.
         let gone = |thread| (thread == 7).then_some(us(712));
-        assert_eq!(users.look(Time(21_000), ENOUGH, gone), [page(1)]);
+        assert_eq!(users.look(Time(18_000), ENOUGH, gone), [page(1)]);
         assert_eq!(users.deadline(), None);
         users.gone(Pages::one(page(1)));
         assert_eq!(users.look(Time(30_000), ENOUGH, gone), []);
