@@ -375,17 +375,11 @@ impl Local {
     /// A program has unmapped an object, and closes it: nothing is taken from its mappings any more,
     /// which would be tried page by page.
     fn forget_mappings(&mut self, around: &mut Around<'_>, who: (PeerId, Handle)) {
-        let Some(program) = self.programs.get_mut(&who) else {
-            return;
-        };
-        let mapped = std::mem::take(&mut program.mapped);
-        let Some(cached) = self.caches.get_mut(&program.cache) else {
-            return;
-        };
-        for mapped in mapped.into_values() {
-            self.watched.remove(&mapped.key);
-            cached.unwatch(around, &mapped);
-            cached.cache.remove(mapped.space);
+        let program = self.programs.get(&who);
+        let all = program.map(|program| program.mapped.keys().copied().collect::<Vec<_>>());
+        for mapping in all.into_iter().flatten() {
+            // It is there.
+            let _ = self.unregister(around, who, mapping);
         }
     }
 
