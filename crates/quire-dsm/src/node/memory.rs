@@ -5,7 +5,6 @@
 //! mapping might keep what it must not have.
 
 use std::cell::Cell;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -614,7 +613,7 @@ fn memory_file(size: Bytes) -> Result<OwnedFd, Errno> {
 /// A part of a file is about to change, of which some may be lent.
 pub(super) fn settle(loans: &Loans, part: Part) -> Result<(), Broken> {
     let settled = loans.settle(part.start, part.len);
-    settled.map_err(|error| broken("to read a page back", errno_of(&error)))
+    settled.map_err(|_| broken("to read a page back", Code::IO.into()))
 }
 
 /// Takes a part from all mappings of all processes and frees it.
@@ -673,10 +672,6 @@ fn gone_or(error: Option<Errno>, what: &'static str) -> Result<(), Broken> {
         (None, _) | (_, Some(Code::SRCH | Code::NOENT)) => Ok(()),
         (Some(errno), _) => Err(broken(what, errno)),
     }
-}
-
-fn errno_of(error: &io::Error) -> Errno {
-    Errno(error.raw_os_error().unwrap_or(Code::IO.raw_os_error()))
 }
 
 const fn broken(what: &'static str, errno: Errno) -> Broken {
