@@ -20,7 +20,7 @@ use quire_dsm::link::{
     Address, Established, Handler, Link, LinkId, Links, Peer, Security, Transport,
 };
 use quire_dsm::wire::control::{Handle, Reason, Refusal, Welcome};
-use quire_dsm::wire::{Contents, Control, Kind, Loans, Outgoing, Pool};
+use quire_dsm::wire::{Contents, Control, Kind, Loans, Outgoing, Pool, Sink};
 
 const PLAIN: Security = Security::Automatic(None);
 
@@ -551,16 +551,16 @@ fn descriptors_that_nobody_wants_are_cut_off() {
 
     let mut early = socket();
     early
-        .write(&[IoSlice::new(&hello)], &[file.as_fd()])
+        .write(&[IoSlice::new(&hello)], &[file.as_fd()], false)
         .unwrap();
     let words = "sent 1 descriptors before it said who it is";
     until_one(&mut server, |_| logged(&["WARN", words]));
 
     let mut many = socket();
-    many.write(&[IoSlice::new(&hello)], &[]).unwrap();
+    many.write(&[IoSlice::new(&hello)], &[], false).unwrap();
     until_one(&mut server, |server| server.notes.greeted.len() == 2);
     for byte in hello.chunks(1).take(5) {
-        many.write(&[IoSlice::new(byte)], &[file.as_fd(); 8])
+        many.write(&[IoSlice::new(byte)], &[file.as_fd(); 8], false)
             .unwrap();
     }
     until_one(&mut server, |server| {
@@ -656,6 +656,18 @@ struct Counted {
     writes: Arc<AtomicUsize>,
 }
 
+impl Sink for Counted {
+    fn write(
+        &mut self,
+        from: &[IoSlice<'_>],
+        with: &[BorrowedFd<'_>],
+        more: bool,
+    ) -> std::io::Result<usize> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.inner.write(from, with, more)
+    }
+}
+
 impl Transport for Counted {
     fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -664,11 +676,6 @@ impl Transport for Counted {
 
     fn may_have_more(&self) -> bool {
         self.inner.may_have_more()
-    }
-
-    fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> std::io::Result<usize> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.inner.write(from, with)
     }
 
     fn register(&mut self, at: &Registry, token: Token, i: Interest) -> std::io::Result<()> {

@@ -1,8 +1,8 @@
 //! A link: a transport, TLS where it is used, and messages. It does what it can do now, and
 //! never waits; whoever has it calls again when the transport is ready.
 
-use std::io::{self, IoSlice};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use mio::{Interest, Registry, Token};
@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::tls::Tls;
 use super::transport::{Peer, Transport};
 use crate::wire::control::{Name, Refusal};
-use crate::wire::{Control, Decoder, Kind, Limits, Outgoing, Pool, Sink, WireError};
+use crate::wire::{Control, Decoder, Kind, Limits, Outgoing, Pool, WireError};
 
 /// Why a link has ended, or is ended.
 #[derive(Debug, thiserror::Error)]
@@ -145,32 +145,6 @@ impl Default for Patience {
             queue: 128 << 20,
             stall: Duration::from_secs(10),
         }
-    }
-}
-
-/// A transport to which messages are written as they are.
-struct Plain<'a>(&'a mut dyn Transport);
-
-impl Sink for Plain<'_> {
-    fn write(
-        &mut self,
-        from: &[IoSlice<'_>],
-        with: &[BorrowedFd<'_>],
-        more: bool,
-    ) -> io::Result<usize> {
-        match more && with.is_empty() {
-            true => self.0.write_and_more(from),
-            false => self.0.write(from, with),
-        }
-    }
-
-    fn write_from(
-        &mut self,
-        file: BorrowedFd<'_>,
-        at: u64,
-        length: usize,
-    ) -> io::Result<Option<usize>> {
-        self.0.write_from(file, at, length)
     }
 }
 
@@ -332,7 +306,7 @@ impl Link {
         let transport = &mut *self.transport;
         let done = match &mut self.tls {
             Some(tls) => tls.push(transport, &mut self.outgoing)?,
-            None => match self.outgoing.write_to_sink(&mut Plain(transport)) {
+            None => match self.outgoing.write_to_sink(transport) {
                 Ok(()) => true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(error.into()),

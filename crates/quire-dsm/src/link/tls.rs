@@ -195,11 +195,11 @@ struct Writer<'a>(&'a mut dyn Transport);
 
 impl Write for Writer<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(&[IoSlice::new(bytes)], &[])
+        self.0.write(&[IoSlice::new(bytes)], &[], false)
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write(pieces, &[])
+        self.0.write(pieces, &[], false)
     }
 
     fn flush(&mut self) -> io::Result<()> {

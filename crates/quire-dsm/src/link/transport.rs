@@ -19,6 +19,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, sockopt,
 };
 
+use crate::wire::Sink;
 use crate::wire::frame::MAX_DESCRIPTORS;
 
 /// Descriptors that came and that no message has taken yet may be so many.
@@ -71,7 +72,7 @@ impl fmt::Display for Peer {
 
 /// A stream of bytes in both directions. No function waits: what cannot be done now is
 /// `WouldBlock`.
-pub trait Transport: Send {
+pub trait Transport: Sink + Send {
     /// Fills pieces of memory, one after the other, with what came. 0 means that nothing
     /// comes any more.
     ///
@@ -84,39 +85,9 @@ pub trait Transport: Send {
         false
     }
 
-    /// Sends pieces, one after the other, with descriptors at their first byte. Says how
-    /// many bytes it took.
-    ///
-    /// # Errors
-    /// Those of the system; `Unsupported` where descriptors cannot be sent.
-    fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize>;
-
-    /// The same without descriptors, where more follows at once: the two go out together.
-    ///
-    /// # Errors
-    /// Those of the system.
-    fn write_and_more(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write(from, &[])
-    }
-
-    /// Whether [`Transport::write_from`] is of use.
+    /// Whether [`Sink::write_from`] is of use.
     fn sends_files(&self) -> bool {
         false
-    }
-
-    /// Sends bytes from a place in a file, without copying them. Says how many it took; `None`
-    /// where this cannot be. What it took must not change before the peer has read it.
-    ///
-    /// # Errors
-    /// Those of the system.
-    fn write_from(
-        &mut self,
-        file: BorrowedFd<'_>,
-        at: u64,
-        length: usize,
-    ) -> io::Result<Option<usize>> {
-        let _ = (file, at, length);
-        Ok(None)
     }
 
     /// Takes descriptors out of those that came. `None` where there are fewer.
@@ -199,27 +170,22 @@ impl Tcp {
     }
 }
 
-impl Transport for Tcp {
-    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        Ok(again(|| rustix::io::readv(&self.socket, into))?)
-    }
-
-    fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize> {
+impl Sink for Tcp {
+    fn write(
+        &mut self,
+        from: &[IoSlice<'_>],
+        with: &[BorrowedFd<'_>],
+        more: bool,
+    ) -> io::Result<usize> {
         if !with.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "TCP carries no descriptors",
             ));
         }
-        send(self.socket.as_fd(), from, with, SendFlags::empty())
-    }
-
-    fn write_and_more(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        send(self.socket.as_fd(), from, &[], SendFlags::MORE)
-    }
-
-    fn sends_files(&self) -> bool {
-        true
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::MORE, more);
+        send(self.socket.as_fd(), from, with, flags)
     }
 
     fn write_from(
@@ -235,6 +201,16 @@ impl Transport for Tcp {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Transport for Tcp {
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(again(|| rustix::io::readv(&self.socket, into))?)
+    }
+
+    fn sends_files(&self) -> bool {
+        true
     }
 
     fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
@@ -332,6 +308,17 @@ impl Unix {
     }
 }
 
+impl Sink for Unix {
+    fn write(
+        &mut self,
+        from: &[IoSlice<'_>],
+        with: &[BorrowedFd<'_>],
+        _: bool,
+    ) -> io::Result<usize> {
+        send(self.socket.as_fd(), from, with, SendFlags::empty())
+    }
+}
+
 impl Transport for Unix {
     fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut space =
@@ -346,10 +333,6 @@ impl Transport for Unix {
 
     fn may_have_more(&self) -> bool {
         self.brought_descriptors
-    }
-
-    fn write(&mut self, from: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        send(self.socket.as_fd(), from, with, SendFlags::empty())
     }
 
     fn waiting_descriptors(&self) -> usize {

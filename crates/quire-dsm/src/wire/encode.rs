@@ -24,10 +24,10 @@ const KEPT: usize = 64 << 10;
 /// To where messages are written.
 pub trait Sink {
     /// Takes pieces, one after the other, with descriptors at their first byte. `more` follows
-    /// at once. Says how many bytes it took.
+    /// at once, and may go out with them. Says how many bytes it took.
     ///
     /// # Errors
-    /// Its own.
+    /// Those of the system; `Unsupported` where it takes no descriptors.
     fn write(
         &mut self,
         from: &[IoSlice<'_>],
@@ -35,10 +35,11 @@ pub trait Sink {
         more: bool,
     ) -> io::Result<usize>;
 
-    /// Takes bytes from a place in a file, and says how many. `None` where it cannot.
+    /// Takes bytes from a place in a file, without copying them. Says how many it took; `None`
+    /// where this cannot be. What it took must not change before the peer has read it.
     ///
     /// # Errors
-    /// Its own.
+    /// Those of the system.
     fn write_from(
         &mut self,
         file: BorrowedFd<'_>,
@@ -212,7 +213,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// As [`Outgoing::write_to`].
-    pub fn write_to_sink(&mut self, sink: &mut impl Sink) -> io::Result<()> {
+    pub fn write_to_sink(&mut self, sink: &mut (impl Sink + ?Sized)) -> io::Result<()> {
         while !self.is_empty() {
             let (written, had_descriptors) = match self.write_lent(sink)? {
                 Some(written) => (written, false),
@@ -231,7 +232,7 @@ impl Outgoing {
 
     /// Has the first pieces written from the file that they are lent from. `None` where they are
     /// not, or no more.
-    fn write_lent(&self, sink: &mut impl Sink) -> io::Result<Option<usize>> {
+    fn write_lent(&self, sink: &mut (impl Sink + ?Sized)) -> io::Result<Option<usize>> {
         let Some((lent, part)) = self.pieces[0].lent() else {
             return Ok(None);
         };
@@ -251,7 +252,7 @@ impl Outgoing {
     }
 
     /// Has the first pieces written from memory. Says also whether descriptors went with them.
-    fn write_slices(&self, sink: &mut impl Sink) -> io::Result<(usize, bool)> {
+    fn write_slices(&self, sink: &mut (impl Sink + ?Sized)) -> io::Result<(usize, bool)> {
         let mut slices = [IoSlice::new(&[]); PIECES];
         let (count, descriptors) = self.offer(&mut slices)?;
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();

@@ -12,7 +12,7 @@ use mio::{Interest, Registry, Token};
 use quire_core::dsm::message::ToKernel;
 use quire_dsm::link::turn::{Handler, Turn};
 use quire_dsm::link::{Peer, Transport};
-use quire_dsm::wire::Contents;
+use quire_dsm::wire::{Contents, Sink};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use turmoil::net::{TcpListener, TcpStream};
@@ -149,6 +149,18 @@ pub struct Simulated {
     peer: Peer,
 }
 
+impl Sink for Simulated {
+    fn write(&mut self, from: &[IoSlice<'_>], _: &[BorrowedFd<'_>], _: bool) -> io::Result<usize> {
+        let mut state = self.pipe.lock();
+        if state.is_broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        from.iter().for_each(|piece| state.leaves.extend(&**piece));
+        self.pipe.changed.notify_one();
+        Ok(from.iter().map(|piece| piece.len()).sum())
+    }
+}
+
 impl Transport for Simulated {
     fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut state = self.pipe.lock();
@@ -163,16 +175,6 @@ impl Transport for Simulated {
             read += io::Read::read(&mut state.came, piece)?;
         }
         Ok(read)
-    }
-
-    fn write(&mut self, from: &[IoSlice<'_>], _with: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        let mut state = self.pipe.lock();
-        if state.is_broken {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        from.iter().for_each(|piece| state.leaves.extend(&**piece));
-        self.pipe.changed.notify_one();
-        Ok(from.iter().map(|piece| piece.len()).sum())
     }
 
     fn register(&mut self, _: &Registry, token: Token, _: Interest) -> io::Result<()> {
