@@ -3,8 +3,8 @@
 //! A page that came is kept for long enough that a thread which waits for it wakes up and uses
 //! it. How long that takes differs much: a few microseconds where a processor is awake, ten times
 //! as long where it sleeps or is another's. So when somebody else waits for such a page, it is
-//! looked at now and then how long those threads have run since, and the page goes on as soon as
-//! they have had it for long enough. Nothing of that is done while nobody waits for the page.
+//! looked at now and then how long those threads have run since it came, and the page goes on as
+//! soon as they have had it for long enough. Nothing of that is done while nobody waits for the page.
 //!
 //! Where there are more programs than processors, a thread may get none before the page would go
 //! on: it would fault again, and the page travel for nothing, again and again, since who passes
@@ -32,7 +32,8 @@ struct User {
     thread: u32,
     /// When the page came, and how long the thread had run then.
     came: Option<(Time, Duration)>,
-    /// How long it had run when somebody else came to wait for the page.
+    /// How long it had run when the page came, once somebody else waits for it. Where that is
+    /// not known, how long when somebody else came to wait.
     before: Option<Duration>,
 }
 
@@ -100,7 +101,7 @@ impl Users {
         self.next
     }
 
-    /// Somebody else waits for these pages, whose threads are to run for so long with them.
+    /// Somebody else waits for these pages, whose threads are to have run for so long with them.
     /// `time_of` says how long a thread has run.
     pub(super) fn watch(
         &mut self,
@@ -111,8 +112,11 @@ impl Users {
     ) {
         let new = |user: &&mut User| user.before.is_none() && pages.contains(user.page);
         for user in self.all.iter_mut().filter(new) {
-            user.before = Some(time_of(user.thread).unwrap_or_default());
-            self.next.get_or_insert(now + enough);
+            let ran = time_of(user.thread).unwrap_or_default();
+            let before = user.came.map_or(ran, |(_, before)| before);
+            user.before = Some(before);
+            let lacks = enough.saturating_sub(ran.saturating_sub(before));
+            self.next.get_or_insert(now + lacks);
         }
     }
 
@@ -186,6 +190,32 @@ mod tests {
         assert_eq!(users.deadline(), None);
         users.gone(Pages::one(page(1)));
         assert_eq!(users.look(Time(30_000), ENOUGH, gone), []);
+    }
+
+    #[test]
+    fn what_threads_ran_before_anybody_waited_counts() {
+        let mut users = Users::default();
+        let both = Pages {
+            first: page(1),
+            count: 2,
+        };
+        users.wait(page(1), 7);
+        users.wait(page(2), 8);
+        users.come(Pages::one(page(1)), || Time(0), |_| Some(us(100)));
+        users.come(both, || Time(4_000), |_| Some(us(100)));
+        users.watch(Time(6_000), Pages::one(page(1)), ENOUGH, |_| Some(us(106)));
+        assert_eq!(users.deadline(), Some(Time(10_000)));
+        assert_eq!(
+            users.look(Time(10_000), ENOUGH, |_| Some(us(110))),
+            [page(1)]
+        );
+        users.gone(Pages::one(page(1)));
+        users.watch(Time(20_000), both, ENOUGH, |_| Some(us(111)));
+        assert_eq!(users.deadline(), Some(Time(20_000)), "it had enough");
+        assert_eq!(
+            users.look(Time(20_000), ENOUGH, |_| Some(us(111))),
+            [page(2)]
+        );
     }
 
     #[test]
