@@ -9,6 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`message`] | what kernels and servers say to each other |
+//! | [`per_page`] | what is known of each page, by its number |
 //! | [`scheduler`] | the fault schedulers: `simple`, `multi` and `distributed` |
 //! | [`kernel`] | the cache of an object on one machine |
 //! | [`sync`] | mutexes, conditions, barriers and counters |
@@ -18,6 +19,7 @@
 pub mod alloc;
 pub mod kernel;
 pub mod message;
+pub mod per_page;
 pub mod scheduler;
 pub mod sync;
 pub mod types;

@@ -2,7 +2,8 @@
 //! it. A page that comes is read from the socket to a buffer that is used again, and written to the
 //! memory file, or it is read to where it belongs at once; then the kernel fills the memory with
 //! zeros first. A page that goes is read from the memory file to such a buffer and written to the
-//! socket, or passed on by the kernel (`sendfile`). Two threads with a socket between them do nothing
+//! socket, or passed on by the kernel (`sendfile`). What comes may also be passed on by the kernel,
+//! through a pipe that holds the socket's memory (`splice`). Two threads with a socket between them do nothing
 //! else, and their processor time is taken.
 
 use std::io::{Read, Write};
@@ -14,6 +15,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE};
 use quire_linux::huge_file::{self, Window};
 use quire_linux::socket;
+use rustix::pipe::{SpliceFlags, splice};
 
 use crate::cpu::cpu_seconds_of_this_thread as used;
 use crate::dsm::results::Results;
@@ -32,14 +34,17 @@ const SIZE: [usize; 2] = [64 << 20, 2 << 20];
 enum By {
     Buffer,
     InPlace,
+    Pipe,
 }
 
-/// Both ways to send, and both to receive.
-const VARIANTS: [(By, By); 4] = [
+/// Both ways to send, and all to receive.
+const VARIANTS: [(By, By); 6] = [
     (By::Buffer, By::Buffer),
     (By::InPlace, By::Buffer),
     (By::Buffer, By::InPlace),
     (By::InPlace, By::InPlace),
+    (By::Buffer, By::Pipe),
+    (By::InPlace, By::Pipe),
 ];
 
 /// A memory file as a program has for an object of its own, and its memory.
@@ -48,17 +53,22 @@ struct Memory {
     map: SharedMap,
     window: Window,
     buffer: Vec<u8>,
+    pipe: (OwnedFd, OwnedFd),
 }
 
 impl Memory {
     fn new(size: usize) -> Result<Memory> {
         let file = huge_file::create_if_privileged(Bytes(size as u64));
         let file = file.map_err(|errno| anyhow!("no file of folios: {errno}"))?;
+        let pipe = rustix::pipe::pipe()?;
+        // For pieces of pages that come.
+        rustix::pipe::fcntl_setpipe_size(&pipe.0, 8 * MESSAGE)?;
         Ok(Memory {
             map: SharedMap::on_base_pages(&file, size)?,
             file,
             window: Window::new()?,
             buffer: vec![1; MESSAGE],
+            pipe,
         })
     }
 
@@ -74,14 +84,34 @@ impl Memory {
 
     fn receive(&mut self, from: &mut TcpStream, at: usize, by: By) -> Result<()> {
         self.prepare(at)?;
-        if by == By::InPlace {
-            let to = &mut self.map.bytes()[at..at + MESSAGE];
-            return Ok(from.read_exact(to)?);
+        match by {
+            By::InPlace => from.read_exact(&mut self.map.bytes()[at..at + MESSAGE])?,
+            By::Pipe => self.receive_by_pipe(from, at)?,
+            By::Buffer => {
+                from.read_exact(&mut self.buffer)?;
+                let mut done = 0;
+                while done < MESSAGE {
+                    let to = (at + done) as u64;
+                    done += rustix::io::pwrite(&self.file, &self.buffer[done..], to)?;
+                }
+            }
         }
-        from.read_exact(&mut self.buffer)?;
+        Ok(())
+    }
+
+    fn receive_by_pipe(&self, from: &TcpStream, at: usize) -> Result<()> {
+        let (out, into) = &self.pipe;
+        let flags = SpliceFlags::MOVE;
         let mut done = 0;
+        let mut held = 0;
         while done < MESSAGE {
-            done += rustix::io::pwrite(&self.file, &self.buffer[done..], (at + done) as u64)?;
+            if held == 0 {
+                held = splice(from, None, into, None, MESSAGE - done, flags)?;
+                ensure!(held > 0, "who sends is gone");
+            }
+            let mut to = (at + done) as u64;
+            let put = splice(out, None, &self.file, Some(&mut to), held, flags)?;
+            (held, done) = (held - put, done + put);
         }
         Ok(())
     }
@@ -92,7 +122,7 @@ impl Memory {
             let from = (at + done) as u64;
             done += match by {
                 By::Buffer => rustix::io::pread(&self.file, &mut self.buffer[done..], from)?,
-                By::InPlace => {
+                By::InPlace | By::Pipe => {
                     let mut from = from;
                     rustix::fs::sendfile(&*to, &self.file, Some(&mut from), MESSAGE - done)?
                 }
@@ -147,6 +177,7 @@ pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
         let of = |by| match by {
             By::Buffer => "by a buffer",
             By::InPlace => "in place",
+            By::Pipe => "by a pipe",
         };
         let title = format!("sent {}, received {}", of(out), of(into));
         for (who, times) in [("who sends", sender), ("who receives", receiver)] {

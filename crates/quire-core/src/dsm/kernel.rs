@@ -22,13 +22,14 @@
 //!   else may own it. Faults wait for a new link for [`Settings::reconnect`], and are then
 //!   asked for anew; if there is none in time, all mappings fail for good.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Add;
 use std::time::Duration;
 
 #[cfg(test)]
 use super::message;
 use super::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
+use super::per_page::PerPage;
 use ahead::Streams;
 use around::Walks;
 use needs::{Need, Needs};
@@ -239,7 +240,7 @@ struct Deferred {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     settings: Settings,
-    pages: BTreeMap<PageNumber, Page>,
+    pages: PerPage<Page>,
     /// When a page's first waiter loses patience.
     alarms: BTreeSet<(Time, PageNumber)>,
     flushes: Vec<Deferred>,
@@ -257,7 +258,7 @@ impl Kernel {
     pub fn new(settings: Settings) -> Kernel {
         Kernel {
             settings,
-            pages: BTreeMap::new(),
+            pages: PerPage::new(),
             alarms: BTreeSet::new(),
             flushes: Vec::new(),
             held: Queue::default(),
@@ -292,7 +293,7 @@ impl Kernel {
             });
             return;
         }
-        let known = self.pages.get(&page);
+        let known = self.pages.get(page);
         match (known.map(|page| page.state), access) {
             (Some(State::Failed(why)), _) => actions.push(Action::Fail {
                 pages: one,
@@ -440,7 +441,7 @@ impl Kernel {
     /// Who waited for a page has used it: no flush waits for it any longer.
     pub fn used<D>(&mut self, now: Time, number: PageNumber, actions: &mut Vec<Action<D>>) {
         self.expire(now, actions);
-        if let Some(page) = self.pages.get_mut(&number) {
+        if let Some(page) = self.pages.get_mut(number) {
             page.kept_until = page.kept_until.min(now);
         }
         for flush in std::mem::take(&mut self.flushes) {
@@ -453,7 +454,7 @@ impl Kernel {
 
     /// Who waited for a page has had no chance to use it: flushes wait for it until then.
     pub fn keep(&mut self, number: PageNumber, until: Time) {
-        if let Some(page) = self.pages.get_mut(&number) {
+        if let Some(page) = self.pages.get_mut(number) {
             page.kept_until = page.kept_until.max(until);
         }
         let of_it = |flush: &&mut Deferred| flush.pages.contains(number);
@@ -536,7 +537,7 @@ impl Kernel {
             let State::Asked(access) = page.state else {
                 return None;
             };
-            Some((*number, access))
+            Some((number, access))
         });
         for (pages, access) in runs(waiting, self.settings.most) {
             actions.push(Action::Send(FromKernel::DataRequest { pages, access }));
@@ -551,7 +552,7 @@ impl Kernel {
         }
         self.obey_what_touches(pages, actions);
         let held = self.known(pages).filter(|(_, page)| page.is_idle());
-        let held: Vec<_> = held.map(|(number, page)| (*number, page.state)).collect();
+        let held: Vec<_> = held.map(|(number, page)| (number, page.state)).collect();
         self.drop_runs(&held, actions);
     }
 
@@ -567,9 +568,7 @@ impl Kernel {
             .pages
             .iter()
             .filter(|(_, page)| page.state == State::Writable);
-        let written: Vec<_> = written
-            .map(|(number, page)| (*number, page.state))
-            .collect();
+        let written: Vec<_> = written.map(|(number, page)| (number, page.state)).collect();
         self.drop_runs(&written, actions);
     }
 
@@ -587,11 +586,11 @@ impl Kernel {
         for flush in std::mem::take(&mut self.flushes) {
             self.obey(flush.pages, actions);
         }
-        let from_there = self.pages.range(from..);
+        let from_there = self.pages.range(from..PageNumber(u64::MAX));
         let written = from_there.filter(|(_, page)| page.state == State::Writable);
         let written: Vec<_> = written
             .take(most)
-            .map(|(number, page)| (*number, page.state))
+            .map(|(number, page)| (number, page.state))
             .collect();
         self.drop_runs(&written, actions);
         let (last, _) = written.last().filter(|_| written.len() == most)?;
@@ -610,10 +609,10 @@ impl Kernel {
     /// A mapping is gone, and nobody waits there any more.
     pub fn unmapped(&mut self, space: Space) {
         let mut alarms = std::mem::take(&mut self.alarms);
-        for (number, page) in &mut self.pages {
+        for (number, page) in self.pages.iter_mut() {
             page.waiting.retain(|waiting| waiting.space != space);
             page.asker = page.asker.filter(|asker| *asker != space);
-            page.set_alarm(*number, &mut alarms);
+            page.set_alarm(number, &mut alarms);
         }
         self.alarms = alarms;
         self.streams.unmapped(space);
@@ -624,7 +623,7 @@ impl Kernel {
     /// What a program may do to a page at the moment, if anything.
     #[must_use]
     pub fn holds(&self, page: PageNumber) -> Option<Access> {
-        self.pages.get(&page).and_then(|page| page.holds())
+        self.pages.get(page).and_then(|page| page.holds())
     }
 
     fn check(&self, pages: Pages) -> Result<(), Nonsense> {
@@ -655,7 +654,7 @@ impl Kernel {
             |(wanted, (number, page))| {
                 number.0 == *wanted
                     && page.holds() == Some(access)
-                    && !self.streams.is_mark(space, **number)
+                    && !self.streams.is_mark(space, *number)
             },
         );
         let count = 1 + u32::try_from(alike.count()).unwrap_or(0);
@@ -705,7 +704,7 @@ impl Kernel {
         let runs = runs(lacking, most.min(self.settings.most));
         for (pages, wanted) in &runs {
             for number in pages.iter() {
-                let page = self.pages.entry(number).or_insert(Page::new(*wanted));
+                let page = self.pages.get_or_insert_with(number, || Page::new(*wanted));
                 page.state = *wanted;
                 page.asker = (Some(number) != unseen).then_some(space);
             }
@@ -747,7 +746,7 @@ impl Kernel {
 
     fn wait(&mut self, now: Time, space: Space, number: PageNumber, access: Access) {
         let until = now + self.settings.patience;
-        if let Some(page) = self.pages.get_mut(&number) {
+        if let Some(page) = self.pages.get_mut(number) {
             page.wait(space, access, until);
             page.set_alarm(number, &mut self.alarms);
         }
@@ -764,7 +763,7 @@ impl Kernel {
         if data.len() != pages.count as usize {
             return Err(Nonsense("not as many contents as pages"));
         }
-        let written = |(_, page): (&PageNumber, &Page)| page.state == State::Writable;
+        let written = |(_, page): (PageNumber, &Page)| page.state == State::Writable;
         if self.known(pages).any(written) {
             return Err(Nonsense("contents of a page that is written here"));
         }
@@ -802,11 +801,11 @@ impl Kernel {
         }
         // A few at once, so that neighbours go together.
         let wanted = self.held.len() - room + room / 32;
-        let idle = |number: &PageNumber| match self.pages.get(number) {
-            Some(page) if page.kept_until <= now && page.is_idle() => Some((*number, page.state)),
+        let idle = |number| match self.pages.get(number) {
+            Some(page) if page.kept_until <= now && page.is_idle() => Some((number, page.state)),
             _ => None,
         };
-        let oldest = self.held.iter().filter_map(|number| idle(&number));
+        let oldest = self.held.iter().filter_map(idle);
         let oldest = oldest.take(usize::try_from(wanted).unwrap_or(usize::MAX));
         let mut oldest: Vec<_> = oldest.collect();
         oldest.sort_unstable_by_key(|(number, _)| *number);
@@ -849,8 +848,8 @@ impl Kernel {
         actions: &mut Vec<Action<D>>,
     ) {
         let kept_until = now + self.settings.hold;
-        let fresh = Page::new(State::Readable);
-        let page = self.pages.entry(number).or_insert(fresh);
+        let fresh = || Page::new(State::Readable);
+        let page = self.pages.get_or_insert_with(number, fresh);
         page.state = match access {
             Access::Read => State::Readable,
             Access::Write => State::Writable,
@@ -896,7 +895,7 @@ impl Kernel {
 
     fn allow_one<D>(&mut self, now: Time, number: PageNumber, actions: &mut Vec<Action<D>>) {
         let kept_until = now + self.settings.hold;
-        let Some(page) = self.pages.get_mut(&number) else {
+        let Some(page) = self.pages.get_mut(number) else {
             return;
         };
         if matches!(page.state, State::Failed(_)) {
@@ -938,13 +937,13 @@ impl Kernel {
 
     fn obey<D>(&mut self, pages: Pages, actions: &mut Vec<Action<D>>) {
         let held = self.known(pages).filter(|(_, page)| page.holds().is_some());
-        let held: Vec<_> = held.map(|(number, page)| (*number, page.state)).collect();
+        let held: Vec<_> = held.map(|(number, page)| (number, page.state)).collect();
         self.drop_runs(&held, actions);
         actions.push(Action::Send(FromKernel::LockCompleted { pages }));
     }
 
     /// Those of some pages that are not absent, however many are asked about.
-    fn known(&self, pages: Pages) -> impl Iterator<Item = (&PageNumber, &Page)> {
+    fn known(&self, pages: Pages) -> impl Iterator<Item = (PageNumber, &Page)> {
         let end = pages.first.0.saturating_add(u64::from(pages.count));
         self.pages.range(pages.first..PageNumber(end))
     }
@@ -979,7 +978,8 @@ impl Kernel {
                 false => Action::Remove(pages),
             });
         }
-        for (number, state) in held {
+        // From the last on, so that none is moved for the others.
+        for &(number, state) in held.iter().rev() {
             match state {
                 State::Upgrading => {
                     if let Some(page) = self.pages.get_mut(number) {
@@ -998,8 +998,8 @@ impl Kernel {
     /// A page fails for good, for all who wait for it or touch it later.
     fn fail<D>(&mut self, number: PageNumber, why: Failure, actions: &mut Vec<Action<D>>) {
         let pages = Pages::one(number);
-        let fresh = Page::new(State::Asked(Access::Read));
-        let page = self.pages.entry(number).or_insert(fresh);
+        let fresh = || Page::new(State::Asked(Access::Read));
+        let page = self.pages.get_or_insert_with(number, fresh);
         match page.holds() {
             // What is written here is the latest, whatever the server lost.
             Some(Access::Write) => return,
@@ -1033,7 +1033,7 @@ impl Kernel {
 
     fn run_of(&self, which: impl Fn(&Page) -> bool) -> Vec<Pages> {
         let chosen = self.pages.iter().filter(|(_, page)| which(page));
-        let runs = runs(chosen.map(|(number, _)| (*number, ())), u32::MAX);
+        let runs = runs(chosen.map(|(number, _)| (number, ())), u32::MAX);
         runs.into_iter().map(|(pages, ())| pages).collect()
     }
 }

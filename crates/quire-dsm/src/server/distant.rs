@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quire_core::dsm::message::{Access, PageNumber, Pages};
+use quire_core::dsm::per_page::PerPage;
 use quire_core::dsm::scheduler::distributed::Version;
 
 use crate::pager::{Attributes, Backed, Contents, Control, Pager};
@@ -29,7 +30,7 @@ pub(super) struct Parcel {
 struct State {
     control: Option<Control>,
     /// The versions of what was given back last.
-    versions: BTreeMap<PageNumber, Version>,
+    versions: PerPage<Version>,
     unanswered: BTreeMap<u64, Parcel>,
     /// The number under which a page was sent last.
     numbers: BTreeMap<PageNumber, u64>,
@@ -123,7 +124,7 @@ impl Pager for Distant {
             if let Some(before) = state.numbers.insert(page, number) {
                 state.unanswered.remove(&before);
             }
-            let version = state.versions.get(&page).copied().unwrap_or_default();
+            let version = state.versions.get(page).copied().unwrap_or_default();
             let parcel = Parcel {
                 page,
                 version,

@@ -8,6 +8,7 @@ use std::time::Instant;
 use quire_core::dsm::message::{
     Client, FromKernel, KernelId, PageNumber, Pages, ServerId, ToKernel,
 };
+use quire_core::dsm::per_page::PerPage;
 use quire_core::dsm::scheduler::distributed::{
     Body, Distributed, Epoch, Message, MissedView, Version,
 };
@@ -114,7 +115,7 @@ pub struct Object {
     /// What is on its way to the server that keeps it, if that is another.
     pub(super) queue: Option<Queue>,
     /// The versions of pages that the pager got, where several servers share it.
-    versions: BTreeMap<PageNumber, Version>,
+    versions: PerPage<Version>,
     /// What counts for it in the server's bound of memory.
     pub(super) in_memory: Bytes,
     /// What could not be carried over exactly when pages were translated.
@@ -169,7 +170,7 @@ impl Object {
             recalled: Recalled::default(),
             id: None,
             queue: None,
-            versions: BTreeMap::new(),
+            versions: PerPage::new(),
             in_memory: Bytes::ZERO,
             report: Report::new(),
             tap: Tap::default(),
@@ -424,7 +425,7 @@ impl Object {
         let data = contents.map(|contents| Page { contents, machine });
         let size = self.info.page_size.bytes().0;
         look_at_page(size, &self.info, page.0, data.as_ref())?;
-        if self.versions.get(&page).is_some_and(|it| *it >= version) {
+        if self.versions.get(page).is_some_and(|it| *it >= version) {
             return Ok(());
         }
         self.versions.insert(page, version);

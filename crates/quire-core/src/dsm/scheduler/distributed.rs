@@ -99,8 +99,9 @@ pub use view::MissedView;
 
 use super::{Action, Nonsense, Recall, Scheduler, observe};
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
+use crate::dsm::per_page::PerPage;
 use page::{Page, Step, Writer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use view::{Phase, View};
 
 /// The most pages in one message of a kernel: 16 of 2 MiB, in pages of 4 KiB.
@@ -118,11 +119,11 @@ pub struct Distributed<D> {
     ended: BTreeSet<KernelId>,
     /// This server ends: its kernels get nothing any more.
     is_ending: bool,
-    pages: BTreeMap<PageNumber, Page<D>>,
+    pages: PerPage<Page<D>>,
     view: View<D>,
     counters: Counters,
     /// Faults of local kernels, by page.
-    heat: BTreeMap<PageNumber, Faults>,
+    heat: PerPage<Faults>,
 }
 
 /// A page as one server sees it.
@@ -160,10 +161,10 @@ impl<D: Clone> Distributed<D> {
             size,
             ended: BTreeSet::new(),
             is_ending: false,
-            pages: BTreeMap::new(),
+            pages: PerPage::new(),
             view: View::first(),
             counters: Counters::default(),
-            heat: BTreeMap::new(),
+            heat: PerPage::new(),
         }
     }
 
@@ -187,19 +188,19 @@ impl<D: Clone> Distributed<D> {
 
     /// The pages that it knows of.
     pub fn known(&self) -> impl Iterator<Item = PageNumber> + '_ {
-        self.pages.keys().copied()
+        self.pages.keys()
     }
 
     /// What it knows of a page; `None` where it has never heard of it.
     #[must_use]
     pub fn stat(&self, number: PageNumber) -> Option<PageStat> {
-        self.pages.get(&number).map(|page| PageStat {
+        self.pages.get(number).map(|page| PageStat {
             state: page.state,
             owner: page.owner,
             version: page.version,
             readers: page.readers.iter().copied().collect(),
             waiting: page.waiting.len() + page.writers.len(),
-            faults: self.heat.get(&number).copied().unwrap_or_default(),
+            faults: self.heat.get(number).copied().unwrap_or_default(),
         })
     }
 
@@ -223,7 +224,7 @@ impl<D: Clone> Distributed<D> {
     /// are taken where the page is elsewhere.
     pub fn paged_out(&mut self, number: PageNumber, version: Version, data: Option<D>) {
         let live = self.is_live();
-        if let Some(page) = self.pages.get_mut(&number) {
+        if let Some(page) = self.pages.get_mut(number) {
             page.paged_out(version, data, live);
         }
     }
@@ -236,7 +237,7 @@ impl<D: Clone> Distributed<D> {
         let written = self.pages.iter();
         let written = written.filter(|(_, page)| page.version > Version(0));
         let mine = written.filter(|(_, page)| page.source == self.me);
-        mine.filter_map(|(number, page)| Some((*number, page.version, page.contents.clone()?)))
+        mine.filter_map(|(number, page)| Some((number, page.version, page.contents.clone()?)))
     }
 
     /// A fellow server that ends hands over what would be lost with it. It is beside this
@@ -370,8 +371,7 @@ impl<D: Clone> Distributed<D> {
         let (me, first_owner) = (self.me, self.first_owner());
         let page = self
             .pages
-            .entry(number)
-            .or_insert_with(|| Page::new(first_owner, me));
+            .get_or_insert_with(number, || Page::new(first_owner, me));
         let mut step = Step {
             me,
             epoch: self.view.epoch,
@@ -395,7 +395,9 @@ impl<D: Clone> Distributed<D> {
         for number in pages.iter() {
             let fault = observe::Fault::of(access, unlock);
             self.counters.local.count(fault);
-            self.heat.entry(number).or_default().count(fault);
+            self.heat
+                .get_or_insert_with(number, Faults::default)
+                .count(fault);
             self.on(number, actions, |page, step| match writer {
                 _ if !live => page.wait_for_view(kernel, writer),
                 Some(writer) => page.write_fault(writer, step),
@@ -416,17 +418,17 @@ impl<D: Clone> Distributed<D> {
         }
         let owns = |number| {
             self.pages
-                .get(&number)
+                .get(number)
                 .is_some_and(|page| page.owner == Owner::Kernel(kernel))
         };
         let may_ask = |number| {
             self.pages
-                .get(&number)
+                .get(number)
                 .is_none_or(|page| page.may_ask(kernel))
         };
         let was_told = |number| {
             self.pages
-                .get(&number)
+                .get(number)
                 .is_some_and(|page| page.was_told_to_flush(kernel))
         };
         match message {
@@ -480,7 +482,7 @@ impl<D: Clone> Recall<D> for Distributed<D> {
     }
 
     fn owes(&self, page: PageNumber) -> Option<KernelId> {
-        self.pages.get(&page).and_then(Page::owes)
+        self.pages.get(page).and_then(Page::owes)
     }
 }
 
@@ -534,7 +536,7 @@ impl<D: Clone> Scheduler<D> for Distributed<D> {
             let contents = data.as_mut().map(|data| data.next().flatten());
             let waits = self
                 .pages
-                .get(&number)
+                .get(number)
                 .is_some_and(|page| page.owner == Owner::Pager && page.asked);
             if waits {
                 self.on(number, actions, |page, step| match contents {
@@ -553,7 +555,7 @@ impl<D: Clone> Scheduler<D> for Distributed<D> {
         };
         self.ended.remove(&kernel);
         let live = self.is_live();
-        let numbers: Vec<PageNumber> = self.pages.keys().copied().collect();
+        let numbers: Vec<PageNumber> = self.pages.keys().collect();
         for number in numbers {
             self.on(number, actions, |page, step| page.gone(kernel, live, step));
         }

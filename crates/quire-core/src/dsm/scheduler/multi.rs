@@ -51,6 +51,7 @@ use super::{Action, Nonsense, Recall, Scheduler};
 use crate::dsm::message::{
     Access, Client, FromKernel, KernelId, Lock, PageNumber, Pages, ToKernel,
 };
+use crate::dsm::per_page::PerPage;
 
 mod answer;
 mod page;
@@ -64,7 +65,7 @@ mod tests;
 pub struct Multi<D> {
     desk: Desk,
     /// Only pages that somebody asked for.
-    pages: BTreeMap<PageNumber, Page<D>>,
+    pages: PerPage<Page<D>>,
     requests: Requests,
 }
 
@@ -74,7 +75,7 @@ impl<D: Clone> Multi<D> {
     pub fn new(options: Options) -> Multi<D> {
         Multi {
             desk: Desk::new(options),
-            pages: BTreeMap::new(),
+            pages: PerPage::new(),
             requests: Requests::default(),
         }
     }
@@ -83,7 +84,7 @@ impl<D: Clone> Multi<D> {
     /// all that it asks for now. One to unlock does not, where it says now that it has no
     /// copy: it would be allowed to write to what it let go of since.
     fn is_repeated(&self, kernel: KernelId, pages: Pages, fault: Fault) -> bool {
-        let first = self.pages.get(&pages.first).and_then(|page| page.last);
+        let first = self.pages.get(pages.first).and_then(|page| page.last);
         let Some(index) = first else {
             return false;
         };
@@ -108,7 +109,7 @@ impl<D: Clone> Multi<D> {
         let mut flushes = BTreeMap::<KernelId, Runs>::new();
         let mut loads = Runs::default();
         let mut count = 0;
-        for (&number, page) in self.pages.range_mut(span(request.pages)) {
+        for (number, page) in self.pages.range_mut(span(request.pages)) {
             page.deschedule(kernel, fault);
             for &other in &page.answers {
                 flushes.entry(other).or_default().push(number);
@@ -152,7 +153,7 @@ impl<D: Clone> Multi<D> {
 
     fn satisfy(&mut self, index: Index, request: &Request, actions: &mut Vec<Action<D>>) {
         let mut answer = request.kernel.map(|kernel| (kernel, Answer::new(request)));
-        for (&number, page) in self.pages.range_mut(span(request.pages)) {
+        for (number, page) in self.pages.range_mut(span(request.pages)) {
             if page.last == Some(index) {
                 page.last = None;
             }
@@ -183,7 +184,7 @@ impl<D: Clone> Multi<D> {
     fn touch(&mut self, pages: Pages) {
         if !self.all(pages, |_| true) {
             for number in pages.iter() {
-                self.pages.entry(number).or_insert_with(Page::untouched);
+                self.pages.get_or_insert_with(number, Page::untouched);
             }
         }
     }
@@ -260,7 +261,7 @@ impl<D: Clone> Alone<D> for Multi<D> {
 
     fn answered(&mut self, kernel: KernelId, pages: Pages, actions: &mut Vec<Action<D>>) {
         let mut ready = VecDeque::new();
-        for (&number, page) in self.pages.range_mut(span(pages)) {
+        for (number, page) in self.pages.range_mut(span(pages)) {
             if page.dropped(kernel) {
                 ready.extend(self.requests.returned(number, page, actions));
             }
@@ -271,7 +272,7 @@ impl<D: Clone> Alone<D> for Multi<D> {
     fn forget(&mut self, kernel: KernelId, crashed: bool, actions: &mut Vec<Action<D>>) {
         self.requests.forget(kernel);
         let mut ready = VecDeque::new();
-        for (&number, page) in &mut self.pages {
+        for (number, page) in self.pages.iter_mut() {
             if crashed && page.writer == Some(kernel) && !page.returned {
                 page.stats.0.recoveries += 1;
                 self.desk.stats.0.recoveries += 1;
@@ -286,7 +287,7 @@ impl<D: Clone> Alone<D> for Multi<D> {
     /// Requests keep their places until those whom they wait for have answered.
     fn take_back(&mut self, actions: &mut Vec<Action<D>>) {
         self.requests.forget_all();
-        for (&number, page) in &mut self.pages {
+        for (number, page) in self.pages.iter_mut() {
             let writer = page.writer.filter(|writer| page.answers.insert(*writer));
             if let Some(writer) = writer {
                 let (pages, lock) = (Pages::one(number), Lock::Flush);
@@ -307,7 +308,7 @@ impl<D: Clone> Alone<D> for Multi<D> {
         let mut ready = VecDeque::new();
         for number in pages.iter() {
             let supplied = data.as_mut().and_then(Iterator::next);
-            let Some(page) = self.pages.get_mut(&number) else {
+            let Some(page) = self.pages.get_mut(number) else {
                 continue;
             };
             if !page.loading {
@@ -332,7 +333,7 @@ impl<D: Clone> Recall<D> for Multi<D> {
     }
 
     fn owes(&self, page: PageNumber) -> Option<KernelId> {
-        self.pages.get(&page).and_then(|page| page.writer)
+        self.pages.get(page).and_then(|page| page.writer)
     }
 }
 
@@ -355,7 +356,7 @@ impl<D: Clone> Scheduler<D> for Multi<D> {
     }
 
     fn release(&mut self, page: PageNumber) -> bool {
-        self.pages.get_mut(&page).is_some_and(Page::release)
+        self.pages.get_mut(page).is_some_and(Page::release)
     }
 }
 
@@ -367,11 +368,11 @@ impl<D: Clone> Observe for Multi<D> {
     fn page(&self, page: PageNumber) -> Option<PageStatus> {
         let (readers, writers) = self.requests.waiting_for(page);
         self.pages
-            .get(&page)
+            .get(page)
             .map(|page| page.status(readers, writers))
     }
 
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
-        Box::new(self.pages.keys().copied())
+        Box::new(self.pages.keys())
     }
 }

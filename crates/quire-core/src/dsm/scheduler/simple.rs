@@ -36,14 +36,13 @@
 //! away, is the kernel's part: the flush follows the page at once, and the kernel obeys it
 //! after its hold time.
 
-use std::collections::BTreeMap;
-
 use self::page::{Page, Turn};
 use super::alone::{Alone, Desk};
 use super::observe::{Fault, Observe, PageStatus, Stats};
 use super::options::Options;
 use super::{Action, Nonsense, Recall, Scheduler};
 use crate::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages};
+use crate::dsm::per_page::PerPage;
 
 mod page;
 #[cfg(test)]
@@ -54,7 +53,7 @@ mod tests;
 pub struct Simple<D> {
     desk: Desk,
     /// Only pages that somebody asked for.
-    pages: BTreeMap<PageNumber, Page<D>>,
+    pages: PerPage<Page<D>>,
 }
 
 impl<D: Clone> Simple<D> {
@@ -63,7 +62,7 @@ impl<D: Clone> Simple<D> {
     pub fn new(options: Options) -> Simple<D> {
         Simple {
             desk: Desk::new(options),
-            pages: BTreeMap::new(),
+            pages: PerPage::new(),
         }
     }
 
@@ -72,7 +71,7 @@ impl<D: Clone> Simple<D> {
     fn all(&self, pages: Pages, holds: impl Fn(&Page<D>) -> bool) -> bool {
         pages
             .iter()
-            .all(|number| self.pages.get(&number).is_some_and(&holds))
+            .all(|number| self.pages.get(number).is_some_and(&holds))
     }
 
     /// A page, and what it needs to act.
@@ -81,7 +80,7 @@ impl<D: Clone> Simple<D> {
         number: PageNumber,
         actions: &'a mut Vec<Action<D>>,
     ) -> (&'a mut Page<D>, Turn<'a, D>) {
-        let page = self.pages.entry(number).or_insert_with(Page::untouched);
+        let page = self.pages.get_or_insert_with(number, Page::untouched);
         let turn = Turn {
             number,
             options: &self.desk.options,
@@ -92,7 +91,7 @@ impl<D: Clone> Simple<D> {
     }
 
     fn each(&mut self, actions: &mut Vec<Action<D>>, act: impl Fn(&mut Page<D>, &mut Turn<'_, D>)) {
-        for (&number, page) in &mut self.pages {
+        for (number, page) in self.pages.iter_mut() {
             let mut turn = Turn {
                 number,
                 options: &self.desk.options,
@@ -173,7 +172,7 @@ impl<D: Clone> Alone<D> for Simple<D> {
         let mut data = data.map(Vec::into_iter);
         for number in pages.iter() {
             let supplied = data.as_mut().and_then(Iterator::next);
-            if !self.pages.contains_key(&number) {
+            if !self.pages.contains(number) {
                 continue;
             }
             let (page, mut turn) = self.at(number, actions);
@@ -188,7 +187,7 @@ impl<D: Clone> Recall<D> for Simple<D> {
     }
 
     fn owes(&self, page: PageNumber) -> Option<KernelId> {
-        self.pages.get(&page).and_then(Page::writer)
+        self.pages.get(page).and_then(Page::writer)
     }
 }
 
@@ -211,7 +210,7 @@ impl<D: Clone> Scheduler<D> for Simple<D> {
     }
 
     fn release(&mut self, page: PageNumber) -> bool {
-        self.pages.get_mut(&page).is_some_and(Page::release)
+        self.pages.get_mut(page).is_some_and(Page::release)
     }
 }
 
@@ -221,10 +220,10 @@ impl<D: Clone> Observe for Simple<D> {
     }
 
     fn page(&self, page: PageNumber) -> Option<PageStatus> {
-        self.pages.get(&page).map(Page::status)
+        self.pages.get(page).map(Page::status)
     }
 
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
-        Box::new(self.pages.keys().copied())
+        Box::new(self.pages.keys())
     }
 }

@@ -122,7 +122,7 @@ impl<D: Clone> Distributed<D> {
         let holdings: Vec<Holding> = self
             .pages
             .iter()
-            .map(|(&number, page)| page.holding(number))
+            .map(|(number, page)| page.holding(number))
             .collect();
         match self.view.coordinator() {
             Some(coordinator) if coordinator != self.me => {
@@ -171,7 +171,7 @@ impl<D: Clone> Distributed<D> {
             owners.entry(number).or_insert(home);
         }
         for (number, owner) in owners {
-            if owner != home || self.pages.contains_key(&number) {
+            if owner != home || self.pages.contains(number) {
                 self.on(number, actions, |page, step| page.enter_view(owner, step));
             }
         }
@@ -188,7 +188,7 @@ impl<D: Clone> Distributed<D> {
     }
 
     fn numbers(&self) -> Vec<PageNumber> {
-        self.pages.keys().copied().collect()
+        self.pages.keys().collect()
     }
 
     /// The owner of a page that nobody here has touched.

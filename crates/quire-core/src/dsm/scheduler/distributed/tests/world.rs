@@ -84,7 +84,7 @@ impl<D: Hash> Hash for Distributed<D> {
 impl<D: Clone> Distributed<D> {
     /// The latest contents of a page that are here.
     pub(crate) fn latest_contents(&self, page: PageNumber) -> Option<D> {
-        self.pages.get(&page)?.contents.clone()?
+        self.pages.get(page)?.contents.clone()?
     }
 }
 
@@ -676,7 +676,7 @@ impl World {
     fn newest(&self, page: usize) -> u32 {
         let number = PageNumber(page as u64);
         let servers = self.servers.iter().flatten();
-        let contents = servers.filter_map(|server| server.pages.get(&number)?.contents?);
+        let contents = servers.filter_map(|server| server.pages.get(number)?.contents?);
         let cached = self.kernels.iter().map(|kernel| kernel[page]);
         let kernels = cached
             .filter(|page| page.access.is_some())
