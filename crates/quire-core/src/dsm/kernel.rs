@@ -30,7 +30,7 @@ use std::time::Duration;
 use super::message;
 use super::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
 use super::per_page::PerPage;
-use ahead::Streams;
+use ahead::{Streams, Way};
 use around::Walks;
 use needs::{Need, Needs};
 use page::{Page, State};
@@ -644,28 +644,63 @@ impl Kernel {
         access: Access,
         actions: &mut Vec<Action<D>>,
     ) {
-        let window = match self.streams.is_mark(space, page) {
-            true => 1,
+        let (window, way) = match self.streams.is_mark(space, page) {
+            true => (1, Way::Up),
             false => self.walks.window(space, page, self.settings.ahead),
         };
-        let next = PageNumber(page.0 + 1);
-        let end = PageNumber(page.0 + u64::from(window));
-        let alike = (next.0..end.0).zip(self.pages.range(next..end)).take_while(
-            |(wanted, (number, page))| {
-                number.0 == *wanted
-                    && page.holds() == Some(access)
-                    && !self.streams.is_mark(space, *number)
-            },
-        );
-        let count = 1 + u32::try_from(alike.count()).unwrap_or(0);
+        let pages = self.alike(space, page, access, (window, way));
         if window > 1 {
-            self.walks.shown(space, page, window, count);
+            self.walks.shown(space, page, window, pages);
         }
         actions.push(Action::Show {
-            pages: Pages { first: page, count },
+            pages,
             access,
             space,
         });
+    }
+
+    /// A page, and those behind it that are here for the same and no mark, together at most so
+    /// many.
+    fn alike(
+        &self,
+        space: Space,
+        page: PageNumber,
+        access: Access,
+        (window, way): (u32, Way),
+    ) -> Pages {
+        let is_alike = |number: PageNumber, page: &Page| {
+            page.holds() == Some(access) && !self.streams.is_mark(space, number)
+        };
+        let more = u64::from(window - 1);
+        let next = PageNumber(page.0 + 1);
+        match way {
+            Way::Up => {
+                let here = self.pages.range(next..PageNumber(next.0 + more));
+                let alike = (next.0..).zip(here).take_while(|(wanted, (number, page))| {
+                    number.0 == *wanted && is_alike(*number, page)
+                });
+                let count = 1 + u32::try_from(alike.count()).unwrap_or(0);
+                Pages { first: page, count }
+            }
+            Way::Down => {
+                let from = PageNumber(page.0.saturating_sub(more));
+                let here = self.pages.range(from..page);
+                let alike = here.filter(|(number, page)| is_alike(*number, page));
+                // The last of them that have no gap between them and the page.
+                let first = alike.fold(None, |first: Option<Pages>, (number, _)| {
+                    let grown = first.filter(|run| run.is_followed_by(Pages::one(number)));
+                    Some(grown.map_or(Pages::one(number), |run| Pages {
+                        first: run.first,
+                        count: run.count + 1,
+                    }))
+                });
+                let below = first.filter(|run| run.is_followed_by(Pages::one(page)));
+                below.map_or(Pages::one(page), |run| Pages {
+                    first: run.first,
+                    count: run.count + 1,
+                })
+            }
+        }
     }
 
     /// Asks for what the machine's page around a scheduler's page lacks, and says which
@@ -722,9 +757,21 @@ impl Kernel {
         actions: &mut Vec<Action<D>>,
     ) {
         let Some(ahead) = ahead else { return };
-        let pages = self.there_are(ahead.first, ahead.count);
-        let mark = Some(ahead.mark);
-        self.ask_for((space, ahead.access), pages, mark, PIECE, actions);
+        let (who, mark) = ((space, ahead.access), Some(ahead.mark));
+        let mut pages = self.there_are(ahead.pages.first, ahead.pages.count);
+        if ahead.way == Way::Down {
+            // The last ones are wanted first.
+            while pages.count > PIECE {
+                pages.count -= PIECE;
+                let first = PageNumber(pages.first.0 + u64::from(pages.count));
+                let piece = Pages {
+                    first,
+                    count: PIECE,
+                };
+                self.ask_for(who, piece, mark, PIECE, actions);
+            }
+        }
+        self.ask_for(who, pages, mark, PIECE, actions);
     }
 
     /// As many of so many pages as the object has; maybe none.

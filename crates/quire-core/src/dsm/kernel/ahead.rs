@@ -1,5 +1,5 @@
-//! Sequential readers and writers: found by faults that follow each other, and given pages
-//! ahead in windows that grow. A page of each window is a mark that is not shown to the
+//! Sequential readers and writers, from the first page on or from the last: found by faults that
+//! follow each other, and given pages ahead in windows that grow. A page of each window is a mark that is not shown to the
 //! program when it comes: its touch asks for the next window while the rest of this one is
 //! still to be used, so that a program that is not faster than the link never waits.
 //!
@@ -15,26 +15,52 @@ const FOLLOWED: usize = 8;
 /// A window is so many times as long as the one before it.
 const GROWTH: u32 = 4;
 
+/// Which way somebody goes through pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Way {
+    /// The first page first.
+    Up,
+    /// The last page first.
+    Down,
+}
+
+impl Way {
+    /// Which way these pages follow those before; `None` where they do not.
+    pub(super) fn between(before: Pages, pages: Pages) -> Option<Way> {
+        if before.is_followed_by(pages) {
+            Some(Way::Up)
+        } else if pages.is_followed_by(before) {
+            Some(Way::Down)
+        } else {
+            None
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stream {
     space: Space,
     /// What it does.
     access: Access,
-    /// The page after all that was asked for.
-    next: PageNumber,
-    /// Pages that were asked for ahead the last time; at first none.
-    window: u32,
+    /// What was asked for last, ahead or not.
+    last: Pages,
+    /// Known from the second fault on.
+    way: Option<Way>,
+    /// Whether that was asked for ahead.
+    is_ahead: bool,
     mark: Option<PageNumber>,
 }
 
 /// Pages to be asked for ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    pub(super) first: PageNumber,
-    pub(super) count: u32,
+    /// Maybe more than the object has.
+    pub(super) pages: Pages,
     pub(super) mark: PageNumber,
     /// What for.
     pub(super) access: Access,
+    /// In which order they are wanted.
+    pub(super) way: Way,
 }
 
 /// Readers and writers that may be sequential, the one that was seen last at the end.
@@ -49,27 +75,31 @@ impl Streams {
         pages: Pages,
         most: u32,
     ) -> Option<Window> {
-        let same = |stream: &Stream| {
-            (stream.space, stream.access, stream.next) == (space, access, pages.first)
+        let way_of = |stream: &Stream| {
+            let same = (stream.space, stream.access) == (space, access);
+            let way = Way::between(stream.last, pages).filter(|_| same)?;
+            stream.way.is_none_or(|before| before == way).then_some(way)
         };
-        let next = PageNumber(pages.first.0 + u64::from(pages.count));
-        let Some(at) = self.0.iter().position(same) else {
+        let followed = self.0.iter().map(way_of);
+        let found = followed.enumerate().find_map(|(at, way)| Some((at, way?)));
+        let Some((at, way)) = found else {
             if self.0.len() == FOLLOWED {
                 self.0.remove(0);
             }
             self.0.push(Stream {
                 space,
                 access,
-                next,
-                window: 0,
+                last: pages,
+                way: None,
+                is_ahead: false,
                 mark: None,
             });
             return None;
         };
         let mut stream = self.0.remove(at);
-        stream.next = next;
-        let least = pages.count;
-        let window = stream.advance(least, most);
+        let grown = stream.grown().max(pages.count);
+        (stream.last, stream.is_ahead, stream.way) = (pages, false, Some(way));
+        let window = stream.advance(way, grown.min(most));
         self.0.push(stream);
         window
     }
@@ -84,7 +114,8 @@ impl Streams {
         let is_mark = |stream: &Stream| (stream.mark, stream.access) == (Some(page), access);
         let at = self.0.iter().position(is_mark)?;
         let mut stream = self.0.remove(at);
-        let window = stream.advance(1, most);
+        let way = stream.way?;
+        let window = stream.advance(way, stream.grown().min(most));
         self.0.push(stream);
         window
     }
@@ -98,8 +129,7 @@ impl Streams {
     /// Others want these pages: a writer that was given some of them ahead is followed no more.
     pub(super) fn wanted_back(&mut self, pages: Pages) {
         self.0.retain(|stream| {
-            let given = stream.last_window();
-            stream.access == Access::Read || !given.is_some_and(|given| given.overlaps(pages))
+            stream.access == Access::Read || !(stream.is_ahead && stream.last.overlaps(pages))
         });
     }
 
@@ -109,28 +139,43 @@ impl Streams {
 }
 
 impl Stream {
-    fn advance(&mut self, least: u32, most: u32) -> Option<Window> {
-        let count = self.window.saturating_mul(GROWTH).max(least).min(most);
-        let first = self.next;
-        let mark = PageNumber(first.0 + u64::from(count / 2));
-        self.window = count;
-        self.mark = Some(mark);
-        self.next = PageNumber(first.0.checked_add(u64::from(count))?);
-        let access = self.access;
-        (count > 0).then_some(Window {
-            first,
-            count,
-            mark,
-            access,
-        })
+    /// How many pages are to be asked for ahead after what was the last time.
+    const fn grown(&self) -> u32 {
+        match self.is_ahead {
+            true => self.last.count.saturating_mul(GROWTH),
+            false => 1,
+        }
     }
 
-    /// The pages that were asked for ahead the last time, if any were.
-    fn last_window(&self) -> Option<Pages> {
-        let first = self.next.0.checked_sub(u64::from(self.window))?;
-        (self.window > 0).then_some(Pages {
-            first: PageNumber(first),
-            count: self.window,
+    /// The next so many pages are asked for; `None` where there are no more.
+    fn advance(&mut self, way: Way, count: u32) -> Option<Window> {
+        self.mark = None;
+        let half = u64::from(count / 2);
+        let first = self.last.first.0;
+        let (first, count, mark) = match way {
+            Way::Up => {
+                let first = first.checked_add(u64::from(self.last.count))?;
+                first.checked_add(u64::from(count))?;
+                (first, count, first + half)
+            }
+            Way::Down => {
+                let count = u32::try_from(first).map_or(count, |all| count.min(all));
+                let begin = first - u64::from(count);
+                (begin, count, first.saturating_sub(1 + half).max(begin))
+            }
+        };
+        if count == 0 {
+            return None;
+        }
+        let (first, mark) = (PageNumber(first), PageNumber(mark));
+        let pages = Pages { first, count };
+        (self.last, self.is_ahead, self.mark) = (pages, true, Some(mark));
+        let access = self.access;
+        Some(Window {
+            pages,
+            mark,
+            access,
+            way,
         })
     }
 }

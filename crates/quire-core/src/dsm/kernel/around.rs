@@ -1,10 +1,11 @@
 //! Programs that go through pages which the machine has already: they are shown the next ones
 //! together with the one that they touch, as nobody has to be asked for them. The first time that
-//! is a few, as a kernel does with the pages of a file; who goes on in order is shown four times
-//! as many each time.
+//! is a few, as a kernel does with the pages of a file; who goes on in order, up or down, is shown
+//! four times as many each time.
 
 use super::Space;
-use crate::dsm::message::PageNumber;
+use super::ahead::Way;
+use crate::dsm::message::{PageNumber, Pages};
 
 /// Programs that are followed at once.
 const FOLLOWED: usize = 8;
@@ -16,8 +17,10 @@ const GROWTH: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Walk {
     space: Space,
-    /// The page after all that was shown.
-    next: PageNumber,
+    /// What was shown last.
+    shown: Pages,
+    /// Known from the second time on.
+    way: Option<Way>,
     /// Pages that were to be shown the last time.
     window: u32,
 }
@@ -27,31 +30,49 @@ struct Walk {
 pub(super) struct Walks(Vec<Walk>);
 
 impl Walks {
-    /// Somebody touched a page that is here; how many from it on are to be shown, at most.
-    pub(super) fn window(&self, space: Space, page: PageNumber, most: u32) -> u32 {
-        let here = |walk: &&Walk| (walk.space, walk.next) == (space, page);
-        let grown = self.0.iter().find(here);
-        let window = grown.map_or(FIRST, |walk| walk.window.saturating_mul(GROWTH));
-        window.min(most).max(1)
+    /// Somebody touched a page that is here; how many from it on are to be shown, at most, and
+    /// which way.
+    pub(super) fn window(&self, space: Space, page: PageNumber, most: u32) -> (u32, Way) {
+        let grown = self.0.iter().find_map(|walk| {
+            let way = walk.way_to(space, page)?;
+            Some((walk.window.saturating_mul(GROWTH), way))
+        });
+        let (window, way) = grown.unwrap_or((FIRST, Way::Up));
+        (window.min(most).max(1), way)
     }
 
-    /// Of a window, so many pages were there and are shown.
-    pub(super) fn shown(&mut self, space: Space, page: PageNumber, window: u32, shown: u32) {
-        let next = PageNumber(page.0 + u64::from(shown));
-        let here = |walk: &Walk| (walk.space, walk.next) == (space, page);
-        match self.0.iter().position(here) {
-            Some(at) => drop(self.0.remove(at)),
-            None if self.0.len() == FOLLOWED => drop(self.0.remove(0)),
-            None => {}
-        }
+    /// Of a window that somebody who touched a page was to be shown, these were there and are.
+    pub(super) fn shown(&mut self, space: Space, page: PageNumber, window: u32, shown: Pages) {
+        let mut all = self.0.iter().enumerate();
+        let way = match all.find_map(|(at, walk)| Some((at, walk.way_to(space, page)?))) {
+            Some((at, way)) => {
+                self.0.remove(at);
+                Some(way)
+            }
+            None => {
+                if self.0.len() == FOLLOWED {
+                    self.0.remove(0);
+                }
+                None
+            }
+        };
         self.0.push(Walk {
             space,
-            next,
+            shown,
+            way,
             window,
         });
     }
 
     pub(super) fn unmapped(&mut self, space: Space) {
         self.0.retain(|walk| walk.space != space);
+    }
+}
+
+impl Walk {
+    /// Which way a page is the next one that it comes to, if it is.
+    fn way_to(&self, space: Space, page: PageNumber) -> Option<Way> {
+        let way = Way::between(self.shown, Pages::one(page)).filter(|_| self.space == space)?;
+        self.way.is_none_or(|before| before == way).then_some(way)
     }
 }

@@ -381,6 +381,67 @@ fn sequential_readers_are_given_pages_ahead_in_growing_windows() {
 }
 
 #[test]
+fn readers_from_the_last_page_on_are_given_pages_ahead_too() {
+    let mut bench = Bench::new(Settings {
+        pages: 400,
+        ahead: 128,
+        most: 64,
+        ..settings()
+    });
+    assert_eq!(bench.fault(300, Read), [request(page(300), Read)]);
+    let ahead = [request(page(299), Read), request(page(298), Read)];
+    assert_eq!(bench.fault(299, Read), ahead);
+    // The mark is not shown, what is given ahead with it is.
+    assert_eq!(
+        bench.provide(page(298), Read),
+        [fill(page(298), Read, None)]
+    );
+    let on = [show(page(298), Read, SPACE), request(pages(294, 4), Read)];
+    assert_eq!(bench.fault(298, Read), on);
+    let rest = |page| fill(page, Read, Some(SPACE));
+    assert_eq!(
+        bench.provide(pages(294, 4), Read),
+        [
+            rest(page(294)),
+            fill(page(295), Read, None),
+            rest(pages(296, 2))
+        ]
+    );
+    let on = [show(page(295), Read, SPACE), request(pages(278, 16), Read)];
+    assert_eq!(bench.fault(295, Read), on);
+    // What is used first is asked for first.
+    let pieces = [request(pages(246, 32), Read), request(pages(214, 32), Read)];
+    assert_eq!(bench.fault(285, Read), pieces);
+    // Who turns around is a newcomer: what lies above is there, and nothing is asked for.
+    bench.provide(pages(214, 32), Read);
+    assert_eq!(bench.fault(301, Read), [request(page(301), Read)]);
+    // It ends with the first page.
+    bench.fault(3, Read);
+    let ahead = [request(page(2), Read), request(page(1), Read)];
+    assert_eq!(bench.fault(2, Read), ahead);
+    assert_eq!(bench.fault(1, Read), [request(page(0), Read)]);
+    assert_eq!(bench.fault(0, Read), []);
+}
+
+#[test]
+fn writers_from_the_last_page_on_are_followed_until_others_want_what_they_got() {
+    let mut bench = Bench::new(Settings {
+        ahead: 8,
+        ..settings()
+    });
+    bench.fault(40, Write);
+    let ahead = [request(page(39), Write), request(page(38), Write)];
+    assert_eq!(bench.fault(39, Write), ahead);
+    assert_eq!(bench.fault(38, Write), [request(pages(34, 4), Write)]);
+    // Beside what was given last, nobody minds.
+    bench.flush(page(39));
+    assert_eq!(bench.fault(35, Write), [request(pages(26, 8), Write)]);
+    bench.flush(page(33));
+    assert_eq!(bench.fault(29, Write), []);
+    assert_eq!(bench.fault(25, Write), [request(page(25), Write)]);
+}
+
+#[test]
 fn sequential_writers_are_given_pages_ahead_until_others_want_them() {
     let mut bench = Bench::new(Settings {
         ahead: 8,
@@ -556,6 +617,13 @@ fn what_is_here_is_shown_to_others_in_growing_windows() {
     );
     bench.kernel.unmapped(other);
     assert_eq!(bench.fault_in(other, 316, Read), shown(316, 14, Read));
+    // The last page first: what lies below is shown, but for what is not there.
+    let down = |first, count| [show(pages(first, count), Read, Space(4))];
+    assert_eq!(bench.fault_in(Space(4), 200, Read), down(200, 16));
+    assert_eq!(bench.fault_in(Space(4), 199, Read), down(136, 64));
+    assert_eq!(bench.fault_in(Space(4), 135, Read), down(21, 115));
+    assert_eq!(bench.fault_in(Space(4), 19, Read), down(19, 1));
+    assert_eq!(bench.fault_in(Space(4), 18, Read), down(0, 19));
 }
 
 #[test]
