@@ -80,7 +80,7 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
 }
 
 fn pages(plan: Plan) -> usize {
-    plan.size(200, 40)
+    plan.size(200, 80)
 }
 
 /// One userfaultfd round trip and one of the socket, with so many bytes in the answer, in

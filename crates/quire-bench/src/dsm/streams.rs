@@ -1,6 +1,7 @@
 //! What a program gets that goes through memory in order, and so has pages ready ahead: one
-//! writes what nobody ever had, another reads that, and the first writes it again. The
-//! same with the last page first, where nothing is asked for ahead, shows what that gains.
+//! writes what nobody ever had, another reads that, and the first writes it again. The same with
+//! the last page first; and with pages that are far apart, where nothing is asked for ahead, which
+//! shows what that gains.
 //!
 //! Three ways to be two programs: two machines with a server on a third, two machines with a
 //! server each, and one machine, whose programs share its copy of each page.
@@ -73,15 +74,17 @@ impl fmt::Display for Way {
     }
 }
 
-/// Pages, and whether the last one is first.
-type Order = (&'static str, usize, bool);
+/// What it is called, here and by the worker, and how many pages.
+type Order = (&'static str, &'static str, usize);
 
-/// Measures all ways in both orders, in turns.
+/// Measures all ways in all orders, in turns.
 pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
     // Fewer, where each is waited for.
-    let orders: [Order; 2] = [
-        ("in order", plan.size(16384, 64), false),
-        ("last first", plan.size(2048, 64), true),
+    let (many, some) = (plan.size(16384, 64), plan.size(2048, 64));
+    let orders: [Order; 3] = [
+        ("in order", "first-first", many),
+        ("last first", "last-first", many),
+        ("far apart", "apart", some),
     ];
     let ways = Way::all(site).iter();
     let variants: Vec<(Way, Order)> = ways
@@ -93,7 +96,7 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
             found.push(run(site, *way, *order)?);
         }
     }
-    for ((way, (order, pages, _)), found) in variants.iter().zip(&all) {
+    for ((way, (order, _, pages)), found) in variants.iter().zip(&all) {
         for (step, seconds) in way.steps() {
             let bytes = *pages as f64 * BASE_PAGE as f64;
             let rates = found.iter().map(|it| bytes / seconds(it) / 1e6).collect();
@@ -105,7 +108,7 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
 }
 
 /// How long both members took, each for its own.
-fn run(site: &Site, way: Way, (_, pages, backward): Order) -> Result<Streamed> {
+fn run(site: &Site, way: Way, (_, order, pages): Order) -> Result<Streamed> {
     let servers = match way {
         Way::Joined => joined_servers(site)?,
         Way::Apart | Way::OneMachine => {
@@ -117,7 +120,7 @@ fn run(site: &Site, way: Way, (_, pages, backward): Order) -> Result<Streamed> {
         let orders = Orders::at(server, OBJECT, "stream").with("--me", me);
         let orders = orders.with("--scheduler", way.scheduler());
         let orders = orders.with("--pages", pages).with("--room", pages);
-        let orders = orders.with_flag("--backward", backward);
+        let orders = orders.with("--order", order);
         Ok(orders.with_flag("--one-copy", way != Way::Apart))
     };
     let members: Vec<Orders> = (0..2).map(member).collect::<Result<_>>()?;

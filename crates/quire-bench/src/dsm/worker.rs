@@ -111,9 +111,9 @@ pub enum Task {
         /// How many pages
         #[arg(long)]
         pages: usize,
-        /// The last page first
+        /// Which of them first
         #[arg(long)]
-        backward: bool,
+        order: Order,
     },
     /// Increments one word for a while
     Increment {
@@ -250,6 +250,17 @@ pub enum Scheduler {
     Distributed,
 }
 
+/// In which order somebody goes through pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// The first page first
+    FirstFirst,
+    /// The last page first
+    LastFirst,
+    /// No two neighbours one after the other
+    Apart,
+}
+
 /// How pages are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Touch {
@@ -333,11 +344,11 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             at,
             me,
             pages,
-            backward,
+            order,
         } => {
             let shared = at.open()?;
             let member = shared.member(*me, 2);
-            print(&streamed(&member, shared.words(), *pages, *backward)?)
+            print(&streamed(&member, shared.words(), *pages, *order)?)
         }
         Task::Increment {
             at,
@@ -578,9 +589,12 @@ fn rounds(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// All pages, the last first: nobody reads ahead there.
+/// All pages, those that follow each other far apart: nobody reads ahead there, nor is anything
+/// shown beside a page that is lacking later.
 fn apart(pages: usize) -> impl Iterator<Item = usize> {
-    (0..pages).rev()
+    const STEP: usize = 7;
+    let steps = (0..STEP.min(pages)).rev();
+    steps.flat_map(move |first| (first..pages).step_by(STEP))
 }
 
 /// One of two members goes through so many pages, as [`Task::Stream`] says. What the other
@@ -589,17 +603,20 @@ fn streamed(
     team: &dyn Team,
     words: &[Word],
     pages: usize,
-    backward: bool,
+    order: Order,
 ) -> Result<Streamed, Trouble> {
-    let word = |page: usize| match backward {
-        true => &words[(pages - 1 - page) * WORDS_PER_PAGE],
-        false => &words[page * WORDS_PER_PAGE],
+    let order: Vec<usize> = match order {
+        Order::FirstFirst => (0..pages).collect(),
+        Order::LastFirst => (0..pages).rev().collect(),
+        Order::Apart => apart(pages).collect(),
     };
     let timed = |is_mine: bool, touch: &dyn Fn(&Word)| -> Result<f64, Trouble> {
         team.barrier()?;
         let start = Instant::now();
         if is_mine {
-            (0..pages).for_each(|page| touch(word(page)));
+            order
+                .iter()
+                .for_each(|page| touch(&words[page * WORDS_PER_PAGE]));
         }
         let took = start.elapsed().as_secs_f64();
         team.barrier()?;
