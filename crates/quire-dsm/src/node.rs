@@ -24,14 +24,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_core::dsm::kernel::{
-    Action, Failure, Kernel, Nonsense, Settings, Space, Time, hold_for, use_for,
+    Action, Failure, Kernel, Nonsense, Settings, Space, Time, ahead_for, hold_for, use_for,
 };
-use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
+use quire_core::dsm::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::uffd::shared::{self, Touch};
 use quire_linux::warden::Term;
 use quire_linux::{Errno, thread};
 
+use latency::Latency;
 pub use mapping::{Hold, Kept, Mapping, MappingError, Part, Where};
 use memory::{AddressSpace, Memory};
 pub use until::Until;
@@ -40,6 +41,7 @@ use users::Users;
 use crate::wire::{Contents, Pool};
 
 mod folios;
+mod latency;
 mod mapping;
 mod memory;
 mod reservations;
@@ -131,6 +133,9 @@ pub struct Cache {
     on_failure: Option<FailureCallback>,
     counts: Counts,
     users: Users,
+    latency: Latency,
+    /// What is asked for ahead at most where pages come at once, in pages.
+    ahead: u32,
     /// A page that came is kept for so long, or until the threads that waited for it have run
     /// for `enough`.
     hold: Duration,
@@ -163,6 +168,16 @@ pub struct Counts {
 /// What is called when memory fails: with the pages, or with none where it is all of them.
 pub type FailureCallback = Box<dyn FnMut(Option<Pages>, Failure) + Send>;
 
+/// Whether an action is to ask the server for a page, or for the right to write to it.
+fn asks_for(action: &Action<Contents>, page: PageNumber) -> bool {
+    match action {
+        Action::Send(FromKernel::DataRequest { pages, .. } | FromKernel::DataUnlock { pages }) => {
+            pages.contains(page)
+        }
+        _ => false,
+    }
+}
+
 impl Cache {
     /// An empty cache of an object, whose server can be reached. What is given back lies in
     /// memory of a pool.
@@ -186,7 +201,7 @@ impl Cache {
     }
 
     fn with(memory: Memory, settings: Settings) -> Result<Cache, Errno> {
-        let hold = settings.hold;
+        let (hold, ahead) = (settings.hold, settings.ahead);
         Ok(Cache {
             memory,
             kernel: Kernel::new(settings),
@@ -197,6 +212,8 @@ impl Cache {
             on_failure: None,
             counts: Counts::default(),
             users: Users::default(),
+            latency: Latency::default(),
+            ahead,
             hold,
             enough: hold,
             is_left: false,
@@ -343,7 +360,14 @@ impl Cache {
                     self.users.wait(page, touch.thread);
                 }
                 let actions = &mut self.actions;
+                let before = actions.len();
                 self.kernel.fault(now, space, page, access, actions);
+                if actions[before..]
+                    .iter()
+                    .any(|action| asks_for(action, page))
+                {
+                    self.latency.asked(page, now);
+                }
             }
             self.counts.faults += touches.len() as u64;
             self.touches = touches;
@@ -393,6 +417,14 @@ impl Cache {
             }
         }
         self.counts.heard += 1;
+        if let ToKernel::DataProvided { pages, .. }
+        | ToKernel::LockRequest {
+            pages,
+            lock: Lock::AllowWrite,
+        } = &message
+        {
+            self.came(now, *pages);
+        }
         if let ToKernel::LockRequest { pages, .. } = &message {
             self.keep_unused(now, *pages);
         }
@@ -404,6 +436,18 @@ impl Cache {
             }
         }
         Ok(heard?)
+    }
+
+    /// Pages have come. By how long they take, more or less is asked for ahead.
+    fn came(&mut self, now: Time, pages: Pages) {
+        let Some(latency) = self.latency.came(pages, now) else {
+            return;
+        };
+        let page = self.memory.page().0;
+        let least = Bytes(u64::from(self.ahead) * page);
+        let ahead = ahead_for(latency, least).0 / page;
+        self.kernel
+            .set_ahead(u32::try_from(ahead).unwrap_or(u32::MAX));
     }
 
     /// Pages for which a thread waited that has had no processor since are not given back yet.
@@ -476,6 +520,7 @@ impl Cache {
     /// # Errors
     /// When memory cannot be dropped.
     pub fn lost(&mut self, now: Time, server: &mut impl Exchange) -> Result<(), Broken> {
+        self.latency.lost();
         self.kernel.lost(now, &mut self.actions);
         self.carry_out(server)
     }

@@ -30,6 +30,7 @@ use std::time::Duration;
 use super::message;
 use super::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
 use super::per_page::PerPage;
+use crate::units::Bytes;
 use ahead::{Streams, Way};
 use around::Walks;
 use needs::{Need, Needs};
@@ -121,6 +122,21 @@ const MOST_HOLD: Duration = Duration::from_millis(1);
 #[must_use]
 pub fn hold_for(round_trip: Duration) -> Duration {
     (round_trip / 2).clamp(LEAST_HOLD, MOST_HOLD)
+}
+
+/// The most that is asked for ahead because pages take long to come.
+const MOST_AHEAD: Bytes = Bytes(2 << 20);
+
+/// How much is to be asked for ahead at most, where a page takes so long to come: as much as comes
+/// meanwhile at a gigabyte a second, so that who goes through pages in order need not wait for
+/// each window; no less than this, and nothing where this is nothing.
+#[must_use]
+pub fn ahead_for(latency: Duration, least: Bytes) -> Bytes {
+    let comes = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+    match least.0 {
+        0 => least,
+        _ => Bytes(comes.min(MOST_AHEAD.0)).max(least),
+    }
 }
 
 /// The least time for which a thread is to have had a page that it waited for.
@@ -487,6 +503,11 @@ impl Kernel {
     /// Pages that come from now on are kept for so long at least.
     pub fn set_hold(&mut self, hold: Duration) {
         self.settings.hold = hold;
+    }
+
+    /// From now on, so many pages are asked for ahead at most.
+    pub const fn set_ahead(&mut self, pages: u32) {
+        self.settings.ahead = pages;
     }
 
     /// Whether the session with the server goes on. When it does not, the link is to be

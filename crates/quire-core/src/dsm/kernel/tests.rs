@@ -282,6 +282,25 @@ fn a_page_that_nobody_could_use_yet_is_kept_longer() {
 }
 
 #[test]
+fn the_longer_pages_take_the_more_is_asked_for_ahead() {
+    for (micros, least, ahead) in [
+        (0, 512 << 10, 512 << 10),
+        (100, 512 << 10, 512 << 10),
+        (1000, 512 << 10, 1_000_000),
+        (9000, 512 << 10, 2 << 20),
+        (9000, 4 << 20, 4 << 20),
+        (9000, 0, 0),
+    ] {
+        let latency = Duration::from_micros(micros);
+        assert_eq!(
+            ahead_for(latency, Bytes(least)),
+            Bytes(ahead),
+            "{latency:?}"
+        );
+    }
+}
+
+#[test]
 fn over_a_short_way_pages_are_used_for_a_shorter_time_than_they_are_kept() {
     let us = Duration::from_micros;
     for (round_trip, used, kept) in [
