@@ -44,6 +44,8 @@ pub struct Net {
     pub mute: AtomicBool,
     /// Messages of machines.
     pub messages: AtomicU64,
+    /// Microseconds that each of them takes.
+    pub way: AtomicU64,
 }
 
 impl Net {
@@ -58,6 +60,7 @@ impl Net {
             inboxes: (0..machines).map(|_| inbox()).collect(),
             mute: AtomicBool::new(false),
             messages: AtomicU64::new(0),
+            way: AtomicU64::new(0),
         })
     }
 
@@ -83,6 +86,7 @@ impl Net {
 
     fn hear(&self, machine: usize, message: FromKernel<Contents>) {
         self.messages.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(self.way.load(Ordering::Relaxed)));
         let mut server = self.server.lock().unwrap();
         server.hear(KernelId(machine as u64), message);
         self.deliver(&mut server);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::Failure;
 use quire_core::dsm::message;
-use quire_core::dsm::message::{PageNumber, Pages, ToKernel};
+use quire_core::dsm::message::{Access, PageNumber, Pages, ToKernel};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use quire_dsm::node::{self, Counts, Mapping, MappingError, Part, Shape};
 use quire_dsm::wire::{Contents, Pool};
@@ -335,6 +335,23 @@ fn a_fault_is_one_message_and_one_answer() {
         ..expected
     };
     assert_eq!(counts, expected);
+}
+
+/// Without, it would be 128 pages at most.
+#[test]
+fn who_goes_a_long_way_for_pages_is_given_more_of_them_ahead() {
+    if !is_possible() {
+        return;
+    }
+    let net = Net::new(1);
+    net.way.store(3_000, Ordering::Relaxed);
+    let machine = Machine::start(&net, 0, &pages(2000));
+    let mapping = machine.map();
+    for page in 0..400 {
+        assert_eq!(word(&mapping, page * WORDS).load(Ordering::SeqCst), 0);
+    }
+    let ahead = machine.with(|cache, _| cache.holds(PageNumber(800)));
+    assert_eq!(ahead, Some(Access::Read));
 }
 
 /// `write(2)` of memory into a pipe and `read(2)` from it into other memory.
