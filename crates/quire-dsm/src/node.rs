@@ -84,7 +84,8 @@ pub struct Shape {
     pub page: Bytes,
     /// The size of a page of this machine: a power of two, at least a base page.
     pub own_page: Bytes,
-    /// The most that is asked for ahead of a sequential reader or writer.
+    /// The most that is asked for ahead of a sequential reader or writer where pages come at once;
+    /// where they take long, it is more ([`ahead_for`]).
     pub ahead: Bytes,
 }
 
@@ -92,7 +93,7 @@ pub struct Shape {
 const LONGEST_MESSAGE: u64 = 32 << 20;
 
 impl Shape {
-    /// An object of a size with pages of 4 KiB, asked for ahead up to 512 KiB.
+    /// An object of a size with pages of 4 KiB, asked for ahead up to 512 KiB at least.
     #[must_use]
     pub const fn new(size: Bytes) -> Shape {
         Shape {

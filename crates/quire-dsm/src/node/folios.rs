@@ -20,7 +20,8 @@ use quire_linux::huge_file::{self, Window};
 use super::Part;
 use super::reservations::Extent;
 
-/// As much as is asked for ahead at most, in base pages: that many or fewer may not be wanted.
+/// As much as is asked for ahead at most where pages come at once, in base pages: that many or fewer
+/// may not be wanted.
 const BLOCK: PageCount = Bytes(512 << 10).to_pages();
 
 /// Where the kernel had no memory, or was slow, so many blocks go by before it is asked again; each
