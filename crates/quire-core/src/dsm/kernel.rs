@@ -689,39 +689,26 @@ impl Kernel {
         access: Access,
         (window, way): (u32, Way),
     ) -> Pages {
-        let is_alike = |number: PageNumber, page: &Page| {
-            page.holds() == Some(access) && !self.streams.is_mark(space, number)
-        };
         let more = u64::from(window - 1);
-        let next = PageNumber(page.0 + 1);
-        match way {
-            Way::Up => {
-                let here = self.pages.range(next..PageNumber(next.0 + more));
-                let alike = (next.0..).zip(here).take_while(|(wanted, (number, page))| {
-                    number.0 == *wanted && is_alike(*number, page)
-                });
-                let count = 1 + u32::try_from(alike.count()).unwrap_or(0);
-                Pages { first: page, count }
-            }
+        let behind = match way {
+            Way::Up => PageNumber(page.0 + 1)..PageNumber(page.0 + 1 + more),
+            Way::Down => PageNumber(page.0.saturating_sub(more))..page,
+        };
+        let alike = self.pages.range(behind).filter(|(number, page)| {
+            page.holds() == Some(access) && !self.streams.is_mark(space, *number)
+        });
+        let runs = runs(alike.map(|(number, _)| (number, ())), u32::MAX);
+        let mut runs = runs.into_iter().map(|(run, ())| run);
+        let one = Pages::one(page);
+        let (first, behind) = match way {
+            Way::Up => (page, runs.next().filter(|run| one.is_followed_by(*run))),
             Way::Down => {
-                let from = PageNumber(page.0.saturating_sub(more));
-                let here = self.pages.range(from..page);
-                let alike = here.filter(|(number, page)| is_alike(*number, page));
-                // The last of them that have no gap between them and the page.
-                let first = alike.fold(None, |first: Option<Pages>, (number, _)| {
-                    let grown = first.filter(|run| run.is_followed_by(Pages::one(number)));
-                    Some(grown.map_or(Pages::one(number), |run| Pages {
-                        first: run.first,
-                        count: run.count + 1,
-                    }))
-                });
-                let below = first.filter(|run| run.is_followed_by(Pages::one(page)));
-                below.map_or(Pages::one(page), |run| Pages {
-                    first: run.first,
-                    count: run.count + 1,
-                })
+                let below = runs.next_back().filter(|run| run.is_followed_by(one));
+                (below.map_or(page, |run| run.first), below)
             }
-        }
+        };
+        let count = 1 + behind.map_or(0, |run| run.count);
+        Pages { first, count }
     }
 
     /// Asks for what the machine's page around a scheduler's page lacks, and says which

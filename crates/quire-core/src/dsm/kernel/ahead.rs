@@ -1,7 +1,8 @@
 //! Sequential readers and writers, from the first page on or from the last: found by faults that
-//! follow each other, and given pages ahead in windows that grow. A page of each window is a mark that is not shown to the
-//! program when it comes: its touch asks for the next window while the rest of this one is
-//! still to be used, so that a program that is not faster than the link never waits.
+//! follow each other, and given pages ahead in windows that grow. A page of each window is a mark
+//! that is not shown to the program when it comes: its touch asks for the next window while the
+//! rest of this one is still to be used, so that a program that is not faster than the link never
+//! waits.
 //!
 //! What a writer is given ahead is taken from others. So a writer to whom others object, by
 //! wanting back what it was given last, begins anew, with the smallest window.
