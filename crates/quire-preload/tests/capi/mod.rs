@@ -171,8 +171,8 @@ fn wrong(pid: u32, strategy: &str, range: AddrRange) -> usize {
     frames.iter().filter(is_wrong).count()
 }
 
-/// Pages that the kernel has moved so far, whosever they are: for pages of 1 GiB, for which other
-/// tests ask, or to make room for large folios.
+/// Pages that the kernel has moved so far, whosever they are: other tests have it compact memory,
+/// and it does so itself to make room for large folios.
 fn moved() -> u64 {
     let counters = fs::read_to_string("/proc/vmstat").expect("there is a vmstat");
     let mut lines = counters.lines();
