@@ -3,8 +3,8 @@
 //! memory file, or it is read to where it belongs at once; then the kernel fills the memory with
 //! zeros first. A page that goes is read from the memory file to such a buffer and written to the
 //! socket, or passed on by the kernel (`sendfile`). What comes may also be passed on by the kernel,
-//! through a pipe that holds the socket's memory (`splice`). Two threads with a socket between them do nothing
-//! else, and their processor time is taken.
+//! through a pipe that holds the socket's memory (`splice`). Two threads with a socket between
+//! them do nothing else, and their processor time is taken.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -164,6 +164,18 @@ mod tests {
         PageNumber(number)
     }
 
+    /// Threads that wait for two pages, 7 for the first and 8 for the second; and both pages.
+    fn two_who_wait() -> (Users, Pages) {
+        let mut users = Users::default();
+        users.wait(page(1), 7);
+        users.wait(page(2), 8);
+        let both = Pages {
+            first: page(1),
+            count: 2,
+        };
+        (users, both)
+    }
+
     #[test]
     fn a_page_is_used_when_its_threads_have_run_since_it_was_waited_for() {
         let mut users = Users::default();
@@ -194,13 +206,7 @@ mod tests {
 
     #[test]
     fn what_threads_ran_before_anybody_waited_counts() {
-        let mut users = Users::default();
-        let both = Pages {
-            first: page(1),
-            count: 2,
-        };
-        users.wait(page(1), 7);
-        users.wait(page(2), 8);
+        let (mut users, both) = two_who_wait();
         users.come(Pages::one(page(1)), || Time(0), |_| Some(us(100)));
         users.come(both, || Time(4_000), |_| Some(us(100)));
         users.watch(Time(6_000), Pages::one(page(1)), ENOUGH, |_| Some(us(106)));
@@ -220,13 +226,7 @@ mod tests {
 
     #[test]
     fn a_page_is_unused_until_its_thread_has_run_or_too_long_went_by() {
-        let mut users = Users::default();
-        let both = Pages {
-            first: page(1),
-            count: 2,
-        };
-        users.wait(page(1), 7);
-        users.wait(page(2), 8);
+        let (mut users, both) = two_who_wait();
         let now = Time(1_000);
         assert_eq!(users.unused(now, both, |_| Some(us(5))), [], "not here yet");
         users.come(Pages::one(page(1)), || now, |_| Some(us(5)));
