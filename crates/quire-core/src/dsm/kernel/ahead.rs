@@ -26,15 +26,17 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Which way these pages follow those before; `None` where they do not.
-    pub(super) fn between(before: Pages, pages: Pages) -> Option<Way> {
-        if before.is_followed_by(pages) {
-            Some(Way::Up)
+    /// Which way these pages follow those before, for somebody whose way may be known; `None` where
+    /// they do not, or not that way.
+    pub(super) fn on(known: Option<Way>, before: Pages, pages: Pages) -> Option<Way> {
+        let way = if before.is_followed_by(pages) {
+            Way::Up
         } else if pages.is_followed_by(before) {
-            Some(Way::Down)
+            Way::Down
         } else {
-            None
-        }
+            return None;
+        };
+        known.is_none_or(|known| known == way).then_some(way)
     }
 }
 
@@ -78,8 +80,7 @@ impl Streams {
     ) -> Option<Window> {
         let way_of = |stream: &Stream| {
             let same = (stream.space, stream.access) == (space, access);
-            let way = Way::between(stream.last, pages).filter(|_| same)?;
-            stream.way.is_none_or(|before| before == way).then_some(way)
+            Way::on(stream.way, stream.last, pages).filter(|_| same)
         };
         let followed = self.0.iter().map(way_of);
         let found = followed.enumerate().find_map(|(at, way)| Some((at, way?)));

@@ -72,7 +72,6 @@ impl Walks {
 impl Walk {
     /// Which way a page is the next one that it comes to, if it is.
     fn way_to(&self, space: Space, page: PageNumber) -> Option<Way> {
-        let way = Way::between(self.shown, Pages::one(page)).filter(|_| self.space == space)?;
-        self.way.is_none_or(|before| before == way).then_some(way)
+        Way::on(self.way, self.shown, Pages::one(page)).filter(|_| self.space == space)
     }
 }
