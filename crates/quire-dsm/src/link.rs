@@ -23,6 +23,7 @@ pub mod connection;
 pub mod greeting;
 pub mod identity;
 pub mod lease;
+mod pipe;
 pub mod round_trip;
 mod tls;
 pub mod transport;

@@ -38,7 +38,7 @@ use memory::{AddressSpace, Memory};
 pub use until::Until;
 use users::Users;
 
-use crate::wire::{Contents, Pool};
+use crate::wire::{Contents, Lent, Pool};
 
 mod folios;
 mod latency;
@@ -399,6 +399,20 @@ impl Cache {
         self.carry_out(server)
     }
 
+    /// The contents of a message's pages are about to come, all of them: the part of the file where
+    /// they belong, if they may go there at once. The message is to be heard next, or the link is
+    /// lost.
+    pub fn place(&mut self, message: &ToKernel<Contents>) -> Option<Arc<Lent>> {
+        let ToKernel::DataProvided { pages, .. } = message else {
+            return None;
+        };
+        let is_held = |page| self.kernel.holds(page).is_some();
+        match self.kernel.is_linked() && !pages.iter().any(is_held) {
+            true => self.memory.place(*pages),
+            false => None,
+        }
+    }
+
     /// Handles a message of the server.
     ///
     /// # Errors
@@ -431,6 +445,7 @@ impl Cache {
         }
         let heard = self.kernel.hear(now, message, &mut self.actions);
         self.carry_out(server)?;
+        self.memory.placed(|page| self.kernel.holds(page).is_some());
         if self.enough < self.hold {
             for pages in self.kernel.waited_for() {
                 self.users.watch(now, pages, self.enough, thread::time_of);

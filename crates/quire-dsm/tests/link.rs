@@ -649,6 +649,75 @@ fn tcp_sends_what_is_lent_from_its_file() {
     );
 }
 
+/// What comes goes to where it belongs in a file, and nobody copies it: more of it than a pipe holds,
+/// with other messages in between.
+#[test]
+fn tcp_brings_contents_to_their_place_in_a_file() {
+    let mut server = Side::named("server");
+    let address = listen(&mut server);
+    let (mut client, link) = connected(&mut server, &address, "node1");
+    let to = server.notes.greeted[0].0;
+    const PAGES: u32 = 300;
+    let length = u64::from(PAGES) * 4096;
+    let pool = Pool::new();
+    let provided = |first: u64, count: u32| {
+        let page = |page: u32| {
+            let bytes: Vec<u8> = (0..4096).map(|at| (at % 251 + page) as u8).collect();
+            Some(pool.copy(&bytes))
+        };
+        Control::ToKernel {
+            object: Handle(1),
+            message: ToKernel::DataProvided {
+                pages: Pages {
+                    first: PageNumber(first),
+                    count,
+                },
+                data: (0..count).map(page).collect(),
+                access: Access::Read,
+            },
+        }
+    };
+    let file = rustix::fs::memfd_create(c"placed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 2 * length).unwrap();
+    let file = Arc::new(file);
+    client.notes.places = Some((Arc::clone(&file), Loans::default()));
+    let all = [
+        provided(0, PAGES),
+        provided(5, 1),
+        provided(u64::from(PAGES), PAGES),
+    ];
+    for message in &all {
+        assert!(server.turn.links.send(to, message.clone()));
+        assert!(server.turn.links.send(to, request(7)));
+    }
+    until(&mut server, &mut client, |_, client| {
+        client.notes.messages.len() >= 6
+    });
+    let mut lying = Vec::new();
+    for (number, sent) in all.iter().enumerate() {
+        let (_, came) = &client.notes.messages[2 * number];
+        assert!(came == sent, "other contents came");
+        let Control::ToKernel {
+            message: ToKernel::DataProvided { pages, data, .. },
+            ..
+        } = came
+        else {
+            panic!("another message");
+        };
+        let start = |page: PageNumber| ObjectOffset(page.0 * 4096);
+        // To compare them has copied them: the file is asked.
+        let mut there = vec![0; pages.count as usize * 4096];
+        rustix::io::pread(&file, &mut there, start(pages.first).0).unwrap();
+        let contents = data.iter().flatten().flat_map(|page| page.iter());
+        lying.push(contents.eq(there.iter()));
+    }
+    assert_eq!(lying, [true, false, true]);
+    let counters = *client.turn.links.counters(link).unwrap();
+    // But for what came with their headers.
+    let with_headers = 2 * length - counters.placed_bytes;
+    assert!(with_headers < 2 * (16 << 10), "{counters:?}");
+}
+
 /// A transport that counts its system calls.
 struct Counted {
     inner: Unix,
@@ -842,7 +911,7 @@ fn a_link_works_without_a_loop() {
     one.send(Control::Hello(hello("a")), Vec::new()).unwrap();
     assert!(one.flush(Instant::now()).unwrap());
     other.pull().unwrap();
-    let (message, _) = other.message().unwrap().unwrap();
+    let (message, _) = other.message(&mut |_| None).unwrap().unwrap();
     assert_eq!(message, Control::Hello(hello("a")));
     assert_eq!(name("a").as_str(), "a");
 }

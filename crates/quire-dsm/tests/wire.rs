@@ -12,7 +12,9 @@ use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages, ToKernel};
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::wire::control::{Handle, PageSize};
 use quire_dsm::wire::frame::{MAX_CONTROL, MAX_PAGES};
-use quire_dsm::wire::{Contents, Control, Decoder, Limits, Loans, Outgoing, Pool, Sink, WireError};
+use quire_dsm::wire::{
+    Contents, Control, Decoder, Lent, Limits, Loans, Outgoing, Pool, Sink, WireError,
+};
 use wire_support::{bytes_of, message};
 
 /// Reads bytes in pieces of these sizes, over and over.
@@ -225,6 +227,206 @@ proptest! {
         outgoing.write_to_sink(&mut rest).unwrap();
         prop_assert_eq!(bytes, bytes_of(&plain));
     }
+}
+
+/// What happens while messages come.
+#[derive(Clone, Copy, Debug)]
+enum Reading {
+    /// So many bytes at most come with a read, and whether files can be read to.
+    Read(usize, bool),
+    /// All of the file gets other contents.
+    Changes,
+}
+
+fn reading() -> impl Strategy<Value = Reading> {
+    prop_oneof![
+        9 => (1_usize..60_000, any::<bool>()).prop_map(|(most, files)| Reading::Read(most, files)),
+        1 => Just(Reading::Changes),
+    ]
+}
+
+/// What comes over a link, and a file in which the contents of each message have a place.
+struct Coming<'a> {
+    rest: &'a [u8],
+    file: Arc<OwnedFd>,
+    loans: Loans,
+    /// Where the next place is.
+    next: u64,
+    /// What has come with places.
+    placed: usize,
+}
+
+impl Coming<'_> {
+    /// A place for pages of 4 KiB. Some messages get none, and some one that is too long.
+    fn place(&mut self, message: &Control) -> Option<Arc<Lent>> {
+        let Control::ToKernel { message, .. } = message else {
+            return None;
+        };
+        let pages = message.pages();
+        let length = match pages.first.0 % 5 {
+            0 => return None,
+            1 => pages.count as usize * 4096 + 4096,
+            _ => pages.count as usize * 4096,
+        };
+        let start = ObjectOffset(self.next);
+        self.next += length as u64;
+        self.placed += 1;
+        Some(self.loans.lend(&self.file, start, length, &Pool::new()))
+    }
+
+    fn read(&mut self, decoder: &mut Decoder, most: usize, files: bool) -> usize {
+        let most = most.min(self.rest.len());
+        let rest = self.rest;
+        let to_file = decoder.fill_file(|file, at, length| {
+            let came = &rest[..most.min(length)];
+            files
+                .then(|| Ok(rustix::io::pwrite(file, came, at)?))
+                .transpose()
+        });
+        let filled = to_file.unwrap().unwrap_or_else(|| {
+            let filled = decoder.fill(|pieces| {
+                let mut taken = 0;
+                for piece in pieces {
+                    let part = piece.len().min(most - taken);
+                    piece[..part].copy_from_slice(&rest[taken..taken + part]);
+                    taken += part;
+                }
+                Ok(taken)
+            });
+            filled.unwrap()
+        });
+        self.rest = &rest[filled.bytes..];
+        filled.bytes
+    }
+}
+
+impl<'a> Coming<'a> {
+    fn new(rest: &'a [u8]) -> Coming<'a> {
+        let file = rustix::fs::memfd_create(c"placed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 4 << 20).unwrap();
+        Coming {
+            rest,
+            file: Arc::new(file),
+            loans: Loans::default(),
+            next: 0,
+            placed: 0,
+        }
+    }
+
+    /// What was read.
+    fn messages(&mut self, decoder: &mut Decoder) -> Vec<Control> {
+        let next = || {
+            decoder
+                .message_with(&mut |message| self.place(message))
+                .unwrap()
+        };
+        std::iter::from_fn(next)
+            .map(|frame| frame.message)
+            .collect()
+    }
+}
+
+/// Messages about many pages, or few of them, each with a number of its own; some have a page
+/// without contents.
+fn provided_pages() -> impl Strategy<Value = Vec<Control>> {
+    let one = (any::<u8>(), 0_u64..10, 1_u32..40, any::<bool>());
+    vec(one, 1..6).prop_map(|all| {
+        let pool = Pool::new();
+        let message = |(byte, first, count, is_full): (u8, u64, u32, bool)| {
+            let page = |page: u32| {
+                let byte = byte.wrapping_add(page as u8);
+                (is_full || page != 3).then(|| pool.copy(&[byte; 4096]))
+            };
+            Control::ToKernel {
+                object: Handle(1),
+                message: ToKernel::DataProvided {
+                    pages: Pages {
+                        first: PageNumber(first),
+                        count,
+                    },
+                    data: (0..count).map(page).collect(),
+                    access: Access::Write,
+                },
+            }
+        };
+        all.into_iter().map(message).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Contents that have a place in a file come as they were sent, wherever they were read to, and
+    /// whatever becomes of the file, as long as it settles before it changes.
+    #[test]
+    fn what_has_a_place_comes_as_it_was_sent(
+        messages in provided_pages(),
+        readings in vec(reading(), 1..12),
+    ) {
+        let bytes = bytes_of(&messages);
+        let mut coming = Coming::new(&bytes);
+        let mut decoder = Decoder::new(Limits::SESSION, Pool::new());
+        let mut came = Vec::new();
+        let mut readings = readings.iter().chain([&Reading::Read(9000, true)]).cycle();
+        loop {
+            came.extend(coming.messages(&mut decoder));
+            if coming.rest.is_empty() {
+                break;
+            }
+            match *readings.next().unwrap() {
+                Reading::Read(most, files) => {
+                    let read = coming.read(&mut decoder, most, files);
+                    prop_assert!(read > 0, "the decoder offers no memory");
+                }
+                Reading::Changes => {
+                    let all = Bytes(coming.next);
+                    coming.loans.settle(ObjectOffset(0), all).unwrap();
+                    let other = vec![0xff; coming.next as usize];
+                    rustix::io::pwrite(&coming.file, &other, 0).unwrap();
+                }
+            }
+        }
+        prop_assert!(came == messages, "{} of {} messages", came.len(), messages.len());
+    }
+}
+
+/// What has a place goes there, also the part that came with the message's header, and nothing else.
+#[test]
+fn a_payload_goes_to_its_place() {
+    let message = provided(32, 4096);
+    let bytes = bytes_of(&[message.clone(), message.clone()]);
+    let mut coming = Coming::new(&bytes);
+    let mut decoder = Decoder::new(Limits::SESSION, Pool::new());
+    let mut came = Vec::new();
+    while !coming.rest.is_empty() {
+        coming.read(&mut decoder, usize::MAX, true);
+        came.extend(coming.messages(&mut decoder));
+    }
+    assert_eq!(coming.placed, 2);
+    let start = |page: u64| ObjectOffset(page * 4096);
+    for (number, came) in came.iter().enumerate() {
+        let Control::ToKernel {
+            message: ToKernel::DataProvided { data, .. },
+            ..
+        } = came
+        else {
+            panic!("another message");
+        };
+        for (page, contents) in data.iter().enumerate() {
+            let contents = contents.as_ref().unwrap();
+            let at = (number * 32 + page) as u64;
+            assert!(contents.lie_at(&coming.file, start(at)));
+            assert!(!contents.lie_at(&coming.file, start(at + 1)));
+        }
+    }
+    let mut there = vec![0; 65 * 4096];
+    let read = rustix::io::pread(&coming.file, &mut there, 0);
+    assert_eq!(read, Ok(there.len()));
+    for (page, bytes) in there.chunks(4096).enumerate() {
+        let expected = if page < 64 { page as u8 % 32 } else { 0 };
+        assert!(bytes.iter().all(|&byte| byte == expected), "page {page}");
+    }
+    assert_eq!(came, [message.clone(), message]);
 }
 
 fn take(bytes: &mut Vec<u8>, pieces: &[io::IoSlice<'_>], most: usize) -> usize {

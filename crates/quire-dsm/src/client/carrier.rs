@@ -27,7 +27,7 @@ use crate::wire::control::{
     self, Answer, Failure, Handle, MappingNumber, Name, Reason, Refusal, Request, RequestId,
     Rights, SHARES_PAGES, Welcome,
 };
-use crate::wire::{Contents, Control};
+use crate::wire::{Contents, Control, Lent};
 use elsewhere::{Question, Reopening, Servers, What, is_about_an_object};
 
 /// How late a timer of the thread may be, in nanoseconds.
@@ -885,6 +885,15 @@ impl Handler for Carrier {
             return;
         }
         self.is_welcome(links, welcome);
+    }
+
+    fn place(&mut self, link: LinkId, message: &Control) -> Option<Arc<Lent>> {
+        let Control::ToKernel { object, message } = message else {
+            return None;
+        };
+        let key = self.handles.get(object).filter(|_| self.link == Some(link));
+        let object = key.and_then(|key| self.objects.get_mut(key));
+        object.and_then(|object| object.cache.place(message))
     }
 
     fn message(

@@ -2,7 +2,8 @@
 //! never waits; whoever has it calls again when the transport is ready.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::{Interest, Registry, Token};
@@ -11,7 +12,7 @@ use super::identity::Identity;
 use super::tls::Tls;
 use super::transport::{Peer, Transport};
 use crate::wire::control::{Name, Refusal};
-use crate::wire::{Control, Decoder, Kind, Limits, Outgoing, Pool, WireError};
+use crate::wire::{Control, Decoder, Kind, Lent, Limits, Outgoing, Pool, WireError};
 
 /// Why a link has ended, or is ended.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,8 @@ pub struct Counters {
     pub sent: [u64; Kind::COUNT],
     /// Bytes of messages that came, without those of TLS.
     pub received_bytes: u64,
+    /// Bytes that came to where they belong in a file, among those.
+    pub placed_bytes: u64,
     /// Bytes of messages that were queued, without those of TLS.
     pub sent_bytes: u64,
     /// Reads that brought something.
@@ -332,7 +335,19 @@ impl Link {
                 if std::mem::take(&mut self.drained) && !self.until_end {
                     return Ok(Pulled::Nothing);
                 }
-                match self.decoder.fill(|into| transport.read(into)) {
+                let to_file = |file: BorrowedFd<'_>, at, length| {
+                    let read = transport.read_to(file, at, length);
+                    if let Ok(Some(bytes)) = read {
+                        self.counters.placed_bytes += bytes as u64;
+                    }
+                    read
+                };
+                let filled = match self.decoder.fill_file(to_file) {
+                    Ok(None) => self.decoder.fill(|into| transport.read(into)),
+                    Ok(Some(filled)) => Ok(filled),
+                    Err(error) => Err(error),
+                };
+                match filled {
                     Ok(filled) if filled.bytes == 0 => return Err(LinkError::Ended),
                     Ok(filled) => {
                         self.drained = filled.short && !transport.may_have_more();
@@ -351,12 +366,20 @@ impl Link {
         Ok(pulled)
     }
 
-    /// The next message that has come, with its descriptors.
+    /// The next message that has come, with its descriptors. A function is asked where contents
+    /// that are about to come shall lie, if not in memory ([`Decoder::message_with`]).
     ///
     /// # Errors
     /// When the peer sent what is none.
-    pub fn message(&mut self) -> Result<Option<(Control, Vec<OwnedFd>)>, LinkError> {
-        let Some(frame) = self.decoder.message()? else {
+    pub fn message(
+        &mut self,
+        place: &mut dyn FnMut(&Control) -> Option<Arc<Lent>>,
+    ) -> Result<Option<(Control, Vec<OwnedFd>)>, LinkError> {
+        let frame = match self.tls.is_none() && self.transport.receives_to_files() {
+            true => self.decoder.message_with(place)?,
+            false => self.decoder.message()?,
+        };
+        let Some(frame) = frame else {
             return Ok(None);
         };
         self.counters.received[frame.message.kind() as usize] += 1;

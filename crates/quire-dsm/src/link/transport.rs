@@ -19,6 +19,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, sockopt,
 };
 
+use super::pipe::Pipe;
 use crate::wire::Sink;
 use crate::wire::frame::MAX_DESCRIPTORS;
 
@@ -80,6 +81,26 @@ pub trait Transport: Sink + Send {
     /// Those of the system.
     fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
+    /// Writes what came to a place in a file, without copying it in between: at most so many
+    /// bytes, and says how many. 0 means that nothing comes any more; `None` that this cannot be.
+    ///
+    /// # Errors
+    /// Those of the system. What cannot be written is lost: nothing more can be read.
+    fn read_to(
+        &mut self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        length: usize,
+    ) -> io::Result<Option<usize>> {
+        let _ = (file, at, length);
+        Ok(None)
+    }
+
+    /// Whether [`Transport::read_to`] is of use.
+    fn receives_to_files(&self) -> bool {
+        false
+    }
+
     /// Whether more may have come though the last read did not fill all memory.
     fn may_have_more(&self) -> bool {
         false
@@ -137,6 +158,10 @@ pub trait Transport: Sink + Send {
 pub struct Tcp {
     socket: TcpStream,
     peer: Peer,
+    /// Once something went from it to a file.
+    pipe: Option<Pipe>,
+    /// There is none to be had, or it cannot be used.
+    lacks_pipe: bool,
 }
 
 impl Tcp {
@@ -166,6 +191,8 @@ impl Tcp {
         Ok(Tcp {
             socket,
             peer: Peer::Tcp(peer),
+            pipe: None,
+            lacks_pipe: false,
         })
     }
 }
@@ -207,6 +234,34 @@ impl Sink for Tcp {
 impl Transport for Tcp {
     fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         Ok(again(|| rustix::io::readv(&self.socket, into))?)
+    }
+
+    fn read_to(
+        &mut self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        length: usize,
+    ) -> io::Result<Option<usize>> {
+        if self.pipe.is_none() && !self.lacks_pipe {
+            self.pipe = Pipe::new().ok();
+        }
+        let filled = self.pipe.as_ref();
+        let filled = filled.map(|pipe| (pipe, pipe.fill(self.socket.as_fd(), length)));
+        match filled {
+            None | Some((_, Err(Errno::INVAL | Errno::OPNOTSUPP))) => {
+                self.lacks_pipe = true;
+                Ok(None)
+            }
+            Some((pipe, held)) => {
+                let held = held?;
+                pipe.empty(file, at, held)?;
+                Ok(Some(held))
+            }
+        }
+    }
+
+    fn receives_to_files(&self) -> bool {
+        !self.lacks_pipe
     }
 
     fn sends_files(&self) -> bool {
@@ -394,7 +449,7 @@ fn send(
 }
 
 /// Once more where a signal came in between.
-fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub(super) fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}

@@ -32,8 +32,8 @@ pub(crate) use precedence::PRIORITY;
 use self::token::Target;
 use super::connection::{LinkError, Pulled};
 use super::greeting::Established;
-use crate::wire::Control;
 use crate::wire::control::{Refusal, Welcome};
+use crate::wire::{Control, Lent};
 
 /// A link gives way to others after so many reads and messages in a turn.
 const BUDGET: u32 = 256;
@@ -70,6 +70,13 @@ pub trait Handler {
 
     /// A server to which this side connected has welcomed it.
     fn welcomed(&mut self, links: &mut Links, link: LinkId, welcome: &Welcome);
+
+    /// The contents of a message's pages, of all of them, are about to come: where in a file they
+    /// are to lie, if not in memory of their own. The message, which has none yet, comes next from
+    /// this link, if it does not end.
+    fn place(&mut self, _link: LinkId, _message: &Control) -> Option<Arc<Lent>> {
+        None
+    }
 
     /// A message came over a link whose peer is known.
     fn message(
@@ -290,7 +297,7 @@ fn drive(links: &mut Links, id: LinkId, handler: &mut dyn Handler) {
         let Some(link) = links.readable(id) else {
             return;
         };
-        match link.message() {
+        match link.message(&mut |message| handler.place(id, message)) {
             Ok(Some((message, descriptors))) => hand_out(links, id, message, descriptors, handler),
             Ok(None) => match link.pull() {
                 Ok(Pulled::Bytes(_)) => {}

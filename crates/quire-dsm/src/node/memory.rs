@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use quire_core::dsm::message::{Access, Pages};
+use quire_core::dsm::message::{Access, PageNumber, Pages};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
@@ -22,7 +22,7 @@ use super::mapping::Mapped;
 use super::reservations::{Extent, Found};
 use super::stale::Stale;
 use super::{Broken, Part, bytes_of};
-use crate::wire::{Contents, Loans, Pool};
+use crate::wire::{Contents, Lent, Loans, Pool};
 
 /// A mapping of a part of the file in some process.
 pub(super) struct AddressSpace {
@@ -128,6 +128,8 @@ pub(super) struct Memory {
     /// What is sent from there, if that can be.
     loans: Loans,
     lends: bool,
+    /// To where contents come right now.
+    coming: Option<Pages>,
     /// When it is over, nothing is shown any more.
     term: Option<Arc<Term>>,
     /// Something was to be shown when it was over.
@@ -168,6 +170,7 @@ impl Memory {
             pool,
             loans,
             lends: false,
+            coming: None,
             term: None,
             is_late: Cell::new(false),
         }
@@ -225,6 +228,39 @@ impl Memory {
         self.page
     }
 
+    /// Contents are about to come for pages that are not in use: the part of the file to which they
+    /// may come, where it has all of their memory already. They are filled next, or
+    /// [`Memory::placed`] is called.
+    pub(super) fn place(&mut self, pages: Pages) -> Option<Arc<Lent>> {
+        let part = bytes_of(pages, self.page);
+        let is_inside = (part.start + part.len).0 <= self.size.0;
+        if !is_inside || !self.stale.is_possible(&self.file) {
+            return None;
+        }
+        self.reserve(pages, false);
+        if !self.stale.reuse_all(pages) {
+            return None;
+        }
+        self.coming = Some(pages);
+        if self.settle(part).is_err() {
+            self.placed(|_| false);
+            return None;
+        }
+        let length = part.len.0 as usize;
+        let lent = self.loans.lend(&self.file, part.start, length, &self.pool);
+        Some(lent)
+    }
+
+    /// What was about to come is there, and filled where the pages are in use now.
+    pub(super) fn placed(&mut self, is_used: impl Fn(PageNumber) -> bool) {
+        let Some(pages) = self.coming.take() else {
+            return;
+        };
+        for page in pages.iter().filter(|page| !is_used(*page)) {
+            self.stale.add(Pages::one(page));
+        }
+    }
+
     /// Puts contents where there are none, and shows them in a mapping. What lies together is
     /// put there together, at most [`FIRST_RUN`], and then [`RUN`] of it: who waits goes on after that.
     pub(super) fn fill(
@@ -234,6 +270,9 @@ impl Memory {
         access: Access,
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
+        if self.lies_there(pages, data) {
+            return self.show_in_runs(pages, access, space);
+        }
         self.settle(bytes_of(pages, self.page))?;
         if space.is_none_or(AddressSpace::is_own) {
             self.reserve(pages, space.is_none());
@@ -250,6 +289,39 @@ impl Memory {
             self.fill_run(run, contents, (access, found), space)?;
             next.0 += u64::from(run.count);
             rest = &rest[run.count as usize..];
+        }
+        Ok(())
+    }
+
+    /// Whether contents have come to where they belong.
+    fn lies_there(&self, pages: Pages, data: &[Option<Contents>]) -> bool {
+        let start = |page: PageNumber| ObjectOffset(page.0 * self.page.0);
+        let mut all = pages.iter().zip(data);
+        all.all(|(page, contents)| {
+            let contents = contents.as_ref();
+            contents.is_some_and(|it| it.lie_at(&self.file, start(page)))
+        })
+    }
+
+    /// Shows pages that have come to the file, as [`Memory::fill`] does.
+    fn show_in_runs(
+        &self,
+        mut pages: Pages,
+        access: Access,
+        space: Option<&AddressSpace>,
+    ) -> Result<(), Broken> {
+        let Some(space) = space else {
+            return Ok(());
+        };
+        let mut most = FIRST_RUN;
+        while pages.count > 0 {
+            let count = u32::try_from(most as u64 / self.page.0).unwrap_or(u32::MAX);
+            let count = count.clamp(1, pages.count);
+            let first = pages.first;
+            self.show(Pages { first, count }, access, space)?;
+            pages.first.0 += u64::from(count);
+            pages.count -= count;
+            most = RUN;
         }
         Ok(())
     }
@@ -479,7 +551,8 @@ impl Memory {
     }
 
     /// Takes all pages from all mappings and frees them.
-    pub(super) fn remove_all(&self) -> Result<(), Broken> {
+    pub(super) fn remove_all(&mut self) -> Result<(), Broken> {
+        self.coming = None;
         self.stale.clear();
         let all = self.all();
         self.settle(all)?;
@@ -529,9 +602,11 @@ impl Memory {
 
     /// Makes all touches fail in all mappings, also those that wait.
     pub(super) fn fail_all<'a>(
-        &self,
+        &mut self,
         spaces: impl Iterator<Item = &'a AddressSpace>,
     ) -> Result<(), Broken> {
+        self.coming = None;
+        self.stale.clear();
         // What cannot be read any more is not sent.
         let _ = self.settle(self.all());
         let cut = rustix::fs::ftruncate(&self.file, 0);
@@ -691,6 +766,103 @@ mod tests {
 
     /// A way in which pages lose what they hold.
     type Change = fn(&mut Memory, Pages, &[Option<Contents>]);
+
+    const PAGES: Pages = Pages {
+        first: PageNumber(2),
+        count: 8,
+    };
+
+    /// Pages whose bytes are all the same.
+    fn all_of(byte: u8) -> Vec<Option<Contents>> {
+        let page = Pool::new().copy(&[byte; BASE_PAGE as usize]);
+        vec![Some(page); PAGES.count as usize]
+    }
+
+    /// A memory in which some pages are stale.
+    fn with_stale_pages() -> Memory {
+        let mut memory = Memory::of_this_process(Bytes(BASE_PAGE), 16, Pool::new()).unwrap();
+        memory.fill(PAGES, &all_of(1), Access::Write, None).unwrap();
+        assert!(memory.place(PAGES).is_none(), "they are in use");
+        memory.stale.add(PAGES);
+        memory
+    }
+
+    /// Something comes to where it belongs, as far as it goes.
+    fn come(lent: &Arc<Lent>, byte: u8) -> Vec<Option<Contents>> {
+        let bytes = vec![byte; lent.len()];
+        let put = lent.pass(0..lent.len(), |file, at, _| {
+            rustix::io::pwrite(file, &bytes, at)
+        });
+        assert_eq!(put, Some(Ok(bytes.len())));
+        let all = Contents::from(Arc::clone(lent));
+        let starts = (0..bytes.len()).step_by(BASE_PAGE as usize);
+        starts
+            .map(|start| Some(all.slice(start, BASE_PAGE as usize)))
+            .collect()
+    }
+
+    #[test]
+    fn contents_come_to_pages_that_are_not_in_use() {
+        let mut memory = with_stale_pages();
+        let beyond = |first, count| Pages { first, count };
+        assert!(memory.place(beyond(PageNumber(1), 8)).is_none(), "a hole");
+        assert!(memory.place(beyond(PageNumber(9), 8)).is_none());
+        let lent = memory.place(PAGES).unwrap();
+        assert!(memory.place(PAGES).is_none(), "somebody has the place");
+        let data = come(&lent, 3);
+        memory.fill(PAGES, &data, Access::Write, None).unwrap();
+        memory.placed(|page| PAGES.contains(page));
+        assert!(!lent.is_settled(), "it was copied");
+        assert!(
+            memory
+                .read(PAGES)
+                .unwrap()
+                .into_iter()
+                .map(Some)
+                .eq(all_of(3))
+        );
+        assert!(memory.place(PAGES).is_none(), "they are in use");
+    }
+
+    #[test]
+    fn a_place_that_is_not_used_is_another_s() {
+        let mut memory = with_stale_pages();
+        let lent = memory.place(PAGES).unwrap();
+        let data = come(&lent, 3);
+        // Only some of them are wanted; the others go back as they came.
+        let (wanted, rest) = data.split_at(2);
+        let first = Pages { count: 2, ..PAGES };
+        memory.fill(first, wanted, Access::Read, None).unwrap();
+        memory.placed(|page| first.contains(page));
+        let others = Pages {
+            first: PageNumber(4),
+            count: 6,
+        };
+        let again = memory.place(others).unwrap();
+        assert!(lent.is_settled(), "what goes back is copied before");
+        come(&again, 5);
+        assert_eq!(rest, &all_of(3)[2..]);
+        assert!(memory.place(first).is_none(), "they are in use");
+    }
+
+    #[test]
+    fn what_is_coming_when_all_is_dropped_finds_no_place_any_more() {
+        let drops: [fn(&mut Memory); 2] = [
+            |memory| memory.remove_all().unwrap(),
+            |memory| memory.fail_all([].into_iter()).unwrap(),
+        ];
+        for drops in drops {
+            let mut memory = with_stale_pages();
+            let lent = memory.place(PAGES).unwrap();
+            let came = come(&lent, 3);
+            drops(&mut memory);
+            assert_eq!(lent.pass(0..1, |_, _, _| ()), None);
+            assert_eq!(came, all_of(3));
+            memory.placed(|_| false);
+            assert_eq!(held(&memory.file), 0);
+            assert!(memory.place(PAGES).is_none());
+        }
+    }
 
     #[test]
     fn what_is_lent_is_copied_before_the_file_changes() {

@@ -149,6 +149,21 @@ impl Stale {
         (Pages { first, count }, found)
     }
 
+    /// All of some pages are filled, if each of them finds something in the file; whether it is
+    /// so.
+    pub(super) fn reuse_all(&self, pages: Pages) -> bool {
+        let mut state = self.shared.lock();
+        let (is_freed, size) = (State::is_freed, self.page);
+        while pages.iter().any(|page| is_freed(&state, page, size)) {
+            state = self.shared.wait(state);
+        }
+        let are_there = pages.iter().all(|page| state.find(page) != Found::Nothing);
+        if are_there {
+            pages.iter().for_each(|page| state.fill(page));
+        }
+        are_there
+    }
+
     /// All pages are freed by the caller.
     pub(super) fn clear(&self) {
         let mut state = self.shared.lock();

@@ -8,10 +8,11 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::iter;
 use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use quire_core::units::{BASE_PAGE, Bytes, PageCount};
+use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, PageCount};
 use quire_linux::block::{Block, Piece};
 use quire_linux::slabs::{self, Slabs};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
@@ -360,6 +361,13 @@ impl Contents {
             }
             _ => None,
         }
+    }
+
+    /// Whether they lie in a file, from an offset on, and nowhere else yet.
+    #[must_use]
+    pub fn lie_at(&self, file: &Arc<OwnedFd>, start: ObjectOffset) -> bool {
+        let begin = ObjectOffset(start.0.wrapping_sub(self.start as u64));
+        matches!(&self.memory, Memory::Lent(lent) if lent.lies_at(file, begin))
     }
 
     /// Has the bytes in memory from now on, if they are lent.

@@ -6,14 +6,20 @@
 //! right, a message with its contents comes with one read, and nothing is copied. Where it is
 //! wrong, what came is moved to where it belongs. The room behind is there so that a read
 //! that brings what was expected, and no more, shows that no more has come.
+//!
+//! Contents of many pages may go to where they belong in a file at once: whoever has the pages
+//! says so when their message is known. After such a message no payload is expected in memory.
 
 use std::io::{self, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use quire_core::units::BASE_PAGE;
 
-use super::buffer::{Buffer, Pool};
+use super::buffer::{Buffer, Contents, Pool};
 use super::control::Control;
 use super::frame::{BLOCK, HEADER, Header, Limits, WireError};
+use super::lent::Lent;
 use super::presence::{Presence, check_pages};
 
 /// The least and the most that is expected as a payload, in bytes. After a longer one, the least
@@ -22,6 +28,10 @@ const EXPECTED: [usize; 2] = [BASE_PAGE as usize, 512 << 10];
 
 /// So much memory is kept for what is expected while nothing comes, in bytes.
 const KEPT: usize = 64 << 10;
+
+/// As much of a payload at least, in bytes, goes to a file, where it has a place there: that takes
+/// two calls of its own.
+const PLACED: usize = 16 << 10;
 
 /// Memory for headers and control parts at first, in bytes.
 const STAGE: usize = 8 << 10;
@@ -41,9 +51,15 @@ pub struct Frame {
 struct Unfinished {
     frame: Frame,
     presence: Presence,
-    buffer: Buffer,
+    place: Place,
     filled: usize,
     length: usize,
+}
+
+/// Where a payload goes to.
+enum Place {
+    Buffer(Buffer),
+    File(Arc<Lent>),
 }
 
 /// What a read brought.
@@ -70,6 +86,8 @@ pub struct Decoder {
     /// What came after it, which lies behind the first block of the stage.
     behind: usize,
     unfinished: Option<Unfinished>,
+    /// The last payload went to a file: nothing but a header is expected.
+    to_files: bool,
 }
 
 impl Decoder {
@@ -87,6 +105,7 @@ impl Decoder {
             ahead_filled: 0,
             behind: 0,
             unfinished: None,
+            to_files: false,
         }
     }
 
@@ -106,11 +125,46 @@ impl Decoder {
     ) -> io::Result<Filled> {
         if self.unfinished.is_some() {
             self.fill_payload(read)
-        } else if self.start == self.end {
-            self.fill_frame(read)
-        } else {
+        } else if self.start < self.end {
             self.fill_stage(read)
+        } else if self.to_files {
+            self.fill_header(read)
+        } else {
+            self.fill_frame(read)
         }
+    }
+
+    /// Reads once to a file, if that is where a payload goes to, with a function that gets the file,
+    /// where to write, and how many bytes at most, and says how many it wrote. `None` where
+    /// [`Decoder::fill`] is to read, or where the function said so.
+    ///
+    /// # Errors
+    /// Those of `read`, and of the file.
+    pub fn fill_file(
+        &mut self,
+        read: impl FnOnce(BorrowedFd<'_>, u64, usize) -> io::Result<Option<usize>>,
+    ) -> io::Result<Option<Filled>> {
+        let Some(unfinished) = &mut self.unfinished else {
+            return Ok(None);
+        };
+        let Place::File(lent) = &unfinished.place else {
+            return Ok(None);
+        };
+        let (filled, length) = (unfinished.filled, unfinished.length);
+        let read = lent.pass(filled..length, read).transpose()?.flatten();
+        let Some(bytes) = read else {
+            // Its file has something else to do with that place, or the reader cannot do this.
+            lent.settle()?;
+            let mut buffer = self.pool.take(length);
+            buffer[..filled].copy_from_slice(&lent.bytes()[..filled]);
+            unfinished.place = Place::Buffer(buffer);
+            return Ok(None);
+        };
+        let bytes = bytes.min(length - filled);
+        unfinished.filled += bytes;
+        // More may have come than the reader takes at a time.
+        let short = false;
+        Ok(Some(Filled { bytes, short }))
     }
 
     /// The rest of a payload, and whatever follows.
@@ -118,17 +172,23 @@ impl Decoder {
         &mut self,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
     ) -> io::Result<Filled> {
-        let Some(unfinished) = &mut self.unfinished else {
+        let Some(Unfinished {
+            place: Place::Buffer(buffer),
+            filled,
+            length,
+            ..
+        }) = &mut self.unfinished
+        else {
             return Ok(Filled {
                 bytes: 0,
                 short: true,
             });
         };
-        let rest = &mut unfinished.buffer[unfinished.filled..unfinished.length];
+        let rest = &mut buffer[*filled..*length];
         let (wanted, room) = (rest.len(), rest.len() + self.stage.len());
         let pieces = &mut [IoSliceMut::new(rest), IoSliceMut::new(&mut self.stage)];
         let bytes = read(pieces)?.min(room);
-        unfinished.filled += bytes.min(wanted);
+        *filled += bytes.min(wanted);
         self.start = 0;
         self.end = bytes - bytes.min(wanted);
         Ok(Filled {
@@ -171,6 +231,20 @@ impl Decoder {
         })
     }
 
+    /// A header, with its control part, if that is short, and no more.
+    fn fill_header(
+        &mut self,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Filled> {
+        (self.start, self.end) = (0, 0);
+        let bytes = read(&mut [IoSliceMut::new(&mut self.stage[..BLOCK])])?;
+        self.end = bytes.min(BLOCK);
+        Ok(Filled {
+            bytes: self.end,
+            short: self.end < BLOCK,
+        })
+    }
+
     /// The rest of a header or a control part.
     fn fill_stage(
         &mut self,
@@ -197,6 +271,19 @@ impl Decoder {
     /// When what was read is not a message. Then nothing more can be read here: where the
     /// next one would begin is not known.
     pub fn message(&mut self) -> Result<Option<Frame>, WireError> {
+        self.message_with(&mut |_| None)
+    }
+
+    /// The same. A function is asked where the contents of a message's pages, of all of them, are to
+    /// lie, if not in memory: in a part of a file that is as long as they are. What it is
+    /// shown has no contents yet.
+    ///
+    /// # Errors
+    /// As [`Decoder::message`].
+    pub fn message_with(
+        &mut self,
+        place: &mut dyn FnMut(&Control) -> Option<Arc<Lent>>,
+    ) -> Result<Option<Frame>, WireError> {
         if let Some(unfinished) = self.unfinished.take() {
             return Ok(self.finish(unfinished));
         }
@@ -220,7 +307,7 @@ impl Decoder {
             bytes: header.block() + header.payload as usize,
         };
         self.start += header.block();
-        self.begin(frame, presence, header.payload as usize)
+        self.begin(frame, presence, header.payload as usize, place)
     }
 
     /// What came after the first block was no payload.
@@ -256,6 +343,7 @@ impl Decoder {
         frame: Frame,
         presence: Option<Presence>,
         length: usize,
+        place: &mut dyn FnMut(&Control) -> Option<Arc<Lent>>,
     ) -> Result<Option<Frame>, WireError> {
         let Some(presence) = presence else {
             return Ok(Some(frame));
@@ -267,6 +355,14 @@ impl Decoder {
             0 => self.payload_from_stage(length),
             _ => self.payload_from_ahead(length),
         };
+        let is_placed = presence.is_full() && length - filled >= PLACED;
+        let lent = match is_placed {
+            true => place(&frame.message).filter(|lent| lent.len() == length),
+            false => None,
+        };
+        let lent = lent.filter(|lent| is_put(lent, &buffer[..filled]));
+        self.to_files = lent.is_some();
+        let place = lent.map_or(Place::Buffer(buffer), Place::File);
         self.expected = match length <= EXPECTED[1] {
             true => length.max(EXPECTED[0]),
             false => EXPECTED[0],
@@ -274,7 +370,7 @@ impl Decoder {
         Ok(self.finish(Unfinished {
             frame,
             presence,
-            buffer,
+            place,
             filled,
             length,
         }))
@@ -323,15 +419,39 @@ impl Decoder {
         let Unfinished {
             frame,
             presence,
-            buffer,
+            place,
+            length,
             ..
         } = unfinished;
-        Some(with_contents(frame, &presence, Some(buffer)))
+        let contents = match place {
+            Place::Buffer(buffer) => Contents::whole(buffer, length),
+            Place::File(lent) => Contents::from(lent),
+        };
+        Some(with_contents(frame, &presence, Some(&contents)))
     }
 }
 
+/// Puts the first bytes of what comes to a part of a file; whether it could.
+fn is_put(lent: &Lent, mut bytes: &[u8]) -> bool {
+    let put = lent.pass(0..bytes.len(), |file, mut at, _| {
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(file, bytes, at) {
+                Ok(0) => return false,
+                Ok(wrote) => {
+                    bytes = &bytes[wrote..];
+                    at += wrote as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    });
+    put == Some(true)
+}
+
 /// Puts contents where they belong.
-fn with_contents(mut frame: Frame, presence: &Presence, payload: Option<Buffer>) -> Frame {
+fn with_contents(mut frame: Frame, presence: &Presence, payload: Option<&Contents>) -> Frame {
     if let Some((_, data)) = frame.message.contents() {
         *data = presence.spread(payload);
     }

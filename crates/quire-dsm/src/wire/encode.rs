@@ -243,7 +243,7 @@ impl Outgoing {
             }
             part.end = more.end;
         }
-        let sent = lent.send(part, |file, at, length| sink.write_from(file, at, length));
+        let sent = lent.pass(part, |file, at, length| sink.write_from(file, at, length));
         let sent = sent.transpose()?.flatten();
         if sent.is_none() {
             lent.settle()?;

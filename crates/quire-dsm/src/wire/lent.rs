@@ -1,6 +1,7 @@
 //! Contents that stay in a file until they are sent, so that nobody copies them before the
-//! socket does. A file is whoever's that has pages to send; it must not change what it has lent.
-//! So it settles first: what was not sent yet is copied, and is as good as before.
+//! socket does, and those that a socket brings to where they belong in a file. A file is whoever's
+//! that has pages to send or to be filled; it must not change what it has lent. So it settles first:
+//! what was not sent yet, or has come so far, is copied, and is as good as before.
 //!
 //! What a socket has taken it may still read from the file's memory, until the other side has
 //! read it. So only that may be lent which its owner does not get to write before the other side
@@ -15,7 +16,7 @@ use quire_core::units::{Bytes, ObjectOffset};
 
 use super::buffer::{Buffer, Pool};
 
-/// A part of a file that is to be sent.
+/// A part of a file that is to be sent, or to which something comes.
 pub struct Lent {
     file: Arc<OwnedFd>,
     start: u64,
@@ -65,16 +66,24 @@ impl Lent {
         self.copy.get().is_some()
     }
 
-    /// Has a function send a part of it from the file; `None` where it is copied already.
-    pub(super) fn send<T>(
+    /// Whether this is a file's part from an offset on, and not copied yet.
+    pub(super) fn lies_at(&self, file: &Arc<OwnedFd>, start: ObjectOffset) -> bool {
+        Arc::ptr_eq(&self.file, file) && self.start == start.0 && !self.is_settled()
+    }
+
+    /// Has a function send a part of it from the file, or bring it there; `None` where it is copied
+    /// already.
+    ///
+    /// The function gets the file, where the part lies in it, and how long it is, in bytes.
+    pub fn pass<T>(
         &self,
         part: Range<usize>,
-        send: impl FnOnce(BorrowedFd<'_>, u64, usize) -> T,
+        pass: impl FnOnce(BorrowedFd<'_>, u64, usize) -> T,
     ) -> Option<T> {
         let _reading = self.lock();
         let is_there = !self.is_settled();
         is_there.then(|| {
-            send(
+            pass(
                 self.file.as_fd(),
                 self.start + part.start as u64,
                 part.len(),
@@ -118,7 +127,7 @@ impl Lent {
     }
 }
 
-/// What a file has lent and nobody has sent yet. A clone is the same.
+/// What a file has lent, and nobody has sent yet, or has come in full. A clone is the same.
 #[derive(Clone, Default)]
 pub struct Loans {
     all: Arc<Mutex<Vec<Weak<Lent>>>>,
@@ -186,8 +195,8 @@ mod tests {
         let second = loans.lend(&file, ObjectOffset(4), 4, &pool);
         loans.settle(ObjectOffset(3), Bytes(1)).unwrap();
         assert!(first.is_settled() && !second.is_settled());
-        assert_eq!(first.send(0..4, |_, _, _| ()), None);
-        let place = second.send(1..3, |_, at, length| (at, length));
+        assert_eq!(first.pass(0..4, |_, _, _| ()), None);
+        let place = second.pass(1..3, |_, at, length| (at, length));
         assert_eq!(place, Some((5, 2)));
         rustix::io::pwrite(&file, b"ABCDEFGH", 0).unwrap();
         assert_eq!(

@@ -1,13 +1,11 @@
 //! Which pages of a message have contents in its payload: one bit for each page. A page
 //! without contents is all zeros, and nothing is sent for it.
 
-use std::sync::Arc;
-
 use quire_core::dsm::message::Pages;
 use quire_core::units::{BASE_PAGE, SUPERPAGE};
 use serde::{Deserialize, Serialize};
 
-use super::buffer::{Buffer, Contents};
+use super::buffer::Contents;
 use super::frame::{END_OF_OBJECTS, MAX_PAGES, WireError};
 
 /// The pages of a message.
@@ -62,6 +60,11 @@ impl Presence {
         u64::from(self.present()) << self.shift
     }
 
+    /// Whether all pages have contents.
+    pub fn is_full(&self) -> bool {
+        self.present() == self.pages
+    }
+
     /// How many pages have contents.
     fn present(&self) -> u32 {
         self.bits.iter().map(|byte| byte.count_ones()).sum()
@@ -95,14 +98,13 @@ impl Presence {
     }
 
     /// The pages with their parts of the payload.
-    pub fn spread(&self, payload: Option<Buffer>) -> Vec<Option<Contents>> {
+    pub fn spread(&self, payload: Option<&Contents>) -> Vec<Option<Contents>> {
         let size = 1_usize << self.shift;
-        let payload = payload.map(Arc::new);
         let mut start = 0;
         let mut next = |page| {
-            let payload = payload.as_ref().filter(|_| self.has(page))?;
+            let payload = payload.filter(|_| self.has(page))?;
             start += size;
-            Some(Contents::part(payload, start - size, size))
+            Some(payload.slice(start - size, size))
         };
         (0..self.pages as usize).map(&mut next).collect()
     }

@@ -2,17 +2,18 @@
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::KernelId;
 use quire_core::dsm::sync::Answer::Value;
+use quire_core::units::ObjectOffset;
 use quire_dsm::link::turn::{Closed, Config};
 use quire_dsm::link::{Established, Handler, LinkId, Links, Turn};
-use quire_dsm::wire::Control;
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, PageSize, Refusal, RequestId, Role, Welcome,
 };
+use quire_dsm::wire::{Control, Lent, Loans, Pool};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -51,6 +52,8 @@ pub struct Notes {
     pub ready: Vec<u64>,
     /// Answers to each request.
     pub answers: u32,
+    /// Where contents of pages of 4 KiB are to lie.
+    pub places: Option<(Arc<OwnedFd>, Loans)>,
 }
 
 impl Handler for Notes {
@@ -75,6 +78,17 @@ impl Handler for Notes {
 
     fn welcomed(&mut self, _: &mut Links, link: LinkId, _: &Welcome) {
         self.welcomed.push(link);
+    }
+
+    fn place(&mut self, _: LinkId, message: &Control) -> Option<Arc<Lent>> {
+        let (file, loans) = self.places.as_ref()?;
+        let pages = match message {
+            Control::ToKernel { message, .. } => message.pages(),
+            _ => return None,
+        };
+        let start = ObjectOffset(pages.first.0 * 4096);
+        let length = pages.count as usize * 4096;
+        Some(loans.lend(file, start, length, &Pool::new()))
     }
 
     fn message(

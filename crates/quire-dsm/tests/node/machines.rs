@@ -46,6 +46,8 @@ pub struct Net {
     pub messages: AtomicU64,
     /// Microseconds that each of them takes.
     pub way: AtomicU64,
+    /// Pages whose contents came to where they belong.
+    pub placed: AtomicU64,
 }
 
 impl Net {
@@ -61,6 +63,7 @@ impl Net {
             mute: AtomicBool::new(false),
             messages: AtomicU64::new(0),
             way: AtomicU64::new(0),
+            placed: AtomicU64::new(0),
         })
     }
 
@@ -182,6 +185,11 @@ impl Machine {
         }
     }
 
+    /// How many pages of all machines have come to where they belong.
+    pub fn placed(&self) -> u64 {
+        self.net.placed.load(Ordering::Relaxed)
+    }
+
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -246,7 +254,7 @@ fn run(mut cache: Cache, mut port: Port, orders: &Receiver<Job>) -> Result<(), B
     let net = Arc::clone(&port.net);
     let ready = &net.inboxes[port.machine].ready;
     loop {
-        while cache.turn(node::now(), &mut port)? {}
+        while hear_in_place(&mut cache, &mut port)? || cache.turn(node::now(), &mut port)? {}
         wait(&cache, ready);
         let _ = rustix::io::read(ready, &mut [0u8; 8]);
         loop {
@@ -257,6 +265,53 @@ fn run(mut cache: Cache, mut port: Port, orders: &Receiver<Job>) -> Result<(), B
             }
         }
     }
+}
+
+/// Hears what has come. At every other machine, contents lie where they belong by then, if there is
+/// a place for them, as if a link had brought them there.
+fn hear_in_place(cache: &mut Cache, port: &mut Port) -> Result<bool, Broken> {
+    let mut has_heard = false;
+    while port.machine.is_multiple_of(2)
+        && let Some(message) = port.receive()
+    {
+        has_heard = true;
+        let message = put_in_place(cache, &port.net, message);
+        cache.hear(node::now(), message, port)?;
+    }
+    Ok(has_heard)
+}
+
+fn put_in_place(cache: &mut Cache, net: &Net, message: ToKernel<Contents>) -> ToKernel<Contents> {
+    let ToKernel::DataProvided {
+        pages,
+        data,
+        access,
+    } = message
+    else {
+        return message;
+    };
+    let with = |data| ToKernel::DataProvided {
+        pages,
+        data,
+        access,
+    };
+    let is_full = data.iter().all(Option::is_some);
+    let place = is_full.then(|| cache.place(&with(Vec::new()))).flatten();
+    let Some(lent) = place else {
+        return with(data);
+    };
+    let mut start = 0;
+    for page in data.iter().flatten() {
+        let passed = lent.pass(start..start + page.len(), |file, at, _| {
+            rustix::io::pwrite(file, page, at)
+        });
+        assert_eq!(passed, Some(Ok(page.len())));
+        start += page.len();
+    }
+    net.placed.fetch_add(pages.count.into(), Ordering::Relaxed);
+    let (all, size) = (Contents::from(lent), start / data.len());
+    let starts = (0..start).step_by(size);
+    with(starts.map(|at| Some(all.slice(at, size))).collect())
 }
 
 fn wait(cache: &Cache, ready: &OwnedFd) {
