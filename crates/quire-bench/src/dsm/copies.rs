@@ -3,8 +3,9 @@
 //! memory file, or it is read to where it belongs at once; then the kernel fills the memory with
 //! zeros first. A page that goes is read from the memory file to such a buffer and written to the
 //! socket, or passed on by the kernel (`sendfile`). What comes may also be passed on by the kernel,
-//! through a pipe that holds the socket's memory (`splice`). Two threads with a socket between
-//! them do nothing else, and their processor time is taken.
+//! through a pipe that holds the socket's memory (`splice`). All that to memory which is new, and to
+//! memory which the file had before. Two threads with a socket between them do nothing else, and
+//! their processor time is taken.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,14 +38,20 @@ enum By {
     Pipe,
 }
 
-/// Both ways to send, and all to receive.
-const VARIANTS: [(By, By); 6] = [
-    (By::Buffer, By::Buffer),
-    (By::InPlace, By::Buffer),
-    (By::Buffer, By::InPlace),
-    (By::InPlace, By::InPlace),
-    (By::Buffer, By::Pipe),
-    (By::InPlace, By::Pipe),
+/// How contents are sent and received, and whether to memory which the file had before.
+type Variant = (By, By, bool);
+
+/// Both ways to send, and all to receive; to memory that was there, as servers send.
+const VARIANTS: [Variant; 9] = [
+    (By::Buffer, By::Buffer, false),
+    (By::InPlace, By::Buffer, false),
+    (By::Buffer, By::InPlace, false),
+    (By::InPlace, By::InPlace, false),
+    (By::Buffer, By::Pipe, false),
+    (By::InPlace, By::Pipe, false),
+    (By::Buffer, By::Buffer, true),
+    (By::Buffer, By::InPlace, true),
+    (By::Buffer, By::Pipe, true),
 ];
 
 /// A memory file as a program has for an object of its own, and its memory.
@@ -83,7 +90,6 @@ impl Memory {
     }
 
     fn receive(&mut self, from: &mut TcpStream, at: usize, by: By) -> Result<()> {
-        self.prepare(at)?;
         match by {
             By::InPlace => from.read_exact(&mut self.map.bytes()[at..at + MESSAGE])?,
             By::Pipe => self.receive_by_pipe(from, at)?,
@@ -162,9 +168,16 @@ pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
     let (mut from, _) = listener.accept()?;
     let mut times = vec![[Vec::new(), Vec::new()]; VARIANTS.len()];
     for _ in 0..plan.rounds {
-        for ((out, into), times) in VARIANTS.into_iter().zip(&mut times) {
-            there.free(size)?;
-            let pass = Pass { size, out, into };
+        for ((out, into, kept), times) in VARIANTS.into_iter().zip(&mut times) {
+            if !kept {
+                there.free(size)?;
+            }
+            let pass = Pass {
+                size,
+                out,
+                into,
+                kept,
+            };
             let found = pass.run((&mut here, &mut to), (&mut there, &mut from))?;
             let last = there.map.bytes().last();
             ensure!(last == Some(&1), "what came is not what was sent");
@@ -173,13 +186,17 @@ pub fn measure(plan: Plan, results: &mut Results) -> Result<()> {
             }
         }
     }
-    for ((out, into), [sender, receiver]) in VARIANTS.into_iter().zip(times) {
+    for ((out, into, kept), [sender, receiver]) in VARIANTS.into_iter().zip(times) {
         let of = |by| match by {
             By::Buffer => "by a buffer",
             By::InPlace => "in place",
             By::Pipe => "by a pipe",
         };
-        let title = format!("sent {}, received {}", of(out), of(into));
+        let memory = match kept {
+            true => ", memory was there",
+            false => "",
+        };
+        let title = format!("sent {}, received {}{memory}", of(out), of(into));
         for (who, times) in [("who sends", sender), ("who receives", receiver)] {
             let name = format!("{title}: {who}, a page");
             results.add(Part::Copies, "", &name, "us", times);
@@ -194,6 +211,7 @@ struct Pass {
     size: usize,
     out: By,
     into: By,
+    kept: bool,
 }
 
 impl Pass {
@@ -203,7 +221,12 @@ impl Pass {
         (here, to): (&mut Memory, &mut TcpStream),
         (there, from): (&mut Memory, &mut TcpStream),
     ) -> Result<[f64; 2]> {
-        let Pass { size, out, into } = self;
+        let Pass {
+            size,
+            out,
+            into,
+            kept,
+        } = self;
         let pages = size as f64 / BASE_PAGE as f64;
         thread::scope(|scope| {
             let sender = scope.spawn(move || -> Result<f64> {
@@ -214,7 +237,12 @@ impl Pass {
             });
             let earlier = used();
             let mut messages = (0..size).step_by(MESSAGE);
-            messages.try_for_each(|at| there.receive(from, at, into))?;
+            messages.try_for_each(|at| {
+                if !kept {
+                    there.prepare(at)?;
+                }
+                there.receive(from, at, into)
+            })?;
             let received = (used() - earlier) * 1e6 / pages;
             let sent = sender.join().map_err(|_| anyhow!("a thread failed"))?;
             Ok([sent.context("sending")?, received])

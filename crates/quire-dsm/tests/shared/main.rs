@@ -14,7 +14,9 @@ use quire_dsm::client::{Client, Shared};
 use quire_dsm::programs::Program;
 use quire_dsm::wire::control::{Answer, PageSize, Rights, SchedulerKind, Segment, TypeCode};
 
+#[path = "../served/mod.rs"]
 mod served;
+mod streams;
 
 use served::{BOTH, Served, name, object, open, socket};
 

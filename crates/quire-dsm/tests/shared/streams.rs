@@ -1,0 +1,126 @@
+//! Two programs that go through an object in order, in turns, over links that break now and then:
+//! pages come ahead, many in a message, to memory that they have been in before.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use quire_core::units::Bytes;
+use quire_dsm::client::{Client, Shared};
+use quire_dsm::link::Address;
+use quire_dsm::wire::control::SchedulerKind;
+
+use crate::served::{BOTH, Served, name, object, open};
+
+const PAGES: u64 = 2048;
+const WORDS: usize = 512;
+/// In every fourth of them links break.
+const ROUNDS: u64 = 12;
+
+/// A way to a server that can be cut.
+struct Way {
+    address: SocketAddr,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Way {
+    fn to(server: SocketAddr) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("it has an address");
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let made = Arc::clone(&open);
+        thread::spawn(move || {
+            for program in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(server) else {
+                    continue;
+                };
+                for (from, to) in [(&program, &server), (&server, &program)] {
+                    let (from, to) = (from.try_clone(), to.try_clone());
+                    let (mut from, mut to) = (from.expect("a socket"), to.expect("a socket"));
+                    to.set_nodelay(true).expect("TCP can do so");
+                    thread::spawn(move || {
+                        // However it ends, the other side is told.
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+                made.lock().expect("no panic").extend([program, server]);
+            }
+        });
+        Way { address, open }
+    }
+
+    fn client(&self, served: &Served, who: &str) -> Client {
+        let address = Address::Tcp(self.address);
+        served.client_with(who, |options| options.addresses = address.into())
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().expect("no panic").drain(..) {
+            // It may have ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// All words of a page hold the number of the round and the page's.
+fn value(round: u64, page: u64) -> u64 {
+    round * PAGES + page
+}
+
+fn write(shared: &Shared, round: u64) {
+    for (page, words) in (0..).zip(shared.words().chunks_exact(WORDS)) {
+        for word in words {
+            word.store(value(round, page), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where a link broke meanwhile, some may be of an earlier round, but of the same page.
+fn check(shared: &Shared, round: u64, is_whole: bool) {
+    for (page, words) in (0..).zip(shared.words().chunks_exact(WORDS)) {
+        for word in words {
+            let found = word.load(Ordering::Relaxed);
+            let is_old = found == 0 || found % PAGES == page && found / PAGES <= round;
+            let is_right = found == value(round, page) || !is_whole && is_old;
+            assert!(is_right, "page {page}, round {round}: {found}");
+        }
+    }
+}
+
+#[test]
+fn pages_that_come_in_order_hold_what_was_written_though_links_break() {
+    let served = Served::start("127.0.0.1:0");
+    let Address::Tcp(server) = served.addresses[0] else {
+        panic!("another address");
+    };
+    let ways = [Way::to(server), Way::to(server)];
+    let clients = [
+        ways[0].client(&served, "one"),
+        ways[1].client(&served, "other"),
+    ];
+    let made = object("memory", Bytes(PAGES * 4096), SchedulerKind::Simple);
+    clients[0].create(made).expect("it is new");
+    let programs = clients.each_ref().map(|client| open(client, "memory"));
+    for round in 1..=ROUNDS {
+        let me = round as usize % 2;
+        let breaks = round % 4 == 0;
+        thread::scope(|scope| {
+            let way = &ways[(round / 4) as usize % 2];
+            scope.spawn(move || {
+                for _ in 0..if breaks { 3 } else { 0 } {
+                    thread::sleep(Duration::from_millis(7 + round));
+                    way.cut();
+                }
+            });
+            write(&programs[me], round);
+            check(&programs[1 - me], round, !breaks);
+        });
+    }
+    drop(programs);
+    let last = clients[0].open(name("memory"), BOTH).expect("it is there");
+    check(&last, ROUNDS, false);
+}
