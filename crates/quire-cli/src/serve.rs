@@ -122,6 +122,7 @@ fn cannot_listen(error: &io::Error) -> Failure {
     let remedy = match error.kind() {
         io::ErrorKind::AddrInUse => "; a server may be there already: name another with --listen",
         io::ErrorKind::AddrNotAvailable => "; name an address of this machine with --listen",
+        io::ErrorKind::AlreadyExists => "; name a path at which nothing is with --listen",
         io::ErrorKind::NotFound => "; make the directory of the socket first",
         io::ErrorKind::PermissionDenied => {
             "; name a port from 1024 on, or a socket in a directory of your own"

@@ -54,7 +54,7 @@ impl Listener {
                 Socket::Tcp(socket, accepting)
             }
             Address::Unix(path) => {
-                remove_stale(path)?;
+                make_way(path)?;
                 let socket = UnixListener::bind(path)?;
                 Socket::Unix(socket, path.clone(), Place::of(path))
             }
@@ -129,8 +129,8 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket at which nobody listens any more.
-fn remove_stale(path: &Path) -> io::Result<()> {
+/// Removes a socket at which nobody listens any more, and nothing else.
+fn make_way(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -138,7 +138,15 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             }
             _ => Ok(()),
         },
-        _ => Ok(()),
+        // To bind would say that the address is in use.
+        Ok(metadata) => {
+            let what = match metadata.is_dir() {
+                true => "a directory is there",
+                false => "a file that is no socket is there",
+            };
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
+        }
+        Err(_) => Ok(()),
     }
 }
 
@@ -158,5 +166,23 @@ mod tests {
         assert!(UnixStream::connect(&path).is_ok());
         drop(later);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_socket_is_said_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, b"kept").unwrap();
+        for (path, what) in [
+            (directory.path(), "a directory"),
+            (&file, "a file that is no socket"),
+        ] {
+            let error = Listener::new(&Address::Unix(path.into()), None)
+                .err()
+                .unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert!(error.to_string().starts_with(what), "{error}");
+        }
+        assert_eq!(std::fs::read(file).unwrap(), b"kept");
     }
 }
