@@ -27,4 +27,5 @@ pub mod programs;
 mod random;
 pub mod server;
 pub mod store;
+mod whole;
 pub mod wire;

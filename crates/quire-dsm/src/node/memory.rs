@@ -5,6 +5,7 @@
 //! mapping might keep what it must not have.
 
 use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use super::mapping::Mapped;
 use super::reservations::{Extent, Found};
 use super::stale::Stale;
 use super::{Broken, Part, bytes_of};
+use crate::whole;
 use crate::wire::{Contents, Lent, Loans, Pool};
 
 /// A mapping of a part of the file in some process.
@@ -637,7 +639,8 @@ impl Memory {
             let count = together.min(pages.count as usize - contents.len());
             let first = pages.first.0 + contents.len() as u64;
             let mut buffer = self.pool.take(count * page);
-            self.read_into(&mut buffer[..count * page], first * self.page.0)?;
+            let read = whole::read(&self.file, &mut buffer[..count * page], first * self.page.0);
+            read.map_err(|error| not_passed("to read a page back", &error))?;
             let buffer = Arc::new(buffer);
             let parts = (0..count).map(|number| Contents::part(&buffer, number * page, page));
             contents.extend(parts);
@@ -645,34 +648,16 @@ impl Memory {
         Ok(contents)
     }
 
-    fn read_into(&self, mut bytes: &mut [u8], mut at: u64) -> Result<(), Broken> {
-        while !bytes.is_empty() {
-            match rustix::io::pread(&self.file, &mut *bytes, at) {
-                // A program has cut the file: nobody knows what the page held.
-                Ok(0) => return Err(broken("to read a page back", Code::NODATA.into())),
-                Ok(read) => {
-                    bytes = &mut bytes[read..];
-                    at += read as u64;
-                }
-                Err(Code::INTR) => {}
-                Err(errno) => return Err(broken("to read a page back", errno.into())),
-            }
-        }
-        Ok(())
-    }
-
     fn write(&self, start: ObjectOffset, bytes: &[u8]) -> Result<(), Broken> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = start.0 + done as u64;
-            match rustix::io::pwrite(&self.file, &bytes[done..], at) {
-                Ok(written) => done += written,
-                Err(Code::INTR) => {}
-                Err(errno) => return Err(broken("to fill a page", errno.into())),
-            }
-        }
-        Ok(())
+        let written = whole::write(&self.file, bytes, start.0);
+        written.map_err(|error| not_passed("to fill a page", &error))
     }
+}
+
+/// Contents cannot be read or written. Where the file is too short, a program has cut it.
+fn not_passed(what: &'static str, error: &io::Error) -> Broken {
+    let errno = error.raw_os_error().map_or(Code::NODATA.into(), Errno);
+    broken(what, errno)
 }
 
 /// A file for mappings in whatever processes.

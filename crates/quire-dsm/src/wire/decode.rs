@@ -21,6 +21,7 @@ use super::control::Control;
 use super::frame::{BLOCK, HEADER, Header, Limits, WireError};
 use super::lent::Lent;
 use super::presence::{Presence, check_pages};
+use crate::whole;
 
 /// The least and the most that is expected as a payload, in bytes. After a longer one, the least
 /// is: most of the next one is read where it belongs then.
@@ -432,22 +433,9 @@ impl Decoder {
 }
 
 /// Puts the first bytes of what comes to a part of a file; whether it could.
-fn is_put(lent: &Lent, mut bytes: &[u8]) -> bool {
-    let put = lent.pass(0..bytes.len(), |file, mut at, _| {
-        while !bytes.is_empty() {
-            match rustix::io::pwrite(file, bytes, at) {
-                Ok(0) => return false,
-                Ok(wrote) => {
-                    bytes = &bytes[wrote..];
-                    at += wrote as u64;
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return false,
-            }
-        }
-        true
-    });
-    put == Some(true)
+fn is_put(lent: &Lent, bytes: &[u8]) -> bool {
+    let put = lent.pass(0..bytes.len(), |file, at, _| whole::write(file, bytes, at));
+    put.is_some_and(|put| put.is_ok())
 }
 
 /// Puts contents where they belong.

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use quire_core::units::{Bytes, ObjectOffset};
 
 use super::buffer::{Buffer, Pool};
+use crate::whole;
 
 /// A part of a file that is to be sent, or to which something comes.
 pub struct Lent {
@@ -95,27 +96,13 @@ impl Lent {
         let _reading = self.lock();
         self.copy.get_or_init(|| {
             let mut buffer = self.pool.take(self.length);
-            let failed = self.read(&mut buffer[..self.length]).err();
+            let failed = whole::read(&self.file, &mut buffer[..self.length], self.start).err();
             if failed.is_some() {
                 buffer[..self.length].fill(0);
             }
             let failed = failed.map(|error| error.kind());
             Copy { buffer, failed }
         })
-    }
-
-    fn read(&self, into: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < into.len() {
-            let at = self.start + done as u64;
-            match rustix::io::pread(&self.file, &mut into[done..], at) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => done += read,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
