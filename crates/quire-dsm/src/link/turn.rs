@@ -5,11 +5,13 @@
 //! that sends is queued, and leaves at the end of the turn, each link's in one write. So a
 //! request costs one wake-up, one read and one write. With `spin` set the loop looks again
 //! and again for that long before it sleeps, which spares the wake-up; between two looks it
-//! lets others have the processor, who may be those that it waits for.
+//! lets others have the processor, who may be those that it waits for; where they take it for
+//! longer, it sleeps earlier (`turn/looking.rs`).
 
 mod config;
 mod links;
 mod listen;
+mod looking;
 mod orders;
 mod precedence;
 mod token;
@@ -17,11 +19,11 @@ mod token;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token, Waker};
 use quire_linux::scheduling::Meanwhile;
+use quire_linux::thread;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use config::Config;
@@ -29,6 +31,7 @@ pub use links::{LinkId, Links};
 pub(crate) use orders::Orders;
 pub(crate) use precedence::PRIORITY;
 
+use self::looking::Looking;
 use self::token::Target;
 use super::connection::{LinkError, Pulled};
 use super::greeting::Established;
@@ -252,12 +255,13 @@ impl Turn {
         }
         let spin_until = (self.busy + self.spin).min(until);
         let mut now = now;
-        while now < spin_until {
+        let mut looking = Looking::new(now);
+        while now < spin_until && looking.goes_on(now, time_of_this_thread) {
             self.look(Duration::ZERO)?;
             if !self.events.is_empty() {
                 return Ok(());
             }
-            thread::yield_now();
+            std::thread::yield_now();
             now = self.links.clock();
         }
         self.look(until.saturating_duration_since(now))
@@ -289,6 +293,11 @@ impl Turn {
             other => other,
         }
     }
+}
+
+/// How long the calling thread has run.
+fn time_of_this_thread() -> Duration {
+    Duration::from_nanos(thread::cpu_time_ns())
 }
 
 /// Reads what came over a link, and hands it out.
