@@ -224,8 +224,7 @@ impl Sink for Tcp {
         let mut sent = || rustix::fs::sendfile(&self.socket, file, Some(&mut at), length);
         match again(&mut sent) {
             Ok(sent) => Ok(Some(sent)),
-            // Not from such a file.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) if cannot_be(error) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -244,15 +243,17 @@ impl Transport for Tcp {
     ) -> io::Result<Option<usize>> {
         if self.pipe.is_none() && !self.lacks_pipe {
             self.pipe = Pipe::new().ok();
+            self.lacks_pipe = self.pipe.is_none();
         }
-        let filled = self.pipe.as_ref();
-        let filled = filled.map(|pipe| (pipe, pipe.fill(self.socket.as_fd(), length)));
-        match filled {
-            None | Some((_, Err(Errno::INVAL | Errno::OPNOTSUPP))) => {
-                self.lacks_pipe = true;
+        let Some(pipe) = &self.pipe else {
+            return Ok(None);
+        };
+        match pipe.fill(self.socket.as_fd(), length) {
+            Err(error) if cannot_be(error) => {
+                (self.pipe, self.lacks_pipe) = (None, true);
                 Ok(None)
             }
-            Some((pipe, held)) => {
+            held => {
                 let held = held?;
                 pipe.empty(file, at, held)?;
                 Ok(Some(held))
@@ -446,6 +447,12 @@ fn send(
     Ok(again(|| {
         rustix::net::sendmsg(socket, from, &mut control, flags)
     })?)
+}
+
+/// Whether the kernel does not do this with such a file, or this program may not ask for it.
+fn cannot_be(error: Errno) -> bool {
+    let refusals = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM];
+    refusals.contains(&error)
 }
 
 /// Once more where a signal came in between.
