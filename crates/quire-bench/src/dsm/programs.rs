@@ -58,8 +58,8 @@ const ROWS: [Row; 9] = [
     matrix(2048, 0, 1, BASE_PAGE),
     matrix(2048, 0, 1, LARGE),
     row(ProgramName::Paths, 200, 30, [60.0, 60.0, 40.0]),
-    row(ProgramName::Router, 2000, 50, [277.0, 333.0, 397.0]),
-    row(ProgramName::Particles, 20_000, 500, [8.6, 16.1, 23.0]),
+    row(ProgramName::Router, 20_000, 50, [277.0, 333.0, 397.0]),
+    row(ProgramName::Particles, 500_000, 500, [8.6, 16.1, 23.0]),
 ];
 
 const fn matrix(size: usize, quick: usize, times: usize, page: u64) -> Row {

@@ -61,14 +61,14 @@ const ROWS: [Row; 5] = [
     },
     Row {
         name: ProgramName::Router,
-        size: 2000,
+        size: 20_000,
         quick: 100,
         paper: "LocusRoute",
         seconds: Some([277.0, 333.0, 397.0]),
     },
     Row {
         name: ProgramName::Particles,
-        size: 20_000,
+        size: 500_000,
         quick: 1000,
         paper: "Mp3d",
         seconds: Some([8.6, 16.1, 23.0]),

@@ -3,10 +3,15 @@
 //! which everybody writes to; then particles of one cell collide: each gives an eighth of
 //! the difference from the mean speed of its cell.
 //!
+//! A member counts its particles by itself, and adds what it has counted to the cells one after the
+//! other; each begins with other cells, and goes round.
+//!
 //! All is computed in whole numbers, so that the result does not depend on the order, and
 //! can be compared with that of one who works alone.
 
 use std::sync::atomic::Ordering;
+
+use quire_core::dsm::message::Access;
 
 use super::{Numbers, Team, Trouble, WORDS_PER_PAGE, Word, share, whole_pages};
 
@@ -16,6 +21,8 @@ const CELLS: [usize; 3] = [32, 8, 8];
 const CELL: i64 = 1 << 16;
 /// Words of a cell: how many particles there are, and the sum of their speeds.
 const OF_CELL: usize = 4;
+/// What is counted in a cell.
+type Cell = [i64; OF_CELL];
 /// Words of all cells.
 const TUNNEL: usize = CELLS[0] * CELLS[1] * CELLS[2] * OF_CELL;
 /// Words of a particle: where it is, and its speed.
@@ -48,6 +55,7 @@ pub fn run(team: &dyn Team, memory: &[Word], particles: usize) -> Result<(), Tro
     for particle in mine.clone() {
         Particle::of(particle).write(word_of(particle));
     }
+    let mut counted = vec![[0; OF_CELL]; TUNNEL / OF_CELL];
     for step in 0..STEPS {
         let (now, next) = cells.split_at(part);
         let (now, next) = if step % 2 == 0 {
@@ -55,16 +63,31 @@ pub fn run(team: &dyn Team, memory: &[Word], particles: usize) -> Result<(), Tro
         } else {
             (next, now)
         };
+        counted.fill([0; OF_CELL]);
         for particle in mine.clone().map(word_of) {
             let mut moved = Particle::read(particle);
             moved.go();
             moved.write(particle);
-            count(&moved, now);
+            moved.count(&mut counted);
+        }
+        let first = share(team, counted.len()).start;
+        let (before, behind) = now.split_at(OF_CELL * first);
+        team.will_need(behind, Access::Write);
+        team.will_need(before, Access::Write);
+        for cell in (first..counted.len()).chain(0..first) {
+            let words = &now[OF_CELL * cell..OF_CELL * (cell + 1)];
+            for (word, number) in words.iter().zip(counted[cell]) {
+                word.fetch_add(number as u64, Ordering::Relaxed);
+            }
         }
         team.barrier()?;
+        team.will_need(now, Access::Read);
+        for (cell, words) in counted.iter_mut().zip(now.chunks_exact(OF_CELL)) {
+            *cell = [0, 1, 2, 3].map(|at: usize| words[at].load(Ordering::Relaxed) as i64);
+        }
         for particle in mine.clone().map(word_of) {
             let mut slowed = Particle::read(particle);
-            slowed.collide(&sums(&slowed, now));
+            slowed.collide(&counted);
             slowed.write(particle);
         }
         // Nobody reads these any more: the last step is over.
@@ -124,32 +147,27 @@ impl Particle {
         }
     }
 
-    /// The words of the cell that it is in.
+    /// The cell that it is in.
     fn cell(&self) -> usize {
         let [x, y, z] = self.at.map(|at| (at / CELL) as usize);
-        OF_CELL * ((x * CELLS[1] + y) * CELLS[2] + z)
+        (x * CELLS[1] + y) * CELLS[2] + z
     }
 
-    fn collide(&mut self, [count, sums @ ..]: &[i64; OF_CELL]) {
+    /// Counts it in its cell.
+    fn count(&self, cells: &mut [Cell]) {
+        let numbers = [1].into_iter().chain(self.speed);
+        for (sum, number) in cells[self.cell()].iter_mut().zip(numbers) {
+            *sum += number;
+        }
+    }
+
+    /// What was counted in its cell slows it.
+    fn collide(&mut self, cells: &[Cell]) {
+        let [count, sums @ ..] = cells[self.cell()];
         for (speed, sum) in self.speed.iter_mut().zip(sums) {
             *speed -= (*speed - sum / count) / 8;
         }
     }
-}
-
-/// Counts a particle in its cell.
-fn count(particle: &Particle, cells: &[Word]) {
-    let cell = &cells[particle.cell()..];
-    let numbers = [1].into_iter().chain(particle.speed);
-    for (word, number) in cell.iter().zip(numbers) {
-        word.fetch_add(number as u64, Ordering::Relaxed);
-    }
-}
-
-/// What was counted in the cell of a particle.
-fn sums(particle: &Particle, cells: &[Word]) -> [i64; OF_CELL] {
-    let cell = &cells[particle.cell()..];
-    [0, 1, 2, 3].map(|at: usize| cell[at].load(Ordering::Relaxed) as i64)
 }
 
 /// Compares with what one who works alone finds.
@@ -162,13 +180,13 @@ pub fn check(memory: &[Word], particles: usize) -> Result<(), Trouble> {
     let found: Vec<Particle> = found.collect();
     let mut particles: Vec<Particle> = (0..particles).map(Particle::of).collect();
     for _ in 0..STEPS {
-        let cells: Vec<Word> = std::iter::repeat_with(Word::default).take(TUNNEL).collect();
+        let mut cells = vec![[0; OF_CELL]; TUNNEL / OF_CELL];
         for particle in &mut particles {
             particle.go();
-            count(particle, &cells);
+            particle.count(&mut cells);
         }
         for particle in &mut particles {
-            particle.collide(&sums(particle, &cells));
+            particle.collide(&cells);
         }
     }
     match (0..found.len()).find(|number| found[*number] != particles[*number]) {

@@ -1,8 +1,11 @@
 //! Routes wires on a circuit of standard cells (paper 003, section 7.3; after the idea of
 //! LocusRoute). An array that everybody shares says how many wires run through each cell.
-//! Members take wires one after the other, try all ways with at most two bends, choose the
-//! one through the least crowded cells, and count it in the array. In a second pass each
-//! wire is taken out and laid anew.
+//! Members take the wires that begin in their part of the circuit, from left to right, try all
+//! ways with at most two bends, choose the one through the least crowded cells, and count it in the
+//! array. In a second pass each wire is taken out and laid anew.
+//!
+//! Cells of a column lie side by side, and wires that begin near each other have the same
+//! member: a wire is in a few pages, which others want only where their parts meet.
 //!
 //! Members see what others lay meanwhile, or not yet, so the routes differ from run to run.
 //! What is checked is that the array is what the routes make.
@@ -10,7 +13,7 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 
-use super::{Numbers, Team, Trouble, Word, whole_pages};
+use super::{Numbers, Team, Trouble, Word, share, whole_pages};
 
 /// Cells of the circuit from left to right.
 const COLUMNS: usize = 512;
@@ -20,8 +23,6 @@ const ROWS: usize = 64;
 const REACH: usize = 48;
 /// How often each wire is laid.
 const PASSES: usize = 2;
-/// A member takes so many wires at once.
-const TAKEN: usize = 4;
 
 /// Words that it needs.
 #[must_use]
@@ -51,20 +52,23 @@ enum Route {
 /// When the members cannot synchronise.
 pub fn run(team: &dyn Team, memory: &[Word], wires: usize) -> Result<(), Trouble> {
     let (cells, routes) = memory.split_at(whole_pages(COLUMNS * ROWS));
-    for pass in 0..PASSES {
-        loop {
-            let taken = team.add(pass, TAKEN as i64)? as usize;
-            let taken = taken - TAKEN..taken.min(wires);
-            if taken.is_empty() {
-                break;
-            }
-            for wire in taken {
-                lay(cells, &routes[wire], Wire::of(wire));
-            }
+    let wires = from_left(wires);
+    let mine = share(team, wires.len());
+    let (wires, routes) = (&wires[mine.clone()], &routes[mine]);
+    for _ in 0..PASSES {
+        for (wire, route) in wires.iter().zip(routes) {
+            lay(cells, route, *wire);
         }
         team.barrier()?;
     }
     Ok(())
+}
+
+/// So many wires, those that begin farther left first.
+fn from_left(wires: usize) -> Vec<Wire> {
+    let mut wires: Vec<Wire> = (0..wires).map(Wire::of).collect();
+    wires.sort_by_key(|wire| wire.from.0);
+    wires
 }
 
 /// Lays a wire, for the first time or anew.
@@ -124,7 +128,7 @@ impl Wire {
             ),
         };
         let cells = |(columns, rows): (RangeInclusive<usize>, RangeInclusive<usize>)| {
-            rows.flat_map(move |y| columns.clone().map(move |x| y * COLUMNS + x))
+            columns.flat_map(move |x| rows.clone().map(move |y| x * ROWS + y))
         };
         [first, middle, last].into_iter().flat_map(cells)
     }
@@ -159,8 +163,7 @@ impl Route {
 pub fn check(memory: &[Word], wires: usize) -> Result<(), Trouble> {
     let (cells, routes) = memory.split_at(whole_pages(COLUMNS * ROWS));
     let mut counted = vec![0; COLUMNS * ROWS];
-    for (number, word) in routes[..wires].iter().enumerate() {
-        let wire = Wire::of(number);
+    for (number, (wire, word)) in from_left(wires).into_iter().zip(routes).enumerate() {
         let route = Route::from_word(word.load(Ordering::Relaxed));
         let route = route.filter(|route| wire.routes().any(|possible| possible == *route));
         let Some(route) = route else {
@@ -172,8 +175,8 @@ pub fn check(memory: &[Word], wires: usize) -> Result<(), Trouble> {
     match (0..counted.len()).find(is_wrong) {
         Some(cell) => Err(Trouble::Wrong(format!(
             "row {}, column {}: {} wires instead of {}",
-            cell / COLUMNS,
-            cell % COLUMNS,
+            cell % ROWS,
+            cell / ROWS,
             cells[cell].load(Ordering::Relaxed),
             counted[cell]
         ))),
