@@ -11,14 +11,12 @@ use std::time::Duration;
 use quire_core::units::Bytes;
 use quire_dsm::client::{Client, Shared};
 use quire_dsm::link::Address;
-use quire_dsm::wire::control::SchedulerKind;
+use quire_dsm::wire::control::{PageSize, SchedulerKind};
 
 use crate::served::{BOTH, Served, name, object, open};
 
 const PAGES: u64 = 2048;
 const WORDS: usize = 512;
-/// In every fourth of them links break.
-const ROUNDS: u64 = 12;
 
 /// A way to a server that can be cut.
 struct Way {
@@ -53,9 +51,12 @@ impl Way {
         Way { address, open }
     }
 
-    fn client(&self, served: &Served, who: &str) -> Client {
+    fn client(&self, served: &Served, who: &str, page: Bytes) -> Client {
         let address = Address::Tcp(self.address);
-        served.client_with(who, |options| options.addresses = address.into())
+        served.client_with(who, |options| {
+            options.addresses = address.into();
+            options.page_size = PageSize::try_from(page).expect("such pages there are");
+        })
     }
 
     fn cut(&self) {
@@ -91,23 +92,23 @@ fn check(shared: &Shared, round: u64, is_whole: bool) {
     }
 }
 
-#[test]
-fn pages_that_come_in_order_hold_what_was_written_though_links_break() {
+/// Both write and read all of it, in turns.
+fn take_turns(page: Bytes, rounds: u64, breaks: impl Fn(u64) -> bool) {
     let served = Served::start("127.0.0.1:0");
     let Address::Tcp(server) = served.addresses[0] else {
         panic!("another address");
     };
     let ways = [Way::to(server), Way::to(server)];
     let clients = [
-        ways[0].client(&served, "one"),
-        ways[1].client(&served, "other"),
+        ways[0].client(&served, "one", page),
+        ways[1].client(&served, "other", page),
     ];
-    let made = object("memory", Bytes(PAGES * 4096), SchedulerKind::Simple);
+    let made = object("memory", Bytes(PAGES * 4096), SchedulerKind::Multi);
     clients[0].create(made).expect("it is new");
     let programs = clients.each_ref().map(|client| open(client, "memory"));
-    for round in 1..=ROUNDS {
+    for round in 1..=rounds {
         let me = round as usize % 2;
-        let breaks = round % 4 == 0;
+        let breaks = breaks(round);
         thread::scope(|scope| {
             let way = &ways[(round / 4) as usize % 2];
             scope.spawn(move || {
@@ -122,5 +123,17 @@ fn pages_that_come_in_order_hold_what_was_written_though_links_break() {
     }
     drop(programs);
     let last = clients[0].open(name("memory"), BOTH).expect("it is there");
-    check(&last, ROUNDS, false);
+    check(&last, rounds, false);
+}
+
+#[test]
+fn pages_that_come_in_order_hold_what_was_written_though_links_break() {
+    take_turns(Bytes(4096), 12, |round| round % 4 == 0);
+}
+
+#[test]
+fn pages_of_any_size_that_come_in_order_hold_what_was_written() {
+    for page in [16 << 10, 64 << 10, 2 << 20] {
+        take_turns(Bytes(page), 4, |_| false);
+    }
 }
