@@ -6,13 +6,17 @@ mod wire_support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use quire_dsm::wire::{Decoder, Limits, Pool};
+use quire_core::units::ObjectOffset;
+use quire_dsm::wire::frame::{MAGIC, MAX_PAYLOAD};
+use quire_dsm::wire::{Control, Decoder, Lent, Limits, Loans, Pool, VERSION, WireError};
 use wire_support::{bytes_of, message};
 
 /// Counts what each thread takes and gives back, in bytes.
@@ -69,30 +73,67 @@ fn most_memory(work: impl FnOnce()) -> usize {
     MOST.get() - before
 }
 
-/// Feeds bytes until they end or are refused; messages are dropped as they come.
-fn feed(bytes: &[u8], limits: Limits) {
+/// A file in which contents may have a place.
+struct Places {
+    file: Arc<OwnedFd>,
+    loans: Loans,
+}
+
+impl Places {
+    fn new() -> Places {
+        let file = rustix::fs::memfd_create(c"places", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, MAX_PAYLOAD.into()).unwrap();
+        Places {
+            file: Arc::new(file),
+            loans: Loans::default(),
+        }
+    }
+
+    /// A place for pages of 4 KiB, which those of a message need not be.
+    fn of(&self, message: &Control) -> Option<Arc<Lent>> {
+        let pages = match message {
+            Control::ToKernel { message, .. } => message.pages(),
+            _ => return None,
+        };
+        let length = pages.count as usize * 4096;
+        Some(
+            self.loans
+                .lend(&self.file, ObjectOffset(0), length, &Pool::new()),
+        )
+    }
+}
+
+/// Feeds bytes until they end or are refused, and says why; messages are dropped as they come.
+fn feed(bytes: &[u8], limits: Limits, places: Option<&Places>) -> Option<WireError> {
     let mut decoder = Decoder::new(limits, Pool::new());
     let mut rest = bytes;
     loop {
         loop {
-            match decoder.message() {
+            match decoder.message_with(&mut |message| places?.of(message)) {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                Err(_) => return,
+                Err(error) => return Some(error),
             }
         }
         if rest.is_empty() {
-            return;
+            return None;
         }
-        let read = decoder.fill(|pieces| {
-            let mut taken = 0;
-            for piece in pieces {
-                let part = piece.len().min(rest.len() - taken);
-                piece[..part].copy_from_slice(&rest[taken..taken + part]);
-                taken += part;
-            }
-            Ok(taken)
+        let to_file = decoder.fill_file(|file, at, length| {
+            let part = &rest[..rest.len().min(length)];
+            Ok(Some(rustix::io::pwrite(file, part, at)?))
         });
+        let read = match to_file.unwrap() {
+            Some(read) => Ok(read),
+            None => decoder.fill(|pieces| {
+                let mut taken = 0;
+                for piece in pieces {
+                    let part = piece.len().min(rest.len() - taken);
+                    piece[..part].copy_from_slice(&rest[taken..taken + part]);
+                    taken += part;
+                }
+                Ok(taken)
+            }),
+        };
         rest = &rest[read.unwrap().bytes..];
     }
 }
@@ -104,11 +145,27 @@ fn allowance(limits: Limits) -> usize {
     (64 << 10) + control + 2 * (limits.payload as usize).next_power_of_two()
 }
 
-fn check(bytes: &[u8]) {
-    for limits in [Limits::SESSION, Limits::GREETING] {
-        let most = most_memory(|| feed(bytes, limits));
-        assert!(most <= allowance(limits), "{most} bytes for {limits:?}");
+/// Why it is refused in a session, if it is.
+fn check(bytes: &[u8]) -> Option<WireError> {
+    let places = Places::new();
+    let mut refused = Vec::new();
+    for limits in [Limits::GREETING, Limits::SESSION] {
+        for places in [None, Some(&places)] {
+            let most = most_memory(|| refused.push(feed(bytes, limits, places)));
+            assert!(most <= allowance(limits), "{most} bytes for {limits:?}");
+        }
     }
+    let in_session = refused.pop().flatten();
+    assert_eq!(refused.pop().flatten(), in_session, "in a file or not");
+    in_session
+}
+
+/// The first bytes of a header.
+fn beginning() -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.resize(8, 0);
+    bytes
 }
 
 /// Makes checksums right again, so that what is behind them is met, too.
@@ -142,14 +199,25 @@ proptest! {
 
     #[test]
     fn random_control_parts(control in vec(any::<u8>(), 0..500), payload in 0_u32..4) {
-        let mut bytes = b"QDSM\x01\0\0\0".to_vec();
+        let mut bytes = beginning();
         bytes.extend_from_slice(&(control.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(payload * 4096).to_le_bytes());
         bytes.resize(24, 0);
         bytes.extend_from_slice(&control);
         bytes.resize(bytes.len().next_multiple_of(64) + payload as usize * 4096, 0);
         seal(&mut bytes);
-        check(&bytes);
+        let refused = check(&bytes);
+        // They get as far as that.
+        let is_in_control = matches!(
+            refused,
+            None | Some(
+                WireError::Undecodable(_)
+                    | WireError::Trailing(_)
+                    | WireError::Pages { .. }
+                    | WireError::Contents(_)
+            )
+        );
+        prop_assert!(is_in_control, "{refused:?}");
     }
 
     #[test]
@@ -178,7 +246,7 @@ proptest! {
 #[test]
 fn what_a_header_asks_for_is_not_taken_at_once() {
     let header = |control: u32, payload: u32| {
-        let mut bytes = b"QDSM\x01\0\0\0".to_vec();
+        let mut bytes = beginning();
         bytes.extend_from_slice(&control.to_le_bytes());
         bytes.extend_from_slice(&payload.to_le_bytes());
         bytes.resize(64, 0);
@@ -190,8 +258,9 @@ fn what_a_header_asks_for_is_not_taken_at_once() {
         header(0, u32::MAX),
         header(10, 32 << 20),
     ] {
-        let most = most_memory(|| feed(&bytes, Limits::SESSION));
-        assert!(most < 64 << 10, "{most} bytes");
+        let mut refused = None;
+        let most = most_memory(|| refused = feed(&bytes, Limits::SESSION, None));
+        assert!(refused.is_some() && most < 64 << 10, "{most} bytes");
     }
 }
 
