@@ -15,7 +15,7 @@ use quire_dsm::wire::frame::{MAX_CONTROL, MAX_PAGES};
 use quire_dsm::wire::{
     Contents, Control, Decoder, Lent, Limits, Loans, Outgoing, Pool, Sink, WireError,
 };
-use wire_support::{bytes_of, message};
+use wire_support::{bytes_of, message, scatter};
 
 /// Reads bytes in pieces of these sizes, over and over.
 fn decode(bytes: &[u8], reads: &[usize], limits: Limits) -> Result<Vec<Control>, WireError> {
@@ -32,15 +32,7 @@ fn decode(bytes: &[u8], reads: &[usize], limits: Limits) -> Result<Vec<Control>,
         }
         let most = rest.len().min(*reads.next().unwrap());
         let filled = decoder
-            .fill(|pieces| {
-                let mut taken = 0;
-                for piece in pieces {
-                    let part = piece.len().min(most - taken);
-                    piece[..part].copy_from_slice(&rest[taken..taken + part]);
-                    taken += part;
-                }
-                Ok(taken)
-            })
+            .fill(|pieces| Ok(scatter(&rest[..most], pieces)))
             .unwrap();
         assert!(filled.bytes > 0, "the decoder offers no memory");
         rest = &rest[filled.bytes..];
@@ -284,15 +276,7 @@ impl Coming<'_> {
                 .transpose()
         });
         let filled = to_file.unwrap().unwrap_or_else(|| {
-            let filled = decoder.fill(|pieces| {
-                let mut taken = 0;
-                for piece in pieces {
-                    let part = piece.len().min(most - taken);
-                    piece[..part].copy_from_slice(&rest[taken..taken + part]);
-                    taken += part;
-                }
-                Ok(taken)
-            });
+            let filled = decoder.fill(|pieces| Ok(scatter(&rest[..most], pieces)));
             filled.unwrap()
         });
         self.rest = &rest[filled.bytes..];

@@ -17,7 +17,7 @@ use proptest::test_runner::TestRunner;
 use quire_core::units::ObjectOffset;
 use quire_dsm::wire::frame::{MAGIC, MAX_PAYLOAD};
 use quire_dsm::wire::{Control, Decoder, Lent, Limits, Loans, Pool, VERSION, WireError};
-use wire_support::{bytes_of, message};
+use wire_support::{bytes_of, message, scatter};
 
 /// Counts what each thread takes and gives back, in bytes.
 struct Counting;
@@ -124,15 +124,7 @@ fn feed(bytes: &[u8], limits: Limits, places: Option<&Places>) -> Option<WireErr
         });
         let read = match to_file.unwrap() {
             Some(read) => Ok(read),
-            None => decoder.fill(|pieces| {
-                let mut taken = 0;
-                for piece in pieces {
-                    let part = piece.len().min(rest.len() - taken);
-                    piece[..part].copy_from_slice(&rest[taken..taken + part]);
-                    taken += part;
-                }
-                Ok(taken)
-            }),
+            None => decoder.fill(|pieces| Ok(scatter(rest, pieces))),
         };
         rest = &rest[read.unwrap().bytes..];
     }

@@ -763,10 +763,16 @@ mod tests {
         vec![Some(page); PAGES.count as usize]
     }
 
-    /// A memory in which some pages are stale.
-    fn with_stale_pages() -> Memory {
+    /// A memory in which some pages are in use.
+    fn with_pages() -> Memory {
         let mut memory = Memory::of_this_process(Bytes(BASE_PAGE), 16, Pool::new()).unwrap();
         memory.fill(PAGES, &all_of(1), Access::Write, None).unwrap();
+        memory
+    }
+
+    /// A memory in which they are stale.
+    fn with_stale_pages() -> Memory {
+        let mut memory = with_pages();
         assert!(memory.place(PAGES).is_none(), "they are in use");
         memory.stale.add(PAGES);
         memory
@@ -857,19 +863,11 @@ mod tests {
             |memory, _, _| memory.fail_all([].into_iter()).unwrap(),
         ];
         for change in changes {
-            let pool = Pool::new();
-            let page = Bytes(BASE_PAGE);
-            let mut memory = Memory::of_this_process(page, 16, pool.clone()).unwrap();
-            let pages = Pages {
-                first: PageNumber(2),
-                count: 8,
-            };
-            let of = |byte| vec![Some(pool.copy(&[byte; BASE_PAGE as usize])); 8];
-            memory.fill(pages, &of(1), Access::Write, None).unwrap();
-            let lent = memory.lend(pages);
-            change(&mut memory, pages, &of(2));
+            let mut memory = with_pages();
+            let lent = memory.lend(PAGES);
+            change(&mut memory, PAGES, &all_of(2));
             let lent: Vec<_> = lent.into_iter().map(Some).collect();
-            assert!(lent == of(1), "it is another's now");
+            assert!(lent == all_of(1), "it is another's now");
         }
     }
 }

@@ -14,6 +14,9 @@ use quire_dsm::client::{Client, Shared};
 use quire_dsm::programs::Program;
 use quire_dsm::wire::control::{Answer, PageSize, Rights, SchedulerKind, Segment, TypeCode};
 
+#[allow(dead_code, reason = "links are only cut here")]
+#[path = "../histories/proxy.rs"]
+mod proxy;
 #[path = "../served/mod.rs"]
 mod served;
 mod streams;

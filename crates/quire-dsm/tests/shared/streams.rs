@@ -1,10 +1,7 @@
 //! Two programs that go through an object in order, in turns, over links that break now and then:
 //! pages come ahead, many in a message, to memory that they have been in before.
 
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -13,58 +10,18 @@ use quire_dsm::client::{Client, Shared};
 use quire_dsm::link::Address;
 use quire_dsm::wire::control::{PageSize, SchedulerKind};
 
+use crate::proxy::Proxy;
 use crate::served::{BOTH, Served, name, object, open};
 
 const PAGES: u64 = 2048;
 const WORDS: usize = 512;
 
-/// A way to a server that can be cut.
-struct Way {
-    address: SocketAddr,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Way {
-    fn to(server: SocketAddr) -> Way {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-        let address = listener.local_addr().expect("it has an address");
-        let open = Arc::new(Mutex::new(Vec::new()));
-        let made = Arc::clone(&open);
-        thread::spawn(move || {
-            for program in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect(server) else {
-                    continue;
-                };
-                for (from, to) in [(&program, &server), (&server, &program)] {
-                    let (from, to) = (from.try_clone(), to.try_clone());
-                    let (mut from, mut to) = (from.expect("a socket"), to.expect("a socket"));
-                    to.set_nodelay(true).expect("TCP can do so");
-                    thread::spawn(move || {
-                        // However it ends, the other side is told.
-                        let _ = io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
-                }
-                made.lock().expect("no panic").extend([program, server]);
-            }
-        });
-        Way { address, open }
-    }
-
-    fn client(&self, served: &Served, who: &str, page: Bytes) -> Client {
-        let address = Address::Tcp(self.address);
-        served.client_with(who, |options| {
-            options.addresses = address.into();
-            options.page_size = PageSize::try_from(page).expect("such pages there are");
-        })
-    }
-
-    fn cut(&self) {
-        for stream in self.open.lock().expect("no panic").drain(..) {
-            // It may have ended by itself.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
+fn client(way: &Proxy, served: &Served, who: &str, page: Bytes) -> Client {
+    let address = Address::Tcp(way.address);
+    served.client_with(who, |options| {
+        options.addresses = address.into();
+        options.page_size = PageSize::try_from(page).expect("such pages there are");
+    })
 }
 
 /// All words of a page hold the number of the round and the page's.
@@ -98,10 +55,10 @@ fn take_turns(page: Bytes, rounds: u64, breaks: impl Fn(u64) -> bool) {
     let Address::Tcp(server) = served.addresses[0] else {
         panic!("another address");
     };
-    let ways = [Way::to(server), Way::to(server)];
+    let ways = [Proxy::start(server), Proxy::start(server)];
     let clients = [
-        ways[0].client(&served, "one", page),
-        ways[1].client(&served, "other", page),
+        client(&ways[0], &served, "one", page),
+        client(&ways[1], &served, "other", page),
     ];
     let made = object("memory", Bytes(PAGES * 4096), SchedulerKind::Multi);
     clients[0].create(made).expect("it is new");

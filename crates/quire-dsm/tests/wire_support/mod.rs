@@ -1,5 +1,7 @@
 //! Messages of every kind, made up.
 
+use std::io::IoSliceMut;
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -35,6 +37,17 @@ pub fn bytes_of(messages: &[Control]) -> Vec<u8> {
         })
         .unwrap();
     bytes
+}
+
+/// Fills pieces of memory with bytes, as far as they go, like a read; how many it were.
+pub fn scatter(bytes: &[u8], pieces: &mut [IoSliceMut<'_>]) -> usize {
+    let mut taken = 0;
+    for piece in pieces {
+        let part = piece.len().min(bytes.len() - taken);
+        piece[..part].copy_from_slice(&bytes[taken..taken + part]);
+        taken += part;
+    }
+    taken
 }
 
 fn name() -> impl Strategy<Value = Name> {
