@@ -423,7 +423,8 @@ impl Cache {
         message: ToKernel<Contents>,
         server: &mut impl Exchange,
     ) -> Result<(), Broken> {
-        if let ToKernel::DataProvided { data, .. } = &message {
+        if let ToKernel::DataProvided { pages, data, .. } = &message {
+            self.memory.comes(*pages);
             let size = self.memory.page().0 as usize;
             let fits =
                 |content: &Option<Contents>| content.as_ref().is_none_or(|c| c.len() == size);

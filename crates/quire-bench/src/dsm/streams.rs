@@ -1,7 +1,7 @@
 //! What a program gets that goes through memory in order, and so has pages ready ahead: one
 //! writes what nobody ever had, another reads that, and the first writes it again. The same with
-//! the last page first; and with pages that are far apart, where nothing is asked for ahead, which
-//! shows what that gains.
+//! the last page first, and with every seventh page; and with pages in no such order, where nothing
+//! is asked for ahead, which shows what that gains.
 //!
 //! Three ways to be two programs: two machines with a server on a third, two machines with a
 //! server each, and one machine, whose programs share its copy of each page.
@@ -81,10 +81,11 @@ type Order = (&'static str, &'static str, usize);
 pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
     // Fewer, where each is waited for.
     let (many, some) = (plan.size(16384, 64), plan.size(2048, 64));
-    let orders: [Order; 3] = [
+    let orders: [Order; 4] = [
         ("in order", "first-first", many),
         ("last first", "last-first", many),
-        ("far apart", "apart", some),
+        ("every seventh", "strides", some),
+        ("in no order", "scattered", some),
     ];
     let ways = Way::all(site).iter();
     let variants: Vec<(Way, Order)> = ways

@@ -257,8 +257,10 @@ pub enum Order {
     FirstFirst,
     /// The last page first
     LastFirst,
-    /// No two neighbours one after the other
-    Apart,
+    /// Every seventh page, then those before these
+    Strides,
+    /// No two of them as far from each other as the two before
+    Scattered,
 }
 
 /// How pages are touched.
@@ -543,9 +545,9 @@ fn touched(shared: &Shared, pages: usize, touch: Touch) -> Vec<f64> {
     let words = shared.words();
     let write = |page: usize| words[page * WORDS_PER_PAGE].store(1, Ordering::Relaxed);
     if touch == Touch::Unlock {
-        apart(pages).for_each(|page| read(words, page));
+        scattered(pages).for_each(|page| read(words, page));
     }
-    apart(pages)
+    scattered(pages)
         .map(|page| {
             let start = Instant::now();
             match touch {
@@ -565,7 +567,7 @@ fn read(words: &[Word], page: usize) {
 /// Reads so many pages more for each line of input.
 fn bursts(shared: &Shared, pages: usize) -> Result<()> {
     let words = shared.words();
-    let mut rest = apart(words.len() / WORDS_PER_PAGE);
+    let mut rest = scattered(words.len() / WORDS_PER_PAGE);
     for line in std::io::stdin().lock().lines() {
         line?;
         for page in rest.by_ref().take(pages) {
@@ -589,12 +591,27 @@ fn rounds(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// All pages, those that follow each other far apart: nobody reads ahead there, nor is anything
-/// shown beside a page that is lacking later.
-fn apart(pages: usize) -> impl Iterator<Item = usize> {
-    const STEP: usize = 7;
-    let steps = (0..STEP.min(pages)).rev();
-    steps.flat_map(move |first| (first..pages).step_by(STEP))
+/// Every so many pages in [`Order::Strides`].
+const STEP: usize = 7;
+
+/// All pages, every seventh, then those before these.
+fn strides(pages: usize) -> impl Iterator<Item = usize> {
+    let first = (0..STEP.min(pages)).rev();
+    first.flat_map(move |first| (first..pages).step_by(STEP))
+}
+
+/// All pages, each farther from the one before it than that was from its own: nobody can ask for
+/// any ahead, nor is anything shown beside a page that is lacking later.
+///
+/// They are the sums of the numbers up to each, in a ring of a power of two, where each is met once. The
+/// smallest steps come last.
+fn scattered(pages: usize) -> impl Iterator<Item = usize> {
+    const SMALL: usize = 64;
+    let ring = pages.next_power_of_two();
+    let small = SMALL.min(ring / 2);
+    let steps = (small..ring).chain(0..small);
+    let all = steps.map(move |step| step * (step + 1) / 2 % ring);
+    all.filter(move |page| *page < pages)
 }
 
 /// One of two members goes through so many pages, as [`Task::Stream`] says. What the other
@@ -608,7 +625,8 @@ fn streamed(
     let order: Vec<usize> = match order {
         Order::FirstFirst => (0..pages).collect(),
         Order::LastFirst => (0..pages).rev().collect(),
-        Order::Apart => apart(pages).collect(),
+        Order::Strides => strides(pages).collect(),
+        Order::Scattered => scattered(pages).collect(),
     };
     let timed = |is_mine: bool, touch: &dyn Fn(&Word)| -> Result<f64, Trouble> {
         team.barrier()?;

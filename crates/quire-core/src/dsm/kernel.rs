@@ -37,6 +37,7 @@ use needs::{Need, Needs};
 use page::{Page, State};
 use queue::Queue;
 use runs::runs;
+use strides::{Steps, Strides};
 
 mod ahead;
 mod around;
@@ -44,6 +45,7 @@ mod needs;
 mod page;
 mod queue;
 mod runs;
+mod strides;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -263,6 +265,7 @@ pub struct Kernel {
     /// What is held, in the order in which it came, where room is limited.
     held: Queue,
     streams: Streams,
+    strides: Strides,
     walks: Walks,
     needs: Needs,
     link: Link,
@@ -279,6 +282,7 @@ impl Kernel {
             flushes: Vec::new(),
             held: Queue::default(),
             streams: Streams::default(),
+            strides: Strides::default(),
             walks: Walks::default(),
             needs: Needs::default(),
             link: Link::Up { lease: None },
@@ -325,15 +329,29 @@ impl Kernel {
                 let block = self.ask(space, page, access, actions);
                 self.wait(now, space, page, access);
                 if self.settings.ahead > 0 {
-                    let who = (space, access);
-                    let ahead = self.streams.missed(who, block, self.settings.ahead);
-                    self.ask_ahead(space, ahead, actions);
+                    self.missed((space, access), block, actions);
                 }
                 return;
             }
         }
-        let ahead = self.streams.reached(page, access, self.settings.ahead);
-        self.ask_ahead(space, ahead, actions);
+        let most = self.settings.ahead;
+        if let Some(window) = self.streams.reached(page, access, most) {
+            self.ask_ahead(window, actions);
+        } else if let Some(steps) = self.strides.reached(page, access, most) {
+            self.ask_steps(&steps, actions);
+        }
+    }
+
+    /// A program lacked a page of this machine: what it will lack next is asked for, too.
+    fn missed<D>(&mut self, who: (Space, Access), page: Pages, actions: &mut Vec<Action<D>>) {
+        let most = self.settings.ahead;
+        if let Some(steps) = self.strides.goes_on(who, page, most) {
+            self.ask_steps(&steps, actions);
+        } else if let Some(window) = self.streams.missed(who, page, most) {
+            self.ask_ahead(window, actions);
+        } else if let Some(steps) = self.strides.missed(who, page, most) {
+            self.ask_steps(&steps, actions);
+        }
     }
 
     /// A program says that it will read or write pages soon, in order: those that are lacking are
@@ -541,6 +559,7 @@ impl Kernel {
         self.flushes.clear();
         self.held.clear();
         self.streams = Streams::default();
+        self.strides = Strides::default();
         self.walks = Walks::default();
         self.needs.clear();
         self.pages.retain(|_, page| page.forget());
@@ -637,6 +656,7 @@ impl Kernel {
         }
         self.alarms = alarms;
         self.streams.unmapped(space);
+        self.strides.unmapped(space);
         self.walks.unmapped(space);
         self.needs.unmapped(space);
     }
@@ -665,7 +685,7 @@ impl Kernel {
         access: Access,
         actions: &mut Vec<Action<D>>,
     ) {
-        let (window, way) = match self.streams.is_mark(space, page) {
+        let (window, way) = match self.is_mark(space, page) {
             true => (1, Way::Up),
             false => self.walks.window(space, page, self.settings.ahead),
         };
@@ -678,6 +698,11 @@ impl Kernel {
             access,
             space,
         });
+    }
+
+    /// Whether the touch of a page by a mapping asks for more.
+    fn is_mark(&self, space: Space, page: PageNumber) -> bool {
+        self.streams.is_mark(space, page) || self.strides.is_mark(space, page)
     }
 
     /// A page, and those behind it that are here for the same and no mark, together at most so
@@ -694,9 +719,10 @@ impl Kernel {
             Way::Up => PageNumber(page.0 + 1)..PageNumber(page.0 + 1 + more),
             Way::Down => PageNumber(page.0.saturating_sub(more))..page,
         };
-        let alike = self.pages.range(behind).filter(|(number, page)| {
-            page.holds() == Some(access) && !self.streams.is_mark(space, *number)
-        });
+        let alike = self
+            .pages
+            .range(behind)
+            .filter(|(number, page)| page.holds() == Some(access) && !self.is_mark(space, *number));
         let runs = runs(alike.map(|(number, _)| (number, ())), u32::MAX);
         let mut runs = runs.into_iter().map(|(run, ())| run);
         let one = Pages::one(page);
@@ -758,14 +784,8 @@ impl Kernel {
 
     /// Asks for what is lacking of a window. The page in the middle is not shown to the
     /// mapping when it comes, so that its first touch is seen and asks on.
-    fn ask_ahead<D>(
-        &mut self,
-        space: Space,
-        ahead: Option<ahead::Window>,
-        actions: &mut Vec<Action<D>>,
-    ) {
-        let Some(ahead) = ahead else { return };
-        let (who, mark) = ((space, ahead.access), Some(ahead.mark));
+    fn ask_ahead<D>(&mut self, ahead: ahead::Window, actions: &mut Vec<Action<D>>) {
+        let (who, mark) = (ahead.who, Some(ahead.mark));
         let mut pages = self.there_are(ahead.pages.first, ahead.pages.count);
         if ahead.way == Way::Down {
             // The last ones are wanted first.
@@ -780,6 +800,14 @@ impl Kernel {
             }
         }
         self.ask_for(who, pages, mark, PIECE, actions);
+    }
+
+    /// The same for pages that are apart.
+    fn ask_steps<D>(&mut self, steps: &Steps, actions: &mut Vec<Action<D>>) {
+        for pages in &steps.pages {
+            let pages = self.there_are(pages.first, pages.count);
+            self.ask_for(steps.who, pages, Some(steps.mark), PIECE, actions);
+        }
     }
 
     /// As many of so many pages as the object has; maybe none.
@@ -983,6 +1011,7 @@ impl Kernel {
 
     fn flush<D>(&mut self, now: Time, pages: Pages, actions: &mut Vec<Action<D>>) {
         self.streams.wanted_back(pages);
+        self.strides.wanted_back(pages);
         let held = self.known(pages).filter(|(_, page)| page.holds().is_some());
         match held.map(|(_, page)| page.kept_until).max() {
             Some(due) if due > now => self.flushes.push(Deferred { due, pages }),

@@ -98,6 +98,17 @@ impl Folios {
         brought.ok()
     }
 
+    /// Brings memory in base pages.
+    pub(super) fn sow(&mut self, file: BorrowedFd<'_>, part: Part) {
+        for at in (0..part.len.0).step_by(BASE_PAGE as usize) {
+            let page = part.start + Bytes(at);
+            if self.window.sow(file, page, Bytes(SUPERPAGE)).is_err() {
+                // Whoever writes there finds the same, and says so.
+                return;
+            }
+        }
+    }
+
     /// The kernel makes no folio around a page that is there. So an empty block gets one: no folio
     /// reaches beyond it.
     fn bring(&mut self, file: BorrowedFd<'_>, block: Part, is_empty: bool) -> Result<(), Errno> {

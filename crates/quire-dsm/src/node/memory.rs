@@ -132,6 +132,8 @@ pub(super) struct Memory {
     lends: bool,
     /// To where contents come right now.
     coming: Option<Pages>,
+    /// How many pages have come in the message that is handled.
+    together: u32,
     /// When it is over, nothing is shown any more.
     term: Option<Arc<Term>>,
     /// Something was to be shown when it was over.
@@ -173,6 +175,7 @@ impl Memory {
             loans,
             lends: false,
             coming: None,
+            together: 0,
             term: None,
             is_late: Cell::new(false),
         }
@@ -253,6 +256,11 @@ impl Memory {
         Some(lent)
     }
 
+    /// A message has brought these pages; they are filled next, one part of them after the other.
+    pub(super) const fn comes(&mut self, pages: Pages) {
+        self.together = pages.count;
+    }
+
     /// What was about to come is there, and filled where the pages are in use now.
     pub(super) fn placed(&mut self, is_used: impl Fn(PageNumber) -> bool) {
         let Some(pages) = self.coming.take() else {
@@ -328,8 +336,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Blocks that much comes to at once get all of their memory, in folios. What is written to the
-    /// file, and not shown when it comes, would get folios in any case.
+    /// Blocks that much comes to at once get all of their memory, in folios; so do those to which
+    /// something comes that is not shown, in a message with what is: more will follow. Without,
+    /// it gets base pages: as it is written to the file, it would get folios in any case.
     fn reserve(&mut self, pages: Pages, written: bool) {
         let Some(folios) = &mut self.folios else {
             return;
@@ -338,6 +347,9 @@ impl Memory {
         let many = part.len >= RESERVED_FOR && (pages.count > 1 || part.len >= RESERVED_FOR_ONE);
         if !many && !written {
             return;
+        }
+        if !many && self.together <= pages.count {
+            return folios.sow(self.file.as_fd(), part);
         }
         for extent in Extent::of(part) {
             for (block, first) in Folios::blocks(extent, part) {

@@ -354,6 +354,31 @@ fn who_goes_a_long_way_for_pages_is_given_more_of_them_ahead() {
     assert_eq!(ahead, Some(Access::Read));
 }
 
+#[test]
+fn who_leaves_pages_out_is_given_those_that_it_does_not() {
+    const STEP: u64 = 9;
+    if !is_possible() {
+        return;
+    }
+    let net = Net::new(1);
+    let machine = Machine::start(&net, 0, &pages(2000));
+    let mapping = machine.map();
+    for page in 0..20 {
+        let word = word(&mapping, page * STEP * WORDS);
+        assert_eq!(word.load(Ordering::SeqCst), 0);
+    }
+    // Three faults, then windows of 1, 4, 16 and 64; the last one is asked for by page 16.
+    let last = (2 + 1 + 4 + 16 + 64) * STEP;
+    let holds = |page| machine.with(move |cache, _| cache.holds(PageNumber(page)));
+    let begun = Instant::now();
+    while holds(last).is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never comes");
+        thread::yield_now();
+    }
+    let held = (0..2000).filter(|page| holds(*page).is_some());
+    assert!(held.eq((0..=last).step_by(STEP as usize)));
+}
+
 /// `write(2)` of memory into a pipe and `read(2)` from it into other memory.
 fn pipe_through(from: &Mapping, to: &Mapping, bytes: usize) -> io::Result<()> {
     let (reader, writer) = rustix::pipe::pipe()?;

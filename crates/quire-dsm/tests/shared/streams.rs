@@ -1,5 +1,6 @@
-//! Two programs that go through an object in order, in turns, over links that break now and then:
-//! pages come ahead, many in a message, to memory that they have been in before.
+//! Two programs that go through an object in turns, over links that break now and then, in order or
+//! with pages left out: pages come ahead, many in a message or one, to memory that they have been in
+//! before.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use quire_core::units::Bytes;
 use quire_dsm::client::{Client, Shared};
 use quire_dsm::link::Address;
+use quire_dsm::programs::Word;
 use quire_dsm::wire::control::{PageSize, SchedulerKind};
 
 use crate::proxy::Proxy;
@@ -29,9 +31,21 @@ fn value(round: u64, page: u64) -> u64 {
     round * PAGES + page
 }
 
+/// All pages in the order of a round: one after the other, or from each to the next so many on, and
+/// then those between.
+fn walk(round: u64) -> impl Iterator<Item = u64> {
+    let step = [1, 7, 16][round as usize % 3];
+    (0..step).flat_map(move |first| (first..PAGES).step_by(step as usize))
+}
+
+fn words(shared: &Shared, page: u64) -> &[Word] {
+    let first = page as usize * WORDS;
+    &shared.words()[first..first + WORDS]
+}
+
 fn write(shared: &Shared, round: u64) {
-    for (page, words) in (0..).zip(shared.words().chunks_exact(WORDS)) {
-        for word in words {
+    for page in walk(round) {
+        for word in words(shared, page) {
             word.store(value(round, page), Ordering::Relaxed);
         }
     }
@@ -39,8 +53,8 @@ fn write(shared: &Shared, round: u64) {
 
 /// Where a link broke meanwhile, some may be of an earlier round, but of the same page.
 fn check(shared: &Shared, round: u64, is_whole: bool) {
-    for (page, words) in (0..).zip(shared.words().chunks_exact(WORDS)) {
-        for word in words {
+    for page in walk(round) {
+        for word in words(shared, page) {
             let found = word.load(Ordering::Relaxed);
             let is_old = found == 0 || found % PAGES == page && found / PAGES <= round;
             let is_right = found == value(round, page) || !is_whole && is_old;

@@ -60,8 +60,8 @@ pub(super) struct Window {
     /// Maybe more than the object has.
     pub(super) pages: Pages,
     pub(super) mark: PageNumber,
-    /// What for.
-    pub(super) access: Access,
+    /// Who, for what.
+    pub(super) who: (Space, Access),
     /// In which order they are wanted.
     pub(super) way: Way,
 }
@@ -172,11 +172,11 @@ impl Stream {
         let (first, mark) = (PageNumber(first), PageNumber(mark));
         let pages = Pages { first, count };
         (self.last, self.is_ahead, self.mark) = (pages, true, Some(mark));
-        let access = self.access;
+        let who = (self.space, self.access);
         Some(Window {
             pages,
             mark,
-            access,
+            who,
             way,
         })
     }

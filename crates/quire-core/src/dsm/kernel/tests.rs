@@ -510,6 +510,98 @@ fn sequential_writers_are_given_pages_ahead_until_others_want_them() {
 }
 
 #[test]
+fn readers_that_leave_pages_out_are_given_those_that_they_do_not() {
+    let mut bench = Bench::new(Settings {
+        pages: 400,
+        ahead: 16,
+        ..settings()
+    });
+    let each = |all: &[u64]| -> Vec<_> { all.iter().map(|at| request(page(*at), Read)).collect() };
+    assert_eq!(bench.fault(5, Read), each(&[5]));
+    assert_eq!(bench.fault(12, Read), each(&[12]));
+    assert_eq!(bench.fault(19, Read), each(&[19, 26]));
+    // The mark is put there, but not shown.
+    assert_eq!(bench.provide(page(26), Read), [fill(page(26), Read, None)]);
+    let mut on = vec![show(page(26), Read, SPACE)];
+    on.extend(each(&[33, 40, 47, 54]));
+    assert_eq!(bench.fault(26, Read), on);
+    // What is no mark is shown at once.
+    let rest = fill(page(40), Read, Some(SPACE));
+    assert_eq!(bench.provide(page(40), Read), [rest]);
+    // Whoever does something else in between is somebody else.
+    assert_eq!(bench.fault(47, Write), []);
+    assert_eq!(bench.fault(200, Read), each(&[200]));
+    let windows: Vec<u64> = (0..16).map(|step| 61 + 7 * step).collect();
+    assert_eq!(bench.fault(47, Read), each(&windows));
+    let windows: Vec<u64> = (0..16).map(|step| 173 + 7 * step).collect();
+    assert_eq!(bench.fault(117, Read), each(&windows), "no more than 16");
+    // It ends with the last page of the object.
+    assert_eq!(bench.fault(229, Read).len(), 16);
+    assert_eq!(bench.fault(341, Read), each(&[397]));
+}
+
+#[test]
+fn several_that_leave_pages_out_are_followed_at_once_and_backwards() {
+    let mut bench = Bench::new(Settings {
+        pages: 400,
+        ahead: 8,
+        together: 4,
+        ..settings()
+    });
+    let each = |all: &[u64]| -> Vec<_> {
+        let all = all.iter().map(|at| request(pages(*at, 4), Read));
+        all.collect()
+    };
+    // From the middle of a page of this machine as well.
+    assert_eq!(bench.fault(41, Read), each(&[40]));
+    assert_eq!(bench.fault(300, Read), each(&[300]));
+    assert_eq!(bench.fault(28, Read), each(&[28]));
+    assert_eq!(bench.fault(320, Read), each(&[320]));
+    assert_eq!(bench.fault(16, Read), each(&[16, 4]));
+    assert_eq!(bench.fault(340, Read), each(&[340, 360]));
+    assert_eq!(bench.fault(4, Read), [], "there is nothing before");
+    assert_eq!(bench.fault(360, Read), each(&[380]), "nor behind");
+}
+
+#[test]
+fn one_page_that_is_lacked_again_and_again_leaves_none_out() {
+    let mut bench = Bench::new(Settings {
+        ahead: 8,
+        ..settings()
+    });
+    for round in 0..10 {
+        for number in [3, 9] {
+            let access = if round % 2 == 0 { Read } else { Write };
+            assert_eq!(bench.fault(number, access), [request(page(number), access)]);
+            bench.provide(page(number), access);
+            bench.flush(page(number));
+        }
+    }
+}
+
+#[test]
+fn writers_that_leave_pages_out_are_followed_until_others_want_what_they_got() {
+    let mut bench = Bench::new(Settings {
+        pages: 400,
+        ahead: 8,
+        ..settings()
+    });
+    let each = |all: &[u64]| -> Vec<_> { all.iter().map(|at| request(page(*at), Write)).collect() };
+    bench.fault(10, Write);
+    bench.fault(20, Write);
+    assert_eq!(bench.fault(30, Write), each(&[30, 40]));
+    assert_eq!(bench.fault(40, Write), each(&[50, 60, 70, 80]));
+    // What lies between, and what was given before, is no reason to stop.
+    bench.flush(pages(61, 9));
+    bench.flush(page(40));
+    let on = each(&[90, 100, 110, 120, 130, 140, 150, 160]);
+    assert_eq!(bench.fault(70, Write), on);
+    bench.flush(pages(88, 4));
+    assert_eq!(bench.fault(130, Write), []);
+    assert_eq!(bench.fault(170, Write), each(&[170]));
+}
+
+#[test]
 fn what_is_needed_comes_window_after_window() {
     let mut bench = Bench::new(Settings {
         ahead: 4,
@@ -1324,12 +1416,19 @@ fn in_all_orders_links_may_break() {
     assert!(states > 1_000, "{states}");
 }
 
+/// What the machines of the random worlds share.
+const PAGES: u64 = 12;
+
 fn any_script() -> impl Strategy<Value = Script> {
     let access = prop_oneof![Just(Read), Just(Write)];
-    let step = (0..6u64, access);
+    let step = (0..PAGES, access);
     let random = prop::collection::vec(step, 1..30);
-    let sequential = prop_oneof![Just(Read), Just(Write)]
-        .prop_map(|access| (0..6).map(|page| (page, access)).collect::<Vec<_>>());
+    // In order, without leaving anything out or by leaving out the same each time.
+    let sequential =
+        (prop_oneof![Just(Read), Just(Write)], 1..4usize).prop_map(|(access, step)| {
+            let pages = (0..PAGES).step_by(step);
+            pages.map(|page| (page, access)).collect::<Vec<_>>()
+        });
     prop_oneof![2 => random, 1 => sequential].prop_map(|steps| script(&steps))
 }
 
@@ -1349,7 +1448,7 @@ proptest! {
         mut seed in any::<u64>(),
     ) {
         let hold = Duration::from_nanos(hold);
-        let settings = Settings { together, ahead, room, hold, most: 3, ..held_shortly(6) };
+        let settings = Settings { together, ahead, room, hold, most: 3, ..held_shortly(PAGES) };
         let mut world = World::new(&settings, &scripts);
         (world.cuts, world.evictions, world.needs) = (cuts, evictions, needs);
         for _ in 0..4000 {
