@@ -91,8 +91,9 @@ impl Strides {
     /// that: the latest two that are so.
     fn step_to(&self, who: Who, page: Pages) -> Option<i64> {
         self.lacked.iter().rev().find_map(|&(by, near)| {
-            let step = page.first.0.checked_signed_diff(near.first.0)?;
-            let far = moved(near, step.checked_neg()?)?;
+            let [to, from] = [page, near].map(|it| i64::try_from(it.first.0).ok());
+            let step = to? - from?;
+            let far = moved(near, -step)?;
             (by == who && self.lacked.contains(&(who, far))).then_some(step)
         })
     }
@@ -149,8 +150,7 @@ impl Stride {
 
     /// What was asked for ahead the last time.
     fn given(&self) -> impl Iterator<Item = Pages> {
-        let back = self.step.checked_neg();
-        let before = move |page: &Pages| moved(*page, back?);
+        let before = |page: &Pages| moved(*page, -self.step);
         std::iter::successors(Some(self.last), before).take(self.ahead as usize)
     }
 }
