@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::dsm::floor::Floor;
+use crate::dsm::floor::{Floor, Trip};
 use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
 use crate::dsm::site::{Site, Waiting};
@@ -11,16 +11,16 @@ use crate::dsm::{Part, Plan};
 
 /// What needs a round trip takes at most so many times the floor.
 pub(super) const MOST: f64 = 2.0;
+/// A message without contents, in bytes.
+pub(super) const BARE: u32 = 64;
 /// A page with what is said about it, in bytes.
-pub(super) const WITH_PAGE: usize = 4096 + 32;
-/// An answer without contents, in bytes.
-const BARE: usize = 32;
+pub(super) const WITH_PAGE: u32 = 4096 + BARE;
 
 /// A kind of fault: its name, how it is made, the bytes of an answer, and the paper's time.
 struct Kind {
     name: &'static str,
     touch: &'static str,
-    reply: usize,
+    reply: u32,
     paper: &'static str,
 }
 
@@ -59,7 +59,11 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
         let mut timed: [Timed; 3] = Default::default();
         for round in 0..plan.rounds {
             for (kind, timed) in KINDS.iter().zip(&mut timed) {
-                timed.floor.push(floor(site, plan, waiting, kind.reply)?);
+                let trip = Trip {
+                    request: BARE,
+                    reply: kind.reply,
+                };
+                timed.floor.push(floor(site, waiting, trip, pages(plan))?);
                 // Which of them is first changes, too.
                 let mut order = ["simple", "multi"];
                 order.rotate_left(round as usize % 2);
@@ -83,13 +87,13 @@ fn pages(plan: Plan) -> usize {
     plan.size(200, 80)
 }
 
-/// One userfaultfd round trip and one of the socket, with so many bytes in the answer, in
-/// microseconds.
-pub(super) fn floor(site: &Site, plan: Plan, waiting: Waiting, reply: usize) -> Result<f64> {
+/// One userfaultfd round trip and one of the socket, medians of so many, in microseconds.
+pub(super) fn floor(site: &Site, waiting: Waiting, trip: Trip, count: usize) -> Result<f64> {
     let echo = site.serve(Orders::new("echo").waits(waiting))?;
     let orders = Orders::new("floor").with("--server", &echo.address);
-    let orders = orders.waits(waiting).with("--reply", reply);
-    let found: Floor = site.run(1, &orders.with("--count", pages(plan)))?;
+    let orders = orders.waits(waiting).with("--count", count);
+    let orders = orders.with("--request", trip.request);
+    let found: Floor = site.run(1, &orders.with("--reply", trip.reply))?;
     Ok(usual(&found.fault) + usual(&found.socket))
 }
 

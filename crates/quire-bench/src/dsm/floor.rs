@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use clap::Args;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 use quire_dsm::link::Address;
 use quire_linux::socket::{self, Accepting};
@@ -20,13 +21,22 @@ use crate::dsm::worker::say;
 use crate::memory::Block;
 
 const PAGE: usize = BASE_PAGE as usize;
-/// Bytes of a request: about those of a fault's, in which there is the answer's length.
-const REQUEST: usize = 32;
 /// The longest that who answers faults sleeps without a look whether it shall end.
 const LONGEST: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
+
+/// The bytes of a round trip through a socket.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Trip {
+    /// Bytes of each request
+    #[arg(long)]
+    pub request: u32,
+    /// Bytes of each answer
+    #[arg(long)]
+    pub reply: u32,
+}
 
 /// Microseconds of bare round trips.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,7 +54,8 @@ fn tcp(address: &Address) -> Result<std::net::SocketAddr> {
     }
 }
 
-/// Answers requests with as many bytes as they ask for, until its input ends.
+/// Answers requests, whose length and that of the answers each peer says first, until its input
+/// ends.
 pub fn echo(listen: &Address, polls: bool) -> Result<()> {
     let listener = TcpListener::bind(tcp(listen)?)?;
     // Those on this machine send as links do.
@@ -66,11 +77,15 @@ pub fn echo(listen: &Address, polls: bool) -> Result<()> {
 fn answer(mut stream: TcpStream, polls: bool) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(polls)?;
-    let mut request = [0; REQUEST];
+    let mut length = || -> Result<usize> {
+        let mut length = [0; 4];
+        whole(&mut stream, &mut length)?;
+        Ok(u32::from_le_bytes(length) as usize)
+    };
+    let (mut request, reply) = (vec![0; length()?], vec![0; length()?]);
     loop {
         whole(&mut stream, &mut request)?;
-        let length = u32::from_le_bytes([request[0], request[1], request[2], request[3]]);
-        stream.write_all(&vec![0; length as usize])?;
+        stream.write_all(&reply)?;
     }
 }
 
@@ -88,25 +103,25 @@ fn whole(stream: &mut TcpStream, into: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Measures both, so often, with answers of so many bytes. One comes after the other, so that
-/// no more threads look again and again than for a fault.
-pub fn measure(server: &Address, polls: bool, reply: usize, count: usize) -> Result<Floor> {
+/// Measures both, so often. One comes after the other, so that no more threads look again and again
+/// than for a fault.
+pub fn measure(server: &Address, polls: bool, trip: Trip, count: usize) -> Result<Floor> {
     Ok(Floor {
         fault: faults(polls, count)?,
-        socket: round_trips(server, polls, reply, count)?,
+        socket: round_trips(server, polls, trip, count)?,
     })
 }
 
 /// Microseconds of round trips through a socket.
-fn round_trips(server: &Address, polls: bool, reply: usize, count: usize) -> Result<Vec<f64>> {
+fn round_trips(server: &Address, polls: bool, trip: Trip, count: usize) -> Result<Vec<f64>> {
     let server = tcp(server)?;
     let mut stream = TcpStream::from(socket::to_be_connected(server)?);
     rustix::net::connect(&stream, &server)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(polls)?;
-    let mut request = [0; REQUEST];
-    request[..4].copy_from_slice(&u32::try_from(reply)?.to_le_bytes());
-    let mut answer = vec![0; reply];
+    let Trip { request, reply } = trip;
+    stream.write_all(&[request.to_le_bytes(), reply.to_le_bytes()].concat())?;
+    let (request, mut answer) = (vec![0; request as usize], vec![0; reply as usize]);
     let mut trip = || {
         let begun = Instant::now();
         stream.write_all(&request)?;

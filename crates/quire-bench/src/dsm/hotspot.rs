@@ -3,7 +3,8 @@
 
 use anyhow::Result;
 
-use crate::dsm::faults::{self, MOST, WITH_PAGE};
+use crate::dsm::faults::{self, BARE, MOST, WITH_PAGE};
+use crate::dsm::floor::Trip;
 use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
 use crate::dsm::site::{Site, Waiting};
@@ -59,7 +60,12 @@ fn round(
     let done: Vec<f64> = found.iter().map(|one| one.done as f64).collect();
     let seconds = found.iter().map(|one| one.seconds).fold(0.0, f64::max);
     let cycle = seconds * 1e6 / faults.iter().sum::<f64>().max(1.0);
-    let floor = faults::floor(site, plan, waiting, WITH_PAGE)?;
+    // The page that was taken from one and given to another, and what is said about it.
+    let trip = Trip {
+        request: WITH_PAGE + 2 * BARE,
+        reply: WITH_PAGE + BARE,
+    };
+    let floor = faults::floor(site, waiting, trip, plan.size(4000, 80))?;
     rounds.cycle.push(cycle);
     rounds.by_floor.push(cycle / floor);
     rounds.faults_apart.push(apart(&faults));

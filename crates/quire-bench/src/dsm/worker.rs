@@ -29,6 +29,7 @@ use quire_linux::scheduling::{Heirs, Scheduling};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::cpu_seconds;
+use crate::dsm::floor::Trip;
 use crate::dsm::{floor, heap};
 use crate::procfs;
 
@@ -183,9 +184,9 @@ pub enum Task {
         /// Whether to look again and again (any but 0)
         #[arg(long)]
         spin: u64,
-        /// Bytes of each answer
-        #[arg(long)]
-        reply: usize,
+        /// What goes through the socket
+        #[command(flatten)]
+        trip: Trip,
         /// How many of each
         #[arg(long)]
         count: usize,
@@ -390,9 +391,9 @@ pub fn run(options: &DsmWorker) -> Result<()> {
         Task::Floor {
             server,
             spin,
-            reply,
+            trip,
             count,
-        } => print(&floor::measure(server, *spin != 0, *reply, *count)?),
+        } => print(&floor::measure(server, *spin != 0, *trip, *count)?),
     }
 }
 
