@@ -15,6 +15,7 @@ use quire_dsm::link::Address;
 use quire_linux::socket::{self, Accepting};
 use quire_linux::uffd::{self, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::dsm::worker::say;
@@ -74,7 +75,32 @@ pub fn echo(listen: &Address, polls: bool) -> Result<()> {
     Ok(())
 }
 
+/// An end of a socket. The two stand for two machines, which share no processor; left to the kernel, they
+/// would share one at times, where a round trip takes a quarter of the time.
+#[derive(Clone, Copy)]
+enum End {
+    Asks,
+    Answers,
+}
+
+impl End {
+    /// Has the calling thread stay on a processor that the other end does not use, if it may use
+    /// several.
+    fn stay_apart(self) -> Result<()> {
+        let mine = sched_getaffinity(None)?;
+        let mut all = (0..CpuSet::MAX_CPU).filter(|cpu| mine.is_set(*cpu));
+        let chosen = match self {
+            End::Asks => all.next(),
+            End::Answers => all.next_back(),
+        };
+        let mut one = CpuSet::new();
+        chosen.into_iter().for_each(|cpu| one.set(cpu));
+        Ok(sched_setaffinity(None, &one)?)
+    }
+}
+
 fn answer(mut stream: TcpStream, polls: bool) -> Result<()> {
+    End::Answers.stay_apart()?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(polls)?;
     let mut length = || -> Result<usize> {
@@ -114,6 +140,7 @@ pub fn measure(server: &Address, polls: bool, trip: Trip, count: usize) -> Resul
 
 /// Microseconds of round trips through a socket.
 fn round_trips(server: &Address, polls: bool, trip: Trip, count: usize) -> Result<Vec<f64>> {
+    End::Asks.stay_apart()?;
     let server = tcp(server)?;
     let mut stream = TcpStream::from(socket::to_be_connected(server)?);
     rustix::net::connect(&stream, &server)?;

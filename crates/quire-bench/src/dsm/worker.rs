@@ -716,3 +716,31 @@ pub fn say(line: &str) -> Result<()> {
     writeln!(output, "{line}")?;
     Ok(output.flush()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_orders_have_all_pages_and_scattered_ones_no_three_at_a_distance() {
+        for pages in [1, 2, 3, 80, 200, 2048] {
+            let all: Vec<usize> = (0..pages).collect();
+            let sorted = |mut order: Vec<usize>| {
+                order.sort_unstable();
+                order
+            };
+            assert_eq!(sorted(strides(pages).collect()), all);
+            assert_eq!(sorted(scattered(pages).collect()), all);
+        }
+        let order: Vec<usize> = scattered(2048).collect();
+        let is_row = |at: &usize| {
+            let earlier = &order[at.saturating_sub(8)..*at];
+            let far = |near: &usize| (2 * near).checked_sub(order[*at]);
+            earlier
+                .iter()
+                .any(|near| far(near).is_some_and(|far| earlier.contains(&far)))
+        };
+        let rows = (0..order.len()).filter(is_row).count();
+        assert!(rows < 100, "{rows}");
+    }
+}

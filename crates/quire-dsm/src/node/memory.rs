@@ -634,12 +634,10 @@ impl Memory {
 
     /// What pages hold, to be sent from where it is.
     fn lend(&self, pages: Pages) -> Vec<Contents> {
-        let (part, page) = (bytes_of(pages, self.page), self.page.0 as usize);
+        let part = bytes_of(pages, self.page);
         let length = part.len.0 as usize;
         let lent = self.loans.lend(&self.file, part.start, length, &self.pool);
-        let all = Contents::from(lent);
-        let starts = (0..length).step_by(page);
-        starts.map(|start| all.slice(start, page)).collect()
+        Contents::from(lent).pieces(self.page.0 as usize).collect()
     }
 
     /// What pages hold, [`READ`] of it together.
@@ -653,9 +651,8 @@ impl Memory {
             let mut buffer = self.pool.take(count * page);
             let read = whole::read(&self.file, &mut buffer[..count * page], first * self.page.0);
             read.map_err(|error| not_passed("to read a page back", &error))?;
-            let buffer = Arc::new(buffer);
-            let parts = (0..count).map(|number| Contents::part(&buffer, number * page, page));
-            contents.extend(parts);
+            let all = Contents::part(&Arc::new(buffer), 0, count * page);
+            contents.extend(all.pieces(page));
         }
         Ok(contents)
     }
@@ -798,10 +795,7 @@ mod tests {
         });
         assert_eq!(put, Some(Ok(bytes.len())));
         let all = Contents::from(Arc::clone(lent));
-        let starts = (0..bytes.len()).step_by(BASE_PAGE as usize);
-        starts
-            .map(|start| Some(all.slice(start, BASE_PAGE as usize)))
-            .collect()
+        all.pieces(BASE_PAGE as usize).map(Some).collect()
     }
 
     #[test]

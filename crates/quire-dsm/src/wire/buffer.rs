@@ -341,6 +341,13 @@ impl Contents {
         self.memory.part(self.start + start, length)
     }
 
+    /// Its parts of so many bytes, one after the other; less than that at the end is left out. They are
+    /// the same memory.
+    pub fn pieces(&self, length: usize) -> impl Iterator<Item = Contents> {
+        let count = self.length / length;
+        (0..count).map(move |number| self.slice(number * length, length))
+    }
+
     /// How many bytes they have. What is lent is not copied for that.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -651,8 +658,7 @@ mod tests {
         let pool = Pool::new();
         let parts = |length: usize, each: usize| {
             let all = pool.copy(&vec![1; length]);
-            let starts = (0..length).step_by(each);
-            let mut parts: Vec<_> = starts.map(|at| Some(all.slice(at, each))).collect();
+            let mut parts: Vec<_> = all.pieces(each).map(Some).collect();
             drop(all);
             Contents::part_with(&mut parts);
             parts
