@@ -108,7 +108,8 @@ pub struct ServeArgs {
     /// How long a machine that went silent keeps what it has, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = super::seconds)]
     pub lease: Duration,
-    /// After a message, look for more for so many microseconds before sleeping
+    /// After a message, look for more for so many microseconds before sleeping: 100 is nearly as quick
+    /// as more
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub spin: u32,
     /// Answer with the priority of programs, also where the system allows a real-time priority,
