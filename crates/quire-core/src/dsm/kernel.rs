@@ -350,6 +350,7 @@ impl Kernel {
         } else if let Some(window) = self.streams.missed(who, page, most) {
             self.ask_ahead(window, actions);
         } else if let Some(steps) = self.strides.missed(who, page, most) {
+            self.streams.leave_pages_out(who);
             self.ask_steps(&steps, actions);
         }
     }

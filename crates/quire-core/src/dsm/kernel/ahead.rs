@@ -128,6 +128,14 @@ impl Streams {
         self.0.iter().any(is_mark)
     }
 
+    /// What somebody lacked now and then belongs to a row that leaves pages out: whoever lacks one
+    /// beside it goes on with nothing.
+    pub(super) fn leave_pages_out(&mut self, (space, access): (Space, Access)) {
+        self.0.retain(|stream| {
+            stream.way.is_some() || (stream.space, stream.access) != (space, access)
+        });
+    }
+
     /// Others want these pages: a writer that was given some of them ahead is followed no more.
     pub(super) fn wanted_back(&mut self, pages: Pages) {
         self.0.retain(|stream| {

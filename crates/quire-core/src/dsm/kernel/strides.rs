@@ -69,14 +69,18 @@ impl Strides {
     /// Somebody lacked a page of this machine that follows nothing; what is to be asked for ahead.
     pub(super) fn missed(&mut self, who: Who, page: Pages, most: u32) -> Option<Steps> {
         self.lacked.retain(|lacked| *lacked != (who, page));
-        let step = self.step_to(who, page);
-        if self.lacked.len() == REMEMBERED {
-            self.lacked.remove(0);
-        }
-        self.lacked.push((who, page));
+        let Some((near, far, step)) = self.row_to(who, page) else {
+            if self.lacked.len() == REMEMBERED {
+                self.lacked.remove(0);
+            }
+            self.lacked.push((who, page));
+            return None;
+        };
+        let row = [(who, near), (who, far)];
+        self.lacked.retain(|lacked| !row.contains(lacked));
         let stride = Stride {
             who,
-            step: step?,
+            step,
             last: page,
             ahead: 0,
             mark: None,
@@ -87,14 +91,17 @@ impl Strides {
         self.advance(stride, 1, most)
     }
 
-    /// How far a page is from one that was lacked before, if another one was lacked as far from
-    /// that: the latest two that are so.
-    fn step_to(&self, who: Who, page: Pages) -> Option<i64> {
+    /// The latest two pages that were lacked before this one and make a row with it, and how far each is
+    /// from the next. Neighbours make none: they are followed elsewhere.
+    fn row_to(&self, who: Who, page: Pages) -> Option<(Pages, Pages, i64)> {
         self.lacked.iter().rev().find_map(|&(by, near)| {
             let [to, from] = [page, near].map(|it| i64::try_from(it.first.0).ok());
             let step = to? - from?;
             let far = moved(near, -step)?;
-            (by == who && self.lacked.contains(&(who, far))).then_some(step)
+            let is_row = by == who
+                && step.unsigned_abs() > u64::from(page.count)
+                && self.lacked.contains(&(who, far));
+            is_row.then_some((near, far, step))
         })
     }
 

@@ -564,6 +564,22 @@ fn several_that_leave_pages_out_are_followed_at_once_and_backwards() {
 }
 
 #[test]
+fn rows_that_lie_between_each_other_are_no_neighbours() {
+    let mut bench = Bench::new(Settings {
+        pages: 30,
+        ahead: 8,
+        ..settings()
+    });
+    let one = |at: u64| request(page(at), Write);
+    for first in [0, 1] {
+        assert_eq!(bench.fault(first, Write), [one(first)]);
+        assert_eq!(bench.fault(first + 2, Write), [one(first + 2)]);
+        let next = [one(first + 4), one(first + 6)];
+        assert_eq!(bench.fault(first + 4, Write), next);
+    }
+}
+
+#[test]
 fn one_page_that_is_lacked_again_and_again_leaves_none_out() {
     let mut bench = Bench::new(Settings {
         ahead: 8,
