@@ -31,13 +31,13 @@ use super::message;
 use super::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
 use super::per_page::PerPage;
 use crate::units::Bytes;
-use ahead::{Streams, Way};
+use ahead::{Streams, Way, Who, Window};
 use around::Walks;
 use needs::{Need, Needs};
 use page::{Page, State};
 use queue::Queue;
 use runs::runs;
-use strides::{Steps, Strides};
+use strides::Strides;
 
 mod ahead;
 mod around;
@@ -329,30 +329,28 @@ impl Kernel {
                 let block = self.ask(space, page, access, actions);
                 self.wait(now, space, page, access);
                 if self.settings.ahead > 0 {
-                    self.missed((space, access), block, actions);
+                    let window = self.missed((space, access), block);
+                    self.ask_ahead(window, actions);
                 }
                 return;
             }
         }
         let most = self.settings.ahead;
-        if let Some(window) = self.streams.reached(page, access, most) {
-            self.ask_ahead(window, actions);
-        } else if let Some(steps) = self.strides.reached(page, access, most) {
-            self.ask_steps(&steps, actions);
-        }
+        let in_order = self.streams.reached(page, access, most);
+        let window = in_order.or_else(|| self.strides.reached(page, access, most));
+        self.ask_ahead(window, actions);
     }
 
-    /// A program lacked a page of this machine: what it will lack next is asked for, too.
-    fn missed<D>(&mut self, who: (Space, Access), page: Pages, actions: &mut Vec<Action<D>>) {
+    /// A program lacked a page of this machine; what it will lack next.
+    fn missed(&mut self, who: Who, page: Pages) -> Option<Window> {
         let most = self.settings.ahead;
-        if let Some(steps) = self.strides.goes_on(who, page, most) {
-            self.ask_steps(&steps, actions);
-        } else if let Some(window) = self.streams.missed(who, page, most) {
-            self.ask_ahead(window, actions);
-        } else if let Some(steps) = self.strides.missed(who, page, most) {
+        let known = self.strides.goes_on(who, page, most);
+        let window = known.or_else(|| self.streams.missed(who, page, most));
+        window.or_else(|| {
+            let window = self.strides.missed(who, page, most)?;
             self.streams.leave_pages_out(who);
-            self.ask_steps(&steps, actions);
-        }
+            Some(window)
+        })
     }
 
     /// A program says that it will read or write pages soon, in order: those that are lacking are
@@ -785,29 +783,13 @@ impl Kernel {
 
     /// Asks for what is lacking of a window. The page in the middle is not shown to the
     /// mapping when it comes, so that its first touch is seen and asks on.
-    fn ask_ahead<D>(&mut self, ahead: ahead::Window, actions: &mut Vec<Action<D>>) {
-        let (who, mark) = (ahead.who, Some(ahead.mark));
-        let mut pages = self.there_are(ahead.pages.first, ahead.pages.count);
-        if ahead.way == Way::Down {
-            // The last ones are wanted first.
-            while pages.count > PIECE {
-                pages.count -= PIECE;
-                let first = PageNumber(pages.first.0 + u64::from(pages.count));
-                let piece = Pages {
-                    first,
-                    count: PIECE,
-                };
-                self.ask_for(who, piece, mark, PIECE, actions);
-            }
-        }
-        self.ask_for(who, pages, mark, PIECE, actions);
-    }
-
-    /// The same for pages that are apart.
-    fn ask_steps<D>(&mut self, steps: &Steps, actions: &mut Vec<Action<D>>) {
-        for pages in &steps.pages {
+    fn ask_ahead<D>(&mut self, window: Option<Window>, actions: &mut Vec<Action<D>>) {
+        let Some(Window { who, pages, mark }) = window else {
+            return;
+        };
+        for pages in pages {
             let pages = self.there_are(pages.first, pages.count);
-            self.ask_for(steps.who, pages, Some(steps.mark), PIECE, actions);
+            self.ask_for(who, pages, Some(mark), PIECE, actions);
         }
     }
 

@@ -7,14 +7,17 @@
 //! What a writer is given ahead is taken from others. So a writer to whom others object, by
 //! wanting back what it was given last, begins anew, with the smallest window.
 
-use super::Space;
+use super::{PIECE, Space};
 use crate::dsm::message::{Access, PageNumber, Pages};
 
 /// Readers and writers that are followed at once.
 const FOLLOWED: usize = 8;
 
 /// A window is so many times as long as the one before it.
-const GROWTH: u32 = 4;
+pub(super) const GROWTH: u32 = 4;
+
+/// Who, in which mapping, for what.
+pub(super) type Who = (Space, Access);
 
 /// Which way somebody goes through pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,9 +45,7 @@ impl Way {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stream {
-    space: Space,
-    /// What it does.
-    access: Access,
+    who: Who,
     /// What was asked for last, ahead or not.
     last: Pages,
     /// Known from the second fault on.
@@ -55,15 +56,12 @@ struct Stream {
 }
 
 /// Pages to be asked for ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// Maybe more than the object has.
-    pub(super) pages: Pages,
+    pub(super) who: Who,
+    /// In the order in which they are wanted; maybe more than the object has.
+    pub(super) pages: Vec<Pages>,
     pub(super) mark: PageNumber,
-    /// Who, for what.
-    pub(super) who: (Space, Access),
-    /// In which order they are wanted.
-    pub(super) way: Way,
 }
 
 /// Readers and writers that may be sequential, the one that was seen last at the end.
@@ -72,16 +70,9 @@ pub(super) struct Streams(Vec<Stream>);
 
 impl Streams {
     /// Somebody in a mapping lacked these pages; what is to be asked for ahead.
-    pub(super) fn missed(
-        &mut self,
-        (space, access): (Space, Access),
-        pages: Pages,
-        most: u32,
-    ) -> Option<Window> {
-        let way_of = |stream: &Stream| {
-            let same = (stream.space, stream.access) == (space, access);
-            Way::on(stream.way, stream.last, pages).filter(|_| same)
-        };
+    pub(super) fn missed(&mut self, who: Who, pages: Pages, most: u32) -> Option<Window> {
+        let way_of =
+            |stream: &Stream| Way::on(stream.way, stream.last, pages).filter(|_| stream.who == who);
         let followed = self.0.iter().map(way_of);
         let found = followed.enumerate().find_map(|(at, way)| Some((at, way?)));
         let Some((at, way)) = found else {
@@ -89,8 +80,7 @@ impl Streams {
                 self.0.remove(0);
             }
             self.0.push(Stream {
-                space,
-                access,
+                who,
                 last: pages,
                 way: None,
                 is_ahead: false,
@@ -113,7 +103,7 @@ impl Streams {
         access: Access,
         most: u32,
     ) -> Option<Window> {
-        let is_mark = |stream: &Stream| (stream.mark, stream.access) == (Some(page), access);
+        let is_mark = |stream: &Stream| (stream.mark, stream.who.1) == (Some(page), access);
         let at = self.0.iter().position(is_mark)?;
         let mut stream = self.0.remove(at);
         let way = stream.way?;
@@ -124,27 +114,26 @@ impl Streams {
 
     /// Whether the touch of a page by a mapping asks for more.
     pub(super) fn is_mark(&self, space: Space, page: PageNumber) -> bool {
-        let is_mark = |stream: &Stream| (stream.mark, stream.space) == (Some(page), space);
+        let is_mark = |stream: &Stream| (stream.mark, stream.who.0) == (Some(page), space);
         self.0.iter().any(is_mark)
     }
 
     /// What somebody lacked now and then belongs to a row that leaves pages out: whoever lacks one
     /// beside it goes on with nothing.
-    pub(super) fn leave_pages_out(&mut self, (space, access): (Space, Access)) {
-        self.0.retain(|stream| {
-            stream.way.is_some() || (stream.space, stream.access) != (space, access)
-        });
+    pub(super) fn leave_pages_out(&mut self, who: Who) {
+        self.0
+            .retain(|stream| stream.way.is_some() || stream.who != who);
     }
 
     /// Others want these pages: a writer that was given some of them ahead is followed no more.
     pub(super) fn wanted_back(&mut self, pages: Pages) {
         self.0.retain(|stream| {
-            stream.access == Access::Read || !(stream.is_ahead && stream.last.overlaps(pages))
+            stream.who.1 == Access::Read || !(stream.is_ahead && stream.last.overlaps(pages))
         });
     }
 
     pub(super) fn unmapped(&mut self, space: Space) {
-        self.0.retain(|stream| stream.space != space);
+        self.0.retain(|stream| stream.who.0 != space);
     }
 }
 
@@ -180,12 +169,24 @@ impl Stream {
         let (first, mark) = (PageNumber(first), PageNumber(mark));
         let pages = Pages { first, count };
         (self.last, self.is_ahead, self.mark) = (pages, true, Some(mark));
-        let who = (self.space, self.access);
-        Some(Window {
-            pages,
-            mark,
-            who,
-            way,
-        })
+        let who = self.who;
+        let pages = match way {
+            Way::Up => vec![pages],
+            Way::Down => from_the_end(pages),
+        };
+        Some(Window { who, pages, mark })
     }
+}
+
+/// Pages of which the last ones are wanted first, in pieces.
+fn from_the_end(mut pages: Pages) -> Vec<Pages> {
+    let mut pieces = Vec::new();
+    while pages.count > PIECE {
+        pages.count -= PIECE;
+        let first = PageNumber(pages.first.0 + u64::from(pages.count));
+        let count = PIECE;
+        pieces.push(Pages { first, count });
+    }
+    pieces.push(pages);
+    pieces
 }

@@ -9,19 +9,15 @@
 //! Only pages that follow no others are looked at here.
 
 use super::Space;
+use super::ahead::{GROWTH, Who, Window};
 use crate::dsm::message::{Access, PageNumber, Pages};
 
 /// Readers and writers that are followed at once.
 const FOLLOWED: usize = 8;
 /// Of what was lacked, so much is remembered.
 const REMEMBERED: usize = 8;
-/// A window is so many times as long as the one before it.
-const GROWTH: u32 = 4;
 /// The most pages of this machine in a window. Each of them takes a message.
 const LONGEST: u32 = 64;
-
-/// Who, in which mapping, for what.
-type Who = (Space, Access);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stride {
@@ -35,15 +31,6 @@ struct Stride {
     mark: Option<PageNumber>,
 }
 
-/// Pages of this machine to be asked for ahead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Steps {
-    pub(super) who: Who,
-    /// In the order in which they are wanted; maybe more than the object has.
-    pub(super) pages: Vec<Pages>,
-    pub(super) mark: PageNumber,
-}
-
 /// Readers and writers that leave pages out, the one that was seen last at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Strides {
@@ -55,7 +42,7 @@ pub(super) struct Strides {
 impl Strides {
     /// Somebody lacked a page of this machine; what is to be asked for ahead, where it is the next
     /// one of those that are followed.
-    pub(super) fn goes_on(&mut self, who: Who, page: Pages, most: u32) -> Option<Steps> {
+    pub(super) fn goes_on(&mut self, who: Who, page: Pages, most: u32) -> Option<Window> {
         let is_next = |stride: &Stride| {
             let next = moved(stride.last, stride.step);
             (stride.who, next) == (who, Some(page))
@@ -67,7 +54,7 @@ impl Strides {
     }
 
     /// Somebody lacked a page of this machine that follows nothing; what is to be asked for ahead.
-    pub(super) fn missed(&mut self, who: Who, page: Pages, most: u32) -> Option<Steps> {
+    pub(super) fn missed(&mut self, who: Who, page: Pages, most: u32) -> Option<Window> {
         self.lacked.retain(|lacked| *lacked != (who, page));
         let Some((near, far, step)) = self.row_to(who, page) else {
             if self.lacked.len() == REMEMBERED {
@@ -106,7 +93,12 @@ impl Strides {
     }
 
     /// Somebody reached a page; what is to be asked for ahead, if it is a mark.
-    pub(super) fn reached(&mut self, page: PageNumber, access: Access, most: u32) -> Option<Steps> {
+    pub(super) fn reached(
+        &mut self,
+        page: PageNumber,
+        access: Access,
+        most: u32,
+    ) -> Option<Window> {
         let is_mark = |stride: &Stride| (stride.mark, stride.who.1) == (Some(page), access);
         let at = self.followed.iter().position(is_mark)?;
         let stride = self.followed.remove(at);
@@ -132,7 +124,7 @@ impl Strides {
     }
 
     /// The next so many pages of this machine are asked for; `None` where there is none.
-    fn advance(&mut self, mut stride: Stride, count: u32, most: u32) -> Option<Steps> {
+    fn advance(&mut self, mut stride: Stride, count: u32, most: u32) -> Option<Window> {
         let most = (most / stride.last.count.max(1)).clamp(1, LONGEST);
         let first = moved(stride.last, stride.step);
         let rest = std::iter::successors(first, |page| moved(*page, stride.step));
@@ -142,7 +134,7 @@ impl Strides {
         (stride.ahead, stride.mark) = (pages.len() as u32, Some(mark));
         let who = stride.who;
         self.followed.push(stride);
-        Some(Steps { who, pages, mark })
+        Some(Window { who, pages, mark })
     }
 }
 
