@@ -208,8 +208,8 @@ pub struct Attachments {
     pub realtime: bool,
     /// Whether a process beside the program takes pages from it while it is stopped.
     pub warden: bool,
-    /// The name of this side.
-    pub identity: Name,
+    /// The name of this side, if it was given one: see [`Attachments::identity`].
+    pub identity: Option<Name>,
     /// How links are secured.
     pub tls: Tls,
     /// The certificate of this side.
@@ -223,7 +223,10 @@ impl Attachments {
     ///
     /// # Errors
     /// When one target stands for two objects.
-    pub fn new(list: Vec<Attachment>, identity: Name) -> Result<Attachments, AttachmentError> {
+    pub fn new(
+        list: Vec<Attachment>,
+        identity: Option<Name>,
+    ) -> Result<Attachments, AttachmentError> {
         for (n, attachment) in list.iter().enumerate() {
             let mut before = list[..n].iter();
             if before.any(|other| other.target == attachment.target) {
@@ -259,9 +262,11 @@ impl Attachments {
             (ENV_OWN_PAGES, u8::from(self.own_pages).to_string()),
             (ENV_REALTIME, u8::from(self.realtime).to_string()),
             (ENV_WARDEN, u8::from(self.warden).to_string()),
-            (ENV_IDENTITY, self.identity.to_string()),
             (ENV_TLS, self.tls.name().to_owned()),
         ];
+        if let Some(identity) = &self.identity {
+            all.push((ENV_IDENTITY, identity.to_string()));
+        }
         if let Some(files) = &self.files {
             let file = |path: &PathBuf| path.display().to_string();
             all.push((ENV_CERTIFICATE, file(&files.certificate)));
@@ -285,8 +290,8 @@ impl Attachments {
             return Ok(None);
         };
         let list = lines.lines().map(str::parse).collect::<Result<_, _>>()?;
-        let identity = get(ENV_IDENTITY).unwrap_or_else(|| "quire".to_owned());
-        let mut all = Attachments::new(list, identity.parse()?)?;
+        let identity = get(ENV_IDENTITY).map(|name| name.parse()).transpose()?;
+        let mut all = Attachments::new(list, identity)?;
         let switch = |name, usual| match get(name).as_deref() {
             None => Ok(usual),
             Some("1") => Ok(true),
@@ -338,12 +343,23 @@ impl Attachments {
         Some(directory.join(format!("{ASKED_PREFIX}{place}")))
     }
 
+    /// What this side is called: as it was told, or without that, like the program that runs in this
+    /// process. A certificate is for a name that is known before: `quire`, if it was not told.
+    #[must_use]
+    pub fn identity(&self) -> Name {
+        let usual = || match self.files {
+            Some(_) => Name::like("quire"),
+            None => Name::like(&fs::read_to_string("/proc/self/comm").unwrap_or_default()),
+        };
+        self.identity.clone().unwrap_or_else(usual)
+    }
+
     /// How links are secured, with the certificate read.
     ///
     /// # Errors
     /// When there is something wrong with the certificate.
     pub fn security(&self) -> Result<Security, IdentityError> {
-        let load = |files| Identity::load(&self.identity, files).map(Arc::new);
+        let load = |files| Identity::load(&self.identity(), files).map(Arc::new);
         let identity = self.files.as_ref().map(load).transpose()?;
         Ok(match (&self.tls, identity) {
             (Tls::Plaintext, _) => Security::Plaintext,
@@ -357,7 +373,7 @@ impl Attachments {
     /// # Errors
     /// When there is something wrong with the certificate.
     pub fn options(&self, servers: &Addresses) -> Result<Options, IdentityError> {
-        let mut options = Options::new(servers.clone(), self.identity.clone());
+        let mut options = Options::new(servers.clone(), self.identity());
         options.security = self.security()?;
         options.own_pages = self.own_pages;
         options.realtime = self.realtime;
@@ -416,7 +432,7 @@ mod tests {
             assert!(error.contains(words), "{text}: {error}");
         }
         let twice = vec![attachment("a=x@unix:/s"), attachment("b=/x@unix:/t")];
-        let error = Attachments::new(twice, "n".parse().expect("a name")).expect_err("twice");
+        let error = Attachments::new(twice, None).expect_err("twice");
         assert!(error.to_string().contains("/x"), "{error}");
     }
 
@@ -431,6 +447,21 @@ mod tests {
         assert!(Attachments::from_env(bad).is_err());
     }
 
+    #[test]
+    fn who_has_no_name_is_called_like_its_program() {
+        let mut all = Attachments::new(Vec::new(), None).expect("nothing twice");
+        let program = fs::read_to_string("/proc/self/comm").expect("a name");
+        assert_eq!(all.identity().as_str(), program.trim_end());
+        all.files = Some(Files {
+            certificate: "/a".into(),
+            key: "/k".into(),
+            authority: "/c".into(),
+        });
+        assert_eq!(all.identity().as_str(), "quire");
+        all.identity = Some(Name::like("node-1"));
+        assert_eq!(all.identity().as_str(), "node-1");
+    }
+
     proptest! {
         #[test]
         fn the_environment_passes_all_of_it_on(
@@ -441,6 +472,7 @@ mod tests {
             own_pages: bool,
             realtime: bool,
             warden: bool,
+            named: bool,
             tls in 0usize..3,
             with_files: bool,
         ) {
@@ -452,7 +484,7 @@ mod tests {
                 target,
                 servers: servers.clone(),
             });
-            let identity = "node-1".parse().expect("a name");
+            let identity = named.then(|| Name::like("node-1"));
             let mut all = Attachments::new(list.collect(), identity).expect("no target twice");
             all.create = create;
             all.own_pages = own_pages;

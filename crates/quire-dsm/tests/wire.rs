@@ -683,6 +683,15 @@ fn names_and_page_sizes_are_checked() {
         &"x".repeat(201),
     ] {
         assert!(bad.parse::<Name>().is_err(), "{bad:?}");
+        assert!(Name::like(bad).as_str().parse::<Name>().is_ok(), "{bad:?}");
+    }
+    for (text, like) in [
+        ("postgres\n", "postgres"),
+        ("(sd-pam)", "sd-pam"),
+        ("..a b/ä", "ab"),
+        ("-", "quire"),
+    ] {
+        assert_eq!(Name::like(text).as_str(), like);
     }
     for bad in [0, 1, 2048, 4097, 6144, 4 << 20] {
         assert!(PageSize::try_from(Bytes(bad)).is_err(), "{bad}");

@@ -241,9 +241,10 @@ pub struct AttachArgs {
     /// its lease (by a signal or a debugger) may see what is old for a moment when it goes on
     #[arg(long, requires = "dsm")]
     pub no_warden: bool,
-    /// What this side is called; with TLS its certificate is for this name
-    #[arg(long, value_name = "NAME", default_value = "quire", requires = "dsm")]
-    pub identity: Name,
+    /// What this side is called; with TLS its certificate is for this name [default: what the
+    /// program is called, and with a certificate, quire]
+    #[arg(long, value_name = "NAME", requires = "dsm")]
+    pub identity: Option<Name>,
     #[command(flatten)]
     pub tls: TlsArgs,
 }

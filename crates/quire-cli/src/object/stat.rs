@@ -107,17 +107,27 @@ pub fn named(kernel: KernelId, known: &[Known]) -> String {
 }
 
 /// What a kernel is called, where it is known. One with several names is the copy that the
-/// programs of these names share.
+/// programs of these names share: there is one, so that it needs no names.
 pub fn called(kernel: KernelId, known: &[Known]) -> Option<String> {
-    let names = known.iter().filter(|known| known.kernel == kernel);
-    let names: Vec<&str> = names.map(|known| known.name.as_str()).collect();
+    let names = names(kernel, known);
     match names[..] {
         [] => None,
         [name] => Some(name.to_owned()),
-        _ => {
-            let (count, names) = (names.len(), names.join(", "));
-            Some(format!("{count} programs that share a copy: {names}"))
-        }
+        _ => Some(format!("{} programs that share a copy", names.len())),
+    }
+}
+
+fn names(kernel: KernelId, known: &[Known]) -> Vec<&str> {
+    let known = known.iter().filter(|known| known.kernel == kernel);
+    known.map(|known| known.name.as_str()).collect()
+}
+
+/// Who a kernel is, and all of the programs that share a copy.
+fn in_full(kernel: KernelId, known: &[Known]) -> String {
+    let short = named(kernel, known);
+    match &names(kernel, known)[..] {
+        [] | [_] => short,
+        several => format!("{short}: {}", several.join(", ")),
     }
 }
 
@@ -192,7 +202,9 @@ fn print_open(out: &mut impl Write, inside: &Inside) -> io::Result<()> {
     let more = inside.open.saturating_sub(inside.kernels.len() as u64);
     let mut kernels: Vec<KernelId> = inside.kernels.iter().map(|one| one.kernel).collect();
     kernels.dedup();
-    let names = kernels.iter().map(|kernel| named(*kernel, &inside.kernels));
+    let names = kernels
+        .iter()
+        .map(|kernel| in_full(*kernel, &inside.kernels));
     let names: Vec<String> = names.collect();
     let more = match more {
         0 => String::new(),
@@ -319,6 +331,8 @@ mod tests {
         assert_eq!(names, ["a #1", "b", "a #3", "kernel 4"]);
         let all = [known(1, "a"), known(2, "b"), known(2, "c")];
         let names = [1, 2].map(|kernel| named(KernelId(kernel), &all));
+        assert_eq!(names, ["a", "2 programs that share a copy"]);
+        let names = [1, 2].map(|kernel| in_full(KernelId(kernel), &all));
         assert_eq!(names, ["a", "2 programs that share a copy: b, c"]);
     }
 }

@@ -203,6 +203,30 @@ impl Name {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// A name like a text that may be none: without the characters that a name cannot have; `quire`
+    /// where none are left.
+    #[must_use]
+    pub fn like(text: &str) -> Name {
+        let known = text
+            .chars()
+            .filter(|c| u8::try_from(*c).is_ok_and(is_known));
+        let known = known.skip_while(|c| !c.is_ascii_alphanumeric());
+        let name: String = known.take(LONGEST_NAME).collect();
+        Name(if name.is_empty() {
+            "quire".into()
+        } else {
+            name
+        })
+    }
+}
+
+/// The longest name, in bytes.
+const LONGEST_NAME: usize = 200;
+
+/// Whether a name may have this, but at its beginning.
+fn is_known(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
 }
 
 impl TryFrom<String> for Name {
@@ -213,11 +237,10 @@ impl TryFrom<String> for Name {
             .bytes()
             .next()
             .is_some_and(|b| b.is_ascii_alphanumeric());
-        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-        if first && text.len() <= 200 && text.bytes().all(known) {
+        if first && text.len() <= LONGEST_NAME && text.bytes().all(is_known) {
             Ok(Name(text))
         } else {
-            Err(NameError(text.chars().take(200).collect()))
+            Err(NameError(text.chars().take(LONGEST_NAME).collect()))
         }
     }
 }

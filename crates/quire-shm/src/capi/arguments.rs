@@ -106,7 +106,7 @@ pub unsafe fn identity(who: *const Identity) -> Result<Attachments> {
 
 fn named(name: Option<String>) -> Result<Attachments> {
     let name: Name = name.as_deref().unwrap_or("program").parse().map_err(bad)?;
-    Attachments::new(Vec::new(), name).map_err(bad)
+    Attachments::new(Vec::new(), Some(name)).map_err(bad)
 }
 
 /// An object as it is to be made.

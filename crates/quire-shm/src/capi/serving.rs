@@ -181,7 +181,7 @@ unsafe extern "C" fn quire_dsm_server_new(who: *const Identity) -> *mut c_void {
         let security = who.security();
         let serving = Serving {
             security: security.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?,
-            name: who.identity,
+            name: who.identity(),
             offers: Vec::new(),
             has_begun: false,
             running: None,
