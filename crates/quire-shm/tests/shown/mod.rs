@@ -49,6 +49,11 @@ fn objects_of_processes_are_shown() {
     let top = served.does(&["top", "--once", "--interval", "0.1", pid]);
     let line = format!("Object grid at {}: open", served.address);
     assert!(top.contains(&line), "{top} lacks {line}");
+    // Nobody has given it a name.
+    let of_server = served.does(&["object", "stat", "grid", "--server", &served.address]);
+    let mut lines = of_server.lines();
+    let is_named = lines.any(|line| line.starts_with("open: posix (") && line.contains(pid));
+    assert!(is_named, "{of_server} lacks the program");
     // It finds that nobody has used what it made, and ends.
     maker.status();
     assert!(rows(&served).is_empty(), "they are gone");
