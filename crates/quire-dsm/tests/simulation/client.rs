@@ -434,16 +434,16 @@ impl Program {
     /// Memory fails: whoever touches it ends the process, as SIGBUS does.
     fn fail(&mut self, pages: Option<Pages>, why: Failure) {
         self.note(format_args!("memory fails: {pages:?}: {why}"));
-        for (number, thread) in self.threads.iter().enumerate() {
-            if let Thread::Waits(wish) | Thread::Tries(wish, _) = thread
-                && pages.is_none_or(|pages| pages.contains(PageNumber(wish.page())))
-            {
-                let thread = (self.host, number);
-                self.world.borrow_mut().failed(thread, why);
-                self.over.get_or_insert(why.to_string());
+        let wants = |thread: &Thread| match thread {
+            Thread::Waits(wish) | Thread::Tries(wish, _) => {
+                pages.is_none_or(|pages| pages.contains(PageNumber(wish.page())))
             }
-        }
-        if pages.is_none() && why != Failure::Ended {
+            Thread::Rests(_) => false,
+        };
+        let all = 0..self.threads.len();
+        let wanting: Vec<usize> = all.filter(|at| wants(&self.threads[*at])).collect();
+        self.world.borrow_mut().failed(self.host, &wanting, why);
+        if !wanting.is_empty() || pages.is_none() && why != Failure::Ended {
             self.over.get_or_insert(why.to_string());
         }
     }

@@ -375,28 +375,37 @@ impl World {
         self.history.push(operation);
     }
 
-    /// It failed, for a stated reason.
-    pub fn failed(&mut self, thread: (usize, usize), why: Failure) {
-        if let Some(waits) = self.waits.remove(&thread) {
+    /// Those of some threads of a host failed, for a stated reason. Memory is given up for all who
+    /// wait for it when the first of them has waited for too long.
+    pub fn failed(&mut self, host: usize, threads: &[usize], why: Failure) {
+        let waited = threads.iter().filter_map(|number| {
+            let waits = self.waits.remove(&(host, *number))?;
+            Some((*number, waits))
+        });
+        let waited: Vec<(usize, Waits)> = waited.collect();
+        let Some(since) = waited.iter().map(|(_, waits)| waits.since).min() else {
+            return;
+        };
+        let is_explained = self.is_explained(host, since, why);
+        for (number, Waits { words, .. }) in waited {
             self.counts.failed += 1;
             self.counts.late += u64::from(why == Failure::Late);
-            let (host, number) = thread;
-            self.note(format_args!(
-                "c{host}.{number} {} fails: {why}",
-                waits.words
-            ));
-            let since = self.linked.get(&host).copied();
-            let is_linked = since.is_some_and(|since| self.now > since + LONGEST_WITH_LINK);
-            let losses = self.losses.iter().filter(|at| **at >= waits.since).count();
-            let is_late = why == Failure::Late && is_linked && losses < 2;
-            let is_explained = match self.is_joined {
-                true => waits.since < self.troubled + RECOVERY,
-                false => !is_late,
-            };
+            self.note(format_args!("c{host}.{number} {words} fails: {why}"));
             if self.is_calm || !is_explained {
-                self.fail(format!("{} fails though all is well: {why}", waits.words));
+                self.fail(format!("{words} fails though all is well: {why}"));
             }
         }
+    }
+
+    /// Whether what somebody has waited for since then may fail now.
+    fn is_explained(&self, host: usize, since: Duration, why: Failure) -> bool {
+        if self.is_joined {
+            return since < self.troubled + RECOVERY;
+        }
+        let linked = self.linked.get(&host);
+        let is_linked = linked.is_some_and(|linked| self.now > *linked + LONGEST_WITH_LINK);
+        let losses = self.losses.iter().filter(|at| **at >= since).count();
+        !(why == Failure::Late && is_linked && losses < 2)
     }
 
     /// Whether somebody waits.
