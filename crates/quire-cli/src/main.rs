@@ -42,6 +42,7 @@ mod output;
 mod pages;
 mod perf_map;
 mod plan;
+mod progress;
 mod remap;
 mod report;
 mod run;

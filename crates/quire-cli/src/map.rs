@@ -6,11 +6,9 @@ mod image;
 mod view;
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use quire_core::frames::colour::Colours;
 use quire_core::frames::mapping::part::Part;
 use quire_core::frames::mapping::{Mapped, csv};
@@ -20,10 +18,9 @@ use quire_linux::sysinfo::process;
 use crate::args::MapArgs;
 use crate::cache;
 use crate::failure::{Failure, Outcome};
+use crate::progress::LateBar;
 use view::Report;
 
-/// What takes longer is shown as it goes on.
-const SHOW_AFTER: Duration = Duration::from_secs(1);
 /// So many pages are read between looks at the clock.
 const LOOK_EVERY: u64 = 64 << 10;
 
@@ -67,11 +64,18 @@ fn default_colours() -> Colours {
 }
 
 fn read(options: &MapArgs) -> Outcome<Vec<Mapped>> {
-    let mut progress = Progress::new(options.pid);
-    let mappings = frame_map::read(options.pid, options.part.as_ref(), || progress.page())
-        .map_err(|error| refused(options.pid, &error));
-    progress.clear();
-    let mappings = mappings?;
+    let expected = process::resident(options.pid).unwrap_or_default();
+    let mut bar = LateBar::new("{bar:40} {pos} of about {len} pages");
+    let mut pages = 0_u64;
+    let count = || {
+        pages += 1;
+        if pages.is_multiple_of(LOOK_EVERY) {
+            bar.at(pages, expected.to_pages().0.max(pages));
+        }
+    };
+    let mappings = frame_map::read(options.pid, options.part.as_ref(), count);
+    drop(bar);
+    let mappings = mappings.map_err(|error| refused(options.pid, &error))?;
     if mappings.is_empty() {
         return Err(nothing_there(options.pid, options.part.as_ref()));
     }
@@ -139,44 +143,4 @@ fn draw(path: &Path, mappings: &[Mapped], colours: &Colours) -> Outcome<String> 
         ))
     })?;
     Ok(format!("Picture: {}, {picture}", path.display()))
-}
-
-/// Shows on a terminal how far reading has come, when it takes long.
-struct Progress {
-    begun: Instant,
-    pages: u64,
-    expected: u64,
-    bar: Option<ProgressBar>,
-    shows: bool,
-}
-
-impl Progress {
-    fn new(pid: u32) -> Progress {
-        Progress {
-            begun: Instant::now(),
-            pages: 0,
-            expected: process::resident(pid).unwrap_or_default().to_pages().0,
-            bar: None,
-            shows: io::stderr().is_terminal(),
-        }
-    }
-
-    fn page(&mut self) {
-        self.pages += 1;
-        let is_time = self.shows && self.pages.is_multiple_of(LOOK_EVERY);
-        if is_time && self.begun.elapsed() > SHOW_AFTER {
-            let expected = self.expected.max(self.pages);
-            let bar = self.bar.get_or_insert_with(|| {
-                let style = ProgressStyle::with_template("{bar:40} {pos} of about {len} pages");
-                ProgressBar::new(expected)
-                    .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-            });
-            bar.set_length(expected);
-            bar.set_position(self.pages);
-        }
-    }
-
-    fn clear(&self) {
-        self.bar.iter().for_each(ProgressBar::finish_and_clear);
-    }
 }

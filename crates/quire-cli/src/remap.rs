@@ -1,11 +1,10 @@
 //! `quire remap`: pages that exist get other frames, in a running process.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use quire_core::control::{DONE, MAX_LINE};
 use quire_core::frames::colour::Colours;
 use quire_core::frames::mapping::part::Part;
@@ -18,6 +17,7 @@ use serde::Serialize;
 use crate::args::RemapArgs;
 use crate::cache;
 use crate::failure::{Failure, Outcome};
+use crate::progress::LateBar;
 use crate::run::frames::checked;
 use crate::session::{Managed, managed_process};
 use crate::set;
@@ -25,8 +25,6 @@ use crate::table::Table;
 
 /// Exit status where some pages stay where they are.
 const SOME_LEFT: u8 = 1;
-/// What takes longer is shown as it goes on.
-const SHOW_AFTER: Duration = Duration::from_secs(1);
 /// How often the process is asked how far it is, at first and at last.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
@@ -152,23 +150,14 @@ fn move_range(
 
 /// Asks how far it is until it has ended, and shows that on a terminal.
 fn await_end(managed: &Managed) -> Outcome<Progress> {
-    let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
-    let mut bar: Option<ProgressBar> = None;
+    let mut bar = LateBar::new("{bar:40} {pos} of {len} pages {eta}");
     loop {
         let progress: Progress = set::ask_line(managed, &Ask::Progress.to_string())?.parse()?;
         if progress.ended {
-            bar.iter().for_each(ProgressBar::finish_and_clear);
             return Ok(progress);
         }
-        if io::stderr().is_terminal() && begun.elapsed() > SHOW_AFTER {
-            let bar = bar.get_or_insert_with(|| {
-                let style = ProgressStyle::with_template("{bar:40} {pos} of {len} pages {eta}");
-                ProgressBar::new(progress.of.0)
-                    .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-            });
-            bar.set_position(progress.done.0);
-        }
+        bar.at(progress.done.0, progress.of.0);
         sleep(pause);
         pause = (pause * 2).min(LAST_PAUSE);
     }

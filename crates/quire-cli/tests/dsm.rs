@@ -144,6 +144,34 @@ fn objects_are_made_shown_and_removed() {
     assert_eq!(served.does(&["object", "ls"]).lines().count(), 1);
 }
 
+/// Zeros take no memory of a server that makes an object of them, nor of a disk.
+#[test]
+fn what_is_zero_in_a_file_is_not_written() {
+    use std::os::unix::fs::MetadataExt;
+    let served = Served::start();
+    let (from, to) = (served.path().join("from"), served.path().join("to"));
+    let mut bytes = vec![0; (64 << 20) + 7];
+    bytes[20 << 20..][..5].fill(1);
+    fs::write(&from, &bytes).unwrap();
+    let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+    served.does(&["object", "cp", from, ":thin"]);
+    let shown = served.does(&["object", "stat", "thin", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let used = shown["pages_used"].as_u64().unwrap();
+    assert!((1..1000).contains(&used), "{used} pages");
+    fs::write(to, "what was there before").unwrap();
+    served.does(&["object", "cp", ":thin", to]);
+    assert!(fs::read(to).unwrap() == bytes);
+    let on_disk = 512 * fs::metadata(to).unwrap().blocks();
+    assert!(on_disk < 1 << 20, "{on_disk} bytes");
+    // An object that is there is overwritten with zeros, too.
+    fs::write(to, vec![2; 100_000]).unwrap();
+    served.does(&["object", "cp", to, ":thin"]);
+    served.does(&["object", "cp", from, ":thin"]);
+    assert!(served.does_with(&["object", "cp", ":thin", "-"], &[]) == bytes);
+    served.does(&["object", "cp", ":thin", "/dev/null"]);
+}
+
 #[test]
 fn files_become_objects_and_objects_files() {
     let served = Served::start();

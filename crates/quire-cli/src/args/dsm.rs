@@ -292,7 +292,8 @@ pub enum ObjectAction {
         #[arg(value_parser = rights)]
         rights: Rights,
     },
-    /// Copy an object to a file, or a file to an object, which is made where there is none
+    /// Copy an object to a file, or a file to an object, which is made where there is none. Zeros
+    /// take no space of a new object, nor of a file
     Cp {
         /// What is copied: a file, an object as :NAME, or - for standard input, which is read
         /// to its end first

@@ -1,8 +1,10 @@
 //! `quire object cp`: objects to files, and files to objects. A file may be standard input or
-//! output.
+//! output. What is zero is not written where it is so already: to a new object, which has no memory
+//! for it then, and to a new file, which has a hole.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use quire_core::units::{Bytes, ObjectOffset};
@@ -12,9 +14,16 @@ use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, Sche
 use super::{failed, find};
 use crate::args::dsm::Place;
 use crate::failure::{Failure, Outcome};
+use crate::progress::LateBar;
 
 /// So much is copied at once, in bytes.
 const AT_ONCE: usize = 1 << 20;
+
+/// So much is looked at to see whether it is zero, in bytes.
+const PIECE: usize = 64 << 10;
+
+/// How the bar looks.
+const BAR: &str = "{bar:40} {binary_bytes} of {binary_total_bytes} {eta}";
 
 /// Copies.
 pub fn copy(client: &Client, from: &Place, to: &Place) -> Outcome<()> {
@@ -57,7 +66,7 @@ fn put(
     name: &Name,
 ) -> Outcome<()> {
     let refused = refused(what);
-    match find(client, name)? {
+    let is_new = match find(client, name)? {
         Some(object) if object.size < size => {
             return Err(Failure::bad_usage(format!(
                 "{} has {size}, and {name} only {}",
@@ -65,23 +74,29 @@ fn put(
                 object.size
             )));
         }
-        Some(_) => {}
-        None => client.create(new(name, size)).map_err(failed)?,
-    }
+        Some(_) => false,
+        None => {
+            client.create(new(name, size)).map_err(failed)?;
+            true
+        }
+    };
     let shared = open(client, name, true)?;
-    let mut buffer = vec![0; AT_ONCE];
-    let mut at = 0;
+    let (mut buffer, mut at, mut bar) = (vec![0; AT_ONCE], 0, LateBar::new(BAR));
     while at < size.0 {
-        let count = from.read(&mut buffer).map_err(&refused)?;
-        let count = count.min((size.0 - at) as usize);
+        let most = (size.0 - at).min(AT_ONCE as u64) as usize;
+        let count = from.read(&mut buffer[..most]).map_err(&refused)?;
         if count == 0 {
             break;
         }
-        let bytes = &buffer[..count];
-        shared
-            .checked_write_at(ObjectOffset(at), bytes)
-            .map_err(failed)?;
-        at += count as u64;
+        for piece in buffer[..count].chunks(PIECE) {
+            if !(is_new && is_zero(piece)) {
+                shared
+                    .checked_write_at(ObjectOffset(at), piece)
+                    .map_err(failed)?;
+            }
+            at += piece.len() as u64;
+        }
+        bar.at(at, size.0);
     }
     shared.flush().map_err(failed)
 }
@@ -90,27 +105,53 @@ fn get_file(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
     // No file is made, or emptied, for an object that cannot be had.
     let shared = open(client, name, false)?;
     let refused = refused(file);
-    let to = File::create(file).map_err(&refused)?;
-    get(&shared, to, refused)
+    let mut to = File::create(file).map_err(&refused)?;
+    let has_holes = to.metadata().map_err(&refused)?.is_file();
+    let put = |at, piece: &[u8]| match has_holes {
+        true if is_zero(piece) => Ok(()),
+        true => to.write_all_at(piece, at),
+        false => to.write_all(piece),
+    };
+    get(&shared, put, &refused)?;
+    match has_holes {
+        true => to.set_len(shared.size().0).map_err(refused),
+        false => Ok(()),
+    }
 }
 
 fn get_output(client: &Client, name: &Name) -> Outcome<()> {
     let shared = open(client, name, false)?;
-    get(&shared, io::stdout().lock(), Failure::from)
+    let mut to = io::stdout().lock();
+    get(&shared, |_, piece| to.write_all(piece), Failure::from)?;
+    Ok(to.flush()?)
 }
 
-/// Copies all of an object.
-fn get(shared: &Shared, mut to: impl Write, refused: impl Fn(io::Error) -> Failure) -> Outcome<()> {
+/// Reads all of an object, in order, for a function that puts each piece to its place.
+fn get(
+    shared: &Shared,
+    mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    refused: impl Fn(io::Error) -> Failure,
+) -> Outcome<()> {
     let (mut buffer, mut at, size) = (vec![0; AT_ONCE], 0, shared.size().0);
+    let mut bar = LateBar::new(BAR);
     while at < size {
         let part = &mut buffer[..(size - at).min(AT_ONCE as u64) as usize];
         shared
             .checked_read_at(ObjectOffset(at), part)
             .map_err(failed)?;
-        to.write_all(part).map_err(&refused)?;
-        at += part.len() as u64;
+        for piece in part.chunks(PIECE) {
+            put(at, piece).map_err(&refused)?;
+            at += piece.len() as u64;
+        }
+        bar.at(at, size);
     }
-    to.flush().map_err(refused)
+    Ok(())
+}
+
+/// Whether all of it is zero.
+fn is_zero(piece: &[u8]) -> bool {
+    let (words, rest) = piece.as_chunks();
+    words.iter().all(|word| u64::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 fn open(client: &Client, name: &Name, write: bool) -> Outcome<Shared> {
