@@ -88,7 +88,7 @@ mod small;
 mod tests;
 mod writer;
 
-pub use check::{Report, check};
+pub use check::{Report, check, check_with};
 pub use error::{Damage, StoreError};
 pub use object::{
     Grant, LARGEST, LARGEST_PAGE, LONGEST_NAME, NewObject, Object, ObjectId, SMALLEST_PAGE,

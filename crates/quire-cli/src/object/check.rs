@@ -7,10 +7,14 @@ use quire_dsm::store::{self, Damage, Report};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome};
+use crate::progress::LateBar;
 
 /// Looks at a store that no server has open. Nothing is changed.
 pub fn check(directory: &Path, in_json_form: bool) -> Outcome<()> {
-    let report = store::check(directory).map_err(|error| Failure::bad_usage(error.to_string()))?;
+    let mut bar = LateBar::new("{spinner} {pos} pages");
+    let report = store::check_with(directory, &mut |pages| bar.at(pages, pages));
+    drop(bar);
+    let report = report.map_err(|error| Failure::bad_usage(error.to_string()))?;
     let mut stdout = io::stdout().lock();
     if in_json_form {
         serde_json::to_writer_pretty(&mut stdout, &in_json(&report))?;

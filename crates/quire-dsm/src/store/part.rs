@@ -439,7 +439,8 @@ fn contents(disk: &dyn Disk, size: u64, object: ObjectId, page: u64, sum: u32) -
     }
 }
 
-/// Reads all of an object: how many pages it holds, and what is damaged and not in the log.
+/// Reads all of an object: how many pages it holds, and what is damaged and not in the log. A function
+/// is told with each of its pages.
 ///
 /// # Errors
 /// What the disk said.
@@ -448,6 +449,7 @@ pub(super) fn look(
     object: ObjectId,
     page_size: u64,
     is_logged: impl Fn(u64) -> bool,
+    looks: &mut dyn FnMut(),
 ) -> io::Result<(u64, Vec<Damage>)> {
     let (parts, _, mut damage) = list(disk, object)?;
     let mut parts: Vec<u32> = parts.into_iter().collect();
@@ -468,6 +470,7 @@ pub(super) fn look(
                 Entry::Zero => continue,
                 Entry::Held(sum) => {
                     held += 1;
+                    looks();
                     match contents(disk, page_size, object, page, sum) {
                         Page::Lost => (data..data + page_size, "wrong checksum"),
                         _ => continue,
