@@ -12,7 +12,10 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use super::{Awaited, Carrier, Key, New, Opened, Reply, Wanted, whole};
+use super::asking::{Awaited, New};
+use super::commands::{Opened, Reply, Wanted};
+use super::opening::whole;
+use super::{Carrier, Key};
 use crate::client::ClientError;
 use crate::link::{Address, Addresses, Links};
 use crate::wire::control::{Answer, Failure, FailureKind, Handle, Request};

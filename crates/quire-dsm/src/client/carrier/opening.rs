@@ -1,0 +1,247 @@
+//! Objects that are opened, and parts of them that are mapped: with a cache of this program, or with
+//! the pages of a server on this machine, which is told of each mapping.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use quire_core::units::{Bytes, ObjectOffset};
+
+use super::asking::{Awaited, New};
+use super::commands::{Opened, Reply, Wanted};
+use super::{Carrier, Key, Object};
+use crate::client::attached::Attached;
+use crate::client::{self, ClientError, region};
+use crate::link::turn::Links;
+use crate::node::{Cache, Mapping, Part, Shape};
+use crate::wire::control::{self, Failure, Handle, MappingNumber, Request};
+
+/// All pages of an object.
+pub(super) fn whole(info: &control::Object) -> Part {
+    Part {
+        start: ObjectOffset(0),
+        len: Bytes(info.size.0.next_multiple_of(info.page_size.bytes().0)),
+    }
+}
+
+impl Carrier {
+    /// The server has opened an object: it is mapped.
+    pub(super) fn opened(
+        &mut self,
+        links: &mut Links,
+        handle: Handle,
+        info: control::Object,
+        wanted: Wanted,
+    ) -> Result<Opened, ClientError> {
+        let rights = wanted.rights;
+        let shape = Shape {
+            page: info.page_size.bytes(),
+            own_page: self.options.page_size.bytes(),
+            ..Shape::new(info.size)
+        };
+        let mut settings = shape.settings();
+        settings.reconnect = self.reconnect();
+        let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
+        let cache = Cache::of_this_process(shape.page, settings.clone(), links.pool().clone());
+        let mut cache = cache.map_err(system)?;
+        cache.set_round_trip(self.round_trip);
+        cache.send_in_place(self.in_place);
+        let part = Part {
+            start: ObjectOffset(0),
+            len: Bytes(settings.pages * shape.page.0),
+        };
+        cache.show_until(self.guard.term());
+        let mut mapping = Mapping::new(cache.file(), part, wanted.at, rights.write)?;
+        self.guard.keep(&mut mapping);
+        let space = cache.add_own(&mapping)?;
+        let key = self.new_key();
+        if let Some(uffd) = cache.uffd(space) {
+            links.watch(uffd, key.0)?;
+        }
+        self.handles.insert(handle, key);
+        let object = Object {
+            cache,
+            space,
+            name: info.name.clone(),
+            rights,
+            page: shape.page,
+            handle: Some(handle),
+            breaks: Arc::default(),
+        };
+        let breaks = Arc::clone(&object.breaks);
+        self.objects.insert(key, object);
+        Ok(Opened {
+            mapping,
+            info,
+            key,
+            breaks,
+            is_attached: false,
+        })
+    }
+
+    /// The server shares its pages: its file is mapped, and it is told where.
+    pub(super) fn attached(
+        &mut self,
+        links: &mut Links,
+        (handle, info): (Handle, control::Object),
+        file: Option<OwnedFd>,
+        (wanted, reply): (Wanted, Reply<Opened>),
+    ) {
+        let part = whole(&info);
+        let attached = Attached::new(handle, &wanted, part.len, file);
+        let mapped = attached.and_then(|attached| {
+            let (at, writable) = (wanted.at, wanted.rights.write);
+            let mapping = Mapping::new(attached.file(), part, at, writable)?;
+            Ok((attached, mapping))
+        });
+        match mapped {
+            Ok((mut attached, mut mapping)) => {
+                self.guard.keep(&mut mapping);
+                let key = self.new_key();
+                let number = MappingNumber(key.0);
+                attached.add(number, &mapping);
+                let opened = Opened {
+                    mapping,
+                    info,
+                    key,
+                    breaks: attached.breaks(),
+                    is_attached: true,
+                };
+                self.attached.insert(key, attached);
+                self.register(links, key, number, New::Whole(opened, reply));
+            }
+            Err(error) => {
+                self.ask(links, Request::Close { object: handle }, Awaited::nobody());
+                // Who waited may have gone.
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+
+    /// Maps a part of an object that is attached, and tells the server where.
+    pub(super) fn map_attached(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        wanted: region::Wanted,
+        reply: Reply<(Mapping, u64)>,
+    ) {
+        let Key(number) = self.new_key();
+        let number = MappingNumber(number);
+        let Some(attached) = self.attached.get_mut(&key) else {
+            return drop(reply.send(Err(client::ended())));
+        };
+        match wanted.make(attached.file()) {
+            Ok(mut mapping) => {
+                self.guard.keep(&mut mapping);
+                attached.add(number, &mapping);
+                self.register(links, key, number, New::Part(mapping, reply));
+            }
+            // Who waited may have gone.
+            Err(error) => drop(reply.send(Err(error.into()))),
+        }
+    }
+
+    /// Tells the server of a mapping of an object.
+    pub(super) fn register(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        mapping: MappingNumber,
+        new: New,
+    ) {
+        let awaited = Awaited::Registered { key, mapping, new };
+        let attached = self.attached.get(&key);
+        match attached.and_then(|attached| attached.registration(mapping)) {
+            Some((request, uffd)) => self.ask_with(links, request, vec![uffd], awaited),
+            None => self.refuse(awaited),
+        }
+    }
+
+    /// The server answers the faults of a mapping, or it refuses to.
+    pub(super) fn registered(
+        &mut self,
+        links: &mut Links,
+        (key, mapping): (Key, MappingNumber),
+        new: New,
+        refused: Option<Failure>,
+    ) {
+        let Some(attached) = self.attached.get_mut(&key) else {
+            return new.refuse(client::ended());
+        };
+        let Some(failure) = refused else {
+            attached.is_answered(mapping);
+            // Who waited may have gone.
+            return match new {
+                New::No => {}
+                New::Whole(opened, reply) => drop(reply.send(Ok(opened))),
+                New::Part(mapped, reply) => drop(reply.send(Ok((mapped, mapping.0)))),
+            };
+        };
+        match &new {
+            New::No if !attached.has(mapping) => {}
+            New::No => self.give_up(links, key, &failure.to_string()),
+            New::Whole(..) => {
+                let object = self.attached.remove(&key).and_then(|it| it.handle());
+                if let Some(object) = object {
+                    self.ask(links, Request::Close { object }, Awaited::nobody());
+                }
+            }
+            New::Part(..) => drop(attached.forget(mapping)),
+        }
+        new.refuse(failure.into());
+    }
+
+    /// An object that was attached fails for good.
+    pub(super) fn give_up(&mut self, links: &mut Links, key: Key, why: &str) {
+        let object = self.attached.get_mut(&key).and_then(|it| it.give_up(why));
+        if let Some(object) = object {
+            self.ask(links, Request::Close { object }, Awaited::nobody());
+        }
+    }
+
+    /// An object whose pages the server shares is used no more.
+    pub(super) fn close_attached(&mut self, links: &mut Links, key: Key, reply: Reply<()>) {
+        let request = |object| Request::Close { object };
+        self.ask_of(links, key, request, Awaited::Close(reply));
+        if let Some(attached) = self.attached.remove(&key) {
+            // Parts of it may still be mapped.
+            attached.fail();
+        }
+    }
+
+    /// Maps a part of an object that has a cache.
+    pub(super) fn map(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        wanted: region::Wanted,
+        reply: Reply<(Mapping, u64)>,
+    ) {
+        let Key(number) = self.new_key();
+        let objects = &mut self.objects;
+        let mut mapped = self.regions.map(links, objects, number, key, wanted);
+        if let Ok((mapping, _)) = &mut mapped {
+            self.guard.keep(mapping);
+        }
+        // Who waited may have gone.
+        let _ = reply.send(mapped);
+    }
+
+    /// A mapping of a part is gone.
+    pub(super) fn unmap(&mut self, links: &mut Links, number: u64, reply: Reply<()>) {
+        let mapping = MappingNumber(number);
+        let mut attached = self.attached.iter_mut();
+        let of = attached.find_map(|(key, it)| it.forget(mapping).then_some(*key));
+        match of {
+            Some(key) => {
+                let request = |object| Request::Unregister { object, mapping };
+                self.ask_of(links, key, request, Awaited::Unregistered(reply));
+            }
+            None => {
+                self.regions.unmap(links, &mut self.objects, number);
+                // Who waited may have gone.
+                let _ = reply.send(Ok(()));
+            }
+        }
+    }
+}
