@@ -35,6 +35,7 @@ mod kernels;
 mod launch;
 mod memory;
 mod nondeterminism;
+mod processors;
 mod procfs;
 mod report;
 mod results;

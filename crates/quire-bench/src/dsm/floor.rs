@@ -15,11 +15,11 @@ use quire_dsm::link::Address;
 use quire_linux::socket::{self, Accepting};
 use quire_linux::uffd::{self, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::dsm::worker::say;
 use crate::memory::Block;
+use crate::processors;
 
 const PAGE: usize = BASE_PAGE as usize;
 /// The longest that who answers faults sleeps without a look whether it shall end.
@@ -87,15 +87,12 @@ impl End {
     /// Has the calling thread stay on a processor that the other end does not use, if it may use
     /// several.
     fn stay_apart(self) -> Result<()> {
-        let mine = sched_getaffinity(None)?;
-        let mut all = (0..CpuSet::MAX_CPU).filter(|cpu| mine.is_set(*cpu));
+        let mine = processors::of_this_thread()?;
         let chosen = match self {
-            End::Asks => all.next(),
-            End::Answers => all.next_back(),
+            End::Asks => mine.first().copied(),
+            End::Answers => mine.last().copied(),
         };
-        let mut one = CpuSet::new();
-        chosen.into_iter().for_each(|cpu| one.set(cpu));
-        Ok(sched_setaffinity(None, &one)?)
+        Ok(processors::stay_on(chosen.as_slice())?)
     }
 }
 

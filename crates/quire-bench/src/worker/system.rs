@@ -12,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 use quire_core::units::BASE_PAGE;
 use rustix::fs::{Advice, fadvise};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::memory::{Block, FileMap};
+use crate::processors;
 use crate::results::Sample;
 use crate::worker::micro::each;
 use crate::worker::{Setup, seconds};
@@ -108,13 +108,10 @@ fn socket(trips: usize) -> Result<f64> {
 
 /// Runs `work`, and what it starts, on one of the processors of this thread.
 fn on_one_processor<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let before = sched_getaffinity(None)?;
-    let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu));
-    let mut one = CpuSet::new();
-    one.set(first.context("no processor")?);
-    sched_setaffinity(None, &one)?;
+    let before = processors::of_this_thread()?;
+    processors::stay_on(before.get(..1).context("no processor")?)?;
     let result = work();
-    sched_setaffinity(None, &before)?;
+    processors::stay_on(&before)?;
     result
 }
 

@@ -4,15 +4,13 @@
 //! four times as many each time.
 
 use super::Space;
-use super::ahead::Way;
+use super::ahead::{GROWTH, Way};
 use crate::dsm::message::{PageNumber, Pages};
 
 /// Programs that are followed at once.
 const FOLLOWED: usize = 8;
 /// So many pages are shown to who touches one out of order, that one among them.
 const FIRST: u32 = 16;
-/// A window is so many times as long as the one before it.
-const GROWTH: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Walk {
@@ -33,35 +31,33 @@ impl Walks {
     /// Somebody touched a page that is here; how many from it on are to be shown, at most, and
     /// which way.
     pub(super) fn window(&self, space: Space, page: PageNumber, most: u32) -> (u32, Way) {
-        let grown = self.0.iter().find_map(|walk| {
-            let way = walk.way_to(space, page)?;
-            Some((walk.window.saturating_mul(GROWTH), way))
+        let next = self.going_on(space, page);
+        let (window, way) = next.map_or((FIRST, Way::Up), |(at, way)| {
+            (self.0[at].window.saturating_mul(GROWTH), way)
         });
-        let (window, way) = grown.unwrap_or((FIRST, Way::Up));
         (window.min(most).max(1), way)
     }
 
     /// Of a window that somebody who touched a page was to be shown, these were there and are.
     pub(super) fn shown(&mut self, space: Space, page: PageNumber, window: u32, shown: Pages) {
-        let mut all = self.0.iter().enumerate();
-        let way = match all.find_map(|(at, walk)| Some((at, walk.way_to(space, page)?))) {
-            Some((at, way)) => {
-                self.0.remove(at);
-                Some(way)
-            }
-            None => {
-                if self.0.len() == FOLLOWED {
-                    self.0.remove(0);
-                }
-                None
-            }
-        };
+        let next = self.going_on(space, page);
+        match next {
+            Some((at, _)) => drop(self.0.remove(at)),
+            None if self.0.len() == FOLLOWED => drop(self.0.remove(0)),
+            None => {}
+        }
         self.0.push(Walk {
             space,
             shown,
-            way,
+            way: next.map(|(_, way)| way),
             window,
         });
+    }
+
+    /// Which of them goes on with a page, and which way.
+    fn going_on(&self, space: Space, page: PageNumber) -> Option<(usize, Way)> {
+        let mut all = self.0.iter().enumerate();
+        all.find_map(|(at, walk)| Some((at, walk.way_to(space, page)?)))
     }
 
     pub(super) fn unmapped(&mut self, space: Space) {
