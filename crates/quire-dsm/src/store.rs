@@ -100,8 +100,7 @@ use shared::{Request, Shared};
 pub(crate) use small::Small;
 use writer::{Answer, Job, Writer};
 
-/// The contents of a page.
-pub type Contents = Arc<[u8]>;
+pub use crate::wire::Contents;
 
 /// A page, as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -113,7 +113,7 @@ fn contents(value: u8) -> Option<Contents> {
                     .wrapping_mul(0x85eb_ca6b)
                     .to_le_bytes()[3]
             });
-            Some(noise.collect())
+            Some(noise.collect::<Vec<u8>>().into())
         }
     }
 }

@@ -16,7 +16,7 @@ use self::gate::{Gate, Permission};
 use self::resident::Resident;
 use self::saves::{Outcome, Save, Saves};
 use super::core::PeerId;
-use crate::pager::{self, Backed, Backing, Event, Pager};
+use crate::pager::{Backed, Backing, Event, Pager};
 use crate::wire::Contents;
 use crate::wire::control::{self, RequestId};
 
@@ -34,7 +34,7 @@ pub type Asker = (PeerId, RequestId);
 /// What a pager has said that the scheduler has to do with.
 pub enum Heard {
     /// What pages hold that it was asked for, or nothing where that is lost.
-    Loaded(Pages, Option<Vec<Option<pager::Contents>>>),
+    Loaded(Pages, Option<Vec<Option<Contents>>>),
     /// It wants pages back; [`Behind::flushed`] says when that is done.
     WantsBack(Pages),
 }
@@ -93,7 +93,7 @@ impl Behind {
     }
 
     /// Pages were given back: what they hold, as the pager gets it.
-    pub fn save(&mut self, pages: Pages, data: Vec<Option<pager::Contents>>) {
+    pub fn save(&mut self, pages: Pages, data: Vec<Option<Contents>>) {
         let saves = self.saves.given(pages, data);
         self.hand_over(saves);
     }
@@ -179,7 +179,7 @@ impl Behind {
     }
 
     /// Contents came from the pager. Zeros take no memory.
-    fn came(&mut self, pages: Pages, data: Option<&[Option<pager::Contents>]>) {
+    fn came(&mut self, pages: Pages, data: Option<&[Option<Contents>]>) {
         let held = pages.iter().zip(data.unwrap_or_default());
         for (page, _) in held.filter(|(_, contents)| contents.is_some()) {
             self.resident.add(page);

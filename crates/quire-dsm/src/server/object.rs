@@ -2,7 +2,6 @@
 //! over it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 use quire_core::dsm::message::{
@@ -29,7 +28,6 @@ use super::ending::Recalled;
 use super::reclaim::{PAGER, Reclaim};
 use super::replica::Replica;
 use super::watch::Tap;
-use crate::pager;
 use crate::store::ObjectId;
 use crate::wire::control::{self, Answer, FailureKind, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
@@ -487,8 +485,7 @@ impl Object {
         }
         let given = pages.iter().zip(data).map(|(number, page)| {
             let at = ObjectOffset(number.0 * self.info.page_size.bytes().0);
-            let contents = self.translated(page?, at, Some(self.machine));
-            Some(pager::Contents::from(&*contents))
+            Some(self.translated(page?, at, Some(self.machine)))
         });
         let given: Vec<_> = given.collect();
         if let Some(behind) = &mut self.behind {
@@ -506,10 +503,7 @@ impl Object {
             return;
         };
         let machine = self.machine;
-        let page = |contents: Arc<[u8]>| Page {
-            contents: Contents::from(contents),
-            machine,
-        };
+        let page = |contents| Page { contents, machine };
         for heard in behind.events(Instant::now(), tell) {
             match heard {
                 Heard::Loaded(pages, data) => {

@@ -258,7 +258,6 @@ pub struct Contents {
 enum Memory {
     Buffer(Arc<Buffer>),
     Vector(Arc<Vec<u8>>),
-    Slice(Arc<[u8]>),
     Lent(Arc<Lent>),
 }
 
@@ -267,7 +266,6 @@ impl Memory {
         match self {
             Memory::Buffer(buffer) => buffer,
             Memory::Vector(vector) => vector,
-            Memory::Slice(slice) => slice,
             Memory::Lent(lent) => lent.bytes(),
         }
     }
@@ -298,10 +296,10 @@ impl From<Vec<u8>> for Contents {
     }
 }
 
-impl From<Arc<[u8]>> for Contents {
-    fn from(slice: Arc<[u8]>) -> Contents {
-        let length = slice.len();
-        Memory::Slice(slice).part(0, length)
+/// A copy.
+impl From<&[u8]> for Contents {
+    fn from(slice: &[u8]) -> Contents {
+        slice.to_vec().into()
     }
 }
 
@@ -578,9 +576,7 @@ mod tests {
         let address = vector.as_ptr();
         let contents = Contents::from(vector);
         assert_eq!(contents.as_ptr(), address);
-        let slice: Arc<[u8]> = Arc::from([1, 2, 3]);
-        assert_eq!(Contents::from(Arc::clone(&slice)), contents);
-        assert_eq!(Contents::from(slice.clone()).as_ptr(), slice.as_ptr());
+        assert_eq!(Contents::from(&contents[..]), contents);
         assert_eq!(*contents.slice(1, 2), [2, 3]);
         assert!(contents.slice(1, 1).is_part());
         assert!(!contents.is_part());

@@ -323,7 +323,7 @@ impl Fellows {
                     page: parcel.page,
                     version: parcel.version,
                 };
-                let contents = parcel.contents.map(Contents::from);
+                let contents = parcel.contents;
                 self.wires.say(a.links, keeper, &said, contents);
             }
         }
