@@ -395,6 +395,7 @@ impl Fellows {
         self.parting.remove(&id);
         self.left.entry(id).or_insert_with(self.clock);
         self.wires.left(id);
+        self.hand_over_anew(id);
         self.keeper_left(a, id);
         if Some(id) == self.me() {
             self.start_anew(a, "the directory has put this server out");

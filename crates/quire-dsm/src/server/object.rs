@@ -434,10 +434,13 @@ impl Object {
         Ok(())
     }
 
-    /// What would be lost with this server, which ends.
-    pub(super) fn estate(&mut self) -> Vec<(PageNumber, Version, Option<Page>)> {
+    /// What would be lost with this server, which ends, where others may be gone already.
+    pub(super) fn estate(
+        &mut self,
+        is_gone: impl Fn(ServerId) -> bool,
+    ) -> Vec<(PageNumber, Version, Option<Page>)> {
         let replica = self.scheduler.joint();
-        replica.map_or_else(Vec::new, |replica| replica.estate())
+        replica.map_or_else(Vec::new, |replica| replica.estate(is_gone))
     }
 
     /// A fellow server that ends hands over a page.

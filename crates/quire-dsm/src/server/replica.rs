@@ -60,9 +60,12 @@ impl Replica {
         self.inner.paged_out(page, version, data);
     }
 
-    /// What would be lost with this server, which ends.
-    pub fn estate(&self) -> Vec<(PageNumber, Version, Option<Page>)> {
-        self.inner.estate().collect()
+    /// What would be lost with this server, which ends, where others may be gone already.
+    pub fn estate(
+        &self,
+        is_gone: impl Fn(ServerId) -> bool,
+    ) -> Vec<(PageNumber, Version, Option<Page>)> {
+        self.inner.estate(is_gone).collect()
     }
 
     /// A fellow server that ends hands over a page.

@@ -230,14 +230,19 @@ impl<D: Clone> Distributed<D> {
     }
 
     /// What would be lost with this server, page by page, when its kernels have nothing any
-    /// more: the contents of pages that it owns, and of those that it has sent to another
-    /// server in this view, as they may be on their way. A page that comes later was sent by a
+    /// more: the contents of pages that it owns, of those that it has sent to another
+    /// server in this view, as they may be on their way, and of copies from servers that are
+    /// gone, though in this view: there may be none newer. A page that comes later was sent by a
     /// server that keeps its contents for that.
-    pub fn estate(&self) -> impl Iterator<Item = (PageNumber, Version, Option<D>)> + '_ {
+    pub fn estate(
+        &self,
+        is_gone: impl Fn(ServerId) -> bool,
+    ) -> impl Iterator<Item = (PageNumber, Version, Option<D>)> {
         let written = self.pages.iter();
         let written = written.filter(|(_, page)| page.version > Version(0));
-        let mine = written.filter(|(_, page)| page.source == self.me);
-        mine.filter_map(|(number, page)| Some((number, page.version, page.contents.clone()?)))
+        let kept = move |source| source == self.me || is_gone(source);
+        let lost = written.filter(move |(_, page)| kept(page.source));
+        lost.filter_map(|(number, page)| Some((number, page.version, page.contents.clone()?)))
     }
 
     /// A fellow server that ends hands over what would be lost with it. It is beside this

@@ -4,7 +4,7 @@
 //! pages that would be lost with it. As soon as that member has them, it proposes the view
 //! without itself: nobody has to wait until its programs have certainly stopped. The pages are
 //! among the newest contents in that view. Until then it serves its fellows as ever. If
-//! another view comes before, it begins again.
+//! another view comes before, or a member is gone, it begins again.
 //!
 //! Mutexes, barriers and counters of the object that it keeps go to another member, too
 //! ([`crate::server::meeting`]).
@@ -255,7 +255,8 @@ impl Fellows {
         // Who refused is not asked again at once.
         let heir = heirs[self.wills as usize % heirs.len()];
         joint.handing = Handing::Sent(heir, self.wills);
-        let pages = here.estate();
+        let members = &self.members;
+        let pages = here.estate(|server| !members.contains_key(&server));
         tracing::info!("{}: {} pages are handed over", joint.name, pages.len());
         for (page, version, data) in pages {
             let machine = data.as_ref().map(|data| data.machine);
@@ -276,6 +277,15 @@ impl Fellows {
             number,
         };
         self.wires.say(a.links, heir, &said, None);
+    }
+
+    /// A member is gone: what this server has from it is to be handed over, too, as nobody else may
+    /// have it as new.
+    pub(super) fn hand_over_anew(&mut self, gone: ServerId) {
+        let theirs = self.joints.values_mut();
+        let theirs = theirs.filter(|joint| joint.views.members().contains(&gone));
+        let unsaid = theirs.filter(|it| !matches!(it.handing, Handing::Proposed | Handing::Left));
+        unsaid.for_each(|joint| joint.handing = Handing::Nothing);
     }
 
     /// Whether this server inherits in this view of an object.

@@ -43,6 +43,31 @@ fn the_newest_copy_that_is_left_wins() {
     assert_eq!(world.latest[0], 4);
 }
 
+/// The last writer is lost, and before there is a view without it, a server ends that has read what
+/// was written.
+#[test]
+fn what_was_read_from_a_lost_server_is_handed_over() {
+    let mut world = World::new(&[0, 0, 0], 3, 1);
+    write(&mut world, 2);
+    write(&mut world, 1);
+    world.fault(0, 0, Access::Read);
+    world.drain();
+    assert_eq!(world.kernels[0][0].value, 2);
+    // Nobody has heard of that yet.
+    world.servers[1] = None;
+    world.end(0);
+    for _ in 0..2 {
+        world.drain();
+        world.go_on_ending(0, 2);
+    }
+    assert!(world.servers[0].is_none(), "it has left");
+    enter_all(&mut world);
+    world.fault(2, 0, Access::Read);
+    world.drain();
+    assert_eq!(world.broken, None);
+    assert_eq!(world.kernels[2][0].value, 2);
+}
+
 /// A page that only the lost server had is loaded again by the one that takes its place.
 #[test]
 fn a_page_without_any_copy_is_loaded_again() {

@@ -193,7 +193,8 @@ impl World {
         let Some(ending) = &self.servers[server] else {
             return;
         };
-        let all: Vec<_> = ending.estate().collect();
+        let is_gone = |it: ServerId| self.servers[it.0 as usize].is_none();
+        let all: Vec<_> = ending.estate(is_gone).collect();
         let left = all.len();
         let heir_at = Some((heir, epoch));
         self.ending.insert(
