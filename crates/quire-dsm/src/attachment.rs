@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use quire_core::units::Bytes;
+
 use crate::client::Options;
 use crate::link::address::AddressError;
 use crate::link::identity::{Files, IdentityError};
@@ -20,6 +22,8 @@ pub const ENV_LIST: &str = "QUIRE_DSM";
 pub const ENV_CREATE: &str = "QUIRE_DSM_CREATE";
 /// `1`: pages are not shared with a server on this machine.
 pub const ENV_OWN_PAGES: &str = "QUIRE_DSM_OWN_PAGES";
+/// The most that is held of an object, in bytes.
+pub const ENV_ROOM: &str = "QUIRE_DSM_ROOM";
 /// `0`: faults are answered with the priority of the program.
 pub const ENV_REALTIME: &str = "QUIRE_DSM_REALTIME";
 /// `0`: there is no process beside the program that takes pages from it while it is stopped.
@@ -39,10 +43,11 @@ pub const ENV_CA: &str = "QUIRE_DSM_CA";
 pub const ENV_ASKED: &str = "QUIRE_DSM_ASKED";
 
 /// All of these variables.
-pub const ENV_ALL: [&str; 11] = [
+pub const ENV_ALL: [&str; 12] = [
     ENV_LIST,
     ENV_CREATE,
     ENV_OWN_PAGES,
+    ENV_ROOM,
     ENV_REALTIME,
     ENV_WARDEN,
     ENV_IDENTITY,
@@ -204,6 +209,8 @@ pub struct Attachments {
     pub create: bool,
     /// Whether the program keeps pages of its own, also where the server is on its machine.
     pub own_pages: bool,
+    /// The most that is held of an object whose pages are the program's own, if that was said.
+    pub room: Option<Bytes>,
     /// Whether faults are answered with a real-time priority, where the system allows it.
     pub realtime: bool,
     /// Whether a process beside the program takes pages from it while it is stopped.
@@ -237,6 +244,7 @@ impl Attachments {
             list,
             create: true,
             own_pages: false,
+            room: None,
             realtime: true,
             warden: true,
             identity,
@@ -264,6 +272,9 @@ impl Attachments {
             (ENV_WARDEN, u8::from(self.warden).to_string()),
             (ENV_TLS, self.tls.name().to_owned()),
         ];
+        if let Some(Bytes(room)) = self.room {
+            all.push((ENV_ROOM, room.to_string()));
+        }
         if let Some(identity) = &self.identity {
             all.push((ENV_IDENTITY, identity.to_string()));
         }
@@ -302,6 +313,10 @@ impl Attachments {
         all.own_pages = switch(ENV_OWN_PAGES, false)?;
         all.realtime = switch(ENV_REALTIME, true)?;
         all.warden = switch(ENV_WARDEN, true)?;
+        if let Some(text) = get(ENV_ROOM) {
+            let room = text.parse::<Bytes>();
+            all.room = Some(room.map_err(|_| AttachmentError::Variable(ENV_ROOM, text))?);
+        }
         if let Some(text) = get(ENV_TLS) {
             let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
             let named = named.next();
@@ -376,6 +391,7 @@ impl Attachments {
         let mut options = Options::new(servers.clone(), self.identity());
         options.security = self.security()?;
         options.own_pages = self.own_pages;
+        options.room = self.room;
         options.realtime = self.realtime;
         options.warden = self.warden;
         Ok(options)
@@ -470,6 +486,7 @@ mod tests {
             path in "/[a-z@=, ]{1,20}",
             create: bool,
             own_pages: bool,
+            room: Option<u64>,
             realtime: bool,
             warden: bool,
             named: bool,
@@ -488,6 +505,7 @@ mod tests {
             let mut all = Attachments::new(list.collect(), identity).expect("no target twice");
             all.create = create;
             all.own_pages = own_pages;
+            all.room = room.map(Bytes);
             all.realtime = realtime;
             all.warden = warden;
             all.tls = Tls::NAMES[tls].1.clone();

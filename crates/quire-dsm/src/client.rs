@@ -85,6 +85,10 @@ pub struct Options {
     /// Pages are not shared with a server on this machine: this program is a machine of its
     /// own, and can go on at a server of another one.
     pub own_pages: bool,
+    /// The most that is held of an object whose pages are not shared with a server; what came first
+    /// goes back first. Where nothing is said, half of the memory that can be had when it is
+    /// opened, and all of an object that is no larger.
+    pub room: Option<Bytes>,
     /// A process beside this one takes the pages from its mappings when the lease ends, also while
     /// this one is stopped.
     pub warden: bool,
@@ -105,6 +109,7 @@ impl Options {
             realtime: true,
             reconnect: None,
             own_pages: false,
+            room: None,
             warden: true,
         }
     }

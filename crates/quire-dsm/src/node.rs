@@ -35,6 +35,7 @@ use quire_linux::{Errno, thread};
 use latency::Latency;
 pub use mapping::{Hold, Kept, Mapping, MappingError, Part, Where};
 use memory::{AddressSpace, Memory};
+pub use room::{UNLIMITED, room_for};
 pub use until::Until;
 use users::Users;
 
@@ -45,6 +46,7 @@ mod latency;
 mod mapping;
 mod memory;
 mod reservations;
+mod room;
 mod stale;
 mod until;
 mod users;
@@ -87,13 +89,16 @@ pub struct Shape {
     /// The most that is asked for ahead of a sequential reader or writer where pages come at once;
     /// where they take long, it is more ([`ahead_for`]).
     pub ahead: Bytes,
+    /// The most that is held; what came first goes first.
+    pub room: Bytes,
 }
 
 /// A message holds at most 16 pages of 2 MiB.
 const LONGEST_MESSAGE: u64 = 32 << 20;
 
 impl Shape {
-    /// An object of a size with pages of 4 KiB, asked for ahead up to 512 KiB at least.
+    /// An object of a size with pages of 4 KiB, asked for ahead up to 512 KiB at least, all of which
+    /// may be held.
     #[must_use]
     pub const fn new(size: Bytes) -> Shape {
         Shape {
@@ -101,6 +106,7 @@ impl Shape {
             page: Bytes(BASE_PAGE),
             own_page: Bytes(BASE_PAGE),
             ahead: Bytes(512 << 10),
+            room: UNLIMITED,
         }
     }
 
@@ -118,6 +124,9 @@ impl Shape {
         settings.together = in_pages(self.own_page.0).max(1);
         settings.ahead = in_pages(self.ahead.0.min(LONGEST_MESSAGE));
         settings.most = in_pages(LONGEST_MESSAGE).max(1);
+        if self.room != UNLIMITED {
+            settings.room = (self.room.0 / self.page.0).max(settings.together.into());
+        }
         settings
     }
 }

@@ -233,6 +233,10 @@ pub struct AttachArgs {
     /// share its copies: the program can then go on at a server of another machine
     #[arg(long, requires = "dsm")]
     pub own_pages: bool,
+    /// Hold at most so much of an object whose pages are the program's own; what came first goes
+    /// back to the server first [default: half of the memory that is free when it is opened]
+    #[arg(long, value_name = "SIZE", requires = "dsm")]
+    pub room: Option<Bytes>,
     /// Answer faults with the priority of the program, also where the system allows a real-time
     /// priority, with which they do not wait for threads that compute
     #[arg(long, requires = "dsm")]

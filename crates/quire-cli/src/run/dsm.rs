@@ -93,6 +93,7 @@ fn attachments(options: &AttachArgs) -> Outcome<Attachments> {
     let mut made = made.map_err(|error| bad(error.to_string()))?;
     made.create = !options.no_create;
     made.own_pages = options.own_pages;
+    made.room = options.room;
     made.realtime = !options.no_realtime;
     made.warden = !options.no_warden;
     let tls = &options.tls;

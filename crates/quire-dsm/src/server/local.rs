@@ -30,7 +30,7 @@ use super::Around;
 use super::core::{MACHINE, Opening, PeerId};
 use super::object::Refused;
 use crate::link::Established;
-use crate::node::{self, Broken, Cache, Exchange, Part, Shape, Until};
+use crate::node::{self, Broken, Cache, Exchange, Part, Shape, Until, room_for};
 use crate::wire::control::{
     Answer, FailureKind, Handle, MappingNumber, Name, PageSize, Request, RequestId, Rights,
     SHARES_PAGES,
@@ -274,6 +274,7 @@ impl Local {
         };
         let shape = Shape {
             page: info.page_size.bytes(),
+            room: room_for(info.size),
             ..Shape::new(info.size)
         };
         let settings = shape.settings();

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use quire_core::dsm::message::{PageNumber, Pages};
 use quire_core::dsm::scheduler::trace::What;
 use quire_core::dsm::sync::{Answer as Met, Name as Point, Request};
 use quire_core::dsm::types::Machine;
@@ -101,6 +102,60 @@ fn programs_of_the_servers_machine_share_its_pages_over_tcp() {
         panic!("no statistics");
     };
     assert_eq!(owner, "anyone");
+}
+
+/// How many pages of an object somebody has, as the server knows it.
+fn held(client: &Client, text: &str, pages: u64) -> usize {
+    let parts = (0..pages).step_by(512).map(|first| {
+        let part = Pages {
+            first: PageNumber(first),
+            count: 512,
+        };
+        match client.statistics(name(text), Some(part)) {
+            Ok(Answer::Statistics { inside, .. }) => inside.expect("it may be read").pages,
+            other => panic!("no statistics: {other:?}"),
+        }
+    });
+    let pages = parts.flatten();
+    pages
+        .filter(|page| page.owner.is_some() || page.readers > 0)
+        .count()
+}
+
+/// A machine with less memory than the object has gives back what came first.
+#[test]
+fn a_program_holds_no_more_than_there_is_room() {
+    const PAGES: usize = 4096;
+    const ROOM: usize = 512;
+    let (_directory, path) = socket();
+    let served = Served::start(&path);
+    let small = served.client_with("small", |options| {
+        options.room = Some(Bytes(4096 * ROOM as u64));
+    });
+    let size = Bytes(4096 * PAGES as u64);
+    let made = object("large", size, SchedulerKind::Multi);
+    small.create(made).expect("it is new");
+    let shared = open(&small, "large");
+    let word = |page: usize| &shared.words()[512 * page + page % 512];
+    for round in 1..=2 {
+        for page in 0..PAGES {
+            assert_eq!(
+                word(page).load(Ordering::Relaxed),
+                (round - 1) * page as u64
+            );
+            word(page).store(round * page as u64, Ordering::Relaxed);
+        }
+        // Pages that were just asked for are on their way.
+        let held = held(&small, "large", PAGES as u64);
+        assert!((ROOM / 2..2 * ROOM).contains(&held), "{held} pages");
+    }
+    let other = served.client("other");
+    let other = open(&other, "large");
+    let is_there = |page: &usize| {
+        let word = &other.words()[512 * page + page % 512];
+        word.load(Ordering::Relaxed) == 2 * *page as u64
+    };
+    assert_eq!((0..PAGES).find(|page| !is_there(page)), None);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::{Carrier, Key, Object};
 use crate::client::attached::Attached;
 use crate::client::{self, ClientError, region};
 use crate::link::turn::Links;
-use crate::node::{Cache, Mapping, Part, Shape};
+use crate::node::{Cache, Mapping, Part, Shape, room_for};
 use crate::wire::control::{self, Failure, Handle, MappingNumber, Request};
 
 /// All pages of an object.
@@ -36,6 +36,7 @@ impl Carrier {
         let shape = Shape {
             page: info.page_size.bytes(),
             own_page: self.options.page_size.bytes(),
+            room: self.options.room.unwrap_or_else(|| room_for(info.size)),
             ..Shape::new(info.size)
         };
         let mut settings = shape.settings();
