@@ -739,6 +739,86 @@ fn what_the_pager_has_goes_from_memory_and_comes_back() {
     }
 }
 
+/// Takes what it is given one page after the other, and notes how many wait at most.
+struct Burdened {
+    queue: mpsc::Sender<(Control, Pages)>,
+    waiting: Arc<AtomicU64>,
+    most: Arc<AtomicU64>,
+    control: Option<Control>,
+}
+
+impl Burdened {
+    fn new(most: &Arc<AtomicU64>) -> Burdened {
+        let (queue, given) = mpsc::channel::<(Control, Pages)>();
+        let waiting: Arc<AtomicU64> = Arc::default();
+        let left = Arc::clone(&waiting);
+        thread::spawn(move || {
+            for (control, pages) in given {
+                thread::sleep(Duration::from_micros(300) * pages.count);
+                left.fetch_sub(pages.count.into(), Ordering::SeqCst);
+                control.data_written(pages, Ok(()));
+            }
+        });
+        Burdened {
+            queue,
+            waiting,
+            most: Arc::clone(most),
+            control: None,
+        }
+    }
+}
+
+impl Pager for Burdened {
+    fn init(&mut self, _: &Backed, control: Control) {
+        control.set_attributes(Attributes {
+            may_write: true,
+            keeps: false,
+        });
+        self.control = Some(control);
+    }
+
+    fn data_request(&mut self, pages: Pages, _: Access) {
+        let control = self.control.as_ref().expect("it was told");
+        control.data_unavailable(pages);
+    }
+
+    fn data_write(&mut self, pages: Pages, _: Vec<Option<Contents>>) {
+        let count = u64::from(pages.count);
+        let waiting = self.waiting.fetch_add(count, Ordering::SeqCst) + count;
+        self.most.fetch_max(waiting, Ordering::SeqCst);
+        let control = self.control.clone().expect("it was told");
+        self.queue.send((control, pages)).expect("a thread");
+    }
+}
+
+/// Who writes faster than the pager can keep it waits; memory does not fill with it.
+#[test]
+fn who_writes_faster_than_the_pager_waits_for_it() {
+    const LIMIT: u64 = 16;
+    const LARGE: u64 = 2048;
+    for scheduler in SCHEDULERS {
+        let most = Arc::new(AtomicU64::new(0));
+        let slow = Box::new(Burdened::new(&most));
+        let served = Served::start(move |server| {
+            server.limit_memory(Bytes(LIMIT * PAGE as u64));
+            let mut offer = offer("slow", scheduler);
+            offer.object.size = Bytes(LARGE * PAGE as u64);
+            let made = server.create_with_pager(offer, slow);
+            made.expect("it is new");
+        });
+        // It gives back all but a few as it goes.
+        let client = served.client_with(|options| options.room = Some(Bytes(8 * PAGE as u64)));
+        let shared = open(&client, "slow");
+        for page in 0..LARGE {
+            set(&shared, page, page);
+        }
+        shared.flush().expect("it is safe");
+        // A window of what was asked for ahead may come on top.
+        let most = most.load(Ordering::SeqCst);
+        assert!((LIMIT..LIMIT + 512).contains(&most), "{most} pages");
+    }
+}
+
 /// More is flushed, and then closed, than may wait in a link at a time.
 #[test]
 fn large_objects_are_given_back_in_pieces() {

@@ -6,6 +6,7 @@
 //! of pages that the pager wants to be asked about, [`resident`] knows which contents could
 //! go from memory, and [`bell`] wakes the event loop when a pager has said something.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::{Access, KernelId, PageNumber, Pages, ToKernel};
@@ -48,17 +49,24 @@ pub struct Behind {
     resident: Resident,
     name: String,
     page_size: Bytes,
+    /// Pages that the pager is not asked for yet.
+    held_back: VecDeque<Pages>,
+    /// When more than this is not safe, it is asked for nothing.
+    most_unsafe: Bytes,
     /// When what failed is tried again.
     retry_at: Option<Instant>,
 }
 
 impl Behind {
-    /// Puts a pager to work. What it does not answer within `patience` counts as an error.
+    /// Puts a pager to work. What it does not answer within `patience` counts as an error. While
+    /// more than `most_unsafe` has been given back and is on its way to it, it is asked for nothing:
+    /// who needs more pages waits, so that memory does not fill with what others write faster than
+    /// it can be kept.
     pub fn new(
         pager: Box<dyn Pager>,
         object: &control::Object,
         bell: &Bell,
-        patience: Duration,
+        (patience, most_unsafe): (Duration, Bytes),
     ) -> Behind {
         let (clapper, wake) = Clapper::new(bell.clone(), object.name.clone());
         let backed = Backed {
@@ -74,17 +82,36 @@ impl Behind {
             resident: Resident::default(),
             name: object.name.to_string(),
             page_size: object.page_size.bytes(),
+            held_back: VecDeque::new(),
+            most_unsafe,
             retry_at: None,
         }
     }
 
     /// Asks the pager for pages; [`Behind::events`] brings them.
     pub fn load(&mut self, pages: Pages) {
+        self.held_back.push_back(pages);
+        self.load_on();
+    }
+
+    /// More than this must not be on its way to the pager, from now on.
+    pub fn set_most_unsafe(&mut self, most: Bytes) {
+        self.most_unsafe = most;
+        self.load_on();
+    }
+
+    /// Asks for what was held back, as long as the pager keeps up. One that cannot keep what it was
+    /// given is asked all the same: what it has may be read.
+    fn load_on(&mut self) {
         let Behind {
             backing, clapper, ..
         } = self;
-        // Whoever gets them may come to write to them.
-        clapper.quietly(|| backing.load(pages, Access::Write, Instant::now()));
+        let most = self.most_unsafe.0 / self.page_size.0;
+        let keeps_up = self.saves.failed() > 0 || self.saves.count() as u64 <= most;
+        while keeps_up && let Some(pages) = self.held_back.pop_front() {
+            // Whoever gets them may come to write to them.
+            clapper.quietly(|| backing.load(pages, Access::Write, Instant::now()));
+        }
     }
 
     /// A page was given back; `is_foreign` where it is translated for the pager.
@@ -206,6 +233,7 @@ impl Behind {
             (1.., 0, Ok(())) => tracing::warn!("{}: all pages could be kept", self.name),
             _ => {}
         }
+        self.load_on();
     }
 
     /// Kernels have given back what the pager wanted.

@@ -118,10 +118,16 @@ impl Core {
         Ok(())
     }
 
-    /// Of what pagers have, about so much is kept in memory; the rest is asked for again.
+    /// Of what pagers have, about so much is kept in memory; the rest is asked for again. Nor may more
+    /// of an object be on its way to its pager, if that keeps up.
     pub fn limit_memory(&mut self, limit: Bytes) {
         let memory = &mut self.keeping.memory;
         (memory.limit, memory.enough) = (limit, limit);
+        let behind = self
+            .objects
+            .values_mut()
+            .filter_map(|it| it.behind.as_mut());
+        behind.for_each(|behind| behind.set_most_unsafe(limit));
     }
 
     /// Has all distributed objects of the store wait until they are offered to other servers.
@@ -181,7 +187,8 @@ impl Core {
         let bell = &self.keeping.bell;
         if let Some(object) = self.objects.get_mut(name) {
             let pager = Box::new(pager);
-            object.behind = Some(Behind::new(pager, &object.info, bell, STORE_PATIENCE));
+            let limits = (STORE_PATIENCE, self.keeping.memory.limit);
+            object.behind = Some(Behind::new(pager, &object.info, bell, limits));
             object.queue = Some(queue);
         }
     }
@@ -202,7 +209,8 @@ impl Core {
     /// An object that is in the store.
     fn kept(&self, depot: &Depot, id: ObjectId, mut object: Object) -> Object {
         let bell = &self.keeping.bell;
-        let behind = Behind::new(depot.pager(id), &object.info, bell, STORE_PATIENCE);
+        let limits = (STORE_PATIENCE, self.keeping.memory.limit);
+        let behind = Behind::new(depot.pager(id), &object.info, bell, limits);
         (object.behind, object.id) = (Some(behind), Some(id));
         object
     }
@@ -222,7 +230,8 @@ impl Core {
         let anyone = object.grant("anyone".to_owned(), offer.anyone);
         anyone.map_err(failure)?;
         let bell = &self.keeping.bell;
-        object.behind = Some(Behind::new(pager, &object.info, bell, offer.patience));
+        let limits = (offer.patience, self.keeping.memory.limit);
+        object.behind = Some(Behind::new(pager, &object.info, bell, limits));
         self.objects.insert(object.info.name.clone(), object);
         Ok(())
     }

@@ -173,6 +173,11 @@ impl<W> Saves<W> {
         self.pages.len() > self.failed.len()
     }
 
+    /// How many pages are not safe.
+    pub fn count(&self) -> usize {
+        self.pages.len()
+    }
+
     /// How many pages the pager could not keep.
     pub fn failed(&self) -> usize {
         self.failed.len()
