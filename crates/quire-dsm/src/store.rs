@@ -335,7 +335,8 @@ fn make_directory(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Whether a page is all zeros.
-pub(crate) fn is_zero(page: &[u8]) -> bool {
+#[must_use]
+pub fn is_zero(page: &[u8]) -> bool {
     let (words, rest) = page.as_chunks::<16>();
     words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::{Client, Shared};
+use quire_dsm::store::is_zero;
 use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
 
 use super::{failed, find};
@@ -146,12 +147,6 @@ fn get(
         bar.at(at, size);
     }
     Ok(())
-}
-
-/// Whether all of it is zero.
-fn is_zero(piece: &[u8]) -> bool {
-    let (words, rest) = piece.as_chunks();
-    words.iter().all(|word| u64::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 fn open(client: &Client, name: &Name, write: bool) -> Outcome<Shared> {
