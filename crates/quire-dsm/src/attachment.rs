@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use quire_core::units::Bytes;
+use quire_linux::sysinfo::process;
 
 use crate::client::Options;
 use crate::link::address::AddressError;
@@ -364,7 +365,7 @@ impl Attachments {
     pub fn identity(&self) -> Name {
         let usual = || match self.files {
             Some(_) => Name::like("quire"),
-            None => Name::like(&fs::read_to_string("/proc/self/comm").unwrap_or_default()),
+            None => Name::like(&process::command(std::process::id()).unwrap_or_default()),
         };
         self.identity.clone().unwrap_or_else(usual)
     }

@@ -12,7 +12,11 @@ use crate::progress::LateBar;
 /// Looks at a store that no server has open. Nothing is changed.
 pub fn check(directory: &Path, in_json_form: bool) -> Outcome<()> {
     let mut bar = LateBar::new("{spinner} {pos} pages");
-    let report = store::check_with(directory, &mut |pages| bar.at(pages, pages));
+    let mut pages = 0;
+    let report = store::check_with(directory, &mut || {
+        pages += 1;
+        bar.at(pages, pages);
+    });
     drop(bar);
     let report = report.map_err(|error| Failure::bad_usage(error.to_string()))?;
     let mut stdout = io::stdout().lock();

@@ -69,6 +69,17 @@ impl Keeping {
     pub(super) fn is_busy_with(&self, name: &Name) -> bool {
         self.underway.contains_key(name)
     }
+
+    /// Puts a pager behind an object.
+    fn behind(
+        &self,
+        pager: Box<dyn Pager>,
+        object: &control::Object,
+        patience: Duration,
+    ) -> Behind {
+        let limits = (patience, self.memory.limit);
+        Behind::new(pager, object, &self.bell, limits)
+    }
 }
 
 impl Memory {
@@ -184,11 +195,9 @@ impl Core {
 
     /// Another server keeps an object: what is given back goes there.
     pub(super) fn keep_elsewhere(&mut self, name: &Name, pager: Distant, queue: Queue) {
-        let bell = &self.keeping.bell;
         if let Some(object) = self.objects.get_mut(name) {
             let pager = Box::new(pager);
-            let limits = (STORE_PATIENCE, self.keeping.memory.limit);
-            object.behind = Some(Behind::new(pager, &object.info, bell, limits));
+            object.behind = Some(self.keeping.behind(pager, &object.info, STORE_PATIENCE));
             object.queue = Some(queue);
         }
     }
@@ -208,9 +217,8 @@ impl Core {
 
     /// An object that is in the store.
     fn kept(&self, depot: &Depot, id: ObjectId, mut object: Object) -> Object {
-        let bell = &self.keeping.bell;
-        let limits = (STORE_PATIENCE, self.keeping.memory.limit);
-        let behind = Behind::new(depot.pager(id), &object.info, bell, limits);
+        let keeping = &self.keeping;
+        let behind = keeping.behind(depot.pager(id), &object.info, STORE_PATIENCE);
         (object.behind, object.id) = (Some(behind), Some(id));
         object
     }
@@ -229,9 +237,7 @@ impl Core {
         let mut object = object.map_err(failure)?;
         let anyone = object.grant("anyone".to_owned(), offer.anyone);
         anyone.map_err(failure)?;
-        let bell = &self.keeping.bell;
-        let limits = (offer.patience, self.keeping.memory.limit);
-        object.behind = Some(Behind::new(pager, &object.info, bell, limits));
+        object.behind = Some(self.keeping.behind(pager, &object.info, offer.patience));
         self.objects.insert(object.info.name.clone(), object);
         Ok(())
     }

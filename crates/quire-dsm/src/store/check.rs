@@ -30,14 +30,14 @@ pub struct Report {
 /// # Errors
 /// Where a server has it open, where it is no store of this version, or what the disk said.
 pub fn check(directory: &Path) -> Result<Report, StoreError> {
-    check_with(directory, &mut |_| ())
+    check_with(directory, &mut || ())
 }
 
-/// The same. A function is told how many pages in their places were looked at, with each one.
+/// The same. A function is told with each page that is looked at in its place.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_with(directory: &Path, looked: &mut dyn FnMut(u64)) -> Result<Report, StoreError> {
+pub fn check_with(directory: &Path, looks: &mut dyn FnMut()) -> Result<Report, StoreError> {
     let format = directory.join(FORMAT);
     if !format.is_file() {
         return Err(StoreError::Invalid(format!(
@@ -54,7 +54,7 @@ pub fn check_with(directory: &Path, looked: &mut dyn FnMut(u64)) -> Result<Repor
             found,
             known: VERSION,
         }),
-        Some(Some(VERSION)) => look(&disk, looked).map_err(failed),
+        Some(Some(VERSION)) => look(&disk, looks).map_err(failed),
         _ => Ok(Report {
             damage: vec![Damage::new(FORMAT, 0..0, "it does not say a version")],
             ..Report::default()
@@ -63,13 +63,8 @@ pub fn check_with(directory: &Path, looked: &mut dyn FnMut(u64)) -> Result<Repor
 }
 
 /// Looks at a store of this version.
-pub(super) fn look(disk: &dyn Disk, looked: &mut dyn FnMut(u64)) -> std::io::Result<Report> {
+pub(super) fn look(disk: &dyn Disk, looks: &mut dyn FnMut()) -> std::io::Result<Report> {
     let mut report = Report::default();
-    let mut pages = 0;
-    let mut looks = || {
-        pages += 1;
-        looked(pages);
-    };
     // What is in the log is written to its place anew at the next start, whatever a crash
     // has left there.
     let mut logged = BTreeSet::new();
@@ -100,7 +95,7 @@ pub(super) fn look(disk: &dyn Disk, looked: &mut dyn FnMut(u64)) -> std::io::Res
                 report.objects += 1;
                 let is_logged = |page| logged.contains(&(found.id, page));
                 let (id, page_size) = (found.id, found.is.page_size.0);
-                let (held, damage) = part::look(disk, id, page_size, is_logged, &mut looks)?;
+                let (held, damage) = part::look(disk, id, page_size, is_logged, looks)?;
                 report.pages += held;
                 report.damage.extend(damage);
             }

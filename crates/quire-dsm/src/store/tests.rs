@@ -220,7 +220,7 @@ fn what_the_log_has_is_not_damaged_in_its_place() {
                 opened = open(opened.disk.copy()).unwrap();
             }
         }
-        let report = check::look(&opened.disk.copy(), &mut |_| ()).unwrap();
+        let report = check::look(&opened.disk.copy(), &mut || ()).unwrap();
         assert_eq!(report.damage, vec![], "after {after} operations");
         let again = open(opened.disk.copy()).unwrap();
         assert_eq!(
@@ -265,7 +265,7 @@ proptest! {
                 }
             }
         }
-        let report = check::look(&opened.disk.copy(), &mut |_| ()).unwrap();
+        let report = check::look(&opened.disk.copy(), &mut || ()).unwrap();
         prop_assert_eq!(report.damage, vec![]);
     }
 
@@ -319,7 +319,7 @@ proptest! {
                 changed = *bytes != before;
             });
         }
-        let report = check::look(&disk.copy(), &mut |_| ());
+        let report = check::look(&disk.copy(), &mut || ());
         let Ok(opened) = open(disk) else {
             return Ok(());
         };
@@ -366,7 +366,7 @@ proptest! {
             let end = (from + length).min(log.len());
             log[from..end].fill_with(|| if zeros { 0 } else { dice.next(256) as u8 });
         });
-        let report = check::look(&disk, &mut |_| ()).unwrap();
+        let report = check::look(&disk, &mut || ()).unwrap();
         let Ok(opened) = open(disk) else {
             prop_assert!(!report.damage.is_empty());
             return Ok(());
@@ -403,7 +403,7 @@ fn each_block_of_the_log_is_guarded() {
     for block in 0..16_usize {
         let disk = opened.disk.copy();
         disk.damage("log", |log| log[block * 4096 + 20] ^= 0x40);
-        let report = check::look(&disk, &mut |_| ()).unwrap();
+        let report = check::look(&disk, &mut || ()).unwrap();
         let Ok(damaged) = open(disk) else {
             assert!(!report.damage.is_empty());
             *outcomes.entry("refused").or_insert(0) += 1;
