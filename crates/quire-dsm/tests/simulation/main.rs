@@ -5,9 +5,10 @@
 //! `docs/dsm-simulation.md`.
 //!
 //! `QUIRE_TEST_SEED=n` runs one seed and prints all that happens; `QUIRE_TEST_SEEDS=n` runs
-//! the first n.
+//! the first n, `QUIRE_TEST_SEEDS=m..n` those from m on that are below n.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -213,15 +214,23 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The seeds that are asked for: a number of them, or a range.
+fn wanted() -> Option<Range<u64>> {
+    let text = std::env::var("QUIRE_TEST_SEEDS").ok()?;
+    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
+    let number = |text: &str| text.parse().expect("QUIRE_TEST_SEEDS is n or m..n");
+    Some(number(first)..number(end))
+}
+
 /// Runs seeds on all processors. What was done in all of them, or what is wrong with one.
-fn run_all(seeds: u64, run: fn(u64) -> Outcome, test: &str) -> Result<Counts, String> {
-    let next = AtomicU64::new(0);
+fn run_all(seeds: Range<u64>, run: fn(u64) -> Outcome, test: &str) -> Result<Counts, String> {
+    let next = AtomicU64::new(seeds.start);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let all = Mutex::new(Ok(Counts::default()));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
+            if seed >= seeds.end {
                 return;
             }
             let outcome = run(seed);
@@ -249,13 +258,14 @@ fn run_wanted(usual: u64, run: fn(u64) -> Outcome, test: &str) -> Option<(u64, C
         assert!(outcome.wrong.is_none(), "{complaint}");
         return None;
     }
-    let seeds = number("QUIRE_TEST_SEEDS").unwrap_or(usual);
-    let counts = run_all(seeds, run, test).unwrap_or_else(|wrong| panic!("{wrong}"));
-    println!("{seeds} seeds: {counts:?}");
+    let seeds = wanted().unwrap_or(0..usual);
+    let counts = run_all(seeds.clone(), run, test).unwrap_or_else(|wrong| panic!("{wrong}"));
+    println!("seeds {seeds:?}: {counts:?}");
+    let seeds = seeds.end - seeds.start;
     (seeds >= usual).then_some((seeds, counts))
 }
 
-fn assert_same(seeds: std::ops::Range<u64>, run: fn(u64) -> Outcome) {
+fn assert_same(seeds: Range<u64>, run: fn(u64) -> Outcome) {
     let mut hashes = BTreeSet::new();
     for seed in seeds.clone() {
         let (first, second) = (run(seed), run(seed));
