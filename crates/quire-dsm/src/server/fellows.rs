@@ -154,10 +154,10 @@ pub(super) struct Fellows {
     wires: Wires,
     members: BTreeMap<ServerId, Member>,
     roll: Roll,
-    /// Whether all members are known.
-    is_current: bool,
     /// Servers that are gone from the directory, and since when that is known.
     left: BTreeMap<ServerId, Instant>,
+    /// Servers that something names, and of which nothing was heard: a list of all was asked for.
+    strangers: BTreeSet<ServerId>,
     joints: BTreeMap<ObjectId, Joint>,
     ids: BTreeMap<Name, ObjectId>,
     waiting: Vec<Waiting>,
@@ -211,8 +211,8 @@ impl Fellows {
             ),
             members: BTreeMap::new(),
             roll: Roll::default(),
-            is_current: false,
             left: BTreeMap::new(),
+            strangers: BTreeSet::new(),
             joints: BTreeMap::new(),
             ids: BTreeMap::new(),
             waiting: Vec::new(),
@@ -365,7 +365,6 @@ impl Fellows {
             }
             Change::Viewed(view) => self.viewed(a, view, true),
             Change::Missed => {
-                self.is_current = false;
                 self.call_the_roll();
                 for object in self.joints.keys().copied() {
                     self.desk
@@ -380,6 +379,21 @@ impl Fellows {
         self.roll.asked();
         self.desk
             .ask(|directory| Told::Members(directory.members()));
+    }
+
+    /// Whether a server is no member; `None` where that is not known yet. News of one that has
+    /// just come may take longer than the first answer that names it, so that all are asked for then.
+    fn is_absent(&mut self, id: ServerId) -> Option<bool> {
+        match (self.members.contains_key(&id), self.left.contains_key(&id)) {
+            (true, _) => Some(false),
+            (false, true) => Some(true),
+            (false, false) => {
+                if self.strangers.insert(id) {
+                    self.call_the_roll();
+                }
+                None
+            }
+        }
     }
 
     fn joined(&mut self, member: Member) {
@@ -459,7 +473,6 @@ impl Fellows {
     }
 
     fn all_members(&mut self, a: &mut Around<'_>, list: Vec<Member>) {
-        self.is_current = true;
         let all = self.roll.answered(list);
         let gone = self.members.keys().filter(|id| !all.contains_key(id));
         for id in gone.copied().collect::<Vec<_>>() {
@@ -467,6 +480,14 @@ impl Fellows {
         }
         for member in all.into_values() {
             self.joined(member);
+        }
+        if self.roll.is_current() {
+            let now = (self.clock)();
+            for id in std::mem::take(&mut self.strangers) {
+                if !self.members.contains_key(&id) {
+                    self.left.entry(id).or_insert(now);
+                }
+            }
         }
     }
 

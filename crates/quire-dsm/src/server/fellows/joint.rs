@@ -103,11 +103,15 @@ impl Fellows {
         let Stage::In(me, lease) = &self.stage else {
             return;
         };
-        if !self.is_current {
+        if !self.roll.is_current() {
             return;
         }
         let (me, lease) = (*me, lease.id());
         self.look_who_is_gone(now);
+        if !self.roll.is_current() {
+            // Views have members that are to be asked for first.
+            return;
+        }
         if self.is_apart(me, now) {
             return self.start_anew(a, "this server does not reach a fellow server that lives");
         }
@@ -130,9 +134,7 @@ impl Fellows {
             .flat_map(|joint| joint.views.members().iter().copied())
             .collect();
         for member in &in_views {
-            if !self.members.contains_key(member) {
-                self.left.entry(*member).or_insert(now);
-            }
+            self.is_absent(*member);
         }
         self.left
             .retain(|id, left| *left + certain > now || in_views.contains(id));

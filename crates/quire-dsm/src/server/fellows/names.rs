@@ -97,11 +97,7 @@ impl Fellows {
         );
         let Some(object) = core.object(name) else {
             if self.me().is_some() && self.sought.insert(name.clone()) {
-                let name = name.clone();
-                self.desk.ask(move |directory| {
-                    let found = directory.find(name.as_str());
-                    Told::Found(name, found)
-                });
+                self.seek(name.clone());
             }
             return Reach::Later;
         };
@@ -119,6 +115,14 @@ impl Fellows {
             true => Reach::Here,
             false => Reach::Later,
         }
+    }
+
+    /// Asks the directory what is behind a name.
+    fn seek(&self, name: Name) {
+        self.desk.ask(move |directory| {
+            let found = directory.find(name.as_str());
+            Told::Found(name, found)
+        });
     }
 
     /// Does what is asked of an object that can be used here, or leaves it to the core.
@@ -289,11 +293,24 @@ impl Fellows {
             let text = format!("{name} is of a kind that this server does not know");
             return self.fail(a, &name, &(FailureKind::Invalid, text));
         };
-        if info.scheduler != SchedulerKind::Distributed {
-            return self.kept_elsewhere(a, &name, &owner, &entry);
-        }
-        if entry.keeper.is_some() && !self.members.contains_key(&entry.home) {
-            return self.all_gone(a, &name, &owner, true);
+        let is_joint = info.scheduler == SchedulerKind::Distributed;
+        if !is_joint || entry.keeper.is_some() {
+            if self.is_absent(entry.home).is_none() {
+                // The list of all members comes before the answer to this.
+                self.sought.insert(name.clone());
+                return self.seek(name);
+            }
+            let Some(member) = self.members.get(&entry.home) else {
+                return self.all_gone(a, &name, &owner, entry.keeper.is_some());
+            };
+            if !is_joint {
+                let text = format!(
+                    "{name} is kept by the server at {0} alone: take --server {0}, or make it \
+                     with --scheduler distributed",
+                    member.address
+                );
+                return self.fail(a, &name, &(FailureKind::Unavailable, text));
+            }
         }
         let part = Part { me, of: entry.home };
         match a.core.insert(info, owner, Some(part)) {
@@ -307,21 +324,6 @@ impl Fellows {
                 }
             }
             Err(refused) => self.fail(a, &name, &refused),
-        }
-    }
-
-    /// Another server alone keeps the object.
-    fn kept_elsewhere(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, entry: &Entry) {
-        match self.members.get(&entry.home) {
-            Some(member) => {
-                let text = format!(
-                    "{name} is kept by the server at {0} alone: take --server {0}, or make it \
-                     with --scheduler distributed",
-                    member.address
-                );
-                self.fail(a, name, &(FailureKind::Unavailable, text));
-            }
-            None => self.all_gone(a, name, owner, entry.keeper.is_some()),
         }
     }
 

@@ -13,6 +13,8 @@ use crate::directory::Member;
 #[derive(Debug, Default)]
 pub(super) struct Roll {
     asked: usize,
+    /// A list has come.
+    is_known: bool,
     since: Vec<(ServerId, Option<Member>)>,
 }
 
@@ -20,6 +22,11 @@ impl Roll {
     /// A list is asked for.
     pub fn asked(&mut self) {
         self.asked += 1;
+    }
+
+    /// Whether no list is under way, and one has come.
+    pub const fn is_current(&self) -> bool {
+        self.is_known && self.asked == 0
     }
 
     /// A member has come, or gone.
@@ -40,6 +47,7 @@ impl Roll {
             };
         }
         self.asked = self.asked.saturating_sub(1);
+        self.is_known = true;
         if self.asked == 0 {
             self.since.clear();
         }
