@@ -359,6 +359,9 @@ impl Cache {
         while let Some(mapped) = self.spaces.get(&space) {
             // Where the process is gone, there is nothing to be read.
             let read = shared::read(mapped.uffd.as_fd(), &mut self.touches).unwrap_or(0);
+            if read == 0 && all == 0 && !mapped.is_own() {
+                shared::keep_from_waiting(mapped.uffd.as_fd());
+            }
             let touches = std::mem::take(&mut self.touches);
             for touch in &touches {
                 let Some(offset) = mapped.offset_of(touch.address) else {

@@ -15,7 +15,7 @@ use quire_linux::touch;
 use quire_linux::uffd::shared::{self, Allow, Cause, Touch, Waiters};
 use quire_linux::uffd::{self, Scope, pass};
 use quire_linux::{Errno, pagemap, uffd::Mode};
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 
 const PAGES: u64 = 8;
 const PAGE: usize = BASE_PAGE as usize;
@@ -165,6 +165,50 @@ fn mappings<const N: usize>() -> Option<(OwnedFd, [Mapped; N])> {
         all.push(Mapped::new(file.as_fd())?);
     }
     Some((file, all.try_into().ok()?))
+}
+
+/// Says of an open file that reads of it wait, or do not.
+fn set_waiting(file: BorrowedFd<'_>, waits: bool) {
+    let mut flags = rustix::fs::fcntl_getfl(file).unwrap();
+    flags.set(OFlags::NONBLOCK, !waits);
+    rustix::fs::fcntl_setfl(file, flags).unwrap();
+}
+
+#[test]
+fn whoever_has_a_descriptor_too_cannot_make_a_read_wait() {
+    let file = memory_file();
+    let Some(mapped) = Mapped::new(file.as_fd()) else {
+        return;
+    };
+    let uffd = mapped.uffd.as_fd();
+    assert_eq!(shared::never_waits(uffd), Ok(true));
+    set_waiting(uffd, true);
+    assert_eq!(shared::never_waits(uffd), Ok(true));
+    mapped.quiet();
+    let reader = mapped.read(1);
+    let mut touches = Vec::new();
+    while touches.is_empty() {
+        assert_eq!(shared::never_waits(uffd), Ok(true));
+        shared::read(uffd, &mut touches).unwrap();
+    }
+    shared::keep_from_waiting(uffd);
+    assert!(
+        rustix::fs::fcntl_getfl(uffd)
+            .unwrap()
+            .contains(OFlags::NONBLOCK)
+    );
+    assert!(mapped.copy(1, 7, Allow::Read).error.is_none());
+    assert_eq!(reader.join().unwrap(), Ok(7));
+}
+
+#[test]
+fn what_is_no_userfaultfd_is_told_apart() {
+    let (reads, _writes) = rustix::pipe::pipe().unwrap();
+    assert_eq!(shared::never_waits(reads.as_fd()), Ok(false));
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert_eq!(shared::never_waits(file.as_fd()), Ok(false));
+    let other = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+    assert_eq!(shared::never_waits(other.as_fd()), Ok(false));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use quire_dsm::wire::control::{
     Request, SchedulerKind,
 };
 use quire_linux::thread::now_ns;
+use rustix::fs::OFlags;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -753,6 +754,22 @@ fn registrations_that_make_no_sense_are_refused() {
     assert_eq!(program.does("set 0 5"), "done");
     let elsewhere = machine.other();
     assert_eq!(elsewhere.words()[0].load(Ordering::SeqCst), 5);
+    assert_eq!(program.does("add 0 1"), "done");
+}
+
+/// Whether reads of a userfaultfd wait is the program's choice, too; the server waits for nobody.
+#[test]
+fn a_userfaultfd_whose_reads_wait_holds_nobody_up() {
+    let machine = Machine::start();
+    let mut program = machine.attached();
+    let mut stranger = Stranger::connect(&machine.address);
+    let object = stranger.attach("grid");
+    let uffd = userfaultfd();
+    let flags = rustix::fs::fcntl_getfl(&uffd).expect("its flags");
+    rustix::fs::fcntl_setfl(&uffd, flags - OFlags::NONBLOCK).expect("it takes others");
+    let registered = stranger.ask(first_page(object, 1), vec![uffd]);
+    registered.expect("it makes sense");
+    assert_eq!(program.does("set 0 5"), "done");
     assert_eq!(program.does("add 0 1"), "done");
 }
 

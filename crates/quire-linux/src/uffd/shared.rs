@@ -30,10 +30,13 @@
 //! - A mapping whose userfaultfd is told of moves ([`open_to_be_moved`]) keeps it when it is
 //!   moved, also over another mapping: who touches that finds the one or the other, never
 //!   memory without events. Who moves it waits until the move is read ([`moves`]).
+//! - Whether a read waits is the open file's, which all who have a descriptor of it share. A read
+//!   that is told not to wait does not, whatever that says ([`never_waits`]).
 //! - When the last descriptor of a userfaultfd is closed, all its faults are answered as if
 //!   it had never been: with zeros. So the process that has the mapping keeps one open for
 //!   as long as it has the mapping; then its faults wait although nobody answers them.
 
+use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
@@ -231,16 +234,86 @@ pub fn moves(uffd: BorrowedFd<'_>) -> Result<usize> {
         .count())
 }
 
+/// Whether a descriptor that came from another process is a userfaultfd that is read without
+/// waiting (Linux 6.10), whatever that process does to it.
+///
+/// # Errors
+/// When that cannot be seen, as `/proc` is not there.
+pub fn never_waits(descriptor: BorrowedFd<'_>) -> Result<bool> {
+    if !is_userfaultfd(descriptor)? {
+        return Ok(false);
+    }
+    let mut short = 0_u8;
+    // SAFETY: the kernel writes at most one byte; no message is so short, so that none is lost.
+    let outcome = unsafe { read_at_once(descriptor, &raw mut short, 1) };
+    Ok(outcome != Err(Errno(libc::EOPNOTSUPP)))
+}
+
+/// Whether a descriptor is a userfaultfd. Its file system is not asked: it may be anybody's, who
+/// may answer when it likes.
+fn is_userfaultfd(descriptor: BorrowedFd<'_>) -> Result<bool> {
+    const NAME: &[u8] = b"anon_inode:[userfaultfd]";
+    let path = CString::new(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+    let path = path.map_err(|_| Errno(libc::EINVAL))?;
+    let mut name = [0_u8; NAME.len() + 1];
+    let (path, at) = (path.as_ptr() as usize, name.as_mut_ptr() as usize);
+    let args = [path, at, name.len(), 0, 0, 0];
+    // SAFETY: the path is a C string, and the kernel writes no more than the name has room for.
+    let length = unsafe { syscall(libc::SYS_readlink, args)? };
+    Ok(&name[..length] == NAME)
+}
+
+/// Sees to it that a userfaultfd tells who polls it of touches: one that waits when it is read
+/// tells of an error, again and again.
+pub fn keep_from_waiting(uffd: BorrowedFd<'_>) {
+    let fd = uffd.as_raw_fd() as usize;
+    let get = [fd, libc::F_GETFL as usize, 0, 0, 0, 0];
+    // SAFETY: this reads the flags of an open file.
+    if let Ok(flags) = unsafe { syscall(libc::SYS_fcntl, get) }
+        && flags & libc::O_NONBLOCK as usize == 0
+    {
+        let flags = flags | libc::O_NONBLOCK as usize;
+        let set = [fd, libc::F_SETFL as usize, flags, 0, 0, 0];
+        // SAFETY: this changes flags of an open file. A userfaultfd takes this one.
+        let _ = unsafe { syscall(libc::SYS_fcntl, set) };
+    }
+}
+
 /// How many messages there are.
 fn read_messages(uffd: BorrowedFd<'_>, messages: &mut [Message; BATCH]) -> Result<usize> {
-    let (at, len) = (messages.as_mut_ptr() as usize, size_of_val(messages));
-    let args = [uffd.as_raw_fd() as usize, at, len, 0, 0, 0];
+    let (at, len) = (messages.as_mut_ptr(), size_of_val(messages));
     // SAFETY: the kernel writes at most `len` bytes into the messages.
-    match unsafe { syscall(libc::SYS_read, args) } {
+    let read = match unsafe { read_at_once(uffd, at.cast(), len) } {
+        // An older kernel: the descriptor says whether to wait.
+        Err(Errno(libc::EOPNOTSUPP)) => {
+            let args = [uffd.as_raw_fd() as usize, at as usize, len, 0, 0, 0];
+            // SAFETY: as above.
+            unsafe { syscall(libc::SYS_read, args) }
+        }
+        outcome => outcome,
+    };
+    match read {
         Ok(read) => Ok(read / size_of::<Message>()),
         Err(Errno(libc::EAGAIN)) => Ok(0),
         Err(error) => Err(error),
     }
+}
+
+/// Reads what is there, without waiting, whatever the descriptor says.
+///
+/// # Safety
+/// The caller has `len` bytes at `at` that may be overwritten with anything.
+unsafe fn read_at_once(uffd: BorrowedFd<'_>, at: *mut u8, len: usize) -> Result<usize> {
+    // What has no position is read from here.
+    const NOWHERE: usize = usize::MAX;
+    let part = libc::iovec {
+        iov_base: at.cast(),
+        iov_len: len,
+    };
+    let (fd, parts) = (uffd.as_raw_fd() as usize, (&raw const part) as usize);
+    let args = [fd, parts, 1, NOWHERE, NOWHERE, libc::RWF_NOWAIT as usize];
+    // SAFETY: the kernel reads one part and writes to no more than the caller vouches for.
+    unsafe { syscall(libc::SYS_preadv2, args) }
 }
 
 fn touch(message: &Message) -> Touch {

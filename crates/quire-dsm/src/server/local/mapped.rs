@@ -4,11 +4,11 @@
 //! userfaultfd that is registered for it. A mapping keeps a descriptor here for as long as it
 //! is known, so there is a bound for each program, and one for all.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use quire_core::dsm::kernel::Space;
 use quire_core::units::{AddrRange, BASE_PAGE, VirtAddr};
-use quire_linux::uffd;
+use quire_linux::uffd::{self, shared};
 use rustix::process::{Resource, getrlimit};
 
 use super::super::Around;
@@ -74,9 +74,10 @@ impl Local {
         let range = wanted.range(cached);
         let range = range.ok_or_else(|| invalid("no mapping of the object can be there"))?;
         is_room?;
-        // What is none does not take this.
-        if uffd::wake(uffd.as_fd(), range).is_err() {
-            return Err(invalid("the descriptor is no userfaultfd"));
+        if !never_waits(uffd.as_fd())? || uffd::wake(uffd.as_fd(), range).is_err() {
+            return Err(invalid(
+                "the descriptor is no userfaultfd that can be read without waiting (Linux 6.10)",
+            ));
         }
         let (base, part) = (wanted.base, wanted.part);
         let space = cached.cache.add(uffd, base, part);
@@ -138,6 +139,12 @@ impl Local {
         cached.cache.remove(mapped.space);
         Ok(())
     }
+}
+
+/// Whether a descriptor of a program is one on which this server waits for nobody.
+fn never_waits(uffd: BorrowedFd<'_>) -> Result<bool, Refused> {
+    let answer = shared::never_waits(uffd);
+    answer.map_err(|error| (FailureKind::Unavailable, format!("/proc: {error}")))
 }
 
 /// There is no such mapping.
