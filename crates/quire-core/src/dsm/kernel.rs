@@ -58,6 +58,9 @@ const MOST_LOST: u32 = 1 << 20;
 /// is on its way while the next is got together.
 const PIECE: u32 = 32;
 
+/// So many windows of what is needed are passed over at a time, where all of their pages are here.
+const PASSED_OVER: usize = 16;
+
 /// An instant on a clock that never goes back, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
@@ -373,25 +376,22 @@ impl Kernel {
     }
 
     /// Asks for the next pages that are needed, and waits for one of them with the rest. Those
-    /// that are here already, or were asked for, are passed over.
+    /// that are here already, or were asked for, are passed over, so many windows of them at a time.
     fn go_on_with<D>(&mut self, mut need: Need, actions: &mut Vec<Action<D>>) {
         if !matches!(self.link, Link::Up { .. }) {
             return;
         }
         let window = self.settings.ahead.max(self.settings.together).max(1);
-        while let Some(pages) = need.next(window) {
+        for _ in 0..PASSED_OVER {
+            let Some(pages) = need.next(window) else {
+                return;
+            };
             let asked = self.ask_for((need.space, need.access), pages, None, PIECE, actions);
             if let Some(mark) = asked {
                 return self.needs.wait(mark, need);
             }
         }
-    }
-
-    /// Pages have come: more of what is needed is asked for.
-    fn have_come<D>(&mut self, pages: Pages, actions: &mut Vec<Action<D>>) {
-        while let Some(need) = self.needs.came(pages) {
-            self.go_on_with(need, actions);
-        }
+        self.needs.go_on(need);
     }
 
     /// The server said something.
@@ -443,7 +443,7 @@ impl Kernel {
     }
 
     /// What is due by now is done: flushes that waited, faults that waited too long, the
-    /// end of the lease, the end of the wait for a new link.
+    /// end of the lease, the end of the wait for a new link, the next of what is needed.
     pub fn pass<D>(&mut self, now: Time, actions: &mut Vec<Action<D>>) {
         self.expire(now, actions);
         while let Some(at) = self.flushes.iter().position(|flush| flush.due <= now) {
@@ -454,6 +454,9 @@ impl Kernel {
             && at <= now
         {
             self.fail(page, Failure::Late, actions);
+        }
+        for need in self.needs.take_due() {
+            self.go_on_with(need, actions);
         }
     }
 
@@ -506,7 +509,8 @@ impl Kernel {
         };
         let flush = self.flushes.iter().map(|flush| flush.due).min();
         let alarm = self.alarms.first().map(|(at, _)| *at);
-        [link, flush, alarm].into_iter().flatten().min()
+        let need = self.needs.are_due().then_some(Time(0));
+        [link, flush, alarm, need].into_iter().flatten().min()
     }
 
     /// The server confirmed the lease; it holds until then. Without such a call there is
@@ -854,7 +858,7 @@ impl Kernel {
             }
         }
         self.fill(now, &asked, contents, access, actions);
-        self.have_come(pages, actions);
+        self.needs.came(pages);
         self.make_room(now, actions);
         Ok(())
     }
@@ -955,7 +959,7 @@ impl Kernel {
         for page in pages.iter() {
             self.allow_one(now, page, actions);
         }
-        self.have_come(pages, actions);
+        self.needs.came(pages);
         Ok(())
     }
 

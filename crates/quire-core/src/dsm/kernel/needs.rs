@@ -3,6 +3,10 @@
 //! come, so that the link has always something to do, and never more than it takes. The program
 //! is shown all of them as they come; nothing of that needs a touch.
 //!
+//! What has come makes the next window due, and no more: it is asked for by whoever has the time
+//! ([`super::Kernel::pass`]). Where answers come at once, as on the server's own machine, all of
+//! a long need would be one piece of work otherwise, and everybody else would wait for it.
+//!
 //! It is a hint. What becomes of it is nobody's error: where the link breaks or a page is lost,
 //! the rest is left to touches.
 
@@ -34,9 +38,12 @@ impl Need {
     }
 }
 
-/// Needs that go on when a page comes.
+/// Needs that go on when a page comes, and those that may go on now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Needs(Vec<(PageNumber, Need)>);
+pub(super) struct Needs {
+    waiting: Vec<(PageNumber, Need)>,
+    due: Vec<Need>,
+}
 
 impl Needs {
     /// The rest of it, if there is any, is asked for when a page comes.
@@ -44,28 +51,53 @@ impl Needs {
         if need.rest.count == 0 {
             return;
         }
-        if self.0.len() == KEPT {
-            self.0.remove(0);
+        if self.waiting.len() == KEPT {
+            self.waiting.remove(0);
         }
-        self.0.push((mark, need));
+        self.waiting.push((mark, need));
     }
 
-    /// Pages have come: what is to be asked for next, one need after the other.
-    pub(super) fn came(&mut self, pages: Pages) -> Option<Need> {
-        let at = self.0.iter().position(|(mark, _)| pages.contains(*mark))?;
-        Some(self.0.remove(at).1)
+    /// The rest of it, if there is any, may be asked for.
+    pub(super) fn go_on(&mut self, need: Need) {
+        if need.rest.count == 0 {
+            return;
+        }
+        if self.due.len() == KEPT {
+            self.due.remove(0);
+        }
+        self.due.push(need);
+    }
+
+    /// Pages have come: those that waited for them may go on.
+    pub(super) fn came(&mut self, pages: Pages) {
+        let came = |(mark, _): &mut (PageNumber, Need)| pages.contains(*mark);
+        for (_, need) in self.waiting.extract_if(.., came).collect::<Vec<_>>() {
+            self.go_on(need);
+        }
+    }
+
+    /// Whether some may go on.
+    pub(super) const fn are_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Takes out those that may go on.
+    pub(super) fn take_due(&mut self) -> Vec<Need> {
+        std::mem::take(&mut self.due)
     }
 
     /// A page does not come.
     pub(super) fn failed(&mut self, page: PageNumber) {
-        self.0.retain(|(mark, _)| *mark != page);
+        self.waiting.retain(|(mark, _)| *mark != page);
     }
 
     pub(super) fn unmapped(&mut self, space: Space) {
-        self.0.retain(|(_, need)| need.space != space);
+        self.waiting.retain(|(_, need)| need.space != space);
+        self.due.retain(|need| need.space != space);
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.waiting.clear();
+        self.due.clear();
     }
 }

@@ -92,6 +92,11 @@ impl Bench {
         actions
     }
 
+    /// What is due now.
+    fn go_on(&mut self) -> Vec<Action<u64>> {
+        self.pass(self.now)
+    }
+
     fn pass(&mut self, now: Time) -> Vec<Action<u64>> {
         let mut actions = Vec::new();
         self.now = now;
@@ -635,15 +640,16 @@ fn what_is_needed_comes_window_after_window() {
     let shown = |pages| fill(pages, Write, Some(SPACE));
     assert_eq!(bench.provide(pages(10, 2), Write), [shown(pages(10, 2))]);
     let (space, mark) = (SPACE, page(12));
-    let on = [
-        Action::Allow { pages: mark, space },
-        request(pages(14, 4), Write),
-    ];
-    assert_eq!(bench.allow(mark), on, "half of it is here");
+    assert_eq!(bench.go_on(), []);
+    assert_eq!(bench.allow(mark), [Action::Allow { pages: mark, space }]);
+    assert_eq!(bench.kernel.deadline(), Some(Time(0)), "half of it is here");
+    assert_eq!(bench.go_on(), [request(pages(14, 4), Write)]);
+    assert_eq!(bench.kernel.deadline(), None);
     assert_eq!(bench.provide(page(13), Write), [shown(page(13))]);
-    let last = [shown(pages(14, 4)), request(pages(18, 3), Write)];
-    assert_eq!(bench.provide(pages(14, 4), Write), last);
+    assert_eq!(bench.provide(pages(14, 4), Write), [shown(pages(14, 4))]);
+    assert_eq!(bench.go_on(), [request(pages(18, 3), Write)]);
     assert_eq!(bench.provide(pages(18, 3), Write), [shown(pages(18, 3))]);
+    assert_eq!(bench.go_on(), []);
     // What is here, or was asked for, is passed over, and what the object does not have.
     assert_eq!(bench.need(pages(10, 11), Write), []);
     let rest = [request(pages(21, 2), Read)];
@@ -686,15 +692,18 @@ fn what_is_needed_is_forgotten_where_it_does_not_come() {
         ..settings.clone()
     });
     assert_eq!(one.need(pages(0, 2), Read), [request(page(0), Read)]);
-    let on = [fill(page(0), Read, Some(SPACE)), request(page(1), Read)];
-    assert_eq!(one.provide(page(0), Read), on);
+    let shown = [fill(page(0), Read, Some(SPACE))];
+    assert_eq!(one.provide(page(0), Read), shown);
+    assert_eq!(one.go_on(), [request(page(1), Read)]);
     // Who needs too much at once has what it needed first forgotten.
     let mut many = begun();
     for first in 1..=8 {
         many.need(pages(first * 7, 7), Read);
     }
     assert_eq!(many.provide(pages(0, 2), Read).len(), 1);
-    assert_eq!(many.provide(pages(7, 2), Read).len(), 2);
+    assert_eq!(many.go_on(), []);
+    assert_eq!(many.provide(pages(7, 2), Read).len(), 1);
+    assert_eq!(many.go_on(), [request(pages(9, 2), Read)]);
 }
 
 #[test]
@@ -1030,6 +1039,8 @@ enum Step {
     ToServer(usize),
     FromServer(usize),
     Tick(usize),
+    /// It asks for more of what is needed.
+    GoOn(usize),
     Evict(usize),
     Cut(usize),
     Link(usize),
@@ -1082,6 +1093,9 @@ impl World {
             if !machine.kernel.flushes.is_empty() {
                 steps.push(Step::Tick(at));
             }
+            if machine.kernel.needs.are_due() {
+                steps.push(Step::GoOn(at));
+            }
             if self.evictions > 0 && !machine.memory.is_empty() && !machine.cut {
                 steps.push(Step::Evict(at));
             }
@@ -1122,6 +1136,10 @@ impl World {
             }
             Step::Tick(at) => {
                 self.machines[at].kernel.pass(Time(1), &mut actions);
+                at
+            }
+            Step::GoOn(at) => {
+                self.machines[at].kernel.pass(NOW, &mut actions);
                 at
             }
             Step::Evict(at) => {
