@@ -411,6 +411,10 @@ fn met(answer: Met) -> Result<c_int> {
             "the barrier is broken: somebody of it is gone",
         )),
         Met::Parties(parties) => Err(bad(format!("the barrier is for {parties}"))),
+        Met::Full => Err(Trouble::new(
+            libc::ENOSPC,
+            "there are too many mutexes, conditions, barriers and counters of this object",
+        )),
     }
 }
 

@@ -22,6 +22,9 @@
 //! some have not come yet, and they are told. Such a barrier stays broken until it is mended,
 //! like the barriers of Java and Python, and as a barrier in shared memory does until it is
 //! initialised anew. Of those that nobody is left of, the last [`REMEMBERED`] are kept.
+//!
+//! So are abandoned mutexes that nobody waits for. A counter that is 0 and that nobody waits for
+//! is as if it had never been. There are at most [`MOST`] names.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -107,6 +110,8 @@ pub enum Answer {
     Parties(u32),
     /// What the counter is now.
     Value(i64),
+    /// The name is longer than [`LONGEST`], or it would be one more than [`MOST`].
+    Full,
 }
 
 /// An answer, and to which request of whom.
@@ -120,10 +125,17 @@ pub struct Answered {
     pub answer: Answer,
 }
 
-/// How many broken barriers are remembered that nobody is left of; the one that was left first
-/// is forgotten first. So programs that come, break barriers of ever new names and go cannot
-/// fill the server's memory with them.
+/// How many broken barriers are remembered that nobody is left of, and how many mutexes that were
+/// abandoned; the one that was left first is forgotten first. So programs that come, break
+/// barriers of ever new names and go leave room for others.
 pub const REMEMBERED: usize = 1024;
+
+/// The longest name, in bytes.
+pub const LONGEST: usize = 255;
+
+/// So many names there may be of one object, of all kinds, that somebody uses or that are
+/// remembered.
+pub const MOST: usize = 1 << 16;
 
 /// Who asked, and which of its requests it was.
 type Asker = (Party, RequestId);
@@ -180,6 +192,8 @@ pub struct SyncTable {
     /// Broken barriers that are kept though nobody is left of them, in the order in which the
     /// last was gone.
     forsaken: VecDeque<Name>,
+    /// Abandoned mutexes that nobody waits for, in the order in which they became so.
+    abandoned: VecDeque<Name>,
     counters: BTreeMap<Name, Counter>,
 }
 
@@ -199,6 +213,9 @@ impl SyncTable {
         answers: &mut Vec<Answered>,
     ) {
         let asker = (party, request);
+        if !self.has_room(&wanted) {
+            return say(asker, Answer::Full, answers);
+        }
         match wanted {
             Request::Lock(name) => self.lock(asker, name, answers),
             Request::TryLock(name) => self.try_lock(asker, name, answers),
@@ -222,6 +239,21 @@ impl SyncTable {
             }
             Request::AtLeast { counter, value } => self.at_least(asker, counter, value, answers),
         }
+    }
+
+    /// Whether what a request names may be kept.
+    fn has_room(&self, wanted: &Request) -> bool {
+        let (name, is_there) = match wanted {
+            Request::Lock(name) | Request::TryLock(name) => (name, self.mutexes.contains_key(name)),
+            Request::Wait { condition, .. } => (condition, self.conditions.contains_key(condition)),
+            Request::Arrive { barrier, .. } => (barrier, self.has_barrier(barrier)),
+            Request::Add { counter, .. } | Request::AtLeast { counter, .. } => {
+                (counter, self.counters.contains_key(counter))
+            }
+            Request::Unlock(_) | Request::Signal { .. } | Request::Mend(_) => return true,
+        };
+        let all = self.mutexes.len() + self.conditions.len() + self.barriers.len();
+        is_there || name.0.len() <= LONGEST && all + self.counters.len() < MOST
     }
 
     /// Whether a request of a party has not been answered yet.
@@ -248,6 +280,7 @@ impl SyncTable {
         for counter in self.counters.values_mut() {
             counter.waiting.retain(|(_, asker)| !is_it(asker));
         }
+        self.counters.retain(|_, counter| !counter.is_as_new());
         self.leave_barriers(party, how, answers);
         let names: Vec<Name> = self.mutexes.keys().cloned().collect();
         for name in names {
@@ -274,20 +307,30 @@ impl SyncTable {
     }
 
     fn lock(&mut self, asker: Asker, name: Name, answers: &mut Vec<Answered>) {
-        let mutex = self.mutexes.entry(name).or_default();
+        let mutex = self.mutexes.entry(name.clone()).or_default();
         match mutex.holder {
             Some(holder) if holder == asker.0 => say(asker, Answer::NotYours, answers),
             Some(_) => mutex.waiting.push_back(asker),
-            None => mutex.give(asker, answers),
+            None => self.give(&name, asker, answers),
         }
     }
 
     fn try_lock(&mut self, asker: Asker, name: Name, answers: &mut Vec<Answered>) {
-        let mutex = self.mutexes.entry(name).or_default();
+        let mutex = self.mutexes.entry(name.clone()).or_default();
         match mutex.holder {
             Some(holder) if holder == asker.0 => say(asker, Answer::NotYours, answers),
             Some(_) => say(asker, Answer::Busy, answers),
-            None => mutex.give(asker, answers),
+            None => self.give(&name, asker, answers),
+        }
+    }
+
+    /// Gives a mutex that nobody holds to somebody.
+    fn give(&mut self, name: &Name, asker: Asker, answers: &mut Vec<Answered>) {
+        let Some(mutex) = self.mutexes.get_mut(name) else {
+            return;
+        };
+        if mutex.give(asker, answers) {
+            self.abandoned.retain(|abandoned| abandoned != name);
         }
     }
 
@@ -308,11 +351,21 @@ impl SyncTable {
             return;
         };
         match mutex.waiting.pop_front() {
-            Some(next) => mutex.give(next, answers),
+            Some(next) => self.give(name, next, answers),
             None if !mutex.abandoned => {
                 self.mutexes.remove(name);
             }
-            None => {}
+            None => self.remember(name),
+        }
+    }
+
+    /// A mutex was abandoned, and nobody waits for it.
+    fn remember(&mut self, name: &Name) {
+        self.abandoned.push_back(name.clone());
+        if self.abandoned.len() > REMEMBERED
+            && let Some(first) = self.abandoned.pop_front()
+        {
+            self.mutexes.remove(&first);
         }
     }
 
@@ -387,7 +440,7 @@ impl SyncTable {
     }
 
     fn add(&mut self, name: Name, by: i64, answers: &mut Vec<Answered>) -> i64 {
-        let counter = self.counters.entry(name).or_default();
+        let counter = self.counters.entry(name.clone()).or_default();
         counter.value = counter.value.wrapping_add(by);
         let value = counter.value;
         while let Some(&(wanted, asker)) = counter.waiting.first() {
@@ -397,28 +450,40 @@ impl SyncTable {
             counter.waiting.pop_first();
             say(asker, Answer::Value(value), answers);
         }
+        if counter.is_as_new() {
+            self.counters.remove(&name);
+        }
         value
     }
 
     fn at_least(&mut self, asker: Asker, name: Name, value: i64, answers: &mut Vec<Answered>) {
-        let counter = self.counters.entry(name).or_default();
-        if counter.value >= value {
-            say(asker, Answer::Value(counter.value), answers);
-        } else {
-            counter.waiting.insert((value, asker));
+        let now = self.counters.get(&name).map_or(0, |counter| counter.value);
+        if now >= value {
+            return say(asker, Answer::Value(now), answers);
         }
+        let counter = self.counters.entry(name).or_default();
+        counter.waiting.insert((value, asker));
     }
 }
 
 impl Mutex {
-    /// Gives it, free as it is, to somebody.
-    fn give(&mut self, asker: Asker, answers: &mut Vec<Answered>) {
+    /// Gives it, free as it is, to somebody. Whether it was abandoned.
+    fn give(&mut self, asker: Asker, answers: &mut Vec<Answered>) -> bool {
         self.holder = Some(asker.0);
-        let answer = match std::mem::take(&mut self.abandoned) {
+        let was_abandoned = std::mem::take(&mut self.abandoned);
+        let answer = match was_abandoned {
             true => Answer::Abandoned,
             false => Answer::Done,
         };
         say(asker, answer, answers);
+        was_abandoned
+    }
+}
+
+impl Counter {
+    /// Whether it is as one that nobody has ever used.
+    fn is_as_new(&self) -> bool {
+        self.value == 0 && self.waiting.is_empty()
     }
 }
 

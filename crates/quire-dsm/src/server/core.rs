@@ -23,7 +23,7 @@ use crate::wire::{Contents, Control};
 mod look;
 
 /// Objects that one answer lists at most.
-pub(super) const LISTED: usize = 128;
+const LISTED: usize = 128;
 /// Objects that one peer may have open at a time.
 const MOST_OPEN: usize = 4096;
 /// Objects that a server keeps at most.
@@ -612,21 +612,12 @@ impl Core {
 
     fn list(&self, after: Option<&Name>) -> Answer {
         let is_later = |object: &&Object| after.is_none_or(|after| object.info.name > *after);
-        let mut later = self.objects.values().filter(is_later).peekable();
-        let mut objects: Vec<control::Object> = Vec::new();
-        // An object with all types that it may have fits; many of them do not.
-        let mut room = MOST_SEGMENTS;
-        while let Some(object) = later.next_if(|object| object.info.tags.len() <= room) {
-            room -= object.info.tags.len();
-            objects.push(object.info.clone());
-            if objects.len() == LISTED {
-                break;
-            }
-        }
-        Answer::Listed {
-            objects,
-            more: later.peek().is_some(),
-        }
+        listed(
+            self.objects
+                .values()
+                .filter(is_later)
+                .map(|object| object.info.clone()),
+        )
     }
 
     fn synchronise(
@@ -638,6 +629,13 @@ impl Core {
         out: &mut Vec<Out>,
     ) {
         let open = self.peers.get(&id).and_then(|peer| peer.open.get(&handle));
+        if let Some(open) = open.filter(|open| !open.rights.write) {
+            let text = format!(
+                "who synchronises with others has to open {} to write",
+                open.name
+            );
+            return answer_with(id, number, Err((FailureKind::Denied, text)), out);
+        }
         let found = open.and_then(|open| Some((open.kernel, self.objects.get_mut(&open.name)?)));
         let Some((kernel, object)) = found else {
             return not_open((id, number), out);
@@ -693,6 +691,24 @@ fn may(rights: Rights, message: &FromKernel<Contents>) -> bool {
         | FromKernel::DataUnlock { .. }
         | FromKernel::DataWrite { .. } => rights.write,
         FromKernel::LockCompleted { .. } | FromKernel::Terminate => true,
+    }
+}
+
+/// The first of these objects, as many as a message holds.
+pub(super) fn listed(objects: impl Iterator<Item = control::Object>) -> Answer {
+    let mut later = objects.peekable();
+    let mut objects: Vec<control::Object> = Vec::new();
+    // An object with all types that it may have fits; many of them do not.
+    let mut room = MOST_SEGMENTS;
+    while objects.len() < LISTED
+        && let Some(object) = later.next_if(|object| object.tags.len() <= room)
+    {
+        room -= object.tags.len();
+        objects.push(object);
+    }
+    Answer::Listed {
+        objects,
+        more: later.peek().is_some(),
     }
 }
 

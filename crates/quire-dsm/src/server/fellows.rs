@@ -57,7 +57,7 @@ mod wires;
 
 use joint::Joint;
 use keeper::Keepers;
-use names::Waiting;
+use names::{Lister, Listing, Waiting};
 pub use outside::{Connect, Numbers, Outside};
 use roll::Roll;
 use wires::{Came, Wires};
@@ -107,12 +107,7 @@ enum Told {
     Found(Name, Result<Option<Entry>, DirectoryError>),
     /// A name was withdrawn, and this is behind it now.
     Behind(Name, Result<Option<Entry>, DirectoryError>),
-    Listed(
-        PeerId,
-        RequestId,
-        Option<Name>,
-        Result<Vec<Entry>, DirectoryError>,
-    ),
+    Listed(Vec<Lister>, Result<Vec<Entry>, DirectoryError>),
     Published(Making, Result<(), DirectoryError>),
     Withdrawn(PeerId, RequestId, Name, Result<(), DirectoryError>),
     Proposed(View, Result<(), DirectoryError>),
@@ -161,6 +156,7 @@ pub(super) struct Fellows {
     joints: BTreeMap<ObjectId, Joint>,
     ids: BTreeMap<Name, ObjectId>,
     waiting: Vec<Waiting>,
+    listing: Listing,
     /// Names that the directory was asked for.
     sought: BTreeSet<Name>,
     /// Views are to be looked at, now or then.
@@ -216,6 +212,7 @@ impl Fellows {
             joints: BTreeMap::new(),
             ids: BTreeMap::new(),
             waiting: Vec::new(),
+            listing: Listing::default(),
             sought: BTreeSet::new(),
             look_at: None,
             keepers: Keepers::new(store),
@@ -439,9 +436,7 @@ impl Fellows {
                     self.withdrawn(a, &name);
                 }
             }
-            Told::Listed(peer, number, after, entries) => {
-                names::list(a, (peer, number), after.as_ref(), entries);
-            }
+            Told::Listed(wanted, entries) => self.listed(a, wanted, entries),
             Told::Published(making, done) => self.published(a, making, done),
             Told::Withdrawn(peer, number, name, done) => {
                 self.removed(a, (peer, number), &name, done);

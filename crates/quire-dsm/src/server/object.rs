@@ -199,13 +199,15 @@ impl Object {
         Ok(())
     }
 
-    /// Whether somebody may do this to it.
+    /// Whether somebody may do this to it. Who may do nothing may not have it open, either.
     pub(super) fn allows(&self, identity: &str, wanted: Rights) -> bool {
         let given = |to: &str| self.grants.get(to).copied().unwrap_or(NOTHING);
         let (own, all) = (given(identity), given(ANYONE));
         let may = |own: bool, all: bool, wanted: bool| own || all || !wanted;
         identity == self.owner
-            || (may(own.read, all.read, wanted.read) && may(own.write, all.write, wanted.write))
+            || (wanted != NOTHING
+                && may(own.read, all.read, wanted.read)
+                && may(own.write, all.write, wanted.write))
     }
 
     /// A kernel says something. What others are told is handed to `tell`.

@@ -321,11 +321,19 @@ fn rights_are_kept_to() {
     let shared = stranger.open(name("mine"), read).expect("it may be read");
     open(&owner, "mine").words()[0].store(7, Ordering::Relaxed);
     assert_eq!(shared.words()[0].load(Ordering::Relaxed), 7);
+    let lock = Request::Lock(Point("list".into()));
+    let refusal = shared
+        .synchronise(lock.clone())
+        .expect_err("it may be read");
+    assert!(refusal.to_string().contains("to write"), "{refusal}");
     drop(shared);
     let none = Rights {
         read: false,
         write: false,
     };
+    assert!(refused(none), "without any right");
+    let own = open(&owner, "mine").synchronise(lock);
+    assert_eq!(own.expect("it is its own"), Met::Done);
     owner
         .grant(name("mine"), "anyone".into(), none)
         .expect("it is its own");

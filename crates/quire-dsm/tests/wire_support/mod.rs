@@ -179,6 +179,7 @@ fn synchronised() -> impl Strategy<Value = sync::Answer> {
         Just(sync::Answer::Busy),
         Just(sync::Answer::NotYours),
         Just(sync::Answer::Broken),
+        Just(sync::Answer::Full),
         any::<u32>().prop_map(sync::Answer::Parties),
         any::<i64>().prop_map(sync::Answer::Value),
     ]

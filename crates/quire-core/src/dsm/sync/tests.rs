@@ -249,6 +249,64 @@ fn a_counter_wakes_those_whose_value_is_reached() {
 }
 
 #[test]
+fn names_that_anybody_makes_up_do_not_fill_the_memory() {
+    let mut stage = Stage::default();
+    let number = |kind: &str, n: usize| Name(format!("{kind} {n}"));
+    // Held and left, one after the other: the last ones are remembered.
+    for n in 0..=REMEMBERED as u64 {
+        stage.ask(n, Request::Lock(number("mutex", n as usize)));
+        stage.gone(n, Parting::Crashed);
+    }
+    stage.heard();
+    assert_eq!(stage.sync.mutexes.len(), REMEMBERED);
+    stage.ask(5000, Request::Lock(number("mutex", 0)));
+    stage.ask(5000, Request::Lock(number("mutex", 1)));
+    let answers: Vec<_> = stage
+        .heard()
+        .into_iter()
+        .map(|(_, answer)| answer)
+        .collect();
+    assert_eq!(answers, [Answer::Done, Answer::Abandoned]);
+    stage.gone(5000, Parting::Left);
+    // A counter that is 0 again is none.
+    for by in [1, -1] {
+        let counter = number("counter", 0);
+        stage.ask(1, Request::Add { counter, by });
+    }
+    let counter = number("counter", 0);
+    stage.ask(1, Request::AtLeast { counter, value: 1 });
+    stage.gone(1, Parting::Left);
+    assert!(stage.sync.counters.is_empty());
+    stage.heard();
+    // Others stay, as many as there may be.
+    let add = |n| Request::Add {
+        counter: number("counter", n),
+        by: 1,
+    };
+    let room = MOST - stage.sync.mutexes.len();
+    for n in 0..room {
+        stage.ask(1, add(n));
+    }
+    stage.heard();
+    stage.ask(1, add(room));
+    stage.ask(1, add(0));
+    stage.ask(1, Request::Lock(number("another mutex", 0)));
+    let answers: Vec<_> = stage
+        .heard()
+        .into_iter()
+        .map(|(_, answer)| answer)
+        .collect();
+    assert_eq!(answers, [Answer::Full, Answer::Value(2), Answer::Full]);
+    let long = Name("n".repeat(LONGEST + 1));
+    let mut stage = Stage::default();
+    stage.ask(1, Request::TryLock(long));
+    assert_eq!(
+        stage.heard().pop().map(|(_, answer)| answer),
+        Some(Answer::Full)
+    );
+}
+
+#[test]
 fn nothing_is_kept_of_what_nobody_uses() {
     let mut stage = Stage::default();
     stage.ask(1, lock());

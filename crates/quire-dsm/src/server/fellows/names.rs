@@ -1,6 +1,8 @@
 //! What programs ask by the name of an object. Names belong to all servers: the directory is
 //! asked before an object is made or removed, and where one is wanted that is not here.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Instant;
 
 use quire_core::dsm::message::ServerId;
@@ -9,13 +11,27 @@ use super::keeper::is_away;
 use super::{Fellows, Making, Stage, Told, known};
 use crate::directory::{DirectoryError, Entry};
 use crate::server::Around;
-use crate::server::core::{self, Core, LISTED, Out, PeerId};
+use crate::server::core::{self, Core, Out, PeerId};
 use crate::server::distant::Distant;
 use crate::server::object::{Object, Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{self, Answer, FailureKind, Name, Request, RequestId, SchedulerKind};
+
+/// So much a program may ask at once that waits for the directory, of each kind.
+const MOST_WAITING: usize = 64;
+
+/// Who wants the objects of all servers: its request, and after which name they are to begin.
+pub(super) type Lister = (PeerId, RequestId, Option<Name>);
+
+/// Who waits for the objects of all servers.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// The directory was asked, for others.
+    is_asked: bool,
+    wanted: Vec<Lister>,
+}
 
 /// A request that waits until its object can be used here.
 pub(super) struct Waiting {
@@ -59,8 +75,7 @@ impl Fellows {
             | Request::Remove { name } => name.clone(),
             Request::List { after } => {
                 let after = after.clone();
-                self.desk
-                    .ask(move |directory| Told::Listed(peer, number, after, directory.entries()));
+                self.list(a, (peer, number), after);
                 return None;
             }
             _ => {
@@ -76,6 +91,11 @@ impl Fellows {
         match reach {
             Reach::Here => self.here(a, (peer, number), &name, request),
             Reach::Later => {
+                let own = self.waiting.iter().filter(|it| it.peer == peer);
+                if own.count() >= MOST_WAITING {
+                    core::answer_with(peer, number, Err(too_many()), a.out);
+                    return None;
+                }
                 let until = (self.clock)() + 4 * self.lease;
                 self.waiting.push(Waiting {
                     peer,
@@ -115,6 +135,56 @@ impl Fellows {
             true => Reach::Here,
             false => Reach::Later,
         }
+    }
+
+    /// A program wants the objects of all servers. The directory is asked once for all who want
+    /// them meanwhile, so that views do not wait for as many questions.
+    fn list(
+        &mut self,
+        a: &mut Around<'_>,
+        (peer, number): (PeerId, RequestId),
+        after: Option<Name>,
+    ) {
+        let own = self.listing.wanted.iter().filter(|it| it.0 == peer);
+        if own.count() >= MOST_WAITING {
+            return core::answer_with(peer, number, Err(too_many()), a.out);
+        }
+        self.listing.wanted.push((peer, number, after));
+        self.ask_for_list();
+    }
+
+    fn ask_for_list(&mut self) {
+        if self.listing.is_asked || self.listing.wanted.is_empty() {
+            return;
+        }
+        self.listing.is_asked = true;
+        let wanted = std::mem::take(&mut self.listing.wanted);
+        self.desk
+            .ask(move |directory| Told::Listed(wanted, directory.entries()));
+    }
+
+    /// The directory has answered with the objects of all servers.
+    pub(super) fn listed(
+        &mut self,
+        a: &mut Around<'_>,
+        wanted: Vec<Lister>,
+        entries: Result<Vec<Entry>, DirectoryError>,
+    ) {
+        let objects = entries.map_err(|error| refused(&error)).map(|entries| {
+            let all = entries.iter().filter_map(known::info);
+            let all = all.map(|(info, _)| (info.name.clone(), info));
+            all.collect::<BTreeMap<_, _>>()
+        });
+        for (peer, number, after) in wanted {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let answer = objects.as_ref().map_err(Clone::clone).map(|objects| {
+                let later = objects.range((from, Bound::Unbounded));
+                core::listed(later.map(|(_, info)| info.clone()))
+            });
+            core::answer_with(peer, number, answer, a.out);
+        }
+        self.listing.is_asked = false;
+        self.ask_for_list();
     }
 
     /// Asks the directory what is behind a name.
@@ -451,27 +521,10 @@ impl Fellows {
     }
 }
 
-/// Answers with the objects of all servers.
-pub(super) fn list(
-    a: &mut Around<'_>,
-    (peer, number): (PeerId, RequestId),
-    after: Option<&Name>,
-    entries: Result<Vec<Entry>, DirectoryError>,
-) {
-    let answer = entries.map_err(|error| refused(&error)).map(|entries| {
-        let all = entries.iter().filter_map(known::info).map(|(info, _)| info);
-        let mut later: Vec<control::Object> = all
-            .filter(|info| after.is_none_or(|after| info.name > *after))
-            .collect();
-        later.sort_by(|one, other| one.name.cmp(&other.name));
-        let more = later.len() > LISTED;
-        later.truncate(LISTED);
-        Answer::Listed {
-            objects: later,
-            more,
-        }
-    });
-    core::answer_with(peer, number, answer, a.out);
+/// What a program is told that asks more at once than it may.
+fn too_many() -> Refused {
+    let text = "too much is asked at once that the directory has to answer".to_owned();
+    (FailureKind::Full, text)
 }
 
 /// What a program is told when the directory did not do something.
