@@ -255,6 +255,11 @@ impl Object {
         self.scheduler.page(page)
     }
 
+    /// How many faults a page had, if somebody ever asked for it.
+    pub(super) fn heat(&self, page: PageNumber) -> Option<u64> {
+        self.scheduler.heat(page)
+    }
+
     /// The pages that somebody ever asked for.
     pub(super) fn touched(&self) -> impl Iterator<Item = PageNumber> {
         self.scheduler.touched()

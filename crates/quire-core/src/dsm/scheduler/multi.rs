@@ -372,6 +372,11 @@ impl<D: Clone> Observe for Multi<D> {
             .map(|page| page.status(readers, writers))
     }
 
+    fn heat(&self, page: PageNumber) -> Option<u64> {
+        // Without a look at all that wait, for each of many pages.
+        self.pages.get(page).map(Page::faults)
+    }
+
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
         Box::new(self.pages.keys())
     }

@@ -256,6 +256,11 @@ pub trait Observe {
     /// What it knows of a page; `None` where nobody ever asked for it.
     fn page(&self, page: PageNumber) -> Option<PageStatus>;
 
+    /// How many faults a page had; `None` where nobody ever asked for it.
+    fn heat(&self, page: PageNumber) -> Option<u64> {
+        self.page(page).map(|status| status.stats.faults.total())
+    }
+
     /// Every page that somebody ever asked for, in order.
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_>;
 }

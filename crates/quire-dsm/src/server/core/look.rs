@@ -247,10 +247,9 @@ fn state(object: &Object, page: PageNumber) -> Option<PageState> {
 /// The pages with the most faults, those with more first.
 fn hottest(object: &Object, most: usize) -> Vec<PageState> {
     let most = most.min(PAGES);
-    let heat = |page: PageNumber| object.page(page).map(|status| status.stats.faults.total());
     let all = object
         .touched()
-        .filter_map(|page| Some((Reverse(heat(page)?), page)));
+        .filter_map(|page| Some((Reverse(object.heat(page)?), page)));
     let mut all: Vec<_> = all.collect();
     if most < all.len() {
         all.select_nth_unstable(most);

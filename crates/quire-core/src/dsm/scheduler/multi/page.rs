@@ -129,6 +129,11 @@ impl<D: Clone> Page<D> {
         goes
     }
 
+    /// How many faults it had.
+    pub(super) fn faults(&self) -> u64 {
+        self.stats.0.faults.total()
+    }
+
     /// What is known of it, with how many readers and writers wait for it.
     pub(super) fn status(&self, readers: usize, writers: usize) -> PageStatus {
         let state = match (writers, self.last, self.writer) {
