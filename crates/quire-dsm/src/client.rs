@@ -39,12 +39,14 @@ mod attached;
 mod carrier;
 mod cells;
 mod guard;
+mod progress;
 mod region;
 mod replica;
 mod watch;
 
 use carrier::{Carrier, Command, Key, Told, Wanted};
 pub use cells::Cell;
+pub use progress::Progress;
 pub use region::{Place, Region};
 pub use watch::Watch;
 
@@ -92,6 +94,9 @@ pub struct Options {
     /// A process beside this one takes the pages from its mappings when the lease ends, also while
     /// this one is stopped.
     pub warden: bool,
+    /// Where it is noted how far the giving back of what was written is, for who waits for that and
+    /// wants to know whether it goes on.
+    pub progress: Option<&'static Progress>,
 }
 
 impl Options {
@@ -111,6 +116,7 @@ impl Options {
             own_pages: false,
             room: None,
             warden: true,
+            progress: None,
         }
     }
 

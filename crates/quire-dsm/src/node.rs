@@ -597,6 +597,12 @@ impl Cache {
         Ok(next)
     }
 
+    /// How many pages were written and not given back.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.kernel.written()
+    }
+
     /// Gives all back and the object up.
     ///
     /// # Errors

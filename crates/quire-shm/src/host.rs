@@ -228,7 +228,8 @@ impl Works {
         let key = servers.to_string();
         if !self.clients.contains_key(&key) {
             let options = self.attachments.options(servers);
-            let options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
+            let mut options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
+            options.progress = Some(&ending::PROGRESS);
             self.clients.insert(key.clone(), Client::connect(options)?);
         }
         Ok(&self.clients[&key])
@@ -421,7 +422,10 @@ impl Works {
 
     /// The same with all objects.
     pub fn flush_all(&mut self) -> Result<()> {
+        let mut behind = self.open.len();
         for entry in self.open.keys().copied().collect::<Vec<_>>() {
+            behind -= 1;
+            ending::gives_back(entry, behind);
             if let Err(trouble) = self.flush(entry) {
                 tracing::error!("what was written is lost: {}", trouble.text);
             }

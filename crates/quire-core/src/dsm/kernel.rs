@@ -640,6 +640,15 @@ impl Kernel {
         Some(PageNumber(last.0 + 1))
     }
 
+    /// How many pages were written here and not given back.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        let pages = self.pages.iter();
+        pages
+            .filter(|(_, page)| page.state == State::Writable)
+            .count()
+    }
+
     /// Gives everything back and the object up. Who still touches it fails.
     pub fn terminate<D>(&mut self, actions: &mut Vec<Action<D>>) {
         if matches!(self.link, Link::Up { .. }) {

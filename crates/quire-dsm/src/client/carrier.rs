@@ -29,6 +29,7 @@ use quire_core::units::Bytes;
 
 use super::attached::Attached;
 use super::guard::Guard;
+use super::progress::Note;
 use super::region::Regions;
 use super::{ClientError, Options};
 use crate::link::Established;
@@ -402,6 +403,7 @@ impl Handler for Carrier {
         // Commands may have waited for a question that is answered now.
         self.woken(links);
         self.go_on_giving_back(links);
+        self.note_progress(links, Note::GoesOn);
         let round_trip = self.link.and_then(|link| links.round_trip(link));
         let round_trip = round_trip.unwrap_or_default();
         let in_place = self.link.is_some_and(|link| links.sends_files(link));

@@ -8,6 +8,7 @@ use quire_core::dsm::message::PageNumber;
 use super::asking::Awaited;
 use super::commands::Reply;
 use super::{Carrier, Key};
+use crate::client::progress::Note;
 use crate::link::turn::Links;
 use crate::wire::control::Request;
 
@@ -23,6 +24,8 @@ pub(super) const NEXT_PIECE: Duration = Duration::from_millis(1);
 pub(super) struct GivingBack {
     key: Key,
     next: PageNumber,
+    /// How many of the pages are not on their way yet.
+    left: usize,
     pub(super) then: Then,
 }
 
@@ -35,8 +38,16 @@ pub(super) enum Then {
 impl Carrier {
     /// Gives back all that was written to an object.
     pub(super) fn give_back(&mut self, links: &mut Links, key: Key, then: Then) {
-        let next = PageNumber(0);
-        self.giving_back.push_back(GivingBack { key, next, then });
+        let object = self.objects.get(&key);
+        // To count them takes time where there are many.
+        let left = object.filter(|_| self.options.progress.is_some());
+        self.giving_back.push_back(GivingBack {
+            key,
+            next: PageNumber(0),
+            left: left.map_or(0, |object| object.cache.written()),
+            then,
+        });
+        self.note_progress(links, Note::Begins);
         self.go_on_giving_back(links);
     }
 
@@ -44,11 +55,11 @@ impl Carrier {
     pub(super) fn go_on_giving_back(&mut self, links: &mut Links) {
         while let Some(mut giving) = self.giving_back.pop_front() {
             let link = self.link.filter(|_| self.is_up);
-            let mut next = None;
+            let (mut next, mut most) = (None, 0);
             if link.is_some_and(|link| links.queued(link) as u64 > PIECE) {
                 next = Some(giving.next);
             } else if let Some(object) = self.objects.get(&giving.key) {
-                let most = (PIECE / object.page.0).max(1) as usize;
+                most = (PIECE / object.page.0).max(1) as usize;
                 self.with(links, giving.key, |cache, way| {
                     next = cache.sync_from(giving.next, most, way)?;
                     Ok(())
@@ -58,11 +69,25 @@ impl Carrier {
                 Some(next) if next == giving.next => return self.giving_back.push_front(giving),
                 Some(next) => {
                     giving.next = next;
+                    giving.left = giving.left.saturating_sub(most);
                     self.giving_back.push_front(giving);
                 }
                 None => self.all_given_back(links, giving),
             }
         }
+    }
+
+    /// Notes how much of what is given back did not leave yet, for who wants to know.
+    pub(super) fn note_progress(&self, links: &Links, note: Note) {
+        let Some(progress) = self.options.progress else {
+            return;
+        };
+        let pages = self.giving_back.iter().map(|giving| {
+            let object = self.objects.get(&giving.key);
+            object.map_or(0, |object| giving.left as u64 * object.page.0)
+        });
+        let queued = self.link.map_or(0, |link| links.queued(link) as u64);
+        progress.note(pages.sum::<u64>() + queued, note);
     }
 
     /// All that was written to an object is on its way to the server.

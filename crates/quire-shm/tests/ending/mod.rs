@@ -1,0 +1,66 @@
+//! What programs wrote when they end or unmap it: it is given back, or a line says that it is lost.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::harness::{Served, assert_well};
+use crate::program;
+
+/// What a slow way carries in a second.
+const SPEED: usize = 12 << 20;
+
+/// Carries bytes as fast as that, or as they come.
+fn carry(mut from: TcpStream, mut to: TcpStream, slowly: bool) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..length]).is_err() {
+            break;
+        }
+        if slowly {
+            thread::sleep(Duration::from_secs_f64(length as f64 / SPEED as f64));
+        }
+    }
+    // The other side may have gone.
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// A slow way to a server, until the test ends. Says where it begins.
+fn slow_way(to: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let begin = listener.local_addr().expect("it has one");
+    thread::spawn(move || {
+        for program in listener.incoming() {
+            let program = program.expect("a link");
+            let server = TcpStream::connect(&to).expect("a server");
+            let twice = |link: &TcpStream| link.try_clone().expect("a descriptor");
+            let (up, down) = ((twice(&program), twice(&server)), (server, program));
+            thread::spawn(|| carry(up.0, up.1, true));
+            thread::spawn(|| carry(down.0, down.1, false));
+        }
+    });
+    begin.to_string()
+}
+
+/// A program that ends waits as long as what it wrote gets to the server, however long that is.
+#[test]
+fn all_is_given_back_over_a_slow_way() {
+    let directory = TempDir::new().expect("a directory");
+    let mut served = Served::start_with(directory, &["--listen", "127.0.0.1:0"]);
+    served.own_pages = true;
+    let near = std::mem::take(&mut served.address);
+    served.address = slow_way(near.clone());
+    let fills = program(&served, "fills");
+    let size = 14 * SPEED;
+    let mut command = served.run("grid", &fills, &["/grid", &size.to_string()]);
+    let begin = Instant::now();
+    assert_well(&command.output().expect("it was built"));
+    assert!(begin.elapsed() > Duration::from_secs(11), "it is slow");
+    served.address = near;
+    let contents = served.contents("grid");
+    assert_eq!(contents.len(), size);
+    assert!(contents.iter().all(|byte| *byte == b'x'));
+}
