@@ -27,6 +27,7 @@ use rustix::thread::UnshareFlags;
 use tracing::Level;
 
 use crate::ending;
+use crate::state;
 use crate::trouble::{Result, Trouble};
 
 /// Which of the attachments it is.
@@ -44,6 +45,7 @@ impl Host {
     pub fn start(attachments: &'static Attachments) -> Result<Host> {
         let (jobs, inbox) = mpsc::channel::<Job>();
         let run = move || {
+            state::is_of_library_now();
             own_descriptors();
             log();
             let mut works = Works::new(attachments);
@@ -53,6 +55,7 @@ impl Host {
         };
         let last = jobs.clone();
         let give_back = move || {
+            state::is_of_library_now();
             let (done, is_done) = mpsc::channel();
             let finish = move |works: &mut Works| {
                 works.finish();

@@ -13,6 +13,7 @@
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `msync` |
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `state` | what the program has open and mapped, and its lock |
+//! | `taken` | which addresses mappings of objects take, known without that lock |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
 //! | `host` | the thread that speaks with servers |
@@ -30,6 +31,7 @@ mod processes;
 mod real;
 mod state;
 mod sysv;
+mod taken;
 mod trouble;
 
 extern "C" fn start() {

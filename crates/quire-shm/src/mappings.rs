@@ -53,7 +53,7 @@ unsafe extern "C" fn mmap(
         flags,
         offset,
     };
-    let is_file = flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 && state::has_files();
+    let is_file = flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 && posix::is_likely(fd);
     if is_file && let Some(mapped) = state::locked(|state| map_object(state, fd, call)).flatten() {
         return answer(mapped.map(|at| at as *mut c_void), libc::MAP_FAILED);
     }
@@ -83,9 +83,9 @@ unsafe extern "C" fn mmap64(
     unsafe { mmap(at, len, prot, flags, fd, offset) }
 }
 
-/// Whole pages that may have something of an object.
+/// Whole pages, if a mapping of an object takes any of them.
 fn concerned(at: usize, len: usize) -> Option<Range<u64>> {
-    state::pages(at, len).filter(state::may_concern)
+    state::pages(at, len).filter(state::concerns)
 }
 
 /// What `mmap` is asked for.
@@ -283,7 +283,7 @@ fn give_up(state: &mut State, range: &Range<u64>) -> Result<()> {
         mapped.pieces.remove(range);
         let (number, is_gone) = (mapped.number, mapped.pieces.is_empty());
         if is_gone {
-            state.mapped.remove(&start);
+            state.take(start);
             state.run(move |works| works.unmap(number))?;
         } else if !parts.iter().all(blank) {
             return Err(Trouble::new(libc::ENOMEM, "no memory for an address range"));

@@ -176,10 +176,18 @@ pub fn find(state: &State, descriptor: c_int) -> Option<(FileId, Opened, u64)> {
     let file = (status.st_dev, status.st_ino);
     let opened = *state.files.get(&file)?;
     // A file that is gone has left its number to others.
+    is_likely(descriptor).then_some((file, opened, status.st_size.unsigned_abs()))
+}
+
+/// Whether a descriptor looks like one that was given here, which can be found out without the
+/// lock.
+pub fn is_likely(descriptor: c_int) -> bool {
+    if !state::has_files() {
+        return false;
+    }
     // SAFETY: the call has no conditions.
     let sealed = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
-    let ours = sealed == seals(false) || sealed == seals(true);
-    ours.then_some((file, opened, status.st_size.unsigned_abs()))
+    sealed == seals(false) || sealed == seals(true)
 }
 
 /// The file of an object that did not exist has a size now: the object is made.
@@ -205,7 +213,7 @@ pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Res
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ftruncate(descriptor: c_int, size: libc::off_t) -> c_int {
-    let done = match state::has_files() {
+    let done = match is_likely(descriptor) {
         true => state::locked(|state| resize(state, descriptor, size)).flatten(),
         false => None,
     };

@@ -89,6 +89,7 @@ fn renew(state: &mut State) {
             state.mapped.insert(start, mapped);
         }
     }
+    state.tell();
 }
 
 /// Maps one anew, and says what the thread calls it.

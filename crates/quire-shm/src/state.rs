@@ -3,11 +3,15 @@
 //! Most calls have nothing to do with objects: that is found out without the lock. While a
 //! thread holds it, its own calls go on as they came, since the allocator below may map and
 //! unmap memory. The lock is held over a fork, so that a child finds nothing half done.
+//!
+//! Threads of this library work for whoever holds the lock, and must not wait for it. What they
+//! call here is what their allocator does, to memory that no object has. Those that say so
+//! ([`is_of_library_now`]) come nowhere near the lock at all.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quire_core::units::BASE_PAGE;
@@ -16,6 +20,7 @@ use quire_dsm::attachment::{Attachments, Target};
 use crate::ending;
 use crate::host::{Entry, Host, Placed, Works};
 use crate::pieces::Pieces;
+use crate::taken;
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// What `QUIRE_DSM` says, where it says anything.
@@ -23,11 +28,13 @@ static ATTACHMENTS: OnceLock<Attachments> = OnceLock::new();
 static STATE: Mutex<State> = Mutex::new(State::new());
 /// The thread that holds the lock, as the C library calls it.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
-/// All mappings lie between these addresses.
-static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
-static HIGHEST: AtomicU64 = AtomicU64::new(0);
 /// How many descriptors were given to the program.
 static FILES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Whether it is a thread of this library.
+    static OF_LIBRARY: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A memory file, in all the system.
 pub type FileId = (u64, u64);
@@ -110,10 +117,21 @@ impl State {
 
     /// A mapping was given to the program.
     pub fn add(&mut self, placed: Placed, mapped: Mapped) {
-        let range = placed.start..placed.start + mapped.len;
-        LOWEST.fetch_min(range.start, Ordering::AcqRel);
-        HIGHEST.fetch_max(range.end, Ordering::AcqRel);
-        self.mapped.insert(range.start, mapped);
+        self.mapped.insert(placed.start, mapped);
+        self.tell();
+    }
+
+    /// A mapping is the program's no more. Its addresses must still be there.
+    pub fn take(&mut self, start: u64) -> Option<Mapped> {
+        let taken = self.mapped.remove(&start);
+        self.tell();
+        taken
+    }
+
+    /// Tells who has not the lock what addresses are taken.
+    pub fn tell(&self) {
+        let range = |(start, mapped): (&u64, &Mapped)| *start..*start + mapped.len;
+        taken::set(self.mapped.iter().map(range).collect());
     }
 
     /// The starts of mappings that have pieces in a range.
@@ -164,9 +182,9 @@ pub fn has_files() -> bool {
     FILES.load(Ordering::Acquire) > 0
 }
 
-/// Whether a range may have anything of an object.
-pub fn may_concern(range: &Range<u64>) -> bool {
-    range.start < HIGHEST.load(Ordering::Acquire) && LOWEST.load(Ordering::Acquire) < range.end
+/// Whether a call for a range concerns an object, and this thread may ask for the lock.
+pub fn concerns(range: &Range<u64>) -> bool {
+    is_active() && !is_passed_on() && taken::has_any(range)
 }
 
 /// A range of whole pages, as the kernel sees it; nothing where it is none.
@@ -182,19 +200,21 @@ fn me() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Whether this thread is one of those that work for whoever holds the lock. They have no
-/// memory of objects but what they map themselves.
-fn is_of_host() -> bool {
-    let mut name = [0u8; 16];
-    // SAFETY: the call writes 16 bytes.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    name.starts_with(b"quire-")
+/// This thread works for whoever holds the lock, from now on. It has no memory of objects but
+/// what it maps itself.
+pub fn is_of_library_now() {
+    OF_LIBRARY.set(true);
+}
+
+/// Whether calls of this thread go on as they came: it holds the lock, or works for whoever does.
+fn is_passed_on() -> bool {
+    HOLDER.load(Ordering::Acquire) == me() || OF_LIBRARY.get()
 }
 
 /// Does something with the lock held; nothing where this thread holds it already, or works for
 /// whoever does.
 pub fn locked<T>(act: impl FnOnce(&mut State) -> T) -> Option<T> {
-    if !is_active() || HOLDER.load(Ordering::Acquire) == me() || is_of_host() {
+    if !is_active() || is_passed_on() {
         return None;
     }
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -219,6 +239,7 @@ pub fn hold() {
     }
     let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     HOLDER.store(me(), Ordering::Release);
+    taken::hold();
     // SAFETY: the lock is held, by this thread.
     unsafe { *HELD.0.get() = Some(state) };
 }
@@ -231,6 +252,7 @@ pub fn release(act: impl FnOnce(&mut State)) {
     // SAFETY: the lock is held, by this thread: the one that forked.
     let held = unsafe { (*HELD.0.get()).take() };
     if let Some(mut state) = held {
+        taken::release();
         act(&mut state);
         HOLDER.store(0, Ordering::Release);
     }

@@ -131,7 +131,7 @@ fn attach(state: &mut State, entry: Entry, at: u64, flags: c_int) -> Result<u64>
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
     let start = at as u64;
-    let detached = match state::may_concern(&(start..start.saturating_add(1))) {
+    let detached = match state::concerns(&(start..start.saturating_add(1))) {
         true => state::locked(|state| detach(state, start)).flatten(),
         false => None,
     };
@@ -146,7 +146,7 @@ unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
 fn detach(state: &mut State, start: u64) -> Option<Result<()>> {
     let mapped = state.mapped.get(&start).filter(|m| m.is_attached)?;
     let number = mapped.number;
-    state.mapped.remove(&start);
+    state.take(start);
     Some(state.run(move |works| works.unmap(number)))
 }
 

@@ -9,6 +9,7 @@ mod refusals;
 mod sharing;
 mod shown;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -134,7 +135,20 @@ fn what_was_written_outlives_the_program() {
     }
 }
 
-/// Parents and children on two nodes, of which each child maps the memory anew.
+/// The threads of a program that is called like the library's own are not taken for these.
+#[test]
+fn a_program_may_be_called_as_it_likes() {
+    let served = Served::start();
+    let called = served.path().join("quire-solver");
+    fs::copy(program(&served, "posix"), &called).expect("it was built");
+    let output = served
+        .run("grid", &called, &["end", "/grid", "exit"])
+        .output();
+    assert_well(&output.expect("it was built"));
+    assert_eq!(served.objects(), ["grid"]);
+    assert_eq!(served.contents("grid")[0], b'e');
+}
+
 #[test]
 fn who_never_asks_for_an_object_is_told() {
     let served = Served::start();
@@ -189,6 +203,7 @@ fn nobody_waits_for_what_a_program_had_that_has_ended() {
     assert!(served.objects().is_empty(), "it was removed");
 }
 
+/// Parents and children on two nodes, of which each child maps the memory anew.
 #[test]
 fn children_keep_the_memory() {
     for served in Served::both() {
