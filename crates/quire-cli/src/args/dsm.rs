@@ -564,7 +564,7 @@ fn pages(text: &str) -> Result<quire_core::dsm::message::Pages, String> {
     );
     let count = last
         .checked_sub(first)
-        .and_then(|n| u32::try_from(n + 1).ok());
+        .and_then(|n| u32::try_from(n.checked_add(1)?).ok());
     Ok(Pages {
         first: PageNumber(first),
         count: count.ok_or_else(bad)?,

@@ -46,16 +46,23 @@ fn refused(file: &Path) -> impl Fn(io::Error) -> Failure + '_ {
 fn put_file(client: &Client, file: &Path, name: &Name) -> Outcome<()> {
     let refused = refused(file);
     let from = File::open(file).map_err(&refused)?;
-    let size = Bytes(from.metadata().map_err(&refused)?.len());
-    put(client, (from, file, size), name)
+    let metadata = from.metadata().map_err(&refused)?;
+    match metadata.is_file() && metadata.len() > 0 {
+        true => put(client, (from, file, Bytes(metadata.len())), name),
+        // Pipes, and files of `/proc`, say only at their end how long they are.
+        false => put_all(client, (from, file), name),
+    }
 }
 
-/// Standard input says only at its end how long it is.
 fn put_input(client: &Client, name: &Name) -> Outcome<()> {
     let what = Path::new("standard input");
+    put_all(client, (io::stdin().lock(), what), name)
+}
+
+/// Copies all that there is of what is called so.
+fn put_all(client: &Client, (mut from, what): (impl Read, &Path), name: &Name) -> Outcome<()> {
     let mut all = Vec::new();
-    let read = io::stdin().lock().read_to_end(&mut all);
-    read.map_err(refused(what))?;
+    from.read_to_end(&mut all).map_err(refused(what))?;
     let size = Bytes(all.len() as u64);
     put(client, (&*all, what, size), name)
 }
@@ -87,7 +94,11 @@ fn put(
         let most = (size.0 - at).min(AT_ONCE as u64) as usize;
         let count = from.read(&mut buffer[..most]).map_err(&refused)?;
         if count == 0 {
-            break;
+            return Err(Failure::system(format!(
+                "{} became shorter meanwhile: only {} of it are in {name}",
+                what.display(),
+                Bytes(at)
+            )));
         }
         for piece in buffer[..count].chunks(PIECE) {
             if !(is_new && is_zero(piece)) {

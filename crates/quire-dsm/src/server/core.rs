@@ -24,6 +24,12 @@ mod look;
 
 /// Objects that one answer lists at most.
 const LISTED: usize = 128;
+
+/// What one needs to synchronise with others.
+const TO_WRITE: Rights = Rights {
+    read: false,
+    write: true,
+};
 /// Objects that one peer may have open at a time.
 const MOST_OPEN: usize = 4096;
 /// Objects that a server keeps at most.
@@ -628,18 +634,17 @@ impl Core {
         request: quire_core::dsm::sync::Request,
         out: &mut Vec<Out>,
     ) {
-        let open = self.peers.get(&id).and_then(|peer| peer.open.get(&handle));
-        if let Some(open) = open.filter(|open| !open.rights.write) {
-            let text = format!(
-                "who synchronises with others has to open {} to write",
-                open.name
-            );
-            return answer_with(id, number, Err((FailureKind::Denied, text)), out);
-        }
+        let peer = self.peers.get(&id);
+        let open = peer.and_then(|peer| peer.open.get(&handle));
         let found = open.and_then(|open| Some((open.kernel, self.objects.get_mut(&open.name)?)));
         let Some((kernel, object)) = found else {
             return not_open((id, number), out);
         };
+        if !peer.is_some_and(|peer| object.allows(&peer.identity, TO_WRITE)) {
+            let name = &object.info.name;
+            let text = format!("who may not write to {name} does not synchronise with others");
+            return answer_with(id, number, Err((FailureKind::Denied, text)), out);
+        }
         if object.is_joint {
             let name = object.info.name.clone();
             out.push(Out::Meet {

@@ -2,9 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -12,6 +13,12 @@ use super::StoreError;
 
 /// The name of the lock file.
 pub(super) const NAME: &str = "lock";
+
+/// What a symbolic link leads to is somebody else's.
+const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+
+/// More than the number of a process takes, in bytes.
+const LONGEST: usize = 16;
 
 /// The store is this process's until it is dropped, or the process ends.
 ///
@@ -34,18 +41,23 @@ impl Lock {
             .write(true)
             .create(true)
             .truncate(false)
+            .custom_flags(NO_LINK)
             .open(&path)
             .map_err(|error| StoreError::io(&format!("cannot open {}", path.display()), &error))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let holder = holder(&mut file)?;
+        let directory = directory.display().to_string();
+        match locked {
+            // It is not emptied before it is known to be a lock.
+            Ok(()) if holder.is_none() => {
+                let found = NAME.to_owned();
+                return Err(StoreError::Foreign { directory, found });
+            }
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let mut holder = String::new();
                 // Without a number in it the line is less clear, and no less true.
-                let _ = file.read_to_string(&mut holder);
-                return Err(StoreError::InUse {
-                    directory: directory.display().to_string(),
-                    pid: holder.trim().parse().unwrap_or(0),
-                });
+                let pid = holder.unwrap_or(0);
+                return Err(StoreError::InUse { directory, pid });
             }
             Err(error) => return Err(StoreError::io("cannot lock the directory", &error.into())),
         }
@@ -62,6 +74,19 @@ impl Lock {
     }
 }
 
+/// The number of the process that has, or had, a lock: 0 where none is written there; `None`
+/// where something else is, so that it is no lock.
+fn holder(file: &mut File) -> Result<Option<u32>, StoreError> {
+    let mut text = [0; LONGEST];
+    let count = file.read(&mut text);
+    let count = count.map_err(|error| StoreError::io("cannot read the lock file", &error))?;
+    let text = str::from_utf8(&text[..count]).ok();
+    Ok(text.and_then(|text| match text {
+        "" => Some(0),
+        text => text.strip_suffix('\n')?.parse().ok(),
+    }))
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         if rustix::process::getpid() == self.process {
@@ -74,6 +99,29 @@ impl Drop for Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_lock_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        for text in ["my data", "17 apples\n", "12345678901234567890\n"] {
+            std::fs::write(&path, text).unwrap();
+            let refused = Lock::take(directory.path()).err().unwrap();
+            assert!(matches!(refused, StoreError::Foreign { .. }), "{refused}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        // Nor is what a link leads to.
+        let elsewhere = directory.path().join("elsewhere");
+        std::fs::write(&elsewhere, "").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(Lock::take(directory.path()).is_err());
+        assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "");
+        // A lock of a process that is gone is one.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "4000000\n").unwrap();
+        drop(Lock::take(directory.path()).unwrap());
+    }
 
     #[test]
     fn it_ends_though_a_child_still_has_the_file() {

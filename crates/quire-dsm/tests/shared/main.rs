@@ -325,7 +325,7 @@ fn rights_are_kept_to() {
     let refusal = shared
         .synchronise(lock.clone())
         .expect_err("it may be read");
-    assert!(refusal.to_string().contains("to write"), "{refusal}");
+    assert!(refusal.to_string().contains("may not write"), "{refusal}");
     drop(shared);
     let none = Rights {
         read: false,
