@@ -372,6 +372,7 @@ impl Client {
                 inner: Arc::clone(&self.inner),
                 machine: self.machine,
             },
+            is_closed: false,
         })
     }
 }
@@ -412,6 +413,7 @@ pub struct Shared {
     /// What the program's threads lock before they lock a list of a heap in it.
     lists: Lists,
     client: Client,
+    is_closed: bool,
 }
 
 impl Shared {
@@ -703,18 +705,35 @@ impl Shared {
         })?;
         received(&answer)?
     }
+
+    /// Gives back all that was written, before the memory goes, and waits until it is safe. The
+    /// object is closed in any case; to drop it does the same, with a line in the log for an error.
+    ///
+    /// # Errors
+    /// As [`Shared::flush`]: what was written may be lost then.
+    pub fn close(mut self) -> Result<(), ClientError> {
+        self.end()
+    }
+
+    /// What closes it, at the first time.
+    fn end(&mut self) -> Result<(), ClientError> {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        let (reply, answer) = mpsc::channel();
+        let key = self.key;
+        self.client.command(Command::Close { key, reply })?;
+        received(&answer)?
+    }
 }
 
 impl Drop for Shared {
-    /// Gives back what was written, before the memory goes, and waits until it is safe.
     fn drop(&mut self) {
-        let (reply, answer) = mpsc::channel();
-        let command = Command::Close {
-            key: self.key,
-            reply,
-        };
-        if self.client.command(command).is_ok() {
-            let _ = answer.recv();
+        // A child has nothing of its parent's, and loses nothing.
+        if let Err(error) = self.end()
+            && self.client.inner.is_own()
+        {
+            tracing::error!("{} was closed, but: {error}", self.info.name);
         }
     }
 }

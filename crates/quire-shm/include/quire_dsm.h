@@ -168,7 +168,9 @@ int quire_dsm_will_need(quire_dsm_object *object, uint64_t offset, uint64_t leng
 /* Gives back all that was written, and waits until the server has it. */
 int quire_dsm_flush(quire_dsm_object *object);
 
-/* Gives all back, unmaps it and closes it. */
+/* Gives all back, unmaps it and closes it.  When this fails as quire_dsm_flush would (EHOSTUNREACH,
+ * EIO and so on), it is closed all the same, and what was written since it was last given back may
+ * be lost.  With EBUSY or EINVAL nothing is closed: a heap of it is open, or it is NULL. */
 int quire_dsm_close(quire_dsm_object *object);
 
 

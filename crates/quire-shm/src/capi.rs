@@ -365,8 +365,10 @@ unsafe extern "C" fn quire_dsm_close(object: *mut c_void) -> c_int {
         return status(Err(Trouble::new(libc::EBUSY, text)));
     }
     // SAFETY: as above, and the program gives it up.
-    drop(unsafe { Box::from_raw(object.cast::<Object>()) });
-    0
+    let object = unsafe { Box::from_raw(object.cast::<Object>()) };
+    let Object { parts, shared, .. } = *object;
+    drop(parts);
+    status(shared.close().map_err(Trouble::from))
 }
 
 /// Synchronises by one name.

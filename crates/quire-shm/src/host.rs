@@ -390,8 +390,19 @@ impl Works {
 
     fn close_unused(&mut self, entry: Entry) {
         if self.open.get(&entry).is_some_and(|open| open.mappings == 0) {
-            self.open.remove(&entry);
+            self.close(entry);
             self.remove_unused(entry);
+        }
+    }
+
+    /// Closes an object. The program goes on where what it wrote is lost: the log says so.
+    fn close(&mut self, entry: Entry) {
+        let Some(open) = self.open.remove(&entry) else {
+            return;
+        };
+        if let Err(error) = open.shared.close() {
+            let name = &self.attachment(entry).object;
+            tracing::error!("{name}: what was written may be lost: {error}");
         }
     }
 
@@ -443,7 +454,7 @@ impl Works {
         let _ = self.flush_all();
         for (entry, by) in self.removed.clone() {
             self.regions.retain(|_, (of, _)| *of != entry);
-            self.open.remove(&entry);
+            self.close(entry);
             self.remove_unused(entry);
             if self.removed.contains_key(&entry) && by == Remover::This {
                 let name = &self.attachment(entry).object;

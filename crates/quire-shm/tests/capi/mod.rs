@@ -120,6 +120,20 @@ fn a_program_serves_what_it_likes() {
     assert!(contents.starts_with(b"what is! there") && contents.ends_with(b"-."));
 }
 
+/// What was written is lost with the server, with pages of one's own or its: closing says so.
+#[test]
+fn closing_says_that_what_was_written_is_lost() {
+    for apart in [&[][..], &["apart"]] {
+        let mut served = Served::start();
+        let closes = link("tests/programs/closes.c", served.path());
+        let mut command = limited(&closes, &[&["lost", &served.address], apart].concat());
+        let mut program = Running::start(&mut command);
+        program.hear("written");
+        served.kill();
+        program.go_on();
+    }
+}
+
 /// What the header declares is what the library has, and nothing else of this name.
 #[test]
 fn the_library_has_what_the_header_declares() {

@@ -1,5 +1,6 @@
 //! What programs wrote when they end or unmap it: it is given back, or a line says that it is lost.
 
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::harness::{Served, assert_well};
+use crate::harness::{Running, Served, assert_well};
 use crate::program;
 
 /// What a slow way carries in a second.
@@ -58,9 +59,34 @@ fn all_is_given_back_over_a_slow_way() {
     let mut command = served.run("grid", &fills, &["/grid", &size.to_string()]);
     let begin = Instant::now();
     assert_well(&command.output().expect("it was built"));
-    assert!(begin.elapsed() > Duration::from_secs(11), "it is slow");
+    let took = begin.elapsed();
     served.address = near;
     let contents = served.contents("grid");
     assert_eq!(contents.len(), size);
-    assert!(contents.iter().all(|byte| *byte == b'x'));
+    assert!(contents.iter().all(|byte| *byte == b'x'), "after {took:?}");
+    assert!(took > Duration::from_secs(11), "the way was not slow");
+}
+
+/// A program that unmaps what it wrote, while its server is gone: the log says that it is lost.
+#[test]
+fn what_is_unmapped_without_a_server_is_said_to_be_lost() {
+    for mut served in Served::both() {
+        let log = served.path().join("log");
+        let orders = program(&served, "orders");
+        let mut command = served.run("grid", &orders, &["/grid", "4096"]);
+        let file = File::create(&log).expect("it is ours");
+        let mut running = Running::start(command.stderr(file));
+        running.hear("done");
+        running.say("set 0 5");
+        running.hear("done");
+        served.kill();
+        // Nothing can be mapped again.
+        running.say("again");
+        assert!(!running.status().success());
+        let said = fs::read_to_string(&log).expect("text");
+        assert!(
+            said.contains("grid: what was written may be lost"),
+            "{said}"
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! What the server is asked, and who waits for the answer.
 
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{self, SendError};
 
 use super::commands::{Opened, Reply, Told};
 use super::elsewhere::Question;
@@ -26,6 +27,7 @@ pub(super) enum Awaited {
         mapping: MappingNumber,
         new: New,
     },
+    /// An object is closed, and what was written is safe.
     Close(Reply<()>),
     /// The server knows a mapping no more, whatever it says.
     Unregistered(Reply<()>),
@@ -58,7 +60,7 @@ impl New {
 impl Awaited {
     /// An object is closed, and nobody waits for that.
     pub(super) fn nobody() -> Awaited {
-        Awaited::Close(std::sync::mpsc::channel().0)
+        Awaited::Close(mpsc::channel().0)
     }
 }
 
@@ -91,8 +93,10 @@ impl Carrier {
         match awaited {
             Awaited::Answer(reply) => drop(reply.send(Err(self.unreachable()))),
             Awaited::Question(question) => question.fail(self.unreachable()),
-            Awaited::Close(reply) | Awaited::Unregistered(reply) => drop(reply.send(Ok(()))),
-            Awaited::Sync(reply) => drop(reply.send(Err(self.unreachable()))),
+            Awaited::Unregistered(reply) => drop(reply.send(Ok(()))),
+            Awaited::Close(reply) | Awaited::Sync(reply) => {
+                drop(reply.send(Err(self.unreachable())));
+            }
             Awaited::Registered { key, mapping, new } => {
                 match (&new, self.attached.get_mut(&key)) {
                     (New::Whole(..), _) => drop(self.attached.remove(&key)),
@@ -135,10 +139,11 @@ impl Carrier {
             (Awaited::Answer(reply), answer) => drop(reply.send(answer.map_err(Into::into))),
             (Awaited::Told(told), _) => drop(told),
             (Awaited::Close(reply), answer) => {
-                if let Err(failure) = answer {
-                    tracing::error!("an object was closed, but: {failure}");
+                let closed = answer.map(drop).map_err(Into::into);
+                // Where nobody waits, it is said here.
+                if let Err(SendError(Err(error))) = reply.send(closed) {
+                    tracing::error!("an object was closed, but: {error}");
                 }
-                let _ = reply.send(Ok(()));
             }
             (Awaited::Unregistered(reply), _) => drop(reply.send(Ok(()))),
             (Awaited::Sync(reply), answer) => {
