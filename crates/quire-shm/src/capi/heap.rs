@@ -19,8 +19,10 @@ use crate::trouble::{Result, Trouble};
 
 /// `quire_dsm_heap`.
 struct OpenHeap {
+    /// It goes first: it gives back what it has ready.
     heap: Heap<'static>,
     object: &'static Object,
+    _counted: Counted,
 }
 
 /// How many heaps of an object are open.
@@ -34,17 +36,30 @@ impl Heaps {
     }
 }
 
-impl Drop for OpenHeap {
+/// A heap that counts at its object until this is dropped. Then the object may be closed at once.
+struct Counted(&'static Object);
+
+impl Counted {
+    fn at(object: &'static Object) -> Counted {
+        object.heaps.0.fetch_add(1, Ordering::SeqCst);
+        Counted(object)
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.object.heaps.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.heaps.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl OpenHeap {
     fn open(object: &'static Object) -> Result<OpenHeap> {
-        let heap = Heap::open(&object.shared)?;
-        object.heaps.0.fetch_add(1, Ordering::SeqCst);
-        Ok(OpenHeap { heap, object })
+        let counted = Counted::at(object);
+        Ok(OpenHeap {
+            heap: Heap::open(&object.shared)?,
+            object,
+            _counted: counted,
+        })
     }
 
     fn tmalloc(&self, tag: c_int, count: u64) -> Result<*mut c_void> {

@@ -134,6 +134,15 @@ fn closing_says_that_what_was_written_is_lost() {
     }
 }
 
+/// An object may be closed as soon as its heap is, by another thread, too.
+#[test]
+fn a_heap_is_closed_before_its_object_can_be() {
+    let served = Served::start();
+    let closes = link("tests/programs/closes.c", served.path());
+    let output = limited(&closes, &["heap", &served.address]).output();
+    assert_well(&output.expect("it was built"));
+}
+
 /// What the header declares is what the library has, and nothing else of this name.
 #[test]
 fn the_library_has_what_the_header_declares() {
