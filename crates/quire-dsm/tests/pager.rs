@@ -452,3 +452,35 @@ fn a_late_answer_is_not_taken_for_another() {
     control.data_written(one, Ok(()));
     assert_eq!(backing.events(start + short), [Event::Saved(one, Ok(()))]);
 }
+
+/// A pager that takes its time to terminate.
+struct Lingering(Arc<AtomicUsize>);
+
+impl Pager for Lingering {
+    fn init(&mut self, _: &Backed, _: Control) {}
+    fn data_request(&mut self, _: Pages, _: Access) {}
+    fn data_unlock(&mut self, _: Pages) {}
+    fn data_write(&mut self, _: Pages, _: Vec<Option<Contents>>) {}
+    fn lock_completed(&mut self, _: Pages) {}
+
+    fn terminate(&mut self) {
+        std::thread::sleep(Duration::from_millis(50));
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Whoever drops a pager with a thread of its own finds it terminated, once, whether or not it was
+/// told to.
+#[test]
+fn a_pager_with_a_thread_has_terminated_when_it_is_gone() {
+    let terminated = Arc::new(AtomicUsize::new(0));
+    for told in 0..2 {
+        let pager = Lingering(Arc::clone(&terminated));
+        let mut pager = threaded(Box::new(pager)).expect("a thread");
+        if told == 1 {
+            pager.terminate();
+        }
+        drop(pager);
+        assert_eq!(terminated.load(Ordering::SeqCst), told + 1);
+    }
+}

@@ -55,6 +55,16 @@ impl Threaded {
             let _ = told.send(what);
         }
     }
+
+    /// Ends the pager's thread, and waits for it.
+    fn end(&mut self) {
+        drop(self.told.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a pager's thread has failed");
+        }
+    }
 }
 
 impl Pager for Threaded {
@@ -81,11 +91,13 @@ impl Pager for Threaded {
     /// Waits until the pager has done what it was told, so that what it was given back is
     /// where it belongs.
     fn terminate(&mut self) {
-        drop(self.told.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("a pager's thread has failed");
-        }
+        self.end();
+    }
+}
+
+impl Drop for Threaded {
+    /// Also one that was never told to terminate has done so when it is gone.
+    fn drop(&mut self) {
+        self.end();
     }
 }

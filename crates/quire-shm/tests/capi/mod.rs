@@ -143,6 +143,18 @@ fn a_heap_is_closed_before_its_object_can_be() {
     assert_well(&output.expect("it was built"));
 }
 
+/// When a server cannot start, its pagers have terminated, those with threads of their own, too.
+#[test]
+fn pagers_of_a_server_that_cannot_start_have_terminated() {
+    let directory = TempDir::new().expect("a directory");
+    let closes = link("tests/programs/closes.c", directory.path());
+    assert_well(
+        &limited(&closes, &["refused"])
+            .output()
+            .expect("it was built"),
+    );
+}
+
 /// What the header declares is what the library has, and nothing else of this name.
 #[test]
 fn the_library_has_what_the_header_declares() {
