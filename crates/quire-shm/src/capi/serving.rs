@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use quire_dsm::link::turn::Config;
@@ -26,10 +27,14 @@ use crate::trouble::{Result, Trouble};
 struct Serving {
     name: Name,
     security: Security,
-    /// What it will have, until it starts.
-    offers: Vec<Offered>,
-    /// Whether it was to start, with or without success.
-    has_begun: bool,
+    stage: Mutex<Stage>,
+}
+
+/// How far a server is. The lock is held only to look and to change it: nothing waits, and no
+/// function of the program's is called meanwhile.
+struct Stage {
+    /// What it will have, until it is to start, with or without success.
+    offers: Option<Vec<Offered>>,
     running: Option<Running>,
 }
 
@@ -60,35 +65,49 @@ impl Drop for Running {
 }
 
 impl Serving {
-    /// What it would offer, if it can.
-    fn offer(&self, object: Object, anyone: Rights) -> Result<Offer> {
-        if self.has_begun {
-            return Err(bad(
-                "the server has started: objects are offered before that",
-            ));
-        }
-        let mut names = self.offers.iter().map(|it| &it.offer.object.name);
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in an object that it will have, if it can.
+    fn offer(
+        &self,
+        object: Object,
+        anyone: Rights,
+        pager: impl FnOnce() -> Result<CPager>,
+        waits: bool,
+    ) -> Result<()> {
+        let mut stage = self.stage();
+        let started = || bad("the server has started: objects are offered before that");
+        let offers = stage.offers.as_mut().ok_or_else(started)?;
+        let mut names = offers.iter().map(|it| &it.offer.object.name);
         if names.any(|name| *name == object.name) {
             let text = format!("there is an object {} already", object.name);
             return Err(Trouble::new(libc::EEXIST, text));
         }
-        Ok(Offer {
+        let pager = pager()?;
+        let offer = Offer {
             object,
             owner: format!("uid:{}", rustix::process::geteuid().as_raw()),
             anyone,
             patience: PAGER_PATIENCE,
-        })
+        };
+        offers.push(Offered {
+            offer,
+            pager,
+            waits,
+        });
+        Ok(())
     }
 
     /// Starts it, and waits until it listens. Says where.
-    fn start(&mut self, address: Address) -> Result<*const c_char> {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return Err(bad("the server was started already: make another one"));
-        }
+    fn start(&self, address: Address) -> Result<*const c_char> {
+        let offers = self.stage().offers.take();
+        let started = || bad("the server was started already: make another one");
+        let offers = offers.ok_or_else(started)?;
         let (end, ended) = UnixStream::pair().map_err(system)?;
         let (ready, is_ready) = mpsc::channel();
         let (name, security) = (self.name.clone(), self.security.clone());
-        let offers = std::mem::take(&mut self.offers);
         let thread = thread::Builder::new()
             .name("quire-serve".into())
             .spawn(move || serve(name, &security, offers, &address, &ended, &ready))
@@ -102,7 +121,7 @@ impl Serving {
         let gone = |_| Trouble::new(libc::EIO, "the server's thread has ended");
         let at = listening.map_err(gone)??.to_string();
         running.at = CString::new(at).map_err(bad)?;
-        Ok(self.running.insert(running).at.as_ptr())
+        Ok(self.stage().running.insert(running).at.as_ptr())
     }
 }
 
@@ -182,9 +201,10 @@ unsafe extern "C" fn quire_dsm_server_new(who: *const Identity) -> *mut c_void {
         let serving = Serving {
             security: security.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?,
             name: who.identity(),
-            offers: Vec::new(),
-            has_begun: false,
-            running: None,
+            stage: Mutex::new(Stage {
+                offers: Some(Vec::new()),
+                running: None,
+            }),
         };
         Ok(Box::into_raw(Box::new(serving)).cast())
     };
@@ -202,24 +222,19 @@ unsafe extern "C" fn quire_dsm_server_offer(
     context: *mut c_void,
 ) -> c_int {
     let offer = || {
-        // SAFETY: the header asks for a server that no other thread uses now, C strings, and
-        // structures of them and of functions that do what it says.
+        // SAFETY: the header asks for a server that is not ended, C strings, and structures of them
+        // and of functions that do what it says. Other threads may use the server, too: nothing but
+        // its lock gives more than a look at it.
         unsafe {
-            let server = server.cast::<Serving>().as_mut();
-            let server = server.ok_or_else(|| bad("a null pointer"))?;
+            let server = given::<Serving>(server.cast())?;
             let name = arguments::read(name, "the name")?;
             let object = arguments::object(name, size, shape)?;
             let anyone = arguments::text(anyone)?;
             let anyone = arguments::rights(anyone.as_deref().unwrap_or("none"))?;
             let callbacks = given(pager)?;
-            let offer = server.offer(object, anyone)?;
-            server.offers.push(Offered {
-                offer,
-                pager: CPager::new(*callbacks, context)?,
-                waits: callbacks.may_wait != 0,
-            });
+            let pager = || CPager::new(*callbacks, context);
+            server.offer(object, anyone, pager, callbacks.may_wait != 0)
         }
-        Ok(())
     };
     status(offer())
 }
@@ -230,12 +245,13 @@ unsafe extern "C" fn quire_dsm_server_start(
     address: *const c_char,
 ) -> *const c_char {
     let start = || {
-        // SAFETY: the header asks for a server that no other thread uses now, and a C string.
+        // SAFETY: the header asks for a server that is not ended, and a C string. As above, other
+        // threads may use the server.
         let (server, address) = unsafe {
             let address = arguments::read(address, "the address")?;
-            (server.cast::<Serving>().as_mut(), address)
+            (given::<Serving>(server.cast())?, address)
         };
-        server.ok_or_else(|| bad("a null pointer"))?.start(address)
+        server.start(address)
     };
     answer(start(), ptr::null())
 }

@@ -143,6 +143,18 @@ fn a_heap_is_closed_before_its_object_can_be() {
     assert_well(&output.expect("it was built"));
 }
 
+/// Several threads offer objects at once, and each is there once.
+#[test]
+fn threads_offer_objects_at_once() {
+    let directory = TempDir::new().expect("a directory");
+    let closes = link("tests/programs/closes.c", directory.path());
+    assert_well(
+        &limited(&closes, &["offers"])
+            .output()
+            .expect("it was built"),
+    );
+}
+
 /// When a server cannot start, its pagers have terminated, those with threads of their own, too.
 #[test]
 fn pagers_of_a_server_that_cannot_start_have_terminated() {
