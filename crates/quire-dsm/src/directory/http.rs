@@ -4,6 +4,7 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::net::sockopt;
@@ -74,10 +75,12 @@ impl Endpoint {
     }
 }
 
-/// Where a service listens: any of the addresses will do.
+/// Where a service listens: any of the addresses will do. The one that answered last is asked
+/// first, so that one that is silent takes its time once, and not from each request.
 #[derive(Clone)]
 pub(super) struct Client {
     endpoints: Vec<Endpoint>,
+    answers: Arc<AtomicUsize>,
     tls: Option<Arc<ClientConfig>>,
     login: Option<Arc<Login>>,
 }
@@ -111,6 +114,7 @@ impl Client {
         }
         Ok(Client {
             endpoints,
+            answers: Arc::default(),
             tls,
             login: login.map(Arc::new),
         })
@@ -125,7 +129,7 @@ impl Client {
     pub(super) fn stream(&self, path: &str, body: &Value) -> Result<Lines, Failure> {
         self.with_token(|token| {
             let request = Request { path, body, token };
-            self.any(|endpoint| match self.open(endpoint, request)? {
+            self.any(|_, endpoint| match self.open(endpoint, request)? {
                 (200, body) => Ok(Lines::new(body)?),
                 (status, _) => Err(Failure::Refused(status, "no stream".to_owned())),
             })
@@ -151,14 +155,22 @@ impl Client {
     }
 
     fn post_any(&self, request: Request<'_>) -> Result<Value, Failure> {
-        self.any(|endpoint| self.post_to(endpoint, request))
+        self.any(|at, endpoint| {
+            let answer = self.post_to(endpoint, request);
+            if !matches!(answer, Err(Failure::Silent(_))) {
+                self.answers.store(at, Ordering::Relaxed);
+            }
+            answer
+        })
     }
 
     /// Does something at whichever endpoint answers.
-    fn any<T>(&self, ask: impl Fn(&Endpoint) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn any<T>(&self, ask: impl Fn(usize, &Endpoint) -> Result<T, Failure>) -> Result<T, Failure> {
         let mut last = Failure::Silent("it has no address".to_owned());
-        for endpoint in &self.endpoints {
-            match ask(endpoint) {
+        let first = self.answers.load(Ordering::Relaxed);
+        let all = self.endpoints.iter().enumerate();
+        for (at, endpoint) in all.clone().skip(first).chain(all.take(first)) {
+            match ask(at, endpoint) {
                 Err(Failure::Silent(why)) => {
                     last = Failure::Silent(format!("{}: {why}", endpoint.authority))
                 }
@@ -422,4 +434,52 @@ impl Lines {
 
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A service that answers so many requests with an empty object.
+    fn answering(requests: usize) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for _ in 0..requests {
+                let (mut socket, _) = listener.accept().unwrap();
+                let mut request = [0; 4096];
+                let _ = socket.read(&mut request).unwrap();
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+                socket.write_all(answer).unwrap();
+            }
+        });
+        format!("http://{at}")
+    }
+
+    #[test]
+    fn who_is_silent_is_waited_for_once() {
+        // Its connections are taken by the kernel, and nobody answers.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = silent.local_addr().unwrap();
+        let client = Client::new(&format!("http://{at},{}", answering(3)), None, None);
+        let client = client.unwrap();
+        let asked = |client: &Client| {
+            let begin = Instant::now();
+            let answer = client.post("/v3/kv/range", &json!({}));
+            assert_eq!(answer.ok(), Some(json!({})));
+            begin.elapsed()
+        };
+        assert!(asked(&client) >= PATIENCE);
+        assert!(asked(&client) < PATIENCE);
+        assert!(
+            asked(&client.clone()) < PATIENCE,
+            "it knows what the other knows"
+        );
+    }
 }
