@@ -177,7 +177,8 @@ int quire_dsm_close(quire_dsm_object *object);
 /* Synchronising
  *
  * The server keeps mutexes, conditions, barriers and counters of an object, by names of 1 to
- * 255 bytes.  They need not be made.  Nobody spins on a page that all want. */
+ * 255 bytes.  They need not be made.  Who may not write to the object may not synchronise (EACCES),
+ * and there is an end to how many names there are (ENOSPC).  Nobody spins on a page that all want. */
 
 /* Waits until so many have arrived. */
 int quire_dsm_barrier(quire_dsm_object *object, const char *barrier, uint32_t parties);

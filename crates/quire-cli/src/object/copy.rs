@@ -95,7 +95,7 @@ fn put(
         let count = from.read(&mut buffer[..most]).map_err(&refused)?;
         if count == 0 {
             return Err(Failure::system(format!(
-                "{} became shorter meanwhile: only {} of it are in {name}",
+                "{} became shorter meanwhile: {name} has only its first {}",
                 what.display(),
                 Bytes(at)
             )));

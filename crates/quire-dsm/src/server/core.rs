@@ -30,6 +30,7 @@ const TO_WRITE: Rights = Rights {
     read: false,
     write: true,
 };
+
 /// Objects that one peer may have open at a time.
 const MOST_OPEN: usize = 4096;
 /// Objects that a server keeps at most.

@@ -36,10 +36,11 @@
 //!   it had never been: with zeros. So the process that has the mapping keeps one open for
 //!   as long as it has the mapping; then its faults wait although nobody answers them.
 
-use std::ffi::CString;
+use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::{
     EVENT_PAGEFAULT, EVENT_REMAP, FEATURE_PAGEFAULT_FLAG_WP, FEATURE_THREAD_ID,
@@ -252,30 +253,19 @@ pub fn never_waits(descriptor: BorrowedFd<'_>) -> Result<bool> {
 /// Whether a descriptor is a userfaultfd. Its file system is not asked: it may be anybody's, who
 /// may answer when it likes.
 fn is_userfaultfd(descriptor: BorrowedFd<'_>) -> Result<bool> {
-    const NAME: &[u8] = b"anon_inode:[userfaultfd]";
-    let path = CString::new(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
-    let path = path.map_err(|_| Errno(libc::EINVAL))?;
-    let mut name = [0_u8; NAME.len() + 1];
-    let (path, at) = (path.as_ptr() as usize, name.as_mut_ptr() as usize);
-    let args = [path, at, name.len(), 0, 0, 0];
-    // SAFETY: the path is a C string, and the kernel writes no more than the name has room for.
-    let length = unsafe { syscall(libc::SYS_readlink, args)? };
-    Ok(&name[..length] == NAME)
+    let name = fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+    let name = name.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    Ok(name.as_os_str() == "anon_inode:[userfaultfd]")
 }
 
 /// Sees to it that a userfaultfd tells who polls it of touches: one that waits when it is read
 /// tells of an error, again and again.
 pub fn keep_from_waiting(uffd: BorrowedFd<'_>) {
-    let fd = uffd.as_raw_fd() as usize;
-    let get = [fd, libc::F_GETFL as usize, 0, 0, 0, 0];
-    // SAFETY: this reads the flags of an open file.
-    if let Ok(flags) = unsafe { syscall(libc::SYS_fcntl, get) }
-        && flags & libc::O_NONBLOCK as usize == 0
+    if let Ok(flags) = fcntl_getfl(uffd)
+        && !flags.contains(OFlags::NONBLOCK)
     {
-        let flags = flags | libc::O_NONBLOCK as usize;
-        let set = [fd, libc::F_SETFL as usize, flags, 0, 0, 0];
-        // SAFETY: this changes flags of an open file. A userfaultfd takes this one.
-        let _ = unsafe { syscall(libc::SYS_fcntl, set) };
+        // A userfaultfd takes this one.
+        let _ = fcntl_setfl(uffd, flags | OFlags::NONBLOCK);
     }
 }
 

@@ -146,25 +146,21 @@ fn a_heap_is_closed_before_its_object_can_be() {
 /// Several threads offer objects at once, and each is there once.
 #[test]
 fn threads_offer_objects_at_once() {
-    let directory = TempDir::new().expect("a directory");
-    let closes = link("tests/programs/closes.c", directory.path());
-    assert_well(
-        &limited(&closes, &["offers"])
-            .output()
-            .expect("it was built"),
-    );
+    closes_alone("offers");
 }
 
 /// When a server cannot start, its pagers have terminated, those with threads of their own, too.
 #[test]
 fn pagers_of_a_server_that_cannot_start_have_terminated() {
+    closes_alone("refused");
+}
+
+/// A part of that program which needs no server.
+fn closes_alone(what: &str) {
     let directory = TempDir::new().expect("a directory");
     let closes = link("tests/programs/closes.c", directory.path());
-    assert_well(
-        &limited(&closes, &["refused"])
-            .output()
-            .expect("it was built"),
-    );
+    let output = limited(&closes, &[what]).output();
+    assert_well(&output.expect("it was built"));
 }
 
 /// What the header declares is what the library has, and nothing else of this name.

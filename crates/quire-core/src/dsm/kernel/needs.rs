@@ -51,10 +51,7 @@ impl Needs {
         if need.rest.count == 0 {
             return;
         }
-        if self.waiting.len() == KEPT {
-            self.waiting.remove(0);
-        }
-        self.waiting.push((mark, need));
+        keep(&mut self.waiting, (mark, need));
     }
 
     /// The rest of it, if there is any, may be asked for.
@@ -62,10 +59,7 @@ impl Needs {
         if need.rest.count == 0 {
             return;
         }
-        if self.due.len() == KEPT {
-            self.due.remove(0);
-        }
-        self.due.push(need);
+        keep(&mut self.due, need);
     }
 
     /// Pages have come: those that waited for them may go on.
@@ -100,4 +94,12 @@ impl Needs {
         self.waiting.clear();
         self.due.clear();
     }
+}
+
+/// Keeps one more, in the place of the first where there are as many as may be.
+fn keep<T>(all: &mut Vec<T>, one: T) {
+    if all.len() == KEPT {
+        all.remove(0);
+    }
+    all.push(one);
 }

@@ -74,8 +74,7 @@ impl Fellows {
             | Request::Grant { name, .. }
             | Request::Remove { name } => name.clone(),
             Request::List { after } => {
-                let after = after.clone();
-                self.list(a, (peer, number), after);
+                self.list(a, (peer, number), after.clone());
                 return None;
             }
             _ => {
@@ -364,23 +363,16 @@ impl Fellows {
             return self.fail(a, &name, &(FailureKind::Invalid, text));
         };
         let is_joint = info.scheduler == SchedulerKind::Distributed;
-        if !is_joint || entry.keeper.is_some() {
-            if self.is_absent(entry.home).is_none() {
-                // The list of all members comes before the answer to this.
-                self.sought.insert(name.clone());
-                return self.seek(name);
-            }
-            let Some(member) = self.members.get(&entry.home) else {
-                return self.all_gone(a, &name, &owner, entry.keeper.is_some());
-            };
-            if !is_joint {
-                let text = format!(
-                    "{name} is kept by the server at {0} alone: take --server {0}, or make it \
-                     with --scheduler distributed",
-                    member.address
-                );
-                return self.fail(a, &name, &(FailureKind::Unavailable, text));
-            }
+        if (!is_joint || entry.keeper.is_some()) && self.is_absent(entry.home).is_none() {
+            // The list of all members comes before the answer to this.
+            self.sought.insert(name.clone());
+            return self.seek(name);
+        }
+        if !is_joint {
+            return self.kept_elsewhere(a, &name, &owner, &entry);
+        }
+        if entry.keeper.is_some() && !self.members.contains_key(&entry.home) {
+            return self.all_gone(a, &name, &owner, true);
         }
         let part = Part { me, of: entry.home };
         match a.core.insert(info, owner, Some(part)) {
@@ -394,6 +386,21 @@ impl Fellows {
                 }
             }
             Err(refused) => self.fail(a, &name, &refused),
+        }
+    }
+
+    /// Another server alone keeps the object.
+    fn kept_elsewhere(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, entry: &Entry) {
+        match self.members.get(&entry.home) {
+            Some(member) => {
+                let text = format!(
+                    "{name} is kept by the server at {0} alone: take --server {0}, or make it \
+                     with --scheduler distributed",
+                    member.address
+                );
+                self.fail(a, name, &(FailureKind::Unavailable, text));
+            }
+            None => self.all_gone(a, name, owner, entry.keeper.is_some()),
         }
     }
 
