@@ -35,6 +35,7 @@ use crate::store::{Object, ObjectId, StoreError};
 pub(crate) mod asked;
 pub(crate) mod desk;
 mod embedded;
+mod endpoints;
 mod etcd;
 mod http;
 mod lease;
@@ -42,6 +43,7 @@ mod login;
 mod remote;
 mod replicated;
 mod secured;
+mod socket;
 mod state;
 
 pub use desk::{Clerk, Delivery, Desk, Errand};

@@ -6,8 +6,8 @@
 //!
 //! Under a prefix, `members/ID`, `names/NAME` and `views/OBJECT` are JSON, so `etcdctl get
 //! --prefix` shows them. Whatever depends on something is one transaction that compares
-//! it. Reads are linearizable. Because each value says who made it, a request that was sent
-//! twice, when the first answer was lost, is recognised as done.
+//! it. Reads are linearizable. An answer may be lost, and the request be sent to another etcd
+//! then. Each value says who made it, so that what was done already is recognised.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::http::{BLINK, Client, Failure};
+use super::http::{Client, Failure};
 use super::login::{EtcdUser, Login};
-use super::{
-    Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher, look_at_epoch,
-};
+use super::{Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher, look_at_epoch};
 use crate::store::ObjectId;
+use watch::Watch;
+
+mod watch;
 
 /// An etcd cluster, and the prefix of all keys in it.
 pub struct Etcd {
@@ -87,8 +88,13 @@ impl Etcd {
         DirectoryError::Refused(self.urls.clone(), format!("{what} makes no sense"))
     }
 
-    fn post(&self, path: &str, body: &Value) -> Result<Value, DirectoryError> {
-        let answer = self.client.post(path, body);
+    fn ask(&self, path: &str, body: &Value) -> Result<Value, DirectoryError> {
+        let answer = self.client.ask(path, body);
+        answer.map_err(|failure| self.failed(failure))
+    }
+
+    fn change(&self, path: &str, body: &Value) -> Result<Value, DirectoryError> {
+        let answer = self.client.change(path, body);
         answer.map_err(|failure| self.failed(failure))
     }
 
@@ -116,7 +122,7 @@ impl Etcd {
     }
 
     fn range(&self, body: &Value) -> Result<Vec<Found>, DirectoryError> {
-        let answer = self.post("/v3/kv/range", body)?;
+        let answer = self.ask("/v3/kv/range", body)?;
         let Some(kvs) = answer.get("kvs").and_then(Value::as_array) else {
             return Ok(Vec::new());
         };
@@ -139,7 +145,7 @@ impl Etcd {
     /// Does something if all of these hold; whether they did.
     fn when(&self, compare: &Value, success: &Value) -> Result<bool, DirectoryError> {
         let body = json!({ "compare": compare, "success": success });
-        let answer = self.post("/v3/kv/txn", &body)?;
+        let answer = self.change("/v3/kv/txn", &body)?;
         let succeeded = answer.get("succeeded").and_then(Value::as_bool);
         Ok(succeeded.unwrap_or(false))
     }
@@ -175,11 +181,13 @@ impl Directory for Etcd {
     ) -> Result<(LeaseId, Duration), DirectoryError> {
         let seconds = lease.as_secs() + u64::from(lease.subsec_nanos() > 0);
         let body = json!({ "TTL": seconds.to_string() });
-        let answer = self.post("/v3/lease/grant", &body)?;
+        let answer = self.change("/v3/lease/grant", &body)?;
         let (id, granted) = (answer.get("ID"), answer.get("TTL"));
         let (Some(id), Some(granted)) = (id.and_then(number), granted.and_then(number)) else {
             return Err(self.nonsense("a lease"));
         };
+        let granted = Duration::from_secs(granted);
+        self.client.endpoints().hold(granted);
         let key = self.member(member.id);
         let put = self.put(&key, member, id)?;
         if !self.when(&json!([Etcd::is_new(&key)]), &json!([put]))? {
@@ -189,13 +197,16 @@ impl Directory for Etcd {
                 return Err(DirectoryError::Exists(format!("server {}", member.id.0)));
             }
         }
-        Ok((LeaseId(id), Duration::from_secs(granted)))
+        Ok((LeaseId(id), granted))
     }
 
     fn renew(&self, lease: LeaseId) -> Result<Duration, DirectoryError> {
         let body = json!({ "ID": lease.0.to_string() });
-        let answer = self.post("/v3/lease/keepalive", &body)?;
-        let granted = answer.pointer("/result/TTL").and_then(number).unwrap_or(0);
+        let answer = self.ask("/v3/lease/keepalive", &body)?;
+        let Some(result) = answer.get("result") else {
+            return Err(self.nonsense("a renewal"));
+        };
+        let granted = result.get("TTL").and_then(number).unwrap_or(0);
         if granted == 0 {
             return Err(DirectoryError::LeaseOver);
         }
@@ -204,7 +215,7 @@ impl Directory for Etcd {
 
     fn leave(&self, lease: LeaseId) -> Result<(), DirectoryError> {
         let body = json!({ "ID": lease.0.to_string() });
-        match self.client.post("/v3/lease/revoke", &body) {
+        match self.client.change("/v3/lease/revoke", &body) {
             // It has ended already.
             Ok(_) | Err(Failure::Refused(404, _)) => Ok(()),
             Err(failure) => Err(self.failed(failure)),
@@ -238,17 +249,17 @@ impl Directory for Etcd {
 
     fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
         let key = self.name(name);
-        loop {
-            let Some(found) = self.get(&key)? else {
-                return Err(DirectoryError::Missing(format!("object {name}")));
-            };
-            let entry: Entry = self.read(&found)?;
-            let forget = |key: &str| json!({ "request_delete_range": { "key": encode(key) } });
-            let success = json!([forget(&key), forget(&self.view_of(entry.object.id))]);
-            if self.when(&json!([Etcd::is_at(&key, &found.revision)]), &success)? {
-                return Ok(());
-            }
-        }
+        let Some(found) = self.get(&key)? else {
+            return Err(DirectoryError::Missing(format!("object {name}")));
+        };
+        let entry: Entry = self.read(&found)?;
+        let forget = |key: &str| json!({ "request_delete_range": { "key": encode(key) } });
+        let success = json!([forget(&key), forget(&self.view_of(entry.object.id))]);
+        // Names are only made and forgotten. Where this one is not as it was found, it is
+        // forgotten, by this request, whose answer was lost, or by another's; what is there now
+        // is another object's.
+        self.when(&json!([Etcd::is_at(&key, &found.revision)]), &success)?;
+        Ok(())
     }
 
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
@@ -286,134 +297,13 @@ impl Directory for Etcd {
     }
 
     fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {
-        let watch = Watch {
-            client: self.client.clone(),
-            prefix: self.prefix.clone(),
-            dropped: self.dropped.clone(),
-            watcher,
-            next: None,
-        };
+        let (client, prefix) = (self.client.clone(), self.prefix.clone());
+        let watch = Watch::new(client, prefix, self.dropped.clone(), watcher);
         let thread = thread::Builder::new().name("quire-watch".to_owned());
         let started = thread.spawn(move || watch.run());
         started
             .map(drop)
             .map_err(|error| DirectoryError::Refused(self.urls.clone(), error.to_string()))
-    }
-}
-
-/// A stream of changes, which begins again where it broke off.
-struct Watch {
-    client: Client,
-    prefix: String,
-    dropped: Arc<AtomicBool>,
-    watcher: Watcher,
-    /// The revision from which on nothing was heard yet.
-    next: Option<u64>,
-}
-
-/// Nobody listens any more.
-struct Unheard;
-
-impl Watch {
-    fn run(mut self) {
-        while !self.dropped.load(Ordering::Relaxed) {
-            match self.listen() {
-                Ok(()) => {}
-                Err(Unheard) => break,
-            }
-            thread::sleep(BLINK);
-        }
-    }
-
-    /// Listens until the stream breaks off.
-    fn listen(&mut self) -> Result<(), Unheard> {
-        let (from, to) = prefix_of(&self.prefix);
-        let mut request = json!({ "key": from, "range_end": to });
-        if let Some(next) = self.next {
-            request["start_revision"] = json!(next.to_string());
-        }
-        let body = json!({ "create_request": request });
-        let mut lines = match self.client.stream("/v3/watch", &body) {
-            Ok(lines) => lines,
-            Err(failure) => {
-                tracing::warn!("cannot watch the directory: {failure:?}");
-                return Ok(());
-            }
-        };
-        while !self.dropped.load(Ordering::Relaxed) {
-            match lines.next() {
-                Ok(Some(line)) => {
-                    if !self.hear(&line)? {
-                        return Ok(());
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!("the directory's changes break off: {error}");
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a line; whether the stream is still good.
-    fn hear(&mut self, line: &Value) -> Result<bool, Unheard> {
-        let Some(result) = line.get("result") else {
-            return Ok(false);
-        };
-        let revision = result.pointer("/header/revision").and_then(number);
-        if result.get("canceled").is_some() {
-            // Where etcd does not know the token: it is renewed with the next question, and
-            // the lease asks often.
-            let compacted = result.get("compact_revision").and_then(number);
-            if compacted.is_some_and(|revision| revision > 0) {
-                // What came in between is gone.
-                self.next = None;
-            }
-            return Ok(false);
-        }
-        if result.get("created").is_some() && self.next.is_none() {
-            self.tell(Change::Missed)?;
-        }
-        let events = result.get("events").and_then(Value::as_array);
-        for change in events
-            .into_iter()
-            .flatten()
-            .filter_map(|event| self.change(event))
-        {
-            self.tell(change)?;
-        }
-        self.next = revision.map(|revision| revision + 1).or(self.next);
-        Ok(true)
-    }
-
-    fn tell(&self, change: Change) -> Result<(), Unheard> {
-        self.watcher.tell(change).then_some(()).ok_or(Unheard)
-    }
-
-    /// What an event means; `None` for what is not ours.
-    fn change(&self, event: &Value) -> Option<Change> {
-        let kv = event.get("kv")?;
-        let key = String::from_utf8(decode(kv.get("key")?)?).ok()?;
-        let (kind, name) = key.strip_prefix(&self.prefix)?.split_once('/')?;
-        if event.get("type").and_then(Value::as_str) == Some("DELETE") {
-            return match kind {
-                "members" => {
-                    let id = u64::from_str_radix(name, 16).ok()?;
-                    Some(Change::Left(ServerId(id)))
-                }
-                "names" => Some(Change::Withdrawn(name.to_owned())),
-                _ => None,
-            };
-        }
-        let value = decode(kv.get("value")?)?;
-        match kind {
-            "members" => serde_json::from_slice(&value).ok().map(Change::Joined),
-            "names" => serde_json::from_slice(&value).ok().map(Change::Published),
-            "views" => serde_json::from_slice(&value).ok().map(Change::Viewed),
-            _ => None,
-        }
     }
 }
 
