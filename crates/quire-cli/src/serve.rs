@@ -14,7 +14,7 @@ use quire_dsm::link::identity::Files;
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Identity, Security, Turn};
 use quire_dsm::pager::{FilePager, threaded};
-use quire_dsm::server::{self, Offer, PAGER_PATIENCE, Server};
+use quire_dsm::server::{self, Ended, Offer, PAGER_PATIENCE, Server};
 use quire_dsm::store::{Settings, Store};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
@@ -63,7 +63,12 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     }
     stdout.flush()?;
     drop(stdout);
-    server::serve(&mut turn, &mut server, end.as_fd()).map_err(refused)
+    match server::serve(&mut turn, &mut server, end.as_fd()).map_err(refused)? {
+        Ended::Whole => Ok(()),
+        Ended::Lost => Err(Failure::system(
+            "others did not take over what they lose with this server; the lines before say what",
+        )),
+    }
 }
 
 /// A server with the objects that it begins with.

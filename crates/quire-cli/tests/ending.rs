@@ -148,11 +148,37 @@ fn attached(address: &str) -> Client {
 
 /// Makes an object that everybody may use, also over TCP.
 fn make(server: &Server, object: &str, scheduler: SchedulerKind) {
+    make_sized(
+        server,
+        object,
+        scheduler,
+        (Bytes(64 * 4096), PageSize::BASE),
+    );
+}
+
+/// Makes a distributed object of [`MUCH`] pages.
+fn make_large(server: &Server) {
+    let page_size = PageSize::try_from(Bytes(64 << 10)).unwrap();
+    let size = Bytes((MUCH << 16) as u64);
+    make_sized(
+        server,
+        "large",
+        SchedulerKind::Distributed,
+        (size, page_size),
+    );
+}
+
+fn make_sized(
+    server: &Server,
+    object: &str,
+    scheduler: SchedulerKind,
+    (size, page_size): (Bytes, PageSize),
+) {
     let client = apart(&server.unix);
     let made = client.create(Object {
         name: name(object),
-        size: Bytes(64 * 4096),
-        page_size: PageSize::BASE,
+        size,
+        page_size,
         scheduler,
         machine: MachineCode(0),
         tags: Vec::new(),
@@ -406,6 +432,50 @@ fn what_a_joined_server_has_goes_to_the_others_at_once() {
         }
     }
     assert!(begun.elapsed() < LEASE, "the others wait for a lease");
+}
+
+/// What a server of several has of an object, in pages of 64 KiB: more than a link takes at once.
+const MUCH: usize = 3200;
+
+/// Has a server's programs write to much of an object.
+fn write_much(server: &Server) {
+    make_large(server);
+    let client = attached(&server.unix);
+    let shared = open(&client, "large");
+    for page in 0..MUCH {
+        set(&shared, page * 16 * WORDS + page % 64, page as u64 + 1);
+    }
+}
+
+#[test]
+fn more_than_a_link_takes_at_once_goes_to_the_others() {
+    let Some((_etcd, _directory, mut servers)) = joined(2) else {
+        return;
+    };
+    write_much(&servers[0]);
+    let client = attached(&servers[1].unix);
+    let there = open(&client, "large");
+    servers[0].end();
+    for page in 0..MUCH {
+        assert_eq!(get(&there, page * 16 * WORDS + page % 64), page as u64 + 1);
+    }
+}
+
+#[test]
+fn what_nobody_takes_over_is_named_and_the_status_says_so() {
+    let Some((_etcd, _directory, mut servers)) = joined(2) else {
+        return;
+    };
+    write_much(&servers[0]);
+    let client = attached(&servers[1].unix);
+    let _there = open(&client, "large");
+    servers[1].signal("STOP");
+    servers[0].signal("TERM");
+    assert_eq!(servers[0].wait().code(), Some(1));
+    let said = servers[0].said();
+    let lost = format!("large: {MUCH} pages that nobody else has");
+    assert!(said.iter().any(|line| line.contains(&lost)), "{said:?}");
+    servers[1].signal("CONT");
 }
 
 /// There is nobody left who would need the pages, so none of them waits for another one to take

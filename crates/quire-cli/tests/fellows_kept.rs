@@ -255,6 +255,33 @@ fn look_after_removal(group: &mut Group) {
     assert_eq!(names, ["alone"]);
 }
 
+/// More is given back at once than a link takes.
+#[test]
+fn much_that_is_written_at_another_server_is_kept() {
+    const PAGE: u64 = 64 << 10;
+    const PAGES: u64 = 2600;
+    let mut group = Group::new(2, |all| ["--peers".to_owned(), all.join(",")]);
+    let keeper = group.client(0);
+    let large = Object {
+        size: Bytes(PAGES * PAGE),
+        page_size: PageSize::try_from(Bytes(PAGE)).unwrap(),
+        ..object("large", SchedulerKind::Distributed)
+    };
+    keeper.create(large).unwrap();
+    let (_client, shared) = group.open(1, "large");
+    for page in 0..PAGES as usize {
+        set(&shared, page * 16, page as u64 + 1);
+    }
+    shared.flush().unwrap();
+    drop(shared);
+    (0..2).for_each(|server| group.kill(server));
+    (0..2).for_each(|server| group.start(server));
+    let (_client, shared) = group.open(0, "large");
+    for page in 0..PAGES as usize {
+        assert_eq!(get(&shared, page * 16), page as u64 + 1);
+    }
+}
+
 #[test]
 fn without_its_keeper_an_object_fails_and_others_go_on() {
     let mut group = Group::new(3, |all| {

@@ -136,7 +136,8 @@ fn serve(end: &UnixStream, ready: &mpsc::Sender<Address>) -> Outcome<()> {
     for address in at {
         ready.send(address)?;
     }
-    Ok(server::serve(&mut turn, &mut server, end.as_fd())?)
+    server::serve(&mut turn, &mut server, end.as_fd())?;
+    Ok(())
 }
 
 /// Shows how a page begins, and what becomes of it when it is written to.

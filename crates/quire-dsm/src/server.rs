@@ -66,7 +66,7 @@ mod watch;
 
 use self::bundles::{Bundle, Bundles};
 use self::core::{Core, FELLOWS, MACHINE, Out, Peer, PeerId};
-pub use self::ending::{Ending, Patience};
+pub use self::ending::{Ended, Ending, Patience};
 use self::fellows::Fellows;
 pub use self::fellows::{Connect, Host, Joining, Numbers, Outside};
 pub use self::keeping::{Offer, PAGER_PATIENCE};
@@ -588,12 +588,12 @@ pub fn listen(turn: &mut Turn, at: &[Address], security: &Security) -> io::Resul
 }
 
 /// Serves until a descriptor becomes readable. Then it takes back what programs have written,
-/// as far as they answer within seconds, has it safe where it is kept, hands over to fellows
+/// as far as they answer, has it safe where it is kept, hands over to fellows
 /// what they would lose with it, and says goodbye to all.
 ///
 /// # Errors
 /// When the loop cannot go on.
-pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::Result<()> {
+pub fn serve(turn: &mut Turn, server: &mut Server, end: BorrowedFd<'_>) -> io::Result<Ended> {
     let _first = turn.go_first();
     turn.links.watch(end, 0)?;
     server.wake_with(turn.waker());

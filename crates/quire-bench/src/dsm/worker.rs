@@ -527,7 +527,8 @@ fn serve(
     println!("{address}");
     let (end, ended) = UnixStream::pair()?;
     thread::spawn(move || tell_time(end));
-    Ok(server::serve(&mut turn, &mut server, ended.as_fd())?)
+    server::serve(&mut turn, &mut server, ended.as_fd())?;
+    Ok(())
 }
 
 /// Closes `end` when the input ends.

@@ -72,7 +72,8 @@ fn serve_at(addresses: &[Address]) -> Outcome<()> {
     }
     stdout.flush()?;
     drop(stdout);
-    server::serve(&mut turn, &mut server, io::stdin().as_fd()).map_err(refused)
+    server::serve(&mut turn, &mut server, io::stdin().as_fd()).map_err(refused)?;
+    Ok(())
 }
 
 fn refused(error: io::Error) -> Failure {

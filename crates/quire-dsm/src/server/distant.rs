@@ -4,7 +4,9 @@
 //! Each page goes with its version: what two servers send of one page may come in another
 //! order than it was written, and the keeper takes nothing older than what it has. What is
 //! not answered is kept, and sent again in the next view, as messages get lost between
-//! views only. Nothing is loaded here: pages that no server has are the keeper's to load.
+//! views only. Only so much is under way as there is room for ([`WINDOW`]), so the link is good for
+//! what else is to be said. Nothing is loaded here: pages that no server has are the keeper's to
+//! load.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,17 @@ use quire_core::dsm::per_page::PerPage;
 use quire_core::dsm::scheduler::distributed::Version;
 
 use crate::pager::{Attributes, Backed, Contents, Control, Pager};
+
+/// So much may be under way to a fellow, in bytes, that is sent in bulk and not answered: it is sent
+/// in a moment, and is far less than a link that nobody reads is given up for.
+pub(super) const WINDOW: usize = 16 << 20;
+/// What a message counts for, in bytes, beside contents.
+const MESSAGE: usize = 128;
+
+/// What a page counts for, in bytes, where it is under way.
+pub(super) fn weight(contents: Option<&Contents>) -> usize {
+    MESSAGE + contents.map_or(0, |contents| contents.len())
+}
 
 /// A page on its way to the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +50,11 @@ struct State {
     next: u64,
     /// Parcels from this number on were not sent in this view.
     unsent: u64,
+    /// What was sent in this view and is not answered, also where it is given up, and what it counts
+    /// for.
+    sent: BTreeMap<u64, usize>,
+    /// The sum of that.
+    under_way: usize,
 }
 
 /// What is on its way to the keeper of an object. Both the pager and whoever has the link to
@@ -54,24 +72,45 @@ impl Queue {
         self.state().versions.insert(page, version);
     }
 
-    /// What is to be sent now, and under which numbers. It counts as sent from now on.
-    pub fn take(&self) -> Vec<(u64, Parcel)> {
+    /// What is under way to the keeper, in bytes.
+    pub fn under_way(&self) -> usize {
+        self.state().under_way
+    }
+
+    /// What is to be sent now, and under which numbers, where so many bytes may come to be under
+    /// way. It counts as sent from now on.
+    pub fn take(&self, room: usize) -> Vec<(u64, Parcel)> {
         let mut state = self.state();
-        let unsent = state.unanswered.range(state.unsent..);
-        let parcels = unsent.map(|(number, parcel)| (*number, parcel.clone()));
-        let parcels = parcels.collect();
-        state.unsent = state.next;
+        let mut parcels = Vec::new();
+        let mut taken = 0;
+        for (&number, parcel) in state.unanswered.range(state.unsent..) {
+            if taken >= room {
+                break;
+            }
+            taken += weight(parcel.contents.as_ref());
+            parcels.push((number, parcel.clone()));
+        }
+        for (number, parcel) in &parcels {
+            state.sent.insert(*number, weight(parcel.contents.as_ref()));
+            state.unsent = number + 1;
+        }
+        state.under_way += taken;
         parcels
     }
 
     /// What was sent and is not answered is to be sent again.
     pub fn again(&self) {
-        self.state().unsent = 0;
+        let mut state = self.state();
+        state.unsent = 0;
+        state.sent.clear();
+        state.under_way = 0;
     }
 
     /// The keeper has answered.
     pub fn answered(&self, number: u64, result: Result<(), String>) {
         let mut state = self.state();
+        let weight = state.sent.remove(&number);
+        state.under_way -= weight.unwrap_or(0);
         let Some(parcel) = state.unanswered.remove(&number) else {
             // It was sent twice, or is given up.
             return;
@@ -147,7 +186,7 @@ mod tests {
     }
 
     fn versions(queue: &Queue) -> Vec<(u64, u64)> {
-        let taken = queue.take().into_iter();
+        let taken = queue.take(WINDOW).into_iter();
         taken
             .map(|(number, parcel)| (number, parcel.version.0))
             .collect()
@@ -164,6 +203,38 @@ mod tests {
         queue.answered(0, Ok(()));
         queue.again();
         assert_eq!(versions(&queue), []);
+    }
+
+    #[test]
+    fn so_much_is_under_way_as_there_is_room_for() {
+        let (mut distant, queue) = Distant::new();
+        let contents = || Some(Contents::from(vec![1; 4096]));
+        let each = weight(contents().as_ref());
+        let pages = Pages {
+            first: PageNumber(0),
+            count: 5,
+        };
+        distant.data_write(pages, (0..5).map(|_| contents()).collect());
+        let taken = |room: usize| -> Vec<u64> {
+            let taken = queue.take(room).into_iter();
+            taken.map(|(number, _)| number).collect()
+        };
+        assert_eq!(taken(2 * each), [0, 1]);
+        assert_eq!(queue.under_way(), 2 * each);
+        assert_eq!(taken(0), [0; 0]);
+        // One that is larger than what there is room for goes all the same.
+        assert_eq!(taken(1), [2]);
+        queue.answered(0, Ok(()));
+        assert_eq!(queue.under_way(), 2 * each);
+        // What is given up is under way until it is answered.
+        distant.data_write(Pages::one(PageNumber(1)), vec![contents()]);
+        assert_eq!(queue.under_way(), 2 * each);
+        queue.answered(1, Ok(()));
+        assert_eq!(queue.under_way(), each);
+        // Nothing is, in another view; what is not answered goes again.
+        queue.again();
+        assert_eq!(queue.under_way(), 0);
+        assert_eq!(taken(WINDOW), [2, 3, 4, 5]);
     }
 
     #[test]

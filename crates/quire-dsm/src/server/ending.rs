@@ -1,6 +1,7 @@
 //! How a server ends that is told to: first it takes back what programs may have written, then
 //! it has that safe where it is kept, then it hands over to fellows what they would lose with
-//! it. Nothing of this waits for long: who does not answer holds nobody up.
+//! it. Each of these goes on as long as it comes nearer to its end, and who does not answer holds
+//! nobody up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +20,7 @@ use crate::wire::{Contents, Control};
 /// The loop looks at least so often how far all that is.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a server that ends waits at most.
+/// How long a server that ends waits at most where nothing comes of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// For programs that have pages.
@@ -61,13 +62,27 @@ enum Stage {
     Over,
 }
 
+/// What is left of a stage to be done, in whatever it counts: less is nearer to the end.
+type Left = u64;
+
+/// How a server has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing of what it answered for is lost.
+    Whole,
+    /// Something is, and the log says what.
+    Lost,
+}
+
 /// A server that ends, and how far that is.
 #[derive(Debug)]
 pub struct Ending {
     patience: Patience,
     stage: Stage,
-    /// It is waited until then.
+    /// It is waited until then, unless something comes of it before.
     until: Instant,
+    /// What was left to be done when it began to wait until then.
+    left: Left,
     all_is_back: bool,
     all_is_taken: bool,
 }
@@ -86,6 +101,7 @@ impl Ending {
             patience,
             stage: Stage::TakesBack,
             until: now + patience.programs,
+            left: server.core.owed(),
             all_is_back: false,
             all_is_taken: false,
         }
@@ -96,7 +112,7 @@ impl Ending {
     pub fn step(&mut self, server: &mut Server, links: &mut Links, now: Instant) -> bool {
         while self.stage != Stage::Over {
             let waits = self.waits(server);
-            if waits && now < self.until {
+            if waits && (now < self.until || self.goes_on(server, now)) {
                 return false;
             }
             self.next(server, links, (now, !waits));
@@ -128,43 +144,73 @@ impl Ending {
         }
     }
 
+    /// How long the stage waits where nothing comes of it.
+    const fn longest_wait(&self) -> Duration {
+        match self.stage {
+            Stage::TakesBack => self.patience.programs,
+            Stage::Keeps => self.patience.pagers,
+            Stage::HandsOver => self.patience.fellows,
+            Stage::Leaves | Stage::EndsCopy => self.patience.directory,
+            Stage::SaysLast | Stage::Over => Duration::ZERO,
+        }
+    }
+
+    /// What is left to be done of the stage.
+    fn left(&self, server: &Server) -> Left {
+        match self.stage {
+            Stage::TakesBack => server.core.owed(),
+            Stage::Keeps => server.core.giving_back(),
+            Stage::HandsOver => {
+                let fellows = server.fellows.as_ref();
+                Left::MAX - fellows.map_or(0, Fellows::inherited_from)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Its time is up: waits on where the stage is nearer to its end than it was. Whether it is.
+    fn goes_on(&mut self, server: &Server, now: Instant) -> bool {
+        let left = self.left(server);
+        let is_nearer = left < self.left;
+        if is_nearer {
+            (self.left, self.until) = (left, now + self.longest_wait());
+        }
+        is_nearer
+    }
+
     /// What is waited for has come, or not in time; the next is begun.
     fn next(&mut self, server: &mut Server, links: &mut Links, (now, came): (Instant, bool)) {
-        let Patience {
-            pagers,
-            fellows,
-            directory,
-            ..
-        } = self.patience;
-        let (stage, longest) = match self.stage {
+        self.stage = match self.stage {
             Stage::TakesBack => {
                 self.all_is_back = server.core.name_what_is_missing();
-                (Stage::Keeps, pagers)
+                Stage::Keeps
             }
             Stage::Keeps => {
                 server.end_links(links);
                 server.with_fellows(links, |fellows, _| fellows.end());
-                (Stage::HandsOver, fellows)
+                Stage::HandsOver
             }
             Stage::HandsOver => {
-                let fellows = server.fellows.as_ref();
+                let Server { fellows, core, .. } = server;
+                let fellows = fellows.as_ref();
                 self.all_is_taken = came && fellows.is_none_or(Fellows::is_a_member);
                 if !self.all_is_taken {
                     tracing::warn!("others did not take over in time what they lose now");
+                    fellows.inspect(|fellows| fellows.name_what_is_lost(core));
                 }
-                (Stage::SaysLast, Duration::ZERO)
+                Stage::SaysLast
             }
             Stage::SaysLast => {
                 server.with_fellows(links, |fellows, _| fellows.leave());
-                (Stage::Leaves, directory)
+                Stage::Leaves
             }
             Stage::Leaves => {
                 server.with_fellows(links, |fellows, _| fellows.end_copy());
-                (Stage::EndsCopy, directory)
+                Stage::EndsCopy
             }
-            Stage::EndsCopy | Stage::Over => (Stage::Over, Duration::ZERO),
+            Stage::EndsCopy | Stage::Over => Stage::Over,
         };
-        (self.stage, self.until) = (stage, now + longest);
+        (self.until, self.left) = (now + self.longest_wait(), self.left(server));
     }
 
     /// Whether all that programs may have written came back.
@@ -193,12 +239,15 @@ pub(super) struct Recalled {
 ///
 /// # Errors
 /// When the loop cannot go on.
-pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<()> {
+pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<Ended> {
     let mut ending = Ending::begin(server, &mut turn.links, Instant::now(), Patience::default());
     while !ending.step(server, &mut turn.links, Instant::now()) {
         turn.once(server, ending.longest())?;
     }
-    Ok(())
+    Ok(match ending.all_is_taken {
+        true => Ended::Whole,
+        false => Ended::Lost,
+    })
 }
 
 impl Server {
@@ -266,6 +315,12 @@ impl Core {
         };
         let mut objects = self.objects.values_mut();
         objects.any(|object| object.is_owed(answers))
+    }
+
+    /// How many pages have to come back still.
+    fn owed(&self) -> u64 {
+        let missing = self.objects.values().map(Object::missing);
+        missing.flat_map(BTreeMap::into_values).sum()
     }
 
     /// Logs whose pages did not come back. Whether there are none.

@@ -170,6 +170,8 @@ pub(super) struct Fellows {
     awaited: Option<Receiver<()>>,
     /// How often it has handed over an object.
     wills: u64,
+    /// How often fellows took something, as this server ends.
+    inherited: u64,
 }
 
 impl Fellows {
@@ -220,6 +222,7 @@ impl Fellows {
             parting: BTreeSet::new(),
             awaited: None,
             wills: 0,
+            inherited: 0,
         })
     }
 

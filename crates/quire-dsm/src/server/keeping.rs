@@ -364,6 +364,13 @@ impl Core {
         behind.any(Behind::is_giving_back)
     }
 
+    /// How many pages that were given back are not safe yet.
+    pub(super) fn giving_back(&self) -> u64 {
+        let busy = self.keeping.busy.iter();
+        let behind = busy.filter_map(|name| self.objects.get(name)?.behind.as_ref());
+        behind.map(Behind::giving_back).sum()
+    }
+
     /// When [`Core::look_behind`] has something to do, if nothing rings before.
     #[must_use]
     pub fn next_look(&self) -> Option<Instant> {

@@ -4,7 +4,8 @@
 //! pages that would be lost with it. As soon as that member has them, it proposes the view
 //! without itself: nobody has to wait until its programs have certainly stopped. The pages are
 //! among the newest contents in that view. Until then it serves its fellows as ever. If
-//! another view comes before, or a member is gone, it begins again.
+//! another view comes before, or a member is gone, it begins again. Pages go in parts, so large that
+//! the link has room for what else is said: the fellow answers for each before the next one goes.
 //!
 //! Mutexes, barriers and counters of the object that it keeps go to another member, too
 //! ([`crate::server::meeting`]).
@@ -17,7 +18,7 @@
 //! that server has all by then. Where kernels did not answer, the pages are handed over all the
 //! same, but the others wait as for a server that is gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use quire_core::dsm::message::{KernelId, PageNumber, ServerId};
@@ -26,6 +27,8 @@ use quire_core::dsm::scheduler::distributed::Version;
 use super::joint::Joint;
 use super::{AGAIN, Around, Fellows, Stage};
 use crate::directory::LeaseId;
+use crate::server::core::Core;
+use crate::server::distant;
 use crate::server::meeting::Minutes;
 use crate::server::object::{Object, Page};
 use crate::server::said::Said;
@@ -38,7 +41,7 @@ use crate::wire::control::MachineCode;
 pub(super) enum Handing {
     /// Nothing was done.
     Nothing,
-    /// A fellow was sent all pages, and has this number to answer with.
+    /// A fellow was sent a part of the pages, and has this number to answer with.
     Sent(ServerId, u64),
     /// All pages that would be lost are somewhere else.
     Taken,
@@ -64,6 +67,9 @@ impl Handing {
         }
     }
 }
+
+/// A page that a server hands over: its number and version, and contents where they are not zeros.
+pub(super) type Estate = VecDeque<(PageNumber, Version, Option<Page>)>;
 
 /// A page that a fellow hands over.
 pub(super) struct Legacy {
@@ -93,6 +99,38 @@ impl Fellows {
     pub fn is_handing_over(&self) -> bool {
         let mut joints = self.joints.values();
         self.is_a_member() && joints.any(|joint| self.is_to_be_left(joint))
+    }
+
+    /// How often fellows have taken something from this server, as it ends.
+    pub const fn inherited_from(&self) -> u64 {
+        self.inherited
+    }
+
+    /// Logs what is lost with this server, as nobody took it.
+    pub fn name_what_is_lost(&self, core: &mut Core) {
+        let members = &self.members;
+        for joint in self
+            .joints
+            .values()
+            .filter(|joint| self.is_to_be_left(joint))
+        {
+            let left = match joint.handing {
+                Handing::Nothing if joint.keeper.is_none() => {
+                    let estate = core
+                        .object(&joint.name)
+                        .map(|here| here.estate(|server| !members.contains_key(&server)).len());
+                    estate.unwrap_or(0)
+                }
+                Handing::Sent(..) => joint.estate.len() + joint.untaken,
+                _ => 0,
+            };
+            if left > 0 {
+                tracing::error!(
+                    "{}: {left} pages that nobody else has were not taken over in time, and are lost",
+                    joint.name
+                );
+            }
+        }
     }
 
     /// Whether this server is a member still, whom fellows would hear of what they lose with it.
@@ -238,27 +276,43 @@ impl Fellows {
         }
     }
 
-    /// Sends a fellow what would be lost of an object.
+    /// Begins to send a fellow what would be lost of an object.
     fn bequeath(&mut self, a: &mut Around<'_>, object: ObjectId) {
         let heirs = self.heirs(object);
         let Some(joint) = self.joints.get_mut(&object) else {
             return;
         };
-        let epoch = joint.views.epoch();
         let here = a.core.object(&joint.name);
         let ready = |here: &mut Object| here.is_live() && !heirs.is_empty();
         let Some(here) = here.and_then(|here| ready(here).then_some(here)) else {
             joint.not_before = (self.clock)() + AGAIN / 5;
             return;
         };
-        self.wills += 1;
-        // Who refused is not asked again at once.
+        // Who refused is not asked again at once, as each part has another number.
         let heir = heirs[self.wills as usize % heirs.len()];
-        joint.handing = Handing::Sent(heir, self.wills);
         let members = &self.members;
-        let pages = here.estate(|server| !members.contains_key(&server));
-        tracing::info!("{}: {} pages are handed over", joint.name, pages.len());
-        for (page, version, data) in pages {
+        joint.estate = here.estate(|server| !members.contains_key(&server)).into();
+        tracing::info!(
+            "{}: {} pages are handed over",
+            joint.name,
+            joint.estate.len()
+        );
+        self.bequeath_part(a, object, heir);
+    }
+
+    /// Sends a fellow a part of what would be lost of an object.
+    fn bequeath_part(&mut self, a: &mut Around<'_>, object: ObjectId, heir: ServerId) {
+        let Some(joint) = self.joints.get_mut(&object) else {
+            return;
+        };
+        self.wills += 1;
+        joint.handing = Handing::Sent(heir, self.wills);
+        let epoch = joint.views.epoch();
+        joint.untaken = 0;
+        let mut weight = 0;
+        while let Some((page, version, data)) = joint.estate.pop_front() {
+            joint.untaken += 1;
+            weight += distant::weight(data.as_ref().map(|data| &data.contents));
             let machine = data.as_ref().map(|data| data.machine);
             let said = Said::Inherit {
                 object,
@@ -269,6 +323,9 @@ impl Fellows {
             };
             let contents = data.map(|data| data.contents);
             self.wires.say(a.links, heir, &said, contents);
+            if weight >= distant::WINDOW {
+                break;
+            }
         }
         let number = self.wills;
         let said = Said::Will {
@@ -318,8 +375,7 @@ impl Fellows {
         inherited.map_err(|nonsense| nonsense.to_string())
     }
 
-    /// A fellow that ends has handed over all pages of an object. It is told whether they are
-    /// here.
+    /// A fellow that ends has handed over pages of an object. It is told whether they are here.
     pub(super) fn will(
         &mut self,
         a: &mut Around<'_>,
@@ -346,9 +402,11 @@ impl Fellows {
         let Some(joint) = self.joints.get_mut(&object) else {
             return;
         };
+        self.inherited += u64::from(is_taken);
         match &mut joint.handing {
             Handing::Sent(to, sent) if (*to, *sent) == (from, number) => match is_taken {
-                true => joint.handing = Handing::Taken,
+                true if joint.estate.is_empty() => joint.handing = Handing::Taken,
+                true => self.bequeath_part(a, object, from),
                 false => {
                     joint.not_before = (self.clock)() + AGAIN / 5;
                     joint.handing = Handing::Nothing;

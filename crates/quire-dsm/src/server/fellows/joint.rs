@@ -8,7 +8,7 @@ use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::scheduler::distributed::Message;
 use quire_core::dsm::sync::{Parting, Request};
 
-use super::handing::{Handing, Legacy};
+use super::handing::{Estate, Handing, Legacy};
 use super::keeper::Parcel;
 use super::types::Types;
 use super::{AGAIN, Around, Fellows, Stage, Told};
@@ -48,6 +48,10 @@ pub(super) struct Joint {
     pub early_parcels: Vec<(ServerId, Parcel)>,
     /// How far it is, where this server ends.
     pub handing: Handing,
+    /// What is yet to be handed over, where a fellow has a part of it.
+    pub estate: Estate,
+    /// How many pages of it were sent, and are not answered.
+    pub untaken: usize,
     /// Members that do not keep mutexes and the like in its place.
     pub refused: BTreeSet<ServerId>,
 }
@@ -84,6 +88,8 @@ impl Fellows {
             queue: None,
             early_parcels: Vec::new(),
             handing: Handing::Nothing,
+            estate: Estate::new(),
+            untaken: 0,
             refused: BTreeSet::new(),
         };
         self.joints.insert(id, joint);

@@ -20,7 +20,7 @@ use super::names::refused;
 use super::{AGAIN, Around, Fellows, Making, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError};
 use crate::server::core::{self, Core, FELLOWS};
-use crate::server::distant::Queue;
+use crate::server::distant::{self, Queue};
 use crate::server::object::{Object, Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
@@ -305,8 +305,14 @@ impl Fellows {
         Some((FailureKind::Unavailable, text))
     }
 
-    /// Sends keepers what was given back here.
+    /// Sends keepers what was given back here, as much as may be under way to each.
     pub(super) fn send_parcels(&mut self, a: &mut Around<'_>) {
+        let mut under_way: BTreeMap<ServerId, usize> = BTreeMap::new();
+        for joint in self.joints.values() {
+            if let (Some(keeper), Some(queue)) = (joint.keeper, &joint.queue) {
+                *under_way.entry(keeper).or_default() += queue.under_way();
+            }
+        }
         for (&object, joint) in &self.joints {
             let (Some(keeper), Some(queue)) = (joint.keeper, &joint.queue) else {
                 continue;
@@ -315,7 +321,9 @@ impl Fellows {
             if !joint.views.is_in() || !joint.views.may_send(keeper, epoch) {
                 continue;
             }
-            for (number, parcel) in queue.take() {
+            let to_keeper = under_way.entry(keeper).or_default();
+            for (number, parcel) in queue.take(distant::WINDOW.saturating_sub(*to_keeper)) {
+                *to_keeper += distant::weight(parcel.contents.as_ref());
                 let said = Said::Keep {
                     object,
                     epoch,
