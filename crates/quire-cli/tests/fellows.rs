@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -36,6 +36,8 @@ use serving::started;
 
 #[path = "common/address.rs"]
 mod address;
+#[path = "fellows/apart.rs"]
+mod apart;
 #[path = "common/etcd.rs"]
 mod etcd;
 #[path = "fellows/heaps.rs"]
@@ -485,6 +487,8 @@ fn who_shares_a_copy_goes_on_when_its_server_was_stopped_for_too_long() {
 struct Between {
     broken: Arc<Mutex<Vec<UnixStream>>>,
     links: Arc<AtomicU64>,
+    /// No link is made.
+    is_shut: Arc<AtomicBool>,
 }
 
 impl Between {
@@ -492,9 +496,13 @@ impl Between {
         let socket = UnixListener::bind(from).unwrap();
         let broken: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
         let links = Arc::new(AtomicU64::new(0));
-        let (all, count) = (Arc::clone(&broken), Arc::clone(&links));
+        let is_shut = Arc::new(AtomicBool::new(false));
+        let (all, count, shut) = (broken.clone(), links.clone(), is_shut.clone());
         thread::spawn(move || {
             for one in socket.incoming() {
+                if shut.load(Ordering::Relaxed) {
+                    continue;
+                }
                 let (Ok(one), Ok(other)) = (one, UnixStream::connect(&to)) else {
                     continue;
                 };
@@ -507,7 +515,16 @@ impl Between {
                 all.extend([one, other]);
             }
         });
-        Between { broken, links }
+        Between {
+            broken,
+            links,
+            is_shut,
+        }
+    }
+
+    fn shut(&self, is_shut: bool) {
+        self.is_shut.store(is_shut, Ordering::Relaxed);
+        self.break_all();
     }
 
     fn break_all(&self) {

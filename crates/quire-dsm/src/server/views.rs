@@ -2,7 +2,8 @@
 //! I/O, no clock: who is gone and which links are up is said by the caller.
 //!
 //! A server wants the next view when
-//! - it is not a member itself, to become one;
+//! - it is not a member itself and reaches all that are, to become one: no view is ever complete
+//!   whose members do not reach each other;
 //! - a member is certainly gone;
 //! - a link to a member broke while messages may have been under way in this view, and is
 //!   there again. Until the next view comes, nothing more is sent to that member: a message
@@ -125,6 +126,9 @@ impl Views {
             return Wish::Lost;
         }
         if !next.contains(&self.me) {
+            if !next.iter().all(|member| is_up(*member)) {
+                return Wish::Nothing;
+            }
             next.push(self.me);
         }
         let is_cut = |member: &ServerId| !self.may_send(*member, self.epoch) && is_up(*member);
@@ -165,6 +169,21 @@ mod tests {
         assert_eq!(b.wish((nobody, nobody), all), Wish::Nothing);
         assert_eq!(b.heard(1, vec![A]), Heard::Outside);
         assert_eq!(b.wish((nobody, nobody), all), Wish::Next(2, vec![A, B]));
+    }
+
+    #[test]
+    fn who_does_not_reach_a_member_does_not_join() {
+        let mut c = Views::new(C, false);
+        c.heard(4, vec![A, B]);
+        assert_eq!(c.wish((nobody, nobody), is_a), Wish::Nothing);
+        assert_eq!(c.wish((nobody, nobody), all), Wish::Next(5, vec![A, B, C]));
+        // Who is gone need not be reached.
+        let is_b = |who| who == B;
+        assert_eq!(c.wish((is_b, is_b), is_a), Wish::Next(5, vec![A, C]));
+        // Who is a member stays one, and the others go on with whom they reach.
+        let mut b = Views::new(B, false);
+        b.heard(4, vec![A, B]);
+        assert_eq!(b.wish((nobody, nobody), nobody), Wish::Nothing);
     }
 
     #[test]

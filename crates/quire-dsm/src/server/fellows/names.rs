@@ -511,20 +511,39 @@ impl Fellows {
         if self.waiting.iter().all(|waiting| waiting.until > now) {
             return;
         }
-        let why = match self.stage {
-            Stage::In(..) => {
-                "its servers do not agree on who has it; see whether they reach each other"
-            }
-            _ => "this server is not joined to the others: the directory does not answer",
-        };
         let all = std::mem::take(&mut self.waiting);
         let (over, others) = all.into_iter().partition(|waiting| waiting.until <= now);
         self.waiting = others;
         for waiting in over {
             self.sought.remove(&waiting.name);
+            let why = self.why_not(&waiting.name);
             let refused = (FailureKind::Unavailable, format!("{}: {why}", waiting.name));
             core::answer_with(waiting.peer, waiting.number, Err(refused), a.out);
         }
+    }
+}
+
+impl Fellows {
+    /// Why an object cannot be used here.
+    fn why_not(&self, name: &Name) -> String {
+        if !matches!(self.stage, Stage::In(..)) {
+            return "this server is not joined to the others: the directory does not answer".into();
+        }
+        let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
+        let members = joint.map_or(&[][..], |joint| joint.views.members());
+        let cut_off = members.iter().filter(|it| !self.wires.is_up(**it));
+        let addresses: Vec<&str> = cut_off
+            .filter_map(|it| Some(self.members.get(it)?.address.as_str()))
+            .collect();
+        if addresses.is_empty() {
+            return "its servers do not agree on who has it; see whether they reach each other"
+                .into();
+        }
+        format!(
+            "this server does not reach {}; see whether the network is well, and whether all \
+             servers have the same --lease",
+            addresses.join(" and ")
+        )
     }
 }
 
