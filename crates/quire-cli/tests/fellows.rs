@@ -549,6 +549,11 @@ fn carry(mut from: UnixStream, mut into: UnixStream) {
 
 /// Two servers whose links to each other go over sockets between, which can be broken.
 fn two_with_sockets_between() -> (Group, Vec<Between>) {
+    two_between(&[])
+}
+
+/// The same, where the second server has these arguments, too.
+fn two_between(more: &[&str]) -> (Group, Vec<Between>) {
     let directory = TempDir::new().unwrap();
     let path = |text: &str| directory.path().join(text);
     let [real, seen] = [["0", "1"], ["seen-0", "seen-1"]];
@@ -574,10 +579,10 @@ fn two_with_sockets_between() -> (Group, Vec<Between>) {
                 address(seen[1]),
             ],
         };
-        serve(
-            &["--lease", &lease, "--listen", &address(real[number])],
-            &peers,
-        )
+        let listen = address(real[number]);
+        let mut args = vec!["--lease", &lease, "--listen", &listen];
+        args.extend(more.iter().filter(|_| number == 1));
+        serve(&args, &peers)
     });
     let servers = both.collect();
     let group = Group {

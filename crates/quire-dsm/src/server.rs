@@ -18,6 +18,7 @@
 //! | `watch` | who watches what schedulers are told and tell |
 //! | `local` | one copy of each page for all programs of this machine |
 //! | `replica` | an object's scheduler, where several servers share it |
+//! | `rights` | who may do what to an object |
 //! | `fellows` | what a server does that is joined to others |
 //! | `views` | when an object needs another view |
 //! | `meeting` | mutexes, barriers and counters of an object that several servers share |
@@ -58,6 +59,7 @@ mod meeting;
 pub mod object;
 mod reclaim;
 mod replica;
+mod rights;
 pub(crate) mod said;
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quire_dsm::client::{Client, ClientError, Shared};
+use quire_dsm::client::{Client, ClientError, Options, Shared};
+use quire_dsm::wire::control::Rights;
 
-use super::{BOTH, Between, Group, LEASE, SOON, grid, name, open, serve, soon};
-use super::{two_with_sockets_between, word};
+use super::{BOTH, Between, Group, LEASE, SOON};
+use super::{free, grid, name, open, serve, soon, two_between, two_with_sockets_between, word};
 
 /// The object at a server, where that has it within some time.
 fn comes(client: &Client) -> Shared {
@@ -57,6 +58,39 @@ fn a_link_that_stays_broken_stops_one_server_and_not_the_object() {
     let found = word(&there, 0).load(Ordering::Relaxed);
     assert_eq!(found, word(&here, 0).load(Ordering::Relaxed));
     assert!(found > 2);
+}
+
+/// Links break while rights are given and taken back: the servers agree on them in the next view.
+#[test]
+fn rights_count_that_change_while_a_link_is_cut() {
+    const NONE: Rights = Rights {
+        read: false,
+        write: false,
+    };
+    let tcp = free();
+    let (group, between) = two_between(&["--listen", &tcp]);
+    let owner = group.client(0);
+    owner.create(grid(1)).unwrap();
+    let _keeps_both_in = [open(&owner), open(&group.client(1))];
+    // Over plain TCP everybody counts as anyone.
+    let options = Options::new(tcp.parse().unwrap(), name("stranger"));
+    let stranger = Client::connect(options).unwrap();
+    let may = || stranger.open(name("grid"), BOTH).is_ok();
+    let becomes = |wanted: bool| {
+        let end = Instant::now() + SOON;
+        while may() != wanted {
+            assert!(Instant::now() < end, "it stays {}", !wanted);
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    assert!(!may());
+    for rights in [BOTH, NONE, BOTH] {
+        between.iter().for_each(|it| Between::shut(it, true));
+        owner.grant(name("grid"), "anyone".into(), rights).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        between.iter().for_each(|it| Between::shut(it, false));
+        becomes(rights == BOTH);
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ use super::distant::Queue;
 use super::ending::Recalled;
 use super::reclaim::{PAGER, Reclaim};
 use super::replica::Replica;
+use super::rights::{self, Grants, Stamp};
 use super::watch::Tap;
 use crate::store::ObjectId;
 use crate::wire::control::{self, Answer, FailureKind, Rights, SchedulerKind};
@@ -38,13 +39,6 @@ use tags::tag_map;
 
 /// As whom everybody counts.
 const ANYONE: &str = "anyone";
-/// Identities that may have rights to an object.
-const MOST_GRANTS: usize = 4096;
-/// No right at all.
-const NOTHING: Rights = Rights {
-    read: false,
-    write: false,
-};
 
 /// Why an object cannot be made or changed.
 pub(super) type Refused = (FailureKind, String);
@@ -90,7 +84,7 @@ pub struct Object {
     /// As whom its maker counts, who may do everything.
     pub(super) owner: String,
     /// What others may do to it.
-    pub(super) grants: BTreeMap<String, Rights>,
+    pub(super) grants: Grants,
     tags: TagMap,
     pub(super) scheduler: Box<dyn Fault>,
     /// Whether several servers share it.
@@ -155,7 +149,7 @@ impl Object {
             sync: SyncTable::default(),
             kernels: BTreeMap::new(),
             owner,
-            grants: BTreeMap::new(),
+            grants: Grants::default(),
             tags,
             scheduler,
             is_joint: part.is_some(),
@@ -187,25 +181,29 @@ impl Object {
 
     /// Says what somebody may do to it from now on. Who has it open keeps what he has.
     pub(super) fn grant(&mut self, to: String, rights: Rights) -> Result<(), Refused> {
-        if rights == NOTHING {
-            self.grants.remove(&to);
-            return Ok(());
-        }
-        if self.grants.len() >= MOST_GRANTS && !self.grants.contains_key(&to) {
-            let text = format!("{MOST_GRANTS} others have rights already; take back some");
-            return Err((FailureKind::Full, text));
-        }
-        self.grants.insert(to, rights);
-        Ok(())
+        self.grant_at(ServerId(0), to, rights).map(|_| ())
+    }
+
+    /// The same, said at a server of several that share the object. When that was.
+    pub(super) fn grant_at(
+        &mut self,
+        by: ServerId,
+        to: String,
+        rights: Rights,
+    ) -> Result<Stamp, Refused> {
+        self.grants.say(to, rights, by).map_err(|rights::Full| {
+            let most = rights::MOST;
+            let text = format!("{most} others have rights already; take back some");
+            (FailureKind::Full, text)
+        })
     }
 
     /// Whether somebody may do this to it. Who may do nothing may not have it open, either.
     pub(super) fn allows(&self, identity: &str, wanted: Rights) -> bool {
-        let given = |to: &str| self.grants.get(to).copied().unwrap_or(NOTHING);
-        let (own, all) = (given(identity), given(ANYONE));
+        let (own, all) = (self.grants.of(identity), self.grants.of(ANYONE));
         let may = |own: bool, all: bool, wanted: bool| own || all || !wanted;
         identity == self.owner
-            || (wanted != NOTHING
+            || (wanted != rights::NOTHING
                 && may(own.read, all.read, wanted.read)
                 && may(own.write, all.write, wanted.write))
     }
@@ -315,11 +313,6 @@ impl Object {
         self.scheduler
             .joint()
             .is_none_or(|replica| replica.is_live())
-    }
-
-    /// Whom its maker gave which rights.
-    pub(super) fn grants(&self) -> impl Iterator<Item = (&String, Rights)> {
-        self.grants.iter().map(|(to, rights)| (to, *rights))
     }
 
     /// What its pager has said by now, and what is due.

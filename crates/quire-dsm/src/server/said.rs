@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::meeting::Minutes;
 use super::object::Page;
+use super::rights::Stamp;
 use crate::directory::Letter;
 use crate::directory::asked::{News, Question, Reply};
 use crate::store::ObjectId;
@@ -83,6 +84,8 @@ pub(crate) enum Said {
         to: String,
         /// What.
         rights: Rights,
+        /// When that was said.
+        stamp: Stamp,
     },
     /// How often is an object open there? Somebody wants to remove it.
     IsOpen {
@@ -555,6 +558,7 @@ mod tests {
                     read: true,
                     write: false,
                 },
+                stamp: Stamp::EARLIEST,
             };
             (granted, None)
         };

@@ -303,7 +303,6 @@ impl Fellows {
         if self.is_ending && !view.members.contains(&joint.views.me()) {
             return self.is_out(id);
         }
-        let before = joint.views.members().to_vec();
         if !is_certain && joint.views.is_in() && view.epoch > joint.views.epoch() + 1 {
             // Those in between are still under way.
             return;
@@ -312,12 +311,12 @@ impl Fellows {
             Heard::Known => {}
             Heard::Outside => self.look_soon(),
             Heard::Missed => self.start_anew(a, "this server has missed a view of an object"),
-            Heard::Enter => self.enter(a, id, &before),
+            Heard::Enter => self.enter(a, id),
         }
     }
 
     /// This server is in a new view of an object.
-    fn enter(&mut self, a: &mut Around<'_>, id: ObjectId, before: &[ServerId]) {
+    fn enter(&mut self, a: &mut Around<'_>, id: ObjectId) {
         let me = self.me();
         let Some(joint) = self.joints.get_mut(&id) else {
             return;
@@ -339,12 +338,8 @@ impl Fellows {
         if let Err(missed) = a.core.new_view(&name, view, a.out) {
             return self.start_anew(a, &format!("{name}: {missed}"));
         }
-        if members.first().copied() == me {
-            let newcomers = members
-                .iter()
-                .filter(|it| !before.contains(it) && Some(**it) != me);
-            self.pass_on_rights(a, id, &name, newcomers);
-        }
+        let others = members.iter().filter(|it| Some(**it) != me);
+        self.pass_on_rights(a, id, &name, others);
         for (from, said) in early {
             self.meet_said(a, (from, said));
         }
@@ -358,27 +353,28 @@ impl Fellows {
         self.if_live(a, &name);
     }
 
-    /// Tells servers that are new whom the maker of an object gave which rights.
+    /// Tells the others in a view whom the maker of an object gave which rights: what was said in
+    /// the view before may be lost.
     fn pass_on_rights<'m>(
         &mut self,
         a: &mut Around<'_>,
         object: ObjectId,
         name: &Name,
-        newcomers: impl Iterator<Item = &'m ServerId>,
+        others: impl Iterator<Item = &'m ServerId>,
     ) {
         let Some(here) = a.core.object(name) else {
             return;
         };
-        let grants: Vec<Said> = here
-            .grants()
-            .map(|(to, rights)| {
-                let to = to.clone();
-                Said::Granted { object, to, rights }
-            })
-            .collect();
-        for newcomer in newcomers {
+        let grants = here.grants.said().map(|(to, rights, stamp)| Said::Granted {
+            object,
+            to: to.clone(),
+            rights,
+            stamp,
+        });
+        let grants: Vec<Said> = grants.collect();
+        for other in others {
             for said in &grants {
-                self.wires.say(a.links, *newcomer, said, None);
+                self.wires.say(a.links, *other, said, None);
             }
         }
     }
@@ -448,12 +444,15 @@ impl Fellows {
             Said::Tagged { .. } | Said::TaggedToo { .. } | Said::Types { .. } => {
                 self.obey_types(a, link, (from, said));
             }
-            Said::Granted { object, to, rights } => {
+            Said::Granted {
+                object,
+                to,
+                rights,
+                stamp,
+            } => {
                 let name = self.joints.get(&object).map(|joint| &joint.name);
-                if let Some(object) = name.and_then(|name| a.core.object(name))
-                    && let Err((_, text)) = object.grant(to, rights)
-                {
-                    tracing::warn!("{text}");
+                if let Some(here) = name.and_then(|name| a.core.object(name)) {
+                    here.grants.hear(to, rights, stamp);
                 }
             }
             Said::IsOpen { object } => {

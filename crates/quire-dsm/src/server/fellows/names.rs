@@ -235,7 +235,7 @@ impl Fellows {
         Some(Control::Request { id, request })
     }
 
-    /// Tells the other servers of an object whom its maker gave which rights.
+    /// An object's maker gives somebody rights: the other servers of the object are told.
     fn pass_on(
         &mut self,
         a: &mut Around<'_>,
@@ -244,21 +244,28 @@ impl Fellows {
         (to, rights): (&String, control::Rights),
     ) {
         let identity = a.core.identity(peer).map(str::to_owned);
-        let owner = a.core.object(name).map(|object| object.owner.clone());
-        let Some((joint, &object)) = self
+        let joint = self
             .ids
             .get(name)
-            .and_then(|id| Some((self.joints.get(id)?, id)))
-            .filter(|_| identity == owner)
-        else {
+            .and_then(|id| self.joints.get_key_value(id));
+        let here = a.core.object(name);
+        let here = here.filter(|here| identity.as_ref() == Some(&here.owner));
+        let (Some((&object, joint)), Some(here), Some(me)) = (joint, here, self.me()) else {
             return;
         };
-        let (to, me) = (to.clone(), self.me());
-        let said = Said::Granted { object, to, rights };
-        for member in joint.views.members() {
-            if Some(*member) != me {
-                self.wires.say(a.links, *member, &said, None);
-            }
+        // Where it is refused, the core says so.
+        let Ok(stamp) = here.grant_at(me, to.clone(), rights) else {
+            return;
+        };
+        let to = to.clone();
+        let said = Said::Granted {
+            object,
+            to,
+            rights,
+            stamp,
+        };
+        for member in joint.views.members().iter().filter(|it| **it != me) {
+            self.wires.say(a.links, *member, &said, None);
         }
     }
 
