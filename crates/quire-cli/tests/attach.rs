@@ -356,7 +356,7 @@ fn the_service_starts_reloads_and_stops() {
 
 #[test]
 fn the_share_of_a_processor_is_kept() {
-    let Some(child) = can_attach().then(|| filler(768)).flatten() else {
+    let Some(child) = can_attach().then(|| filler(512)).flatten() else {
         return;
     };
     let pid = child.id().to_string();
@@ -366,7 +366,8 @@ fn the_share_of_a_processor_is_kept() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_secs(6));
+    // On a slow machine the first look alone takes what is due for seconds.
+    std::thread::sleep(Duration::from_secs(9));
     quire_linux::sysinfo::signals::send(attach.id(), 2);
     let output = attach.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
