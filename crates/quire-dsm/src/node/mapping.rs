@@ -11,7 +11,7 @@ use quire_linux::sysinfo::maps::FileId;
 use quire_linux::uffd::{self, Scope, shared};
 use quire_linux::warden::{Term, Watched};
 use rustix::fs::MemfdFlags;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::Pid;
 
 mod replace;
@@ -213,7 +213,7 @@ impl Mapping {
         let nothing = rustix::fs::memfd_create(c"quire-dsm-nothing", flags);
         let nothing = nothing.map_err(|errno| MappingError::Addresses(errno.into()))?;
         let id = FileId::of(file).map_err(MappingError::Addresses)?;
-        let range = map(file, part, at, writable).map_err(MappingError::Addresses)?;
+        let range = map(file, part, at).map_err(MappingError::Addresses)?;
         let mapped = Mapped {
             uffd,
             nothing: Arc::new(nothing),
@@ -231,6 +231,7 @@ impl Mapping {
         // From here on, an error unmaps.
         set_apart(range).map_err(MappingError::Register)?;
         shared::register(mapping.uffd(), range).map_err(MappingError::Register)?;
+        allow(range, writable).map_err(MappingError::Addresses)?;
         Ok(mapping)
     }
 
@@ -345,7 +346,9 @@ impl Mapped {
     }
 }
 
-fn map(file: BorrowedFd<'_>, part: Part, at: Where, writable: bool) -> Result<AddrRange, Errno> {
+/// Maps a part of a file, and lets nobody touch it: before it is registered, no page may be there.
+/// The kernel would fill it at once in a process whose future mappings are locked (`mlockall`).
+fn map(file: BorrowedFd<'_>, part: Part, at: Where) -> Result<AddrRange, Errno> {
     let (hint, fixed) = match &at {
         Where::Anywhere => (ptr::null_mut(), MapFlags::empty()),
         Where::Free(at) => (at.as_ptr().cast(), MapFlags::FIXED_NOREPLACE),
@@ -354,10 +357,7 @@ fn map(file: BorrowedFd<'_>, part: Part, at: Where, writable: bool) -> Result<Ad
         }
         Where::Kept(_) => return Err(rustix::io::Errno::INVAL.into()),
     };
-    let prot = match writable {
-        true => ProtFlags::READ | ProtFlags::WRITE,
-        false => ProtFlags::READ,
-    };
+    let prot = ProtFlags::empty();
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
     // SAFETY: a new mapping, which takes no other's place than what was kept for it.
     let start =
@@ -365,6 +365,17 @@ fn map(file: BorrowedFd<'_>, part: Part, at: Where, writable: bool) -> Result<Ad
     // What was kept is the mapping's now.
     std::mem::forget(at);
     Ok(AddrRange::new(VirtAddr(start as u64), part.len))
+}
+
+/// A mapping is registered, and may be touched.
+fn allow(range: AddrRange, writable: bool) -> Result<(), Errno> {
+    let (at, len) = (range.start.as_ptr().cast(), range.len().0 as usize);
+    let prot = match writable {
+        true => MprotectFlags::READ | MprotectFlags::WRITE,
+        false => MprotectFlags::READ,
+    };
+    // SAFETY: it is a mapping that nobody else knows of yet, and allows more than before.
+    Ok(unsafe { rustix::mm::mprotect(at, len, prot)? })
 }
 
 /// Keeps addresses out of forks, and their pages from being gathered into superpages: the

@@ -927,10 +927,13 @@ fn child() {
         start: ObjectOffset(0),
         len: Bytes(4 * 4096),
     };
+    if role == "add locked" {
+        rustix::mm::mlockall(rustix::mm::MlockAllFlags::FUTURE).unwrap();
+    }
     let mapping = Mapping::new(passed.remove(0).as_fd(), part, None, true).unwrap();
     send_word(socket, mapping.range().start.0, &[mapping.uffd()]);
     match role.as_str() {
-        "add" => {
+        "add" | "add locked" => {
             for _ in 0..2_000 {
                 word(&mapping, 0).fetch_add(1, Ordering::SeqCst);
             }
@@ -970,6 +973,26 @@ fn programs_of_other_processes_share_the_copy_of_their_machine() {
     }
     for machine in &machines {
         assert_eq!(word(&machine.map(), 0).load(Ordering::SeqCst), 6_000);
+    }
+}
+
+/// The kernel fills what such a program maps, before anything else is done with that.
+#[test]
+fn a_program_that_locks_all_it_maps_sees_what_others_write() {
+    if !is_possible() {
+        return;
+    }
+    let net = Net::new(2);
+    let machines = machines(&net, 2, &pages(4));
+    let mappings: Vec<_> = machines.iter().map(Machine::map).collect();
+    word(&mappings[0], 0).store(10, Ordering::SeqCst);
+    assert_eq!(word(&mappings[1], 0).load(Ordering::SeqCst), 10);
+    let programs = [0, 1].map(|machine: usize| Program::on(&machines[machine], "add locked"));
+    for program in programs {
+        assert!(program.wait().success());
+    }
+    for mapping in &mappings {
+        assert_eq!(word(mapping, 0).load(Ordering::SeqCst), 4_010);
     }
 }
 

@@ -59,7 +59,7 @@ impl Hold {
         let (uffd, _) = shared::open_to_be_moved().map_err(MappingError::Uffd)?;
         let id = FileId::of(file).map_err(refused)?;
         let pieces = pieces(range, self.mapped.file).map_err(refused)?;
-        let staged = map(file, self.part, Where::Anywhere, true);
+        let staged = map(file, self.part, Where::Anywhere);
         let mut staged = Staged::new(staged.map_err(MappingError::Addresses)?);
         set_apart(staged.range).map_err(refused)?;
         shared::register(uffd.as_fd(), staged.range).map_err(MappingError::Register)?;
