@@ -174,7 +174,7 @@ pub enum ClientError {
     #[error("the server answers what was not asked")]
     Confused,
     /// There is another object of this name now.
-    #[error("{0} has another size than before: it was removed and made anew; open it again")]
+    #[error("{0} is not as it was: it was removed and made anew; open it again")]
     Changed(Name),
     /// Some memory of an object cannot be had.
     #[error("some of bytes {} to {} of {name} cannot be had; the server's log says why", .from.0, .to.0)]

@@ -13,6 +13,7 @@
 //! | [`greeting`] | who may stay |
 //! | `again` | when to connect again |
 //! | [`lease`] | heartbeats: who stops when |
+//! | `pace` | how much a link takes in a moment |
 //! | [`round_trip`] | how long a message and its answer take |
 //! | [`turn`] | the event loop |
 
@@ -23,6 +24,7 @@ pub mod connection;
 pub mod greeting;
 pub mod identity;
 pub mod lease;
+mod pace;
 mod pipe;
 pub mod round_trip;
 mod tls;

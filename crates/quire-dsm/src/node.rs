@@ -563,6 +563,15 @@ impl Cache {
         self.carry_out(server)
     }
 
+    /// Gives the object up, whatever was written. All touches fail, with this reason.
+    ///
+    /// # Errors
+    /// As [`Cache::lost`].
+    pub fn end(&mut self, why: Failure, server: &mut impl Exchange) -> Result<(), Broken> {
+        self.kernel.end(why, &mut self.actions);
+        self.carry_out(server)
+    }
+
     /// Gives pages up.
     ///
     /// # Errors

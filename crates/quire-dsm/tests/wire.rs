@@ -571,6 +571,69 @@ fn many_small_messages_are_one_piece() {
     assert_eq!(writes, vec![1]);
 }
 
+/// What keeps a lease waits for no more than the message of which a part is written.
+#[test]
+fn what_is_urgent_goes_before_all_that_is_not_begun() {
+    let beat = |clock| Control::Heartbeat { clock };
+    let told = |clock| Control::HeartbeatSeen { clock };
+    for begun in [0, 1, 64, 100, 128, 4096, 4097, 64 + 3 * 4096] {
+        let mut outgoing = Outgoing::new();
+        let descriptor = || vec![std::fs::File::open("/dev/null").unwrap().into()];
+        outgoing.push(told(1), Vec::new()).unwrap();
+        outgoing.push(provided(3, 4096), Vec::new()).unwrap();
+        outgoing.push(told(2), Vec::new()).unwrap();
+        outgoing.push(told(3), descriptor()).unwrap();
+        outgoing.push(told(4), Vec::new()).unwrap();
+        let all = outgoing.queued();
+        let mut bytes = Vec::new();
+        let mut with_descriptors = Vec::new();
+        let mut write = |outgoing: &mut Outgoing, most: usize| {
+            let mut left = most;
+            let written = outgoing.write_to(|pieces, descriptors| {
+                if !descriptors.is_empty() {
+                    with_descriptors.push(bytes.len());
+                }
+                let mut taken = 0;
+                for piece in pieces {
+                    let part = piece.len().min(left);
+                    bytes.extend_from_slice(&piece[..part]);
+                    (taken, left) = (taken + part, left - part);
+                }
+                match taken {
+                    0 => Err(std::io::ErrorKind::WouldBlock.into()),
+                    taken => Ok(taken),
+                }
+            });
+            assert_eq!(written.is_ok(), outgoing.is_empty());
+        };
+        write(&mut outgoing, begun);
+        outgoing.push_first(&beat(5)).unwrap();
+        outgoing.push_first(&beat(6)).unwrap();
+        outgoing.push(told(7), Vec::new()).unwrap();
+        assert_eq!(outgoing.queued(), all - begun + 3 * 64);
+        write(&mut outgoing, usize::MAX);
+        let came = decode(&bytes, &[4096], Limits::SESSION);
+        let mut expected = vec![
+            told(1),
+            provided(3, 4096),
+            told(2),
+            told(3),
+            told(4),
+            told(7),
+        ];
+        let at = match begun {
+            0 => 0,
+            1..=64 => 1,
+            _ => 2,
+        };
+        expected.splice(at..at, [beat(6), beat(5)]);
+        assert_eq!(came.unwrap(), expected, "{begun} bytes were written");
+        let third = bytes.len() - 3 * 64;
+        assert_eq!(with_descriptors, [third], "{begun} bytes were written");
+        assert!(outgoing.is_empty() && outgoing.queued() == 0);
+    }
+}
+
 /// Each thing that can be wrong has its own words.
 #[test]
 fn what_is_wrong_is_said() {

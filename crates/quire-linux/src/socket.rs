@@ -36,6 +36,28 @@ pub fn round_trip(socket: BorrowedFd<'_>) -> Option<Duration> {
     is_known.then(|| Duration::from_micros(shortest.into()))
 }
 
+/// A TCP socket takes no more from now on while so many bytes wait in it that were not sent yet, and
+/// is ready for more when half of them are.
+///
+/// # Errors
+/// Those of the system.
+pub fn set_most_unsent(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes as `bytes` has, which lives until it returns.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    match answer {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A TCP socket that is to be connected to a peer. On this machine it sends as fast as the other
 /// side reads: some congestion controls (BBR) space out what they send by what they take for the
 /// speed of the way, in small pieces, which only takes time where the way is a piece of memory. A
@@ -115,6 +137,28 @@ mod tests {
         let (unix, _other) = UnixStream::pair().unwrap();
         assert_eq!(round_trip(unix.as_fd()), None);
     }
+
+    #[test]
+    fn little_waits_unsent_where_little_may() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // The other side reads nothing, so that what is beyond its room waits.
+        let taken = [16 << 10, 1 << 20].map(|most| {
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let _other = listener.accept().unwrap();
+            set_most_unsent(socket.as_fd(), most).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let mut taken = 0;
+            while let Ok(bytes) = (&socket).write(&[0; 4096]) {
+                taken += bytes;
+            }
+            taken
+        });
+        let [little, much] = taken;
+        assert!(little + (256 << 10) < much, "{taken:?}");
+        let (unix, _other) = UnixStream::pair().unwrap();
+        assert!(set_most_unsent(unix.as_fd(), 1).is_err());
+    }
+
     #[test]
     fn only_what_leaves_this_machine_is_spaced_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -225,6 +225,9 @@ pub enum Failure {
     /// The object was given up here.
     #[error("the object is no longer used here")]
     Ended,
+    /// Another object has its name now.
+    #[error("the object was made anew, and is not as it was")]
+    Changed,
     /// There is no such page.
     #[error("the object has no such page")]
     Outside,

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quire_core::units::{Bytes, VirtAddr};
+use quire_core::units::VirtAddr;
 use quire_linux::sysinfo::maps::FileId;
 
 use super::ClientError;
-use super::carrier::Wanted;
+use super::carrier::{Form, Wanted};
 use crate::node::{Hold, Mapping, Part};
 use crate::wire::control::{Handle, MappingNumber, Name, Request, Rights};
 
@@ -27,8 +27,8 @@ pub(super) struct Attached {
     name: Name,
     rights: Rights,
     file: OwnedFd,
-    /// How long the file is.
-    len: Bytes,
+    /// As it was when it was opened.
+    form: Form,
     mapped: BTreeMap<MappingNumber, Mapped>,
     /// How often the link broke.
     breaks: Arc<AtomicU64>,
@@ -58,14 +58,14 @@ impl Attached {
     pub fn new(
         handle: Handle,
         wanted: &Wanted,
-        len: Bytes,
+        form: Form,
         file: Option<OwnedFd>,
     ) -> Result<Attached, ClientError> {
         Ok(Attached {
             name: wanted.name.clone(),
             rights: wanted.rights,
             file: file.ok_or(ClientError::Confused)?,
-            len,
+            form,
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
             state: State::Linked(handle),
@@ -170,7 +170,7 @@ impl Attached {
         Request::Attach { name, rights }
     }
 
-    /// It is open again, and so long. Where the server has other memory for it, that takes
+    /// It is open again, and so it is now. Where the server has other memory for it, that takes
     /// the place of what is mapped.
     ///
     /// # Errors
@@ -178,14 +178,14 @@ impl Attached {
     pub fn is_again(
         &mut self,
         handle: Handle,
-        len: Bytes,
+        form: Form,
         file: Option<OwnedFd>,
     ) -> Result<(), ClientError> {
         let (State::Lost(_, until), Some(file)) = (&self.state, file) else {
             return Err(ClientError::Confused);
         };
         let until = *until;
-        if len != self.len {
+        if form != self.form {
             return Err(ClientError::Changed(self.name.clone()));
         }
         if identity(&file)? != identity(&self.file)? {

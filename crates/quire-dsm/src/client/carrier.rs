@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::Space;
 use quire_core::dsm::message::{FromKernel, ToKernel};
-use quire_core::units::Bytes;
 
 use super::attached::Attached;
 use super::guard::Guard;
@@ -44,6 +43,7 @@ use commands::Reply;
 pub(super) use commands::{Command, Told, Wanted};
 use elsewhere::{Question, Reopening, Servers};
 use giving_back::{GivingBack, NEXT_PIECE, Then};
+pub(super) use opening::Form;
 
 /// How late a timer of the thread may be, in nanoseconds.
 const SLACK: u64 = 1000;
@@ -60,8 +60,8 @@ pub(super) struct Object {
     space: Space,
     name: Name,
     rights: Rights,
-    /// The size of its pages.
-    page: Bytes,
+    /// As it was when it was opened.
+    form: Form,
     /// What the server calls it on this link.
     handle: Option<Handle>,
     /// How often the link broke.
@@ -342,7 +342,7 @@ impl Handler for Carrier {
         // What was given back in part is lost in part. What is to be closed is closed.
         for giving in std::mem::take(&mut self.giving_back) {
             match giving.then {
-                Then::Sync(reply) => self.refuse(Awaited::Sync(reply)),
+                Then::Sync(reply) | Then::Tell(reply) => self.refuse(Awaited::Sync(reply)),
                 Then::Close(_) => self.giving_back.push_back(giving),
             }
         }

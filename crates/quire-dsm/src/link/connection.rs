@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use mio::{Interest, Registry, Token};
 
 use super::identity::Identity;
+use super::pace::Pace;
 use super::tls::Tls;
 use super::transport::{Peer, Transport};
 use crate::wire::control::{Name, Refusal};
@@ -158,6 +159,7 @@ pub struct Link {
     decoder: Decoder,
     outgoing: Outgoing,
     patience: Patience,
+    pace: Pace,
     counters: Counters,
     /// Since when the transport has taken nothing of what waits.
     blocked: Option<Instant>,
@@ -172,13 +174,16 @@ pub struct Link {
 impl Link {
     /// A link without TLS.
     #[must_use]
-    pub fn plain(transport: Box<dyn Transport>, pool: Pool, patience: Patience) -> Link {
+    pub fn plain(mut transport: Box<dyn Transport>, pool: Pool, patience: Patience) -> Link {
+        let pace = Pace::new();
+        transport.set_most_unsent(pace.at_once());
         Link {
             transport,
             tls: None,
             decoder: Decoder::new(Limits::GREETING, pool),
             outgoing: Outgoing::new(),
             patience,
+            pace,
             counters: Counters::default(),
             blocked: None,
             drained: false,
@@ -241,6 +246,12 @@ impl Link {
         self.outgoing.queued()
     }
 
+    /// About how much goes over it in a quarter of a second, in bytes.
+    #[must_use]
+    pub const fn moment(&self) -> usize {
+        self.pace.moment()
+    }
+
     /// Since when the peer has taken nothing of what waits for it.
     #[must_use]
     pub const fn blocked(&self) -> Option<Instant> {
@@ -271,19 +282,32 @@ impl Link {
         self.until_end |= end;
     }
 
-    /// Queues a message.
+    /// Queues a message. What keeps a lease goes before all that waits; contents of many pages
+    /// go in several messages, so that it need not wait for all of them.
     ///
     /// # Errors
     /// When it keeps to no limit, or too much waits already.
-    pub fn send(&mut self, message: Control, with: Vec<OwnedFd>) -> Result<(), LinkError> {
-        let kind = message.kind();
-        let bytes = self.outgoing.push(message, with)?;
-        self.counters.sent[kind as usize] += 1;
-        self.counters.sent_bytes += bytes as u64;
+    pub fn send(&mut self, message: Control, mut with: Vec<OwnedFd>) -> Result<(), LinkError> {
+        let mut rest = Some(message);
+        while let Some(mut message) = rest {
+            rest = message.split_off(self.pace.at_once());
+            self.queue(message, std::mem::take(&mut with))?;
+        }
         let (queued, limit) = (self.outgoing.queued(), self.patience.queue);
         if queued > limit {
             return Err(LinkError::Full { queued, limit });
         }
+        Ok(())
+    }
+
+    fn queue(&mut self, message: Control, with: Vec<OwnedFd>) -> Result<(), LinkError> {
+        let kind = message.kind();
+        let bytes = match kind {
+            Kind::Heartbeat | Kind::HeartbeatSeen => self.outgoing.push_first(&message)?,
+            _ => self.outgoing.push(message, with)?,
+        };
+        self.counters.sent[kind as usize] += 1;
+        self.counters.sent_bytes += bytes as u64;
         Ok(())
     }
 
@@ -315,6 +339,12 @@ impl Link {
                 Err(error) => return Err(error.into()),
             },
         };
+        let at_once = self.pace.at_once();
+        let taken = before - self.outgoing.queued();
+        self.pace.took(now, taken, done);
+        if self.pace.at_once() != at_once {
+            transport.set_most_unsent(self.pace.at_once());
+        }
         self.blocked = match (done, self.blocked) {
             (true, _) => None,
             (false, Some(since)) if self.outgoing.queued() == before => Some(since),

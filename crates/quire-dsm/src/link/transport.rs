@@ -144,6 +144,12 @@ pub trait Transport: Sink + Send {
     /// Tells the peer that nothing comes any more.
     fn shutdown(&mut self);
 
+    /// From now on it is to take no more while so many bytes wait in it that were not sent yet. A
+    /// hint.
+    fn set_most_unsent(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+
     /// The shortest time that something took to the other side, and its acknowledgement back,
     /// without the threads there; `None` where that is not known.
     fn round_trip(&self) -> Option<Duration> {
@@ -291,6 +297,12 @@ impl Transport for Tcp {
     fn shutdown(&mut self) {
         // It may be gone already, which is as good.
         let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    fn set_most_unsent(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        // Where that cannot be had, more waits.
+        let _ = socket::set_most_unsent(self.socket.as_fd(), bytes);
     }
 
     fn round_trip(&self) -> Option<Duration> {

@@ -375,7 +375,8 @@ fn allow(range: AddrRange, writable: bool) -> Result<(), Errno> {
         false => MprotectFlags::READ,
     };
     // SAFETY: it is a mapping that nobody else knows of yet, and allows more than before.
-    Ok(unsafe { rustix::mm::mprotect(at, len, prot)? })
+    unsafe { rustix::mm::mprotect(at, len, prot)? };
+    Ok(())
 }
 
 /// Keeps addresses out of forks, and their pages from being gathered into superpages: the

@@ -182,6 +182,66 @@ impl Control {
             _ => None,
         }
     }
+
+    /// Keeps as many of its pages as have at most so many bytes of contents, but at least one: what
+    /// is said of pages may as well be said in several messages. What has the others, if there are
+    /// any.
+    pub(crate) fn split_off(&mut self, most: usize) -> Option<Control> {
+        match self {
+            Control::FromKernel {
+                object,
+                message: FromKernel::DataWrite { pages, data },
+            } => {
+                let (pages, data) = split(pages, data, most)?;
+                let message = FromKernel::DataWrite { pages, data };
+                let object = *object;
+                Some(Control::FromKernel { object, message })
+            }
+            Control::ToKernel {
+                object,
+                message:
+                    ToKernel::DataProvided {
+                        pages,
+                        data,
+                        access,
+                    },
+            } => {
+                let (pages, data) = split(pages, data, most)?;
+                let message = ToKernel::DataProvided {
+                    pages,
+                    data,
+                    access: *access,
+                };
+                let object = *object;
+                Some(Control::ToKernel { object, message })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Takes out the pages behind those that have at most so many bytes of contents.
+fn split(
+    pages: &mut Pages,
+    data: &mut Vec<Option<Contents>>,
+    most: usize,
+) -> Option<(Pages, Vec<Option<Contents>>)> {
+    let mut bytes = 0;
+    let is_beyond = |page: &Option<Contents>| {
+        bytes += page.as_ref().map_or(0, |page| page.len());
+        bytes > most
+    };
+    let kept = data.iter().position(is_beyond)?.max(1);
+    // Where there are not as many contents as pages, it is refused as a whole.
+    if kept == data.len() || data.len() != pages.count as usize {
+        return None;
+    }
+    let others = Pages {
+        first: PageNumber(pages.first.0.checked_add(kept as u64)?),
+        count: pages.count - kept as u32,
+    };
+    pages.count = kept as u32;
+    Some((others, data.split_off(kept)))
 }
 
 /// A name of an object, a node or a server: 1 to 200 of `a-z A-Z 0-9 . _ -`, the first of them

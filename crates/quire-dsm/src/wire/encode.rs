@@ -1,6 +1,6 @@
 //! From messages to what is written: a queue of bytes and contents. Messages that are queued
-//! one after the other lie one after the other, so that they leave in one write. Contents that
-//! are lent (`wire/lent.rs`) are sent from their file.
+//! one after the other lie one after the other, so that they leave in one write. What is urgent
+//! goes before all messages of which nothing is written yet. Contents that are lent (`wire/lent.rs`) are sent from their file.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -118,6 +118,12 @@ pub struct Outgoing {
     written: usize,
     /// All that is still to be written, in bytes.
     queued: usize,
+    /// All that was ever written, in bytes.
+    passed: u64,
+    /// Where messages end of which something is still to be written, counted like that.
+    ends: VecDeque<u64>,
+    /// A part of the first of them is written.
+    is_begun: bool,
     /// Memory to be used again.
     spare: Vec<u8>,
 }
@@ -180,7 +186,64 @@ impl Outgoing {
         let contents = data.into_iter().flatten().map(Piece::Contents);
         self.pieces.extend(contents);
         self.queued += size + payload;
+        self.ends.push_back(self.passed + self.queued as u64);
         Ok(size + payload)
+    }
+
+    /// Queues a message without contents before all messages of which nothing is written yet, also
+    /// others that were queued so. Says how many bytes it has.
+    ///
+    /// # Errors
+    /// As [`Outgoing::push`].
+    pub fn push_first(&mut self, message: &Control) -> Result<usize, WireError> {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, message, None, 0)?;
+        let size = bytes.len();
+        let at = match self.is_begun {
+            true => self.ends.front().copied().unwrap_or(self.passed),
+            false => self.passed,
+        };
+        let piece = self.cut_at(at);
+        self.pieces.insert(piece, Piece::Bytes(bytes));
+        self.renumber(piece);
+        self.queued += size;
+        let at_end = at + size as u64;
+        for end in self.ends.iter_mut().filter(|end| **end > at) {
+            *end += size as u64;
+        }
+        let before = self.ends.partition_point(|end| *end <= at);
+        self.ends.insert(before, at_end);
+        Ok(size)
+    }
+
+    /// Has a piece begin at a place where a message ends, and says which, by where it is in the queue.
+    fn cut_at(&mut self, at: u64) -> usize {
+        let mut rest = (at - self.passed) as usize + self.written;
+        for piece in 0..self.pieces.len() {
+            let length = self.pieces[piece].length();
+            if rest == 0 {
+                return piece;
+            }
+            if rest < length
+                && let Piece::Bytes(bytes) = &mut self.pieces[piece]
+            {
+                let behind = bytes.split_off(rest);
+                self.pieces.insert(piece + 1, Piece::Bytes(behind));
+                self.renumber(piece + 1);
+                return piece + 1;
+            }
+            rest = rest.saturating_sub(length);
+        }
+        self.pieces.len()
+    }
+
+    /// There is one more piece here: those behind it have other numbers.
+    fn renumber(&mut self, piece: usize) {
+        let number = self.first + piece as u64;
+        let behind = self.descriptors.iter_mut();
+        for (at, _) in behind.filter(|(at, _)| *at >= number) {
+            *at += 1;
+        }
     }
 
     /// Bytes to which a message can be added: those at the end of the queue, or new ones.
@@ -291,6 +354,12 @@ impl Outgoing {
     /// So many bytes are written.
     fn advance(&mut self, mut written: usize) {
         self.queued -= written;
+        self.passed += written as u64;
+        self.is_begun = true;
+        while let Some(end) = self.ends.front().filter(|end| **end <= self.passed) {
+            self.is_begun = *end < self.passed;
+            self.ends.pop_front();
+        }
         while let Some(piece) = self.pieces.front() {
             let rest = piece.length() - self.written;
             if written < rest {

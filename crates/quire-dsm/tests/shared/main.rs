@@ -15,11 +15,13 @@ use quire_dsm::client::{Client, Shared};
 use quire_dsm::programs::Program;
 use quire_dsm::wire::control::{Answer, PageSize, Rights, SchedulerKind, Segment, TypeCode};
 
-#[allow(dead_code, reason = "links are only cut here")]
+mod anew;
+#[allow(dead_code, reason = "links are only cut and held here")]
 #[path = "../histories/proxy.rs"]
 mod proxy;
 #[path = "../served/mod.rs"]
 mod served;
+mod slow;
 mod streams;
 
 use served::{BOTH, Served, name, object, open, socket};

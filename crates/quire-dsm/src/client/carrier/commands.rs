@@ -175,9 +175,7 @@ impl Carrier {
             let request = |object| Request::GiveBack { object, pages };
             return self.ask_of(links, key, request, Awaited::Sync(reply));
         }
-        let done = self.with(links, key, |cache, way| cache.evict(pages, way));
-        // Who waited may have gone.
-        let _ = reply.send(done.then_some(()).ok_or_else(|| self.unreachable()));
+        self.give_up_pages(links, key, pages, reply);
     }
 
     /// Has pages brought that a mapping will need, by whoever answers its faults.

@@ -8,17 +8,20 @@
 //! Whoever has no object open takes a question to the next server where one refuses it
 //! because another one has the object.
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use quire_core::dsm::kernel;
+
 use super::asking::{Awaited, New};
 use super::commands::{Opened, Reply, Wanted};
-use super::opening::whole;
+use super::opening::Form;
 use super::{Carrier, Key};
 use crate::client::ClientError;
 use crate::link::{Address, Addresses, Links};
-use crate::wire::control::{Answer, Failure, FailureKind, Handle, Request};
+use crate::wire::control::{self, Answer, Failure, FailureKind, Handle, Request};
 
 /// The servers of a client, of which it uses one.
 pub(super) struct Servers {
@@ -101,6 +104,8 @@ pub(super) struct Reopening {
     attached: usize,
     /// Objects that it refuses, and why.
     refused: Vec<(Key, String)>,
+    /// Those of them that are not as they were.
+    changed: BTreeSet<Key>,
 }
 
 /// A question that may be taken from server to server.
@@ -215,7 +220,7 @@ impl Carrier {
         let why = match (answer, self.attached.get_mut(&key)) {
             (Ok(Answer::Attached { object, info }), Some(attached)) => {
                 let file = descriptors.into_iter().next();
-                match attached.is_again(object, whole(&info).len, file) {
+                match attached.is_again(object, Form::from(&info), file) {
                     Ok(()) => {
                         self.reopening.attached += 1;
                         for mapping in attached.mapped() {
@@ -229,10 +234,17 @@ impl Carrier {
                     }
                 }
             }
-            (Ok(Answer::Opened { object, .. }), None) => {
-                self.reopening.found.push((key, object));
-                None
-            }
+            (Ok(Answer::Opened { object, info }), None) => match self.is_changed(key, &info) {
+                false => {
+                    self.reopening.found.push((key, object));
+                    None
+                }
+                true => {
+                    self.ask(links, Request::Close { object }, Awaited::nobody());
+                    self.reopening.changed.insert(key);
+                    Some(ClientError::Changed(info.name).to_string())
+                }
+            },
             (Ok(Answer::Opened { object, .. }), Some(_)) => {
                 self.ask(links, Request::Close { object }, Awaited::nobody());
                 Some("the server does not share its pages any more".to_owned())
@@ -274,7 +286,18 @@ impl Carrier {
         for (key, why) in reopening.refused {
             tracing::error!("{} cannot be opened again: {why}", self.name(key));
             self.give_up(links, key, &why);
+            if reopening.changed.contains(&key) {
+                self.with(links, key, |cache, way| {
+                    cache.end(kernel::Failure::Changed, way)
+                });
+            }
         }
+    }
+
+    /// Whether an object that was open is another one now.
+    fn is_changed(&self, key: Key, info: &control::Object) -> bool {
+        let object = self.objects.get(&key);
+        object.is_some_and(|object| object.form != Form::from(info))
     }
 
     /// An object that was found again goes on.

@@ -13,13 +13,33 @@ use crate::client::attached::Attached;
 use crate::client::{self, ClientError, region};
 use crate::link::turn::Links;
 use crate::node::{Cache, Mapping, Part, Shape, room_for};
-use crate::wire::control::{self, Failure, Handle, MappingNumber, Request};
+use crate::wire::control::{
+    self, Failure, Handle, MappingNumber, PageSize, Request, SchedulerKind,
+};
 
 /// All pages of an object.
 pub(super) fn whole(info: &control::Object) -> Part {
     Part {
         start: ObjectOffset(0),
         len: Bytes(info.size.0.next_multiple_of(info.page_size.bytes().0)),
+    }
+}
+
+/// What makes an object another one, where it differs after a link broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::client) struct Form {
+    pub(in crate::client) size: Bytes,
+    pub(in crate::client) page: PageSize,
+    pub(in crate::client) scheduler: SchedulerKind,
+}
+
+impl From<&control::Object> for Form {
+    fn from(info: &control::Object) -> Form {
+        Form {
+            size: info.size,
+            page: info.page_size,
+            scheduler: info.scheduler,
+        }
     }
 }
 
@@ -64,7 +84,7 @@ impl Carrier {
             space,
             name: info.name.clone(),
             rights,
-            page: shape.page,
+            form: Form::from(&info),
             handle: Some(handle),
             breaks: Arc::default(),
         };
@@ -88,7 +108,7 @@ impl Carrier {
         (wanted, reply): (Wanted, Reply<Opened>),
     ) {
         let part = whole(&info);
-        let attached = Attached::new(handle, &wanted, part.len, file);
+        let attached = Attached::new(handle, &wanted, Form::from(&info), file);
         let mapped = attached.and_then(|attached| {
             let (at, writable) = (wanted.at, wanted.rights.write);
             let mapping = Mapping::new(attached.file(), part, at, writable)?;

@@ -295,6 +295,13 @@ impl Links {
         self.get(id).map_or(0, |entry| entry.link.queued())
     }
 
+    /// About how much goes over a link in a quarter of a second, in bytes. Whoever has that wait
+    /// there has others wait as long.
+    #[must_use]
+    pub fn moment(&self, id: LinkId) -> usize {
+        self.get(id).map_or(0, |entry| entry.link.moment())
+    }
+
     /// What went over a link.
     #[must_use]
     pub fn counters(&self, id: LinkId) -> Option<&Counters> {

@@ -1,0 +1,80 @@
+//! An object that was made anew, and not as it was, while the link of a program was broken: that
+//! object ends in the program, with a reason, and its others go on.
+
+use std::time::{Duration, Instant};
+
+use quire_core::units::{Bytes, ObjectOffset};
+use quire_dsm::client::ClientError;
+use quire_dsm::link::Address;
+use quire_dsm::wire::control::SchedulerKind;
+
+use super::proxy::Proxy;
+use super::served::{BOTH, Served, name, object, open};
+
+/// Everything that is waited for ends within this.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Tries until it succeeds.
+fn comes<R>(what: &str, mut act: impl FnMut() -> Result<R, ClientError>) -> R {
+    let end = Instant::now() + SOON;
+    loop {
+        match act() {
+            Ok(done) => return done,
+            Err(why) => assert!(Instant::now() < end, "{what}: {why}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_object_that_was_made_anew_ends_and_others_go_on() {
+    let served = Served::start("127.0.0.1:0");
+    let Address::Tcp(server) = served.addresses[0] else {
+        panic!("another address");
+    };
+    let way = Proxy::start(server);
+    let far = served.client_with("far", |options| {
+        let address: Address = way.address.to_string().parse().expect("an address");
+        options.addresses = address.into();
+        options.reconnect = Some(SOON);
+    });
+    let near = served.client("near");
+    let make = |text: &str, pages: u64| {
+        near.create(object(text, Bytes(pages * 4096), SchedulerKind::Multi))
+    };
+    make("kept", 4).expect("it is new");
+    make("changed", 4).expect("it is new");
+    let [kept, changed] = ["kept", "changed"].map(|text| open(&far, text));
+    for shared in [&kept, &changed] {
+        shared.write_at(ObjectOffset(0), &[7; 8]);
+        shared.flush().expect("it is there");
+    }
+    way.hold(true, true);
+    way.cut();
+    // As long as the server may believe that it is open it cannot be removed.
+    comes("removing", || near.remove(name("changed")));
+    make("changed", 9).expect("it is new again");
+    way.hold(false, false);
+    comes("what is as it was", || {
+        kept.write_at(ObjectOffset(8), &[8; 8]);
+        kept.flush()
+    });
+    let why = changed.flush().expect_err("it is another one");
+    assert!(matches!(why, ClientError::Changed(_)), "{why}");
+    let mut bytes = [0; 8];
+    let why = changed.checked_read_at(ObjectOffset(0), &mut bytes);
+    assert!(why.is_err());
+    // The link stays.
+    let made = way.made();
+    std::thread::sleep(Duration::from_secs(1));
+    kept.write_at(ObjectOffset(16), &[9; 8]);
+    kept.flush().expect("it goes on");
+    assert_eq!(way.made(), made);
+    let mut bytes = [0; 24];
+    let there = near.open(name("kept"), BOTH).expect("it is there");
+    there.read_at(ObjectOffset(0), &mut bytes);
+    assert_eq!(bytes, [[7; 8], [8; 8], [9; 8]].concat()[..]);
+    let again = far.open(name("changed"), BOTH).expect("there is one");
+    again.read_at(ObjectOffset(8 * 4096), &mut bytes);
+    assert_eq!(bytes, [0; 24]);
+}
