@@ -622,7 +622,7 @@ fn what_came_of_it_is_exported() {
     let value: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(value["results"][0]["variants"][1]["variant"], "a|b");
     let markdown = fs::read_to_string(markdown).unwrap();
-    assert!(markdown.contains("| `a\\|b` | 0.00"), "{markdown}");
+    assert!(markdown.contains("| `a\\|b` | 0."), "{markdown}");
     assert_eq!(fs::read_to_string(csv).unwrap().lines().count(), 7);
 }
 

@@ -83,6 +83,7 @@ mod part;
 mod shared;
 #[cfg(test)]
 mod simulated;
+mod slots;
 mod small;
 #[cfg(test)]
 mod tests;

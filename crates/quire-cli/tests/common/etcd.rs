@@ -35,7 +35,7 @@ impl Etcd {
         [client, peer]: [String; 2],
         is_well: impl Fn(&str) -> bool,
     ) -> Option<Etcd> {
-        let data = TempDir::new().unwrap();
+        let data = in_memory();
         let [url, peer] = [format!("{scheme}://{client}"), format!("http://{peer}")];
         let started = command
             .arg("--data-dir")
@@ -74,4 +74,14 @@ impl Drop for Etcd {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// A directory in memory, where there is room for etcd's log: others write to disks, and leases
+/// are short here.
+fn in_memory() -> TempDir {
+    const ROOM: u64 = 1 << 30;
+    let memory = "/dev/shm";
+    let has_room = rustix::fs::statvfs(memory).is_ok_and(|it| it.f_bavail * it.f_frsize > ROOM);
+    let directory = has_room.then(|| TempDir::new_in(memory).ok()).flatten();
+    directory.unwrap_or_else(|| TempDir::new().unwrap())
 }

@@ -160,10 +160,10 @@ impl Replicated {
     pub fn open(plan: Plan) -> Result<Replicated, PlanError> {
         let peers: Vec<String> = plan.peers.iter().map(Address::to_string).collect();
         let name = format!("of {}", peers.join(", "));
-        let (place, log, disk) = opened(&plan, &peers)?;
+        let (place, log, mut disk) = opened(&plan, &peers)?;
         let replica = Replica::new(place, log, Box::new(random));
         let replica = replica.map_err(|broken| StoreError::Invalid(broken.to_string()))?;
-        let keep = move |log: &Log| write(&disk, &peers, place, log);
+        let keep = move |log: &Log| write(&mut disk, &peers, place, log);
         let mut config = Config::new(plan.hello);
         config.realtime = plan.realtime;
         let turn = Turn::new(config)?;
@@ -232,8 +232,7 @@ fn opened(plan: &Plan, names: &[String]) -> Result<(Place, Log, Small), PlanErro
     }
     let me = plan.peers.iter().position(|peer| *peer == plan.own);
     let me = me.ok_or_else(|| PlanError::Stranger(plan.own.clone()))? as u64 + 1;
-    let disk = Small::open(&plan.place, FILE)?;
-    let kept = disk.read::<Kept<Log>>()?;
+    let (mut disk, kept) = Small::open::<Kept<Log>>(&plan.place, FILE)?;
     let list = fingerprint(names);
     let place = |copy| Place {
         list,
@@ -243,7 +242,7 @@ fn opened(plan: &Plan, names: &[String]) -> Result<(Place, Log, Small), PlanErro
     };
     let Some(kept) = kept else {
         let (place, log) = (place(random()), Log::new(servers as u64));
-        write(&disk, names, place, &log)?;
+        write(&mut disk, names, place, &log)?;
         return Ok((place, log, disk));
     };
     let at = || plan.place.display().to_string();
@@ -261,7 +260,7 @@ fn opened(plan: &Plan, names: &[String]) -> Result<(Place, Log, Small), PlanErro
     Ok((place(kept.copy), kept.log, disk))
 }
 
-fn write(disk: &Small, peers: &[String], place: Place, log: &Log) -> Result<(), StoreError> {
+fn write(disk: &mut Small, peers: &[String], place: Place, log: &Log) -> Result<(), StoreError> {
     disk.replace(&Kept {
         format: FORMAT,
         peers: peers.to_vec(),

@@ -2,30 +2,32 @@
 //! objects to store.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::disk::{Directory, Disk, replace};
+use super::disk::{Directory, Disk};
 use super::lock::{self, Lock};
-use super::object::seal;
-use super::shared::read_sealed;
+use super::slots::Slots;
 use super::{StoreError, make_directory};
 
-/// A directory with one file that is replaced as a whole.
+/// A directory with one file, whose contents are replaced as a whole.
 pub(crate) struct Small {
-    disk: Directory,
-    directory: String,
-    file: &'static str,
+    slots: Slots,
     _lock: Lock,
 }
 
 impl Small {
-    /// Opens a directory; an empty or a missing one will do.
+    /// Opens a directory; an empty or a missing one will do. What is in its file; `None` where there
+    /// is none.
     ///
     /// # Errors
-    /// Where it is in use, or holds something else, or what the disk said.
-    pub fn open(directory: &Path, file: &'static str) -> Result<Small, StoreError> {
+    /// Where it is in use, is damaged, or holds something else, or what the disk said.
+    pub fn open<T: DeserializeOwned>(
+        directory: &Path,
+        file: &'static str,
+    ) -> Result<(Small, Option<T>), StoreError> {
         make_directory(directory).map_err(|error| {
             StoreError::io(&format!("cannot make {}", directory.display()), &error)
         })?;
@@ -43,32 +45,16 @@ impl Small {
                 found,
             });
         }
-        Ok(Small {
-            _lock: Lock::take(directory)?,
-            disk,
-            directory: name,
-            file,
-        })
-    }
-
-    /// What is there; `None` where nothing is.
-    ///
-    /// # Errors
-    /// That it is damaged, or what the disk said.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, StoreError> {
-        read_sealed(&self.disk, &self.directory, self.file)
+        let lock = Lock::take(directory)?;
+        let (slots, found) = Slots::open(Arc::new(disk), &name, file)?;
+        Ok((Small { slots, _lock: lock }, found))
     }
 
     /// Puts something in the place of what is there. This waits for the disk.
     ///
     /// # Errors
     /// What the disk said. Then the old or the new one is there.
-    pub fn replace<T: Serialize>(&self, value: &T) -> Result<(), StoreError> {
-        replace(&self.disk, "", self.file, &seal(value)?).map_err(|error| {
-            StoreError::io(
-                &format!("cannot write {}/{}", self.directory, self.file),
-                &error,
-            )
-        })
+    pub fn replace<T: Serialize>(&mut self, value: &T) -> Result<(), StoreError> {
+        self.slots.replace(value)
     }
 }

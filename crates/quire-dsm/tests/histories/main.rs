@@ -116,6 +116,16 @@ fn joining(directory: &Path, number: usize, servers: usize, hello: Hello) -> Joi
     }
 }
 
+/// What this process logs goes to a file of the scene, which is shown where somebody does not go on.
+fn log_to(directory: &Path, who: &str) {
+    let file = File::create(directory.join(format!("log-{who}"))).expect("a file");
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(Arc::new(file))
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).expect("the first");
+}
+
 /// A process of its own: a server, for ever.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
@@ -130,6 +140,7 @@ fn part_server() {
     let mut turn = Turn::new(Config::new(hello.clone())).expect("a loop");
     let directory = PathBuf::from(setting("HISTORY_DIRECTORY"));
     let number: usize = setting("HISTORY_SERVER").parse().expect("a number");
+    log_to(&directory, &format!("server-{number}"));
     let lease: u64 = setting("HISTORY_LEASE").parse().expect("seconds");
     let any = "127.0.0.1:0".parse().expect("an address");
     let at = [any, socket(&directory, number)];
@@ -156,6 +167,7 @@ fn part_server() {
 fn part_program() {
     let who: u64 = setting("HISTORY_WHO").parse().expect("a number");
     let directory = PathBuf::from(setting("HISTORY_DIRECTORY"));
+    log_to(&directory, &format!("program-{who}"));
     let address = setting("HISTORY_ADDRESS").parse().expect("an address");
     let mut options = Options::new(address, name("program"));
     let patience = setting("HISTORY_RECONNECT").parse().expect("seconds");
@@ -287,7 +299,9 @@ impl Scene {
     }
 
     fn planned(plan: &Plan) -> Scene {
-        let directory = tempfile::tempdir().expect("a directory");
+        // In memory, where that may be: a slow disk ends leases, and is no part of this.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let directory = directory.expect("a directory");
         let crossing = Crossing::start(directory.path(), plan.servers);
         let serve = |number: usize| {
             let settings = [
@@ -411,10 +425,32 @@ impl Scene {
         };
         while who.iter().any(is_stuck) {
             let stuck: Vec<&u64> = who.iter().filter(|it| is_stuck(it)).collect();
-            assert!(begin.elapsed() < SOON, "programs {stuck:?} do not go on");
+            if begin.elapsed() >= SOON {
+                let logs = self.logs();
+                panic!("programs {stuck:?} do not go on\n{logs}");
+            }
             thread::sleep(Duration::from_millis(50));
         }
         println!("{who:?} went on after {:?}", begin.elapsed());
+    }
+
+    /// What servers and programs have logged, in the order of time.
+    fn logs(&self) -> String {
+        let mut lines = Vec::new();
+        for entry in fs::read_dir(self.directory.path()).into_iter().flatten() {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(who) = name.strip_prefix("log-") else {
+                continue;
+            };
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            lines.extend(text.lines().map(|line| {
+                let (at, what) = line.split_once(' ').unwrap_or((line, ""));
+                format!("{at} {who}: {what}")
+            }));
+        }
+        lines.sort();
+        lines.join("\n")
     }
 
     /// Waits until programs have done so much together.
@@ -490,8 +526,14 @@ impl Scene {
         let mut history = all.clone();
         forget_lost(&mut history, losers);
         println!("{} operations, {} kept", all.len(), history.len());
-        assert_eq!(check(&history), Ok(()));
-        assert_eq!(check_replaced(&all, losers), Ok(()));
+        let checked = check(&history).and_then(|()| check_replaced(&all, losers));
+        if let Err(why) = checked {
+            let logs = self.logs();
+            panic!(
+                "{why}\n{}\n{logs}",
+                all.iter().map(shown).collect::<String>()
+            );
+        }
         (ends, all)
     }
 }
@@ -504,6 +546,19 @@ impl Drop for Scene {
             let _ = child.wait();
         }
     }
+}
+
+/// A line about an operation, to be sorted by words and times.
+fn shown(it: &Operation) -> String {
+    let Operation {
+        who,
+        kind,
+        word,
+        value,
+        begin,
+        end,
+    } = it;
+    format!("word {word}: {begin} to {end}: {who} {kind:?} {value:#x}\n")
 }
 
 fn signal_to(child: &Child, signal: Signal) {
