@@ -154,7 +154,7 @@ fn small_folios_grow_into_superpages() {
     let mut totals = held.totals(grown);
     // The kernel takes pages out of the page table before it finds that it cannot copy
     // them now, as on a busy machine; then they are not full until they are used again.
-    for _ in 0..2 {
+    for _ in 0..6 {
         if !grown(&totals) {
             held.touch(is_object);
             totals = held.totals(grown);
