@@ -569,16 +569,21 @@ fn a_damaged_page_is_an_error_and_the_others_are_not() {
     fs::write(part, bytes).unwrap();
     let name = part.file_name().unwrap().to_str().unwrap();
     let damaged = check(false);
-    assert_refused(&damaged, 1, &["damaged in 2 places"]);
+    assert_refused(
+        &damaged,
+        1,
+        &["damaged in 2 places", "quire object rm copied)"],
+    );
     let shown = String::from_utf8(damaged.stdout).unwrap();
     assert!(
-        shown.contains(name) && shown.contains("page 5: wrong checksum"),
+        shown.contains(name) && shown.contains("of copied: page 5: wrong checksum"),
         "{shown}"
     );
     let shown: Value = serde_json::from_slice(&check(true).stdout).unwrap();
     let first = FIRST_PAGE + 5 * PAGE;
     assert_eq!(shown["damage"][1]["first_byte"], first);
     assert_eq!(shown["damage"][1]["bytes"], PAGE);
+    assert_eq!(shown["damage"][1]["object"], "copied");
 
     let served = home.serve();
     let copied = served.quire(&["object", "cp", ":copied", &to]);
@@ -626,6 +631,130 @@ fn a_damaged_page_is_an_error_and_the_others_are_not() {
     served.does(&["object", "cp", &from, ":copied"]);
     served.does(&["object", "cp", ":copied", &to]);
     assert!(fs::read(to).unwrap() == noise(8 * PAGE));
+}
+
+/// All files below a directory, with their lengths and when they were changed.
+fn looks(directory: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let (path, about) = entry
+            .map(|entry| (entry.path(), entry.metadata().unwrap()))
+            .unwrap();
+        found.push((path.clone(), about.len(), about.modified().unwrap()));
+        if about.is_dir() {
+            found.extend(looks(&path));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What no server can start with is found, too, and nothing is changed for that.
+#[test]
+fn all_of_a_store_is_checked_and_nothing_is_changed() {
+    let home = Home::new();
+    let served = home.serve();
+    served.does(&["object", "create", "grid", "--size", "64K"]);
+    served.end();
+    let check = || {
+        let before = looks(&home.store);
+        let found = quire()
+            .args(["object", "check", home.store()])
+            .output()
+            .unwrap();
+        assert_eq!(looks(&home.store), before);
+        found
+    };
+    let finds = |words: &[&str]| {
+        let found = check();
+        assert_refused(
+            &found,
+            1,
+            &["damaged in 1 place: bring it back from a copy"],
+        );
+        let refused = String::from_utf8_lossy(&found.stderr);
+        assert!(!refused.contains("object rm"), "{refused}");
+        let shown = String::from_utf8_lossy(&found.stdout);
+        assert!(words.iter().all(|word| shown.contains(word)), "{shown}");
+        let args = ["--listen", "127.0.0.1:0", "--store", home.store()];
+        let served = quire().arg("serve").args(args).output().unwrap();
+        assert_ne!(served.status.code(), Some(0));
+        let refused = String::from_utf8_lossy(&served.stderr);
+        assert!(refused.contains("is damaged"), "{refused}");
+    };
+    assert!(check().status.success());
+
+    let number = home.store.join("kept/number");
+    let bytes = fs::read(&number).unwrap();
+    fs::write(&number, &bytes[..bytes.len() - 1]).unwrap();
+    finds(&["kept/number", "wrong checksum"]);
+    fs::write(&number, &bytes).unwrap();
+
+    for missing in ["kept", "objects"] {
+        let aside = PathBuf::from(home.file("aside"));
+        fs::rename(home.store.join(missing), &aside).unwrap();
+        finds(&[missing, "the directory is missing"]);
+        fs::rename(&aside, home.store.join(missing)).unwrap();
+    }
+    assert!(check().status.success());
+    // A copy of a store needs no lock.
+    fs::remove_file(home.store.join("lock")).unwrap();
+    assert!(check().status.success());
+    assert!(!home.store.join("lock").exists());
+}
+
+#[test]
+fn a_store_on_a_disk_that_can_only_be_read_is_checked() {
+    let Some(small) = Small::mount("60m") else {
+        return skip("no tmpfs can be mounted");
+    };
+    let mut home = Home::new();
+    home.store = small.path().join("store");
+    let served = home.serve();
+    let from = home.file("from");
+    fs::write(&from, noise(8 * PAGE)).unwrap();
+    served.does(&["object", "cp", &from, ":copied"]);
+    served.end();
+    let mut remount = Command::new("mount");
+    let remount = remount.args(["-o", "remount,ro"]).arg(small.path());
+    assert!(remount.status().unwrap().success());
+    let checked = quire()
+        .args(["object", "check", home.store()])
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    assert_eq!(
+        checked.stdout,
+        b"1 objects with 8 pages, and 0 pages in the log\n"
+    );
+}
+
+#[test]
+fn a_server_that_ends_says_what_a_full_disk_does_not_take() {
+    let Some(small) = Small::mount("40m") else {
+        return skip("no tmpfs can be mounted");
+    };
+    let mut home = Home::new();
+    home.store = small.path().join("store");
+    let served = home.serve();
+    let client = Client::connect(served.options_apart()).unwrap();
+    client.create(object("kept", 9000)).unwrap();
+    let shared = open(&client, "kept");
+    shared.words()[0].store(1, Ordering::Relaxed);
+    shared.flush().unwrap();
+    let _ballast = small.fill();
+    // Not in order, so that no more pages are given ahead.
+    for page in [8, 300, 2000] {
+        shared.words()[page * 512].store(2, Ordering::Relaxed);
+    }
+    signals::send("TERM", served.process.id());
+    served.logged(&[
+        "kept",
+        "3 pages",
+        "could not be kept",
+        "disk is full",
+        "ends",
+    ]);
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `layout` makes and opens that, `objects` makes and removes objects, `log` and `part` are
-//! the two kinds of files, `engine` writes, `writer` is its thread, `shared` is what readers
+//! the two kinds of files, `guard` sees to it that nothing is changed after a failed sync, `levels`
+//! makes the store's directory, `engine` writes, `writer` is its thread, `shared` is what readers
 //! see, `check` looks for damage, and `disk` is all that any of them asks of the system.
 //!
 //! # What is written in which order
@@ -43,6 +44,8 @@
 //! | a part is missing | damage | its pages are lost |
 //! | the list of parts does not name a part that holds pages | damage | the part is used all the same |
 //! | what an object is cannot be read | damage | that object cannot be opened; the others can |
+//! | several objects have one name | damage, or an earlier version left it | none of them can be opened, nor another one made, until all but one of their directories are taken away |
+//! | `objects` or `kept` is missing | damage | the store is refused |
 //! | half-made and half-removed objects | a crash | they are removed |
 //!
 //! Damage that reaches to the end of the log, after what was there was acknowledged, looks
@@ -53,13 +56,14 @@
 //! good again when somebody writes it.
 //!
 //! # What can fail later
-//! A sync that fails leaves it open what is durable, and a second one would not tell.
+//! A sync that fails, of contents or of names, leaves it open what is durable, and a second one
+//! would not tell. So does a rename that fails. What was asked for is refused; whether it was done
+//! all the same shows at the next start, and nothing that was acknowledged relies on either.
 //! Nothing more is written then until the store is opened anew; reading goes on. Where the
 //! file system cannot allocate space ahead, or copies on write, a full disk can also stop
 //! step 3. The pages then stay in the log, are served from there, and the log refuses
 //! write-backs when it is full. All of that goes on when there is space.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -74,7 +78,9 @@ mod check;
 mod disk;
 mod engine;
 mod error;
+mod guard;
 mod layout;
+mod levels;
 mod lock;
 mod log;
 mod object;
@@ -158,7 +164,7 @@ impl Store {
         if settings.log < Settings::SMALLEST_LOG {
             return Err(StoreError::Invalid("a log has at least 3 MiB".to_owned()));
         }
-        make_directory(directory).map_err(|error| {
+        levels::make_directory(directory).map_err(|error| {
             StoreError::io(&format!("cannot make {}", directory.display()), &error)
         })?;
         let lock = lock::Lock::take(directory)?;
@@ -320,19 +326,6 @@ fn wait<T: Send + 'static>(
         let _ = sender.send(result);
     }));
     receiver.recv().unwrap_or(Err(StoreError::Stopped))
-}
-
-/// Makes the store's directory, durably, where it is missing. Only its owner may look into
-/// it: rights to objects would mean nothing where anybody can read the files.
-fn make_directory(directory: &Path) -> std::io::Result<()> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    let mut make = std::fs::DirBuilder::new();
-    make.recursive(true).mode(0o700).create(directory)?;
-    let parent = directory.canonicalize()?;
-    let parent = parent.parent().unwrap_or(Path::new("/"));
-    std::fs::File::open(parent)?.sync_all()
 }
 
 /// Whether a page is all zeros.

@@ -1,5 +1,6 @@
 //! `quire object check`: reads everything in a store, and names what is damaged.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -29,12 +30,25 @@ pub fn check(directory: &Path, in_json_form: bool) -> Outcome<()> {
     match report.damage.len() {
         0 => Ok(()),
         places => Err(Failure::system(format!(
-            "{} is damaged in {places} {}: bring it back from a copy, or remove the objects \
-             that are named and make them again",
+            "{} is damaged in {places} {}: bring it back from a copy{}",
             directory.display(),
             if places == 1 { "place" } else { "places" },
+            otherwise(&report.damage),
         ))),
     }
+}
+
+/// What else helps: a server can start with objects of which pages are damaged, and remove them.
+fn otherwise(damage: &[Damage]) -> String {
+    let objects: Option<BTreeSet<&str>> = damage.iter().map(|it| it.object.as_deref()).collect();
+    let Some(objects) = objects else {
+        return String::new();
+    };
+    let objects: Vec<&str> = objects.into_iter().collect();
+    format!(
+        ", or start a server with it, remove what is damaged (quire object rm {}), and make it again",
+        objects.join(" ")
+    )
 }
 
 fn in_words(to: &mut impl Write, report: &Report) -> io::Result<()> {
@@ -59,6 +73,7 @@ fn in_words(to: &mut impl Write, report: &Report) -> io::Result<()> {
 fn in_json(report: &Report) -> Value {
     let damage = |damage: &Damage| {
         json!({
+            "object": damage.object,
             "file": damage.file,
             "first_byte": damage.bytes.start,
             "bytes": damage.bytes.end - damage.bytes.start,

@@ -249,6 +249,12 @@ impl Behind {
         self.saves.is_under_way()
     }
 
+    /// How many pages that were given back are not safe, and why, where the pager could not
+    /// keep them.
+    pub fn left(&self) -> (usize, Option<&str>) {
+        self.saves.left()
+    }
+
     /// How many pages that were given back are not safe yet.
     pub fn giving_back(&self) -> u64 {
         self.saves.count() as u64

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use quire_core::dsm::message::{KernelId, PageNumber, ToKernel};
 
 use super::Server;
+use super::backed::Behind;
 use super::core::{Core, Out, PeerId, answer_with};
 use super::fellows::Fellows;
 use super::object::Object;
@@ -186,6 +187,7 @@ impl Ending {
                 Stage::Keeps
             }
             Stage::Keeps => {
+                server.core.name_what_is_not_kept();
                 server.end_links(links);
                 server.with_fellows(links, |fellows, _| fellows.end());
                 Stage::HandsOver
@@ -338,6 +340,20 @@ impl Core {
             }
         }
         is_complete
+    }
+
+    /// Logs how many pages pagers do not have that were given back.
+    fn name_what_is_not_kept(&self) {
+        for (name, object) in &self.objects {
+            let left = object.behind.as_ref().map(Behind::left);
+            if let Some((pages @ 1.., why)) = left {
+                let why = why.unwrap_or("that takes too long");
+                tracing::warn!(
+                    "{name}: {pages} pages that were given back could not be kept: {why}; the \
+                     server ends without them, and they stay as they were before"
+                );
+            }
+        }
     }
 }
 

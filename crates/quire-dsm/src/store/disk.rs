@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::Errno;
@@ -44,7 +44,8 @@ pub(super) trait Disk: Send + Sync {
 /// or the new ones.
 ///
 /// # Errors
-/// What the disk said; the old contents are still there then.
+/// What the disk said. The old contents are still there then, unless the rename or the sync
+/// of the names failed: the next start finds the old or the new ones.
 pub(super) fn replace(
     disk: &dyn Disk,
     directory: &str,
@@ -83,20 +84,51 @@ pub(super) fn join(directory: &str, name: &str) -> String {
     }
 }
 
-/// How many files are kept open. A large object has many.
+/// How many files are kept open, besides those that were written to and not synced. A large
+/// object has many.
 const OPEN: usize = 128;
 
 /// A directory of the file system.
 pub(super) struct Directory {
     root: PathBuf,
-    open: Mutex<HashMap<String, Arc<File>>>,
+    /// Nothing is written: files are opened to be read.
+    only_read: bool,
+    open: Mutex<HashMap<String, Open>>,
+}
+
+/// A file that is open.
+struct Open {
+    file: Arc<File>,
+    /// It was written to, and not synced since. It must stay open: when the system cannot
+    /// write that out, it may tell nobody who opens the file later.
+    unsynced: bool,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq)]
+enum Use {
+    /// What is there.
+    Found,
+    /// What is there, or a new file.
+    Made,
+    /// The same, and it is written to.
+    Written,
 }
 
 impl Directory {
     pub(super) fn new(root: &Path) -> Directory {
         Directory {
             root: root.to_owned(),
+            only_read: false,
             open: Mutex::default(),
+        }
+    }
+
+    /// The same, to be read only: its files, and the disk, need not allow more.
+    pub(super) fn to_be_read(root: &Path) -> Directory {
+        Directory {
+            only_read: true,
+            ..Directory::new(root)
         }
     }
 
@@ -108,31 +140,41 @@ impl Directory {
         }
     }
 
-    fn open(&self, name: &str, create: bool) -> io::Result<Arc<File>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = open.get(name) {
-            return Ok(file.clone());
+    fn files(&self) -> MutexGuard<'_, HashMap<String, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self, name: &str, to_be: Use) -> io::Result<Arc<File>> {
+        let mut open = self.files();
+        if let Some(found) = open.get_mut(name) {
+            found.unsynced |= to_be == Use::Written;
+            return Ok(found.file.clone());
         }
         let file = OpenOptions::new()
             .read(true)
-            .write(true)
-            .create(create)
+            .write(!self.only_read)
+            .create(to_be != Use::Found)
             .truncate(false)
             .open(self.path(name))?;
         let file = Arc::new(file);
         if open.len() >= OPEN {
-            let one = open.keys().next().cloned();
+            let one = open.iter().find(|(_, found)| !found.unsynced);
+            let one = one.map(|(name, _)| name.clone());
             one.and_then(|one| open.remove(&one));
         }
-        open.insert(name.to_owned(), file.clone());
+        let opened = Open {
+            file: file.clone(),
+            unsynced: to_be == Use::Written,
+        };
+        open.insert(name.to_owned(), opened);
         Ok(file)
     }
 
     /// Closes what is open under a path, because that is to be another file now.
     fn forget(&self, path: &str) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = format!("{path}/");
-        open.retain(|name, _| name != path && !name.starts_with(&inside));
+        self.files()
+            .retain(|name, _| name != path && !name.starts_with(&inside));
     }
 }
 
@@ -146,7 +188,7 @@ impl Disk for Directory {
     }
 
     fn read_at(&self, file: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let file = self.open(file, false)?;
+        let file = self.open(file, Use::Found)?;
         let mut got = 0;
         while got < buffer.len() {
             match file.read_at(&mut buffer[got..], offset + got as u64) {
@@ -160,7 +202,7 @@ impl Disk for Directory {
     }
 
     fn write_at(&self, file: &str, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.open(file, true)?.write_all_at(data, offset)
+        self.open(file, Use::Written)?.write_all_at(data, offset)
     }
 
     fn create(&self, file: &str) -> io::Result<()> {
@@ -169,7 +211,7 @@ impl Disk for Directory {
     }
 
     fn reserve(&self, file: &str, offset: u64, length: u64) -> io::Result<()> {
-        let file = self.open(file, true)?;
+        let file = self.open(file, Use::Made)?;
         match fallocate(&*file, FallocateFlags::empty(), offset, length) {
             // Such a file system has to be believed until the page is put in its place.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
@@ -178,14 +220,18 @@ impl Disk for Directory {
     }
 
     fn punch(&self, file: &str, offset: u64, length: u64) -> io::Result<()> {
-        let file = self.open(file, true)?;
+        let file = self.open(file, Use::Made)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&*file, flags, offset, length)?)
     }
 
     fn sync(&self, file: &str) -> io::Result<()> {
         // fdatasync also makes durable what is needed to find the data: length and places.
-        Ok(fdatasync(&*self.open(file, false)?)?)
+        fdatasync(&*self.open(file, Use::Found)?)?;
+        if let Some(synced) = self.files().get_mut(file) {
+            synced.unsynced = false;
+        }
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -214,5 +260,30 @@ impl Disk for Directory {
 
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
         File::open(self.path(directory))?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that was written to is open until it is synced, however many others are used.
+    #[test]
+    fn what_is_not_synced_stays_open() {
+        let place = tempfile::tempdir().expect("a directory");
+        let disk = Directory::new(place.path());
+        let read = |file: usize| disk.read_at(&format!("read-{file}"), 0, &mut [0]);
+        for file in 0..2 * OPEN {
+            std::fs::write(place.path().join(format!("read-{file}")), "x").expect("a file");
+        }
+        disk.write_at("written", 0, &[1]).expect("written");
+        for file in 0..2 * OPEN {
+            read(file).expect("read");
+        }
+        let unsynced = |disk: &Directory| disk.files().get("written").map(|open| open.unsynced);
+        assert_eq!(unsynced(&disk), Some(true));
+        assert!(disk.files().len() <= OPEN);
+        disk.sync("written").expect("synced");
+        assert_eq!(unsynced(&disk), Some(false));
     }
 }

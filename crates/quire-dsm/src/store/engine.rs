@@ -1,6 +1,6 @@
 //! What a store writes, and in which order. Tests run it over a disk that crashes.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, RwLock};
 use quire_core::dsm::message::{PageNumber, Pages};
 
 use super::disk::Disk;
-use super::layout::{beyond_use, catalogue, prepare};
-use super::log::{self, Change, Log, Logged, Refused};
+use super::guard::Guard;
+use super::layout::{beyond_use, catalogue, confirm, prepare};
+use super::log::{self, Change, Log, Logged};
 use super::part::Places;
 use super::shared::{Key, Recent, Request, Shared, right_lengths, write_lock};
 use super::{Object, ObjectId, Settings, StoreError, is_zero};
@@ -22,8 +23,6 @@ pub(super) struct Engine {
     /// Pages of the commit that is under way that have space in their places. It is theirs
     /// also where the log has older zeros for them.
     promised: HashSet<Key>,
-    /// Why nothing can be written any more.
-    failed: Option<String>,
     /// Why the log could not be emptied.
     stuck: Option<StoreError>,
 }
@@ -36,9 +35,11 @@ impl Engine {
         directory: &str,
     ) -> Result<(Arc<Shared>, Engine), StoreError> {
         let io = |error: io::Error| StoreError::io("cannot open the store", &error);
+        let disk = Arc::new(Guard::new(disk, directory));
         prepare(&*disk, settings, directory)?;
+        confirm(&disk);
         let mut damage = Vec::new();
-        let (catalogue, places) = catalogue(&disk, &mut damage).map_err(io)?;
+        let (catalogue, places) = catalogue(disk.clone(), &mut damage).map_err(io)?;
         let damaged = |damage| StoreError::Damaged {
             directory: directory.to_owned(),
             damage,
@@ -47,7 +48,7 @@ impl Engine {
         if let Some(damage) = beyond_use(&replay) {
             return Err(damaged(damage));
         }
-        damage.extend(replay.damage);
+        damage.extend(replay.damage.into_iter().map(|(_, damage)| damage));
         for damage in &damage {
             tracing::error!("{directory}: damaged: {damage}");
         }
@@ -76,7 +77,6 @@ impl Engine {
             log,
             batch: settings.batch.0,
             promised: HashSet::new(),
-            failed: None,
             stuck: None,
         };
         // Nothing can be appended before the log begins anew.
@@ -105,7 +105,7 @@ impl Engine {
     /// Whether the log holds nothing.
     pub(super) fn is_at_rest(&self) -> bool {
         let nothing = self.stuck.is_none() && self.shared.recent().logged.is_empty();
-        self.failed.is_some() || nothing
+        nothing || self.shared.disk.works().is_err()
     }
 
     /// Writes pages back: what became of each request, in their order. All pages of those
@@ -138,9 +138,7 @@ impl Engine {
 
     /// What a request changes, with the space for it.
     fn admit(&mut self, request: &Request) -> Result<Vec<Change>, StoreError> {
-        if let Some(reason) = &self.failed {
-            return Err(StoreError::Failed(reason.clone()));
-        }
+        self.shared.disk.works()?;
         let object = self.shared.get(request.object)?;
         object.look_at(Pages {
             first: PageNumber(request.first),
@@ -208,20 +206,14 @@ impl Engine {
     }
 
     fn append(&mut self, batch: &[(usize, Change)]) -> Result<(), StoreError> {
-        if let Some(reason) = &self.failed {
-            return Err(StoreError::Failed(reason.clone()));
-        }
+        self.shared.disk.works()?;
         let changes: Vec<Change> = batch.iter().map(|(_, change)| change.clone()).collect();
         if !self.log.fits(log::size(&changes)) {
             self.empty()?;
         }
-        match self.log.append(&changes) {
-            Ok(()) => {}
-            Err(Refused::Write(error)) => {
-                return Err(StoreError::io("cannot write to the log", &error));
-            }
-            Err(Refused::Sync(error)) => return Err(self.fail("the log", &error)),
-        }
+        self.log
+            .append(&changes)
+            .map_err(|error| StoreError::io("cannot write to the log", &error))?;
         let mut recent = self.shared.recent();
         for change in changes {
             let logged = change.contents.map_or(Logged::Zero, Logged::Held);
@@ -250,14 +242,6 @@ impl Engine {
         }
     }
 
-    /// A sync failed: what is durable is unknown from now on.
-    fn fail(&mut self, what: &str, error: &io::Error) -> StoreError {
-        let reason = format!("cannot make {what} durable: {error}");
-        tracing::error!("{}: {reason}", self.shared.directory);
-        self.failed = Some(reason.clone());
-        StoreError::Failed(reason)
-    }
-
     /// Puts all pages of the log into their places.
     ///
     /// # Errors
@@ -269,32 +253,51 @@ impl Engine {
         self.empty()
     }
 
+    /// All pages of the log are put, also those that an earlier try has put: what that one
+    /// wrote need not be durable, and a sync of it may have failed.
     fn empty(&mut self) -> Result<(), StoreError> {
-        if let Some(reason) = &self.failed {
-            return Err(StoreError::Failed(reason.clone()));
-        }
+        self.shared.disk.works()?;
         let logged = self.shared.recent().logged.clone();
-        let mut touched = BTreeSet::new();
-        for ((object, page), contents) in &logged {
-            let mut places = write_lock(&self.shared.places);
-            let keep = self.promised.contains(&(*object, *page));
-            places
-                .put(*object, *page, contents, keep)
-                .map_err(|error| {
-                    let what = format!("cannot put page {page} of object {object} into its place");
-                    StoreError::io(&what, &error)
-                })?;
-            touched.extend(places.part_of(*object, *page).map(|part| (*object, part)));
+        // Pages come in the order of their parts: one is synced before the next is begun, so
+        // that few files at a time are open and not synced.
+        let mut begun = None;
+        for (key, contents) in &logged {
+            let part = write_lock(&self.shared.places).part_of(key.0, key.1);
+            let part = part.map(|part| (key.0, part));
+            if part != begun {
+                self.sync(begun)?;
+            }
+            begun = self.put(*key, contents)?;
         }
-        for (object, part) in touched {
-            Places::sync(&*self.shared.disk, object, part)
-                .map_err(|error| self.fail("an object's pages", &error))?;
-        }
+        self.sync(begun)?;
         self.log
             .begin_anew()
-            .map_err(|error| self.fail("the log's beginning", &error))?;
+            .map_err(|error| StoreError::io("cannot begin the log anew", &error))?;
         self.shared.recent().logged.clear();
         self.stuck = None;
         Ok(())
+    }
+
+    /// Puts a page into its place, and says in which part that is.
+    fn put(&self, key: Key, contents: &Logged) -> Result<Option<(ObjectId, u32)>, StoreError> {
+        let (object, page) = key;
+        let mut places = write_lock(&self.shared.places);
+        let keep = self.promised.contains(&key);
+        places.put(object, page, contents, keep).map_err(|error| {
+            let what = format!("cannot put page {page} of object {object} into its place");
+            StoreError::io(&what, &error)
+        })?;
+        Ok(places.part_of(object, page).map(|part| (object, part)))
+    }
+
+    /// Makes a part durable.
+    fn sync(&self, part: Option<(ObjectId, u32)>) -> Result<(), StoreError> {
+        let Some((object, part)) = part else {
+            return Ok(());
+        };
+        Places::sync(&*self.shared.disk, object, part).map_err(|error| {
+            let what = format!("cannot make part {part} of object {object} durable");
+            StoreError::io(&what, &error)
+        })
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 
+use super::guard::Unsure;
+
 /// A place in a file that does not hold what was written there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -13,6 +15,8 @@ pub struct Damage {
     pub bytes: Range<u64>,
     /// What is wrong there.
     pub what: String,
+    /// The name of the object whose it is, where that is known and can be used.
+    pub object: Option<String>,
 }
 
 impl Damage {
@@ -21,6 +25,14 @@ impl Damage {
             file: file.to_owned(),
             bytes,
             what: what.to_owned(),
+            object: None,
+        }
+    }
+
+    pub(super) fn of(self, object: &str) -> Damage {
+        Damage {
+            object: Some(object.to_owned()),
+            ..self
         }
     }
 }
@@ -30,6 +42,9 @@ impl fmt::Display for Damage {
         write!(f, "{}", self.file)?;
         if !self.bytes.is_empty() {
             write!(f, ", bytes {} to {}", self.bytes.start, self.bytes.end - 1)?;
+        }
+        if let Some(object) = &self.object {
+            write!(f, ", of {object}")?;
         }
         write!(f, ": {}", self.what)
     }
@@ -47,6 +62,14 @@ pub enum StoreError {
         directory: String,
         /// The process that has it; 0 where it is unknown.
         pid: u32,
+    },
+    /// It is being looked at, and must not change meanwhile.
+    #[error(
+        "{directory} is being read by `quire object check`; wait until that has ended, then start again"
+    )]
+    BeingChecked {
+        /// The directory.
+        directory: String,
     },
     /// A newer version wrote it.
     #[error(
@@ -96,7 +119,9 @@ pub enum StoreError {
         /// What the disk said.
         reason: String,
     },
-    /// A sync failed earlier.
+    /// A sync failed, now or earlier, and nothing is written any more. Whether what was
+    /// asked for when it failed was done shows when the store is opened anew; an object, or
+    /// a page, is changed as a whole or not at all. What was asked for later is not done.
     #[error(
         "nothing more is written, because the disk failed: {0}; look at the disk, then start again"
     )]
@@ -109,10 +134,11 @@ pub enum StoreError {
 impl StoreError {
     /// What the disk said, with what was tried.
     pub(super) fn io(what: &str, error: &io::Error) -> StoreError {
-        if matches!(
-            error.kind(),
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-        ) {
+        let unsure = error.get_ref().and_then(|inner| inner.downcast_ref());
+        if let Some(Unsure(reason)) = unsure {
+            return StoreError::Failed(reason.clone());
+        }
+        if is_full(error) {
             return StoreError::Full(what.to_owned());
         }
         StoreError::Io {
@@ -120,4 +146,12 @@ impl StoreError {
             reason: error.to_string(),
         }
     }
+}
+
+/// Whether the disk refused something for want of space only.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
 }

@@ -1,7 +1,8 @@
-//! One server per directory: a lock file with the process in it.
+//! One server per directory: a lock file with the process in it. Who only looks shares the lock
+//! with others who do, and writes nothing.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -48,6 +49,12 @@ impl Lock {
         let holder = holder(&mut file)?;
         let directory = directory.display().to_string();
         match locked {
+            // Only others who look at the directory let it be looked at.
+            Err(Errno::WOULDBLOCK)
+                if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() =>
+            {
+                return Err(StoreError::BeingChecked { directory });
+            }
             // It is not emptied before it is known to be a lock.
             Ok(()) if holder.is_none() => {
                 let found = NAME.to_owned();
@@ -71,6 +78,36 @@ impl Lock {
         }
         let process = rustix::process::getpid();
         Ok(Lock { file, process })
+    }
+
+    /// Keeps servers out of a directory that is looked at; nothing in it changes. `None` where
+    /// no server was there ever.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] names the process of the server that is there.
+    pub(super) fn look(directory: &Path) -> Result<Option<Lock>, StoreError> {
+        let path = directory.join(NAME);
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(NO_LINK)
+            .open(&path);
+        let mut file = match opened {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| {
+                StoreError::io(&format!("cannot open {}", path.display()), &error)
+            })?,
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(Some(Lock {
+                file,
+                process: rustix::process::getpid(),
+            })),
+            Err(Errno::WOULDBLOCK) => Err(StoreError::InUse {
+                directory: directory.display().to_string(),
+                pid: holder(&mut file)?.unwrap_or(0),
+            }),
+            Err(error) => Err(StoreError::io("cannot lock the directory", &error.into())),
+        }
     }
 }
 
@@ -121,6 +158,31 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "4000000\n").unwrap();
         drop(Lock::take(directory.path()).unwrap());
+    }
+
+    #[test]
+    fn who_looks_keeps_servers_out_and_writes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        assert!(Lock::look(directory.path()).unwrap().is_none());
+        assert!(!path.exists());
+        std::fs::write(&path, "4000000\n").unwrap();
+        let looks = [(); 2].map(|()| Lock::look(directory.path()).unwrap().unwrap());
+        let refused = Lock::take(directory.path()).err().unwrap();
+        assert!(
+            matches!(refused, StoreError::BeingChecked { .. }),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "4000000\n");
+        drop(looks);
+        let lock = Lock::take(directory.path()).unwrap();
+        let refused = Lock::look(directory.path()).err().unwrap();
+        assert!(
+            matches!(refused, StoreError::InUse { pid, .. } if pid == std::process::id()),
+            "{refused}"
+        );
+        drop(lock);
+        assert!(Lock::look(directory.path()).unwrap().is_some());
     }
 
     #[test]

@@ -70,8 +70,8 @@ pub(super) struct Replay {
     /// Its pages, in the order in which they were written.
     pub(super) pages: Vec<(ObjectId, u64, Logged)>,
     pub(super) tail: Tail,
-    /// Pages whose contents are damaged: where they are, and which.
-    pub(super) damage: Vec<Damage>,
+    /// Pages whose contents are damaged: of which object, where they are, and which.
+    pub(super) damage: Vec<(ObjectId, Damage)>,
 }
 
 /// The beginning of a generation.
@@ -95,6 +95,15 @@ impl Slot {
         block
     }
 
+    /// The next generation, with a secret of its own.
+    fn next(self) -> io::Result<Slot> {
+        Ok(Slot {
+            generation: self.generation + 1,
+            secret: secret()?,
+            capacity: self.capacity,
+        })
+    }
+
     fn parse(block: &[u8]) -> Option<Slot> {
         let (body, sum) = block.get(..SLOT)?.split_at(SLOT - 4);
         if !body.starts_with(SLOT_MAGIC) || crc32fast::hash(body) != u32_at(sum, 0) {
@@ -112,17 +121,10 @@ impl Slot {
 pub(super) struct Log {
     disk: Arc<dyn Disk>,
     slot: Slot,
+    /// The next generation, where its beginning is not wholly written.
+    next: Option<Slot>,
     sequence: u64,
     end: u64,
-}
-
-/// Why a batch is not in the log.
-pub(super) enum Refused {
-    /// It could not be written; the log is as it was.
-    Write(io::Error),
-    /// It was written, and whether it is durable is unknown. A later sync could say yes
-    /// without having written it, so the log can take nothing more.
-    Sync(io::Error),
 }
 
 impl Log {
@@ -163,6 +165,7 @@ impl Log {
         let log = Log {
             disk,
             slot,
+            next: None,
             sequence: 1,
             end: slot.capacity,
         };
@@ -182,13 +185,11 @@ impl Log {
     /// Writes a batch and makes it durable. It must fit.
     ///
     /// # Errors
-    /// See [`Refused`].
-    pub(super) fn append(&mut self, changes: &[Change]) -> Result<(), Refused> {
+    /// What the disk said. Where it could not be written, the log is as it was.
+    pub(super) fn append(&mut self, changes: &[Change]) -> io::Result<()> {
         let batch = encode(self.slot.secret, self.sequence, changes);
-        self.disk
-            .write_at(NAME, self.end, &batch)
-            .map_err(Refused::Write)?;
-        self.disk.sync(NAME).map_err(Refused::Sync)?;
+        self.disk.write_at(NAME, self.end, &batch)?;
+        self.disk.sync(NAME)?;
         self.sequence += 1;
         self.end += batch.len() as u64;
         Ok(())
@@ -196,22 +197,24 @@ impl Log {
 
     /// Begins the next generation: what is in the log counts no more. The two blocks are
     /// written one after the other, so that one of them is whole at any time, and batches
-    /// follow only when both are durable, so that each of them alone tells the truth.
+    /// follow only when both are durable, so that each of them alone tells the truth. What
+    /// was written of them before an error is written again as it was: no crash can tear that.
     ///
     /// # Errors
-    /// What the disk said; the log can take nothing then, until this succeeds.
+    /// What the disk said; the log can take nothing then, until this succeeds. Whichever of
+    /// the two beginnings a crash leaves, all that the log had is in its place.
     pub(super) fn begin_anew(&mut self) -> io::Result<()> {
         self.end = self.slot.capacity;
-        let next = Slot {
-            generation: self.slot.generation + 1,
-            secret: secret()?,
-            capacity: self.slot.capacity,
+        let next = match self.next {
+            Some(next) => next,
+            None => self.slot.next()?,
         };
+        self.next = Some(next);
         for at in [0, BLOCK] {
             self.disk.write_at(NAME, at, &next.to_block())?;
             self.disk.sync(NAME)?;
         }
-        self.slot = next;
+        (self.slot, self.next) = (next, None);
         self.sequence = 1;
         self.end = FIRST;
         Ok(())
@@ -382,7 +385,7 @@ fn tail(log: &[u8], at: u64, secret: u64, sequence: u64) -> Tail {
 type Found = (ObjectId, u64, Logged);
 
 /// The pages of a batch, and which of them are damaged.
-fn contents(log: &[u8], at: u64, head: &Head<'_>) -> (Vec<Found>, Vec<Damage>) {
+fn contents(log: &[u8], at: u64, head: &Head<'_>) -> (Vec<Found>, Vec<(ObjectId, Damage)>) {
     let mut place = at + table_end(head.table.len() / ENTRY);
     let (mut pages, mut damage) = (Vec::new(), Vec::new());
     for (object, page, length, sum) in head.entries() {
@@ -393,7 +396,7 @@ fn contents(log: &[u8], at: u64, head: &Head<'_>) -> (Vec<Found>, Vec<Damage>) {
             Logged::Held(bytes.into())
         } else {
             let what = format!("page {page} of object {object}: wrong checksum");
-            damage.push(Damage::new(NAME, place..place + length, &what));
+            damage.push((object, Damage::new(NAME, place..place + length, &what)));
             Logged::Lost
         };
         pages.push((object, page, logged));

@@ -169,10 +169,12 @@ pub(super) fn seal<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
 
 /// What [`seal`] wrote; `None` where it is damaged.
 pub(super) fn unseal<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Option<T> {
+    postcard::from_bytes(sealed(bytes)?).ok()
+}
+
+/// What is in something that [`seal`] wrote; `None` where it is damaged.
+pub(super) fn sealed(bytes: &[u8]) -> Option<&[u8]> {
     let body = bytes.strip_prefix(MAGIC)?;
     let (sum, body) = body.split_first_chunk::<4>()?;
-    if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
-        return None;
-    }
-    postcard::from_bytes(body).ok()
+    (crc32fast::hash(body) == u32::from_le_bytes(*sum)).then_some(body)
 }

@@ -1,4 +1,8 @@
 //! Objects are made, changed and removed: rarely, so each step is durable before the next.
+//!
+//! Each is done by one rename. What fails before it leaves the object as it was. When the
+//! rename is not known to be durable, the store has failed (see `guard`): nobody can be told
+//! anything that relies on either outcome, and the next start goes by what it finds.
 
 use std::io;
 use std::sync::Arc;
@@ -15,9 +19,9 @@ use crate::random::secret;
 impl Engine {
     pub(super) fn create(&mut self, object: NewObject) -> Result<Arc<Object>, StoreError> {
         object.look()?;
-        if self.shared.find(&object.name).is_some() {
-            return Err(StoreError::Exists(object.name));
-        }
+        let shared = self.shared.clone();
+        shared.disk.works()?;
+        shared.may_have(&object.name, None)?;
         let what = format!("cannot make {}", object.name);
         let failed = |error: io::Error| StoreError::io(&what, &error);
         let object = Arc::new(Object {
@@ -26,17 +30,15 @@ impl Engine {
             is: object,
         });
         let meta = seal(&*object)?;
-        let made = make_object(&*self.shared.disk, object.id, &meta);
-        if let Err(error) = made {
+        if let Err(error) = make_object(&*shared.disk, object.id, &meta) {
             let half = part::directory(object.id) + NEW;
             // What is left over is removed when the store is opened the next time.
-            let _ = self.shared.disk.remove_directory(&half);
+            let _ = shared.disk.remove_directory(&half);
             return Err(failed(error));
         }
-        write_lock(&self.shared.places)
-            .admit(object.id, object.is.page_size.0)
-            .map_err(failed)?;
-        write_lock(&self.shared.catalogue).admit(object.clone());
+        // It is durable, so nothing may fail from here on.
+        write_lock(&shared.places).admit_new(object.id, object.is.page_size.0);
+        write_lock(&shared.catalogue).admit(object.clone());
         Ok(object)
     }
 
@@ -46,15 +48,13 @@ impl Engine {
         object: NewObject,
     ) -> Result<Arc<Object>, StoreError> {
         object.look()?;
+        self.shared.disk.works()?;
         let old = self.shared.get(id)?;
         if object.size != old.is.size || object.page_size != old.is.page_size {
             let what = "size and page size stay as they are; make another object";
             return Err(StoreError::Invalid(what.to_owned()));
         }
-        let holder = self.shared.find(&object.name);
-        if holder.is_some_and(|holder| holder.id != id) {
-            return Err(StoreError::Exists(object.name));
-        }
+        self.shared.may_have(&object.name, Some(id))?;
         let new = Arc::new(Object {
             id,
             created: old.created,
@@ -74,6 +74,7 @@ impl Engine {
     }
 
     pub(super) fn remove(&mut self, id: ObjectId) -> Result<(), StoreError> {
+        self.shared.disk.works()?;
         let object = self.shared.get(id)?;
         let (disk, directory) = (&*self.shared.disk, part::directory(id));
         let gone = format!("{directory}{GONE}");
@@ -84,6 +85,10 @@ impl Engine {
         let mut places = write_lock(&self.shared.places);
         let renamed = disk.rename(&directory, &gone);
         if let Err(error) = renamed.and_then(|()| disk.sync_directory(OBJECTS)) {
+            // It counts as there until the next start, so its pages must be where they were.
+            if disk.works().is_err() {
+                disk.rename_back(&gone, &directory);
+            }
             drop(places);
             let what = format!("cannot remove {}", object.is.name);
             write_lock(&self.shared.catalogue).admit(object);

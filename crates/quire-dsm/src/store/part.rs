@@ -100,6 +100,18 @@ struct Parts {
     listed: HashMap<u32, Option<Part>>,
     /// How many records the list has, damaged ones included.
     records: u64,
+    /// The part in the last record, as long as that is not known to be durable.
+    unsure: Option<u32>,
+}
+
+/// The list of an object's parts, as it is found.
+#[derive(Default)]
+struct List {
+    parts: HashSet<u32>,
+    records: u64,
+    /// The part in the last record.
+    last: Option<u32>,
+    damage: Vec<Damage>,
 }
 
 /// The parts of all objects.
@@ -129,14 +141,26 @@ impl Places {
     /// # Errors
     /// What the disk said.
     pub(super) fn admit(&mut self, object: ObjectId, page_size: u64) -> io::Result<Vec<Damage>> {
-        let (listed, records, damage) = list(&*self.disk, object)?;
+        let list = list(&*self.disk, object)?;
         let parts = Parts {
             page_size,
-            listed: listed.into_iter().map(|part| (part, None)).collect(),
-            records,
+            listed: list.parts.into_iter().map(|part| (part, None)).collect(),
+            records: list.records,
+            unsure: list.last,
         };
         self.objects.insert(object, parts);
-        Ok(damage)
+        Ok(list.damage)
+    }
+
+    /// Takes a new object in, which has no parts.
+    pub(super) fn admit_new(&mut self, object: ObjectId, page_size: u64) {
+        let parts = Parts {
+            page_size,
+            listed: HashMap::new(),
+            records: 0,
+            unsure: None,
+        };
+        self.objects.insert(object, parts);
     }
 
     /// An object is gone.
@@ -211,6 +235,7 @@ impl Places {
     /// What the disk said; in particular that it is full.
     pub(super) fn reserve(&mut self, object: ObjectId, page: u64) -> io::Result<bool> {
         self.load(object, page)?;
+        self.confirm(object)?;
         if self.has_space(object, page) {
             return Ok(false);
         }
@@ -220,6 +245,23 @@ impl Places {
         let offset = DATA + index as u64 * size;
         self.disk.reserve(&file(object, part), offset, size)?;
         Ok(true)
+    }
+
+    /// Sees to it that the last record of an object's list is durable. Who wrote it may have
+    /// ended before it was, or after a sync of it failed; a second sync alone would say yes
+    /// then without having done it.
+    fn confirm(&mut self, object: ObjectId) -> io::Result<()> {
+        let Some(parts) = self.objects.get_mut(&object) else {
+            return Ok(());
+        };
+        if let (Some(part), Some(last)) = (parts.unsure, parts.records.checked_sub(1)) {
+            let list = join(&directory(object), LIST);
+            let record = record(object, last, part);
+            self.disk.write_at(&list, last * RECORD as u64, &record)?;
+            self.disk.sync(&list)?;
+            parts.unsure = None;
+        }
+        Ok(())
     }
 
     /// Gives back what [`Places::reserve`] took.
@@ -358,22 +400,24 @@ fn record(object: ObjectId, index: u64, part: u32) -> [u8; RECORD] {
     record
 }
 
-/// The parts that an object has, how many records their list has, and what is damaged in
-/// it. A part that holds something and is missing in the list is believed to be one.
-fn list(disk: &dyn Disk, object: ObjectId) -> io::Result<(HashSet<u32>, u64, Vec<Damage>)> {
+/// The parts that an object has. One that holds something and is missing in the list is
+/// believed to be one.
+fn list(disk: &dyn Disk, object: ObjectId) -> io::Result<List> {
     let directory = directory(object);
     let path = join(&directory, LIST);
     let bytes = read_all(disk, &path)?.unwrap_or_default();
-    let (mut parts, mut damage, mut records) = (HashSet::new(), Vec::new(), 0);
+    let mut list = List::default();
     for (index, found) in bytes.chunks_exact(RECORD).enumerate() {
         let part = u32::from_le_bytes([found[0], found[1], found[2], found[3]]);
         if record(object, index as u64, part) == found {
-            parts.insert(part);
-            for bad in records..index as u64 {
+            list.parts.insert(part);
+            for bad in list.records..index as u64 {
                 let range = bad * RECORD as u64..(bad + 1) * RECORD as u64;
-                damage.push(Damage::new(&path, range, "wrong checksum"));
+                list.damage
+                    .push(Damage::new(&path, range, "wrong checksum"));
             }
-            records = index as u64 + 1;
+            list.records = index as u64 + 1;
+            list.last = Some(part);
         }
     }
     for found in disk.list(&directory)? {
@@ -383,13 +427,14 @@ fn list(disk: &dyn Disk, object: ObjectId) -> io::Result<(HashSet<u32>, u64, Vec
         else {
             continue;
         };
-        if !parts.contains(&part) && holds_something(disk, object, part)? {
+        if !list.parts.contains(&part) && holds_something(disk, object, part)? {
             let what = format!("it does not name {found}, which holds pages");
-            damage.push(Damage::new(&path, 0..bytes.len() as u64, &what));
-            parts.insert(part);
+            let all = 0..bytes.len() as u64;
+            list.damage.push(Damage::new(&path, all, &what));
+            list.parts.insert(part);
         }
     }
-    Ok((parts, records, damage))
+    Ok(list)
 }
 
 /// Whether a part's table names pages: one whose making was cut off does not.
@@ -451,7 +496,9 @@ pub(super) fn look(
     is_logged: impl Fn(u64) -> bool,
     looks: &mut dyn FnMut(),
 ) -> io::Result<(u64, Vec<Damage>)> {
-    let (parts, _, mut damage) = list(disk, object)?;
+    let List {
+        parts, mut damage, ..
+    } = list(disk, object)?;
     let mut parts: Vec<u32> = parts.into_iter().collect();
     parts.sort_unstable();
     let mut held = 0;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk::{Disk, join, read_all, replace};
+use super::guard::Guard;
 use super::layout::KEPT;
 use super::log::Logged;
 use super::object::{seal, unseal};
@@ -56,11 +57,13 @@ pub(super) struct Recent {
 pub(super) struct Catalogue {
     pub(super) objects: HashMap<ObjectId, Arc<Object>>,
     pub(super) names: BTreeMap<String, ObjectId>,
+    /// Names that several objects claim. None of these can be found; they keep their pages.
+    pub(super) contested: BTreeMap<String, Damage>,
 }
 
 /// What readers and the writer share. Locks are taken in the order of the fields.
 pub(super) struct Shared {
-    pub(super) disk: Arc<dyn Disk>,
+    pub(super) disk: Arc<Guard>,
     pub(super) directory: String,
     pub(super) catalogue: RwLock<Catalogue>,
     /// A reader holds this from before it looks for a page in `recent` until it has read
@@ -93,6 +96,24 @@ impl Shared {
         let catalogue = read_lock(&self.catalogue);
         let found = catalogue.objects.get(&id).cloned();
         found.ok_or_else(|| StoreError::NoObject(id.to_string()))
+    }
+
+    /// Whether an object, or a new one, may have a name.
+    ///
+    /// # Errors
+    /// That another one has it.
+    pub(super) fn may_have(&self, name: &str, id: Option<ObjectId>) -> Result<(), StoreError> {
+        let catalogue = read_lock(&self.catalogue);
+        if let Some(damage) = catalogue.contested.get(name) {
+            return Err(StoreError::Damaged {
+                directory: self.directory.clone(),
+                damage: damage.clone(),
+            });
+        }
+        match catalogue.names.get(name) {
+            Some(holder) if Some(*holder) != id => Err(StoreError::Exists(name.to_owned())),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn damage(&self) -> &[Damage] {
@@ -219,7 +240,9 @@ impl Catalogue {
     }
 
     pub(super) fn admit(&mut self, object: Arc<Object>) {
-        self.names.insert(object.is.name.clone(), object.id);
+        if !self.contested.contains_key(&object.is.name) {
+            self.names.insert(object.is.name.clone(), object.id);
+        }
         self.objects.insert(object.id, object);
     }
 }

@@ -1,6 +1,10 @@
 //! A disk that keeps what was synced, and of the rest whatever it likes: after a crash, any
 //! sectors of any unsynced writes, and of each directory's unsynced names the first few. It
-//! has a size, and it can fail from a given operation on.
+//! has a size, and it can fail from a given operation on, or only once.
+//!
+//! A sync of a file that fails is as on Linux: what was to be written counts as written
+//! from then on. Whoever reads it sees it, the next sync says yes, and some of it is not on
+//! the disk. A directory's names are written by the next sync that succeeds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
@@ -48,8 +52,12 @@ struct State {
     blocks: Option<u64>,
     /// Operations until everything fails.
     left: Option<u64>,
-    /// The file whose next sync fails, and then looks as if it had succeeded.
+    /// The file whose next sync fails.
     unreliable: Option<String>,
+    /// Operations until one fails, and how.
+    stumble: Option<(u64, Dice)>,
+    /// Operations so far.
+    done: u64,
 }
 
 /// The disk.
@@ -59,6 +67,7 @@ pub(super) struct Simulated {
 }
 
 /// Numbers for the choices of a crash.
+#[derive(Clone, Copy)]
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -103,6 +112,30 @@ fn missing() -> io::Error {
     ErrorKind::NotFound.into()
 }
 
+fn bad_sector() -> io::Error {
+    io::Error::other("a sector is gone")
+}
+
+impl Contents {
+    fn sync(&mut self) {
+        for (at, data) in std::mem::take(&mut self.unsynced) {
+            put(&mut self.durable, at, &data);
+        }
+        self.durable.resize(self.now.len(), 0);
+    }
+
+    /// A sync fails: some sectors are on the disk, and no later sync writes the others.
+    fn fail_to_sync(&mut self, dice: &mut Dice) {
+        for (at, data) in std::mem::take(&mut self.unsynced) {
+            for (index, sector) in data.chunks(SECTOR).enumerate() {
+                if dice.next(2) == 0 {
+                    put(&mut self.durable, at + index * SECTOR, sector);
+                }
+            }
+        }
+    }
+}
+
 impl State {
     fn directory(&self, path: &str) -> io::Result<u64> {
         let parts = path.split('/').filter(|part| !part.is_empty());
@@ -129,6 +162,23 @@ impl State {
             Some(Node::File(id)) => Ok(*id),
             _ => Err(missing()),
         }
+    }
+
+    /// Whether the next operation fails.
+    fn stumbles(&mut self) -> Option<Dice> {
+        let (left, dice) = self.stumble.take()?;
+        if left == 0 {
+            return Some(dice);
+        }
+        self.stumble = Some((left - 1, dice));
+        None
+    }
+
+    /// Nothing fails any more.
+    fn be_sound(&mut self) {
+        self.left = None;
+        self.unreliable = None;
+        self.stumble = None;
     }
 
     fn name(&mut self, directory: u64, naming: Naming) {
@@ -228,6 +278,17 @@ impl Simulated {
         self.state().left = Some(operations);
     }
 
+    /// After so many more operations that change something, one fails: a sync as such, and
+    /// anything else after it was carried out, or before.
+    pub(super) fn stumble_after(&self, operations: u64, seed: u64) {
+        self.state().stumble = Some((operations, Dice(seed)));
+    }
+
+    /// How many operations have changed something.
+    pub(super) fn operations(&self) -> u64 {
+        self.state().done
+    }
+
     /// The next sync of a file fails; as on Linux, those after it do not.
     pub(super) fn fail_sync_of(&self, file: &str) {
         self.state().unreliable = Some(file.to_owned());
@@ -247,8 +308,8 @@ impl Simulated {
     pub(super) fn crash(&self, seed: u64) -> Simulated {
         let mut dice = Dice(seed);
         let mut state = self.state().clone();
-        state.left = None;
         state.blocks = None;
+        state.be_sound();
         for id in 1..=state.next {
             if let Some(file) = state.files.get_mut(&id) {
                 *file = State::survive(file, &mut dice);
@@ -276,7 +337,7 @@ impl Simulated {
     /// What a process that is started after another was killed finds: everything.
     pub(super) fn copy(&self) -> Simulated {
         let mut state = self.state().clone();
-        state.left = None;
+        state.be_sound();
         Simulated {
             state: Mutex::new(state),
         }
@@ -303,7 +364,9 @@ impl Simulated {
     pub(super) fn damage(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state();
         let id = state.file(path).unwrap();
-        change(&mut state.files.get_mut(&id).unwrap().now);
+        let file = state.files.get_mut(&id).unwrap();
+        change(&mut file.now);
+        file.durable = file.now.clone();
     }
 
     /// Takes a file away behind the store's back.
@@ -321,14 +384,28 @@ impl Simulated {
 
     /// Does something that changes the disk, or fails: the operation at which the disk
     /// fails may have been carried out.
-    fn change<T>(&self, operation: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+    fn change(&self, operation: impl FnOnce(&mut State) -> io::Result<()>) -> io::Result<()> {
+        self.attempt(|state, stumbles| match stumbles {
+            None => operation(state),
+            Some(dice) if dice.0.is_multiple_of(2) => Err(bad_sector()),
+            Some(_) => operation(state).and(Err(bad_sector())),
+        })
+    }
+
+    /// The same; the operation is told when it is to fail, and how.
+    fn attempt(
+        &self,
+        operation: impl FnOnce(&mut State, Option<Dice>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut state = self.state();
+        state.done += 1;
         match state.left {
             Some(0) => return Err(io::Error::other("crashed")),
             Some(left) => state.left = Some(left - 1),
             None => {}
         }
-        let result = operation(&mut state);
+        let stumbles = state.stumbles();
+        let result = operation(&mut state, stumbles);
         if state.left == Some(0) {
             return Err(io::Error::other("crashed"));
         }
@@ -393,15 +470,16 @@ impl Disk for Simulated {
     }
 
     fn sync(&self, file: &str) -> io::Result<()> {
-        self.change(|state| {
+        self.attempt(|state, stumbles| {
             let id = state.file(file)?;
-            if state.unreliable.as_deref() == Some(file) {
-                state.unreliable = None;
-                return Err(io::Error::other("a sector is gone"));
-            }
+            let unreliable = state.unreliable.take_if(|it| it == file);
+            let fails = stumbles.or(unreliable.map(|_| Dice(1)));
             let file = state.files.get_mut(&id).ok_or_else(missing)?;
-            file.durable = file.now.clone();
-            file.unsynced.clear();
+            if let Some(mut dice) = fails {
+                file.fail_to_sync(&mut dice);
+                return Err(bad_sector());
+            }
+            file.sync();
             Ok(())
         })
     }
@@ -422,8 +500,10 @@ impl Disk for Simulated {
         self.change(|state| {
             let (parent, name) = split(directory);
             let parent = state.directory(parent)?;
-            if !state.directories[&parent].now.contains_key(name) {
-                return Err(missing());
+            let id = state.directory(directory)?;
+            let inside: Vec<_> = state.directories[&id].now.keys().cloned().collect();
+            for file in inside {
+                state.name(id, Naming::Unlink(file));
             }
             state.name(parent, Naming::Unlink(name.to_owned()));
             Ok(())
@@ -452,8 +532,11 @@ impl Disk for Simulated {
     }
 
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
-        self.change(|state| {
+        self.attempt(|state, stumbles| {
             let directory = state.directory(directory)?;
+            if stumbles.is_some() {
+                return Err(bad_sector());
+            }
             let names = state.directories.get_mut(&directory).ok_or_else(missing)?;
             for naming in names.unsynced.drain(..) {
                 apply(&mut names.durable, &naming);

@@ -60,6 +60,9 @@ impl Slots {
         let Some(bytes) = bytes else {
             return Ok((slots, None));
         };
+        // Who wrote it may have ended before it was durable, and it counts from now on.
+        let synced = slots.disk.sync(slots.file);
+        synced.map_err(|error| slots.failed("sync", &error))?;
         let Some(places) = Places::of(&bytes) else {
             // As an earlier version wrote it, whole.
             return match unseal(&bytes) {

@@ -46,6 +46,9 @@ impl Small {
             });
         }
         let lock = Lock::take(directory)?;
+        // Who wrote what is there may have ended before it was durable.
+        disk.sync_directory("")
+            .map_err(|error| StoreError::io(&format!("cannot sync {name}"), &error))?;
         let (slots, found) = Slots::open(Arc::new(disk), &name, file)?;
         Ok((Small { slots, _lock: lock }, found))
     }
@@ -53,7 +56,7 @@ impl Small {
     /// Puts something in the place of what is there. This waits for the disk.
     ///
     /// # Errors
-    /// What the disk said. Then the old or the new one is there.
+    /// What the disk said. Then the old or the new one is there when it is opened anew.
     pub fn replace<T: Serialize>(&mut self, value: &T) -> Result<(), StoreError> {
         self.slots.replace(value)
     }

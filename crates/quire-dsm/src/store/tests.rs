@@ -16,6 +16,8 @@ use super::{
     Contents, Grant, NewObject, ObjectId, Page, SchedulerKind, Settings, StoreError, check,
 };
 
+mod trouble;
+
 /// Pages in three parts, near their beginnings, so that the disk's files stay short.
 const UNIVERSE: [u64; 12] = [0, 1, 2, 3, 4, 4096, 4097, 4098, 8192, 8193, 8194, 8195];
 
@@ -69,7 +71,10 @@ struct Opened {
 }
 
 fn open(disk: Simulated) -> Result<Opened, StoreError> {
-    let disk = Arc::new(disk);
+    open_on(Arc::new(disk))
+}
+
+fn open_on(disk: Arc<Simulated>) -> Result<Opened, StoreError> {
     let (shared, engine) = Engine::open(disk.clone(), &settings(), "DIR")?;
     Ok(Opened {
         disk,
@@ -670,6 +675,9 @@ fn small_things_are_kept() {
     let opened = open(disk.copy()).unwrap();
     assert_eq!(opened.shared.kept::<u32>("count").unwrap(), Some(8));
     disk.damage("kept/count", |bytes| bytes[12] ^= 1);
+    let report = check::look(&disk, &mut || ()).unwrap();
+    assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+    assert_eq!(report.damage[0].file, "kept/count");
     let opened = open(disk).unwrap();
     assert!(opened.shared.kept::<u32>("count").is_err());
 }

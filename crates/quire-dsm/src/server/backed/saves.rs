@@ -173,6 +173,13 @@ impl<W> Saves<W> {
         self.pages.len() > self.failed.len()
     }
 
+    /// How many pages are not safe, and why, where the pager could not keep them.
+    pub fn left(&self) -> (usize, Option<&str>) {
+        let first = self.failed.first();
+        let why = first.and_then(|page| self.pages.get(page)?.why.as_deref());
+        (self.pages.len(), why)
+    }
+
     /// How many pages are not safe.
     pub fn count(&self) -> usize {
         self.pages.len()
