@@ -39,6 +39,14 @@ impl Failure {
         Failure::with_status(1, message)
     }
 
+    /// The same, with more to say.
+    pub fn and(self, more: &str) -> Failure {
+        Failure {
+            message: format!("{}; {more}", self.message),
+            ..self
+        }
+    }
+
     /// The exit status.
     pub fn status(&self) -> u8 {
         self.status
@@ -48,6 +56,25 @@ impl Failure {
     pub fn is_worth_telling(&self) -> bool {
         !self.message.is_empty()
     }
+}
+
+/// Whether an error is of who named a file, and not of the machine: a full disk is not.
+pub fn is_bad_path(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        AlreadyExists, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound,
+        PermissionDenied, ReadOnlyFilesystem,
+    };
+    matches!(
+        error.kind(),
+        NotFound
+            | PermissionDenied
+            | AlreadyExists
+            | IsADirectory
+            | NotADirectory
+            | InvalidFilename
+            | InvalidInput
+            | ReadOnlyFilesystem
+    )
 }
 
 impl fmt::Display for Failure {

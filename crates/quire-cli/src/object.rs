@@ -3,6 +3,7 @@
 
 mod check;
 mod copy;
+mod interruption;
 mod stat;
 mod trace;
 

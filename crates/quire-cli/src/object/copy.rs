@@ -6,15 +6,21 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use quire_core::units::{Bytes, ObjectOffset};
-use quire_dsm::client::{Client, Shared};
+use quire_dsm::client::{Client, ClientError, Shared};
 use quire_dsm::store::is_zero;
-use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
+use quire_dsm::wire::control::{
+    Failure as Refusal, FailureKind, MachineCode, Name, Object, PageSize, Rights, SchedulerKind,
+};
 
+use super::interruption::Interruption;
 use super::{failed, find};
 use crate::args::dsm::Place;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, is_bad_path};
+use crate::output::Output;
 use crate::progress::LateBar;
 
 /// So much is copied at once, in bytes.
@@ -22,6 +28,12 @@ const AT_ONCE: usize = 1 << 20;
 
 /// So much is looked at to see whether it is zero, in bytes.
 const PIECE: usize = 64 << 10;
+
+/// So often it is looked again whether an object is there, where another one makes and removes it.
+const TRIES: u32 = 20;
+
+/// So long it waits between two looks.
+const BETWEEN: Duration = Duration::from_millis(50);
 
 /// How the bar looks.
 const BAR: &str = "{bar:40} {binary_bytes} of {binary_total_bytes} {eta}";
@@ -40,7 +52,13 @@ pub fn copy(client: &Client, from: &Place, to: &Place) -> Outcome<()> {
 }
 
 fn refused(file: &Path) -> impl Fn(io::Error) -> Failure + '_ {
-    move |error| Failure::bad_usage(format!("{}: {error}", file.display()))
+    move |error| {
+        let text = format!("{}: {error}", file.display());
+        match is_bad_path(&error) {
+            true => Failure::bad_usage(text),
+            false => Failure::system(text),
+        }
+    }
 }
 
 fn put_file(client: &Client, file: &Path, name: &Name) -> Outcome<()> {
@@ -68,34 +86,78 @@ fn put_all(client: &Client, (mut from, what): (impl Read, &Path), name: &Name) -
 }
 
 /// Copies so much of what is called so to an object, which is made where there is none.
-fn put(
+fn put(client: &Client, from: (impl Read, &Path, Bytes), name: &Name) -> Outcome<()> {
+    let (_, what, size) = from;
+    let signals = Interruption::watch()?;
+    if !is_made(client, name, (what, size))? {
+        return fill(client, from, (name, false), &signals);
+    }
+    let filled = fill(client, from, (name, true), &signals);
+    filled.map_err(|failure| match client.remove(name.clone()) {
+        Ok(()) => failure,
+        Err(error) => failure.and(&format!(
+            "{name} was made, has only some of it, and cannot be removed: {error}"
+        )),
+    })
+}
+
+/// Sees to it that an object is there that takes so much. Whether it was made; where another one
+/// makes it first, that is as good.
+fn is_made(client: &Client, name: &Name, (what, size): (&Path, Bytes)) -> Outcome<bool> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match find(client, name)? {
+            Some(object) if object.size < size => {
+                return Err(Failure::bad_usage(format!(
+                    "{} has {size}, and {name} only {}",
+                    what.display(),
+                    object.size
+                )));
+            }
+            Some(_) => return Ok(false),
+            None => {}
+        }
+        match client.create(new(name, size)) {
+            Ok(()) => return Ok(true),
+            Err(ClientError::Refused(Refusal {
+                kind: FailureKind::Exists,
+                ..
+            })) if tries < TRIES => thread::sleep(BETWEEN),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+/// Copies so much of what is called so to an object that is there; zeros need not be written to
+/// one that is new. It is safe then.
+fn fill(
     client: &Client,
+    from: (impl Read, &Path, Bytes),
+    (name, is_new): (&Name, bool),
+    signals: &Interruption,
+) -> Outcome<()> {
+    let shared = open(client, name, true)?;
+    let copied = pour(&shared, from, is_new, signals);
+    let closed = shared.close();
+    copied.and_then(|()| closed.map_err(failed))
+}
+
+fn pour(
+    shared: &Shared,
     (mut from, what, size): (impl Read, &Path, Bytes),
-    name: &Name,
+    is_new: bool,
+    signals: &Interruption,
 ) -> Outcome<()> {
     let refused = refused(what);
-    let is_new = match find(client, name)? {
-        Some(object) if object.size < size => {
-            return Err(Failure::bad_usage(format!(
-                "{} has {size}, and {name} only {}",
-                what.display(),
-                object.size
-            )));
-        }
-        Some(_) => false,
-        None => {
-            client.create(new(name, size)).map_err(failed)?;
-            true
-        }
-    };
-    let shared = open(client, name, true)?;
     let (mut buffer, mut at, mut bar) = (vec![0; AT_ONCE], 0, LateBar::new(BAR));
     while at < size.0 {
+        signals.look()?;
         let most = (size.0 - at).min(AT_ONCE as u64) as usize;
         let count = from.read(&mut buffer[..most]).map_err(&refused)?;
         if count == 0 {
             return Err(Failure::system(format!(
-                "{} became shorter meanwhile: {name} has only its first {}",
+                "{} became shorter meanwhile: only its first {} could be copied",
                 what.display(),
                 Bytes(at)
             )));
@@ -110,31 +172,33 @@ fn put(
         }
         bar.at(at, size.0);
     }
-    shared.flush().map_err(failed)
+    Ok(())
 }
 
 fn get_file(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
-    // No file is made, or emptied, for an object that cannot be had.
     let shared = open(client, name, false)?;
-    let refused = refused(file);
-    let mut to = File::create(file).map_err(&refused)?;
-    let has_holes = to.metadata().map_err(&refused)?.is_file();
+    let output = Output::create(file)?;
+    let refused = |error: io::Error| output.refused(&error);
+    let mut to = output.file();
+    let has_holes = to.metadata().map_err(refused)?.is_file();
+    // Who writes to a pipe may wait there for long, and leaves nothing behind.
+    let signals = has_holes.then(Interruption::watch).transpose()?;
     let put = |at, piece: &[u8]| match has_holes {
         true if is_zero(piece) => Ok(()),
         true => to.write_all_at(piece, at),
         false => to.write_all(piece),
     };
-    get(&shared, put, &refused)?;
-    match has_holes {
-        true => to.set_len(shared.size().0).map_err(refused),
-        false => Ok(()),
+    get(&shared, put, refused, signals.as_ref())?;
+    if has_holes {
+        to.set_len(shared.size().0).map_err(refused)?;
     }
+    output.finish()
 }
 
 fn get_output(client: &Client, name: &Name) -> Outcome<()> {
     let shared = open(client, name, false)?;
     let mut to = io::stdout().lock();
-    get(&shared, |_, piece| to.write_all(piece), Failure::from)?;
+    get(&shared, |_, piece| to.write_all(piece), Failure::from, None)?;
     Ok(to.flush()?)
 }
 
@@ -143,10 +207,12 @@ fn get(
     shared: &Shared,
     mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
     refused: impl Fn(io::Error) -> Failure,
+    signals: Option<&Interruption>,
 ) -> Outcome<()> {
     let (mut buffer, mut at, size) = (vec![0; AT_ONCE], 0, shared.size().0);
     let mut bar = LateBar::new(BAR);
     while at < size {
+        signals.map_or(Ok(()), Interruption::look)?;
         let part = &mut buffer[..(size - at).min(AT_ONCE as u64) as usize];
         shared
             .checked_read_at(ObjectOffset(at), part)
