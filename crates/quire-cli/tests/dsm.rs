@@ -600,7 +600,20 @@ fn nodes_are_known_by_their_certificates() {
             .success()
     );
     assert_refused(&certify(&["node-1"], keys), 2, &["node-1.key", "exists"]);
+    // Nobody can use one for longer than that of the CA.
+    let long = certify(&["node-4", "--days", "3700"], keys);
+    assert_refused(&long, 2, &["--days", "3700 days", "3649 days more"]);
+    assert!(!directory.path().join("node-4.pem").exists());
+    assert!(
+        certify(&["node-4", "--days", "3649"], keys)
+            .status
+            .success()
+    );
     let other = TempDir::new().unwrap();
+    for days in ["2916000", "0", "36501"] {
+        let never = certify(&["node-3", "--days", days], other.path().to_str().unwrap());
+        assert_refused(&never, 2, &["--days", days, "1..=36500"]);
+    }
     assert!(
         certify(&["node-3"], other.path().to_str().unwrap())
             .status

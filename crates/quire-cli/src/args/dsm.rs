@@ -429,8 +429,9 @@ pub struct CertifyArgs {
     /// Where the files go, and where the CA is; it is made where there is none
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// For how many days certificates are valid
-    #[arg(long, default_value_t = 365)]
+    /// For how many days certificates are valid, up to 36500: no longer than that of the CA, which
+    /// has ten times as many when it is made
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub days: u32,
 }
 

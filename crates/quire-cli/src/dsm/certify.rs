@@ -10,17 +10,21 @@ use crate::failure::{Failure, Outcome};
 /// So much longer than those of nodes the CA's own certificate is valid.
 const LONGER: u32 = 10;
 
+/// It is valid for at most so many days.
+const LONGEST: u32 = 36_500;
+
 /// Makes them.
 pub fn certify(options: &CertifyArgs) -> Outcome<()> {
     let directory = &options.directory;
     fs::create_dir_all(directory)
         .map_err(|error| Failure::bad_usage(format!("{}: {error}", directory.display())))?;
     let authority = authority(options).map_err(refused)?;
+    let validity = Validity::days(options.days);
+    let allowed = authority.allows(validity);
+    allowed.map_err(|error| Failure::bad_usage(format!("--days: {error}")))?;
     for name in &options.names {
         let file = |end| directory.join(format!("{name}.{end}"));
-        let pair = authority
-            .issue(name, Validity::days(options.days))
-            .map_err(refused)?;
+        let pair = authority.issue(name, validity).map_err(refused)?;
         pair.write(&file("pem"), &file("key")).map_err(refused)?;
     }
     Ok(())
@@ -33,7 +37,7 @@ fn authority(options: &CertifyArgs) -> Result<Authority, IdentityError> {
     if key.exists() {
         return Authority::load(&certificate, &key);
     }
-    let days = options.days.saturating_mul(LONGER).min(36_500);
+    let days = options.days.saturating_mul(LONGER).min(LONGEST);
     let authority = Authority::generate(Validity::days(days))?;
     authority.pair().write(&certificate, &key)?;
     Ok(authority)

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -27,6 +27,10 @@ use rustls::{
 };
 
 use crate::wire::control::Name;
+
+pub use self::validity::Validity;
+
+mod validity;
 
 /// How a CA is called. Its key tells it from others.
 const AUTHORITY: &str = "quire CA";
@@ -82,6 +86,16 @@ pub enum IdentityError {
         "{0} cannot be a name in a certificate: take small letters and digits, like node1 or node1.lab"
     )]
     Name(Name),
+    /// A certificate would be valid for longer than that of its CA.
+    #[error(
+        "certificates for {asked} days are asked for, and the CA's own is valid for {left} days more: take no more than that, or make another CA"
+    )]
+    TooLong {
+        /// For how many days from now.
+        asked: u64,
+        /// For how many days the CA's own is.
+        left: u64,
+    },
     /// The certificate's libraries refuse it.
     #[error("certificates: {0}")]
     Other(String),
@@ -96,34 +110,6 @@ impl From<rcgen::Error> for IdentityError {
 impl From<rustls::Error> for IdentityError {
     fn from(error: rustls::Error) -> IdentityError {
         IdentityError::Other(error.to_string())
-    }
-}
-
-/// From when to when a certificate is valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
-    /// From when.
-    pub from: SystemTime,
-    /// To when.
-    pub until: SystemTime,
-}
-
-impl Validity {
-    /// For so many days from now, and an hour before it, for clocks that are late.
-    #[must_use]
-    pub fn days(days: u32) -> Validity {
-        let now = SystemTime::now();
-        Validity {
-            from: now - Duration::from_secs(3600),
-            until: now + Duration::from_secs(u64::from(days) * 86400),
-        }
-    }
-
-    fn apply(self, params: &mut CertificateParams) {
-        let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let epoch = rcgen::date_time_ymd(1970, 1, 1);
-        params.not_before = epoch + since(self.from);
-        params.not_after = epoch + since(self.until);
     }
 }
 
@@ -206,12 +192,30 @@ impl Authority {
         &self.pair
     }
 
+    /// Whether certificates may be valid for so long: no longer than the CA's own, but for clocks
+    /// that are late.
+    ///
+    /// # Errors
+    /// For how long they may be.
+    pub fn allows(&self, validity: Validity) -> Result<(), IdentityError> {
+        let end = validity::end_of(&self.pair.certificate).unwrap_or(SystemTime::UNIX_EPOCH);
+        if validity.until > end + validity::LATE {
+            return Err(IdentityError::TooLong {
+                asked: validity::days_until(validity.until + validity::LATE),
+                left: validity::days_until(end),
+            });
+        }
+        Ok(())
+    }
+
     /// A certificate for a node, for both ends of a connection.
     ///
     /// # Errors
-    /// When the name cannot be in one, or no key can be made.
+    /// When the name cannot be in one, it would be valid for longer than the CA's own, or no key can
+    /// be made.
     pub fn issue(&self, name: &Name, validity: Validity) -> Result<Pair, IdentityError> {
         dns_name(name)?;
+        self.allows(validity)?;
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![name.to_string()])?;
         params.distinguished_name = named(name.as_str());
