@@ -64,6 +64,7 @@ fn connect(options: &ServerArgs) -> Outcome<Client> {
 pub fn reached(options: &ServerArgs) -> Outcome<Options> {
     let mut wanted = Options::new(options.server.clone(), options.identity.clone());
     wanted.security = serve::security(&options.tls, &options.identity)?;
+    serve::secured(&wanted.security, options.server.iter())?;
     Ok(wanted)
 }
 

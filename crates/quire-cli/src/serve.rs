@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use quire_dsm::link::identity::Files;
 use quire_dsm::link::turn::Config;
-use quire_dsm::link::{Identity, Security, Turn};
+use quire_dsm::link::{Address, Identity, Security, Turn};
 use quire_dsm::pager::{FilePager, threaded};
 use quire_dsm::server::{self, Ended, Offer, PAGER_PATIENCE, Server};
 use quire_dsm::store::{Settings, Store};
@@ -51,6 +51,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     config.realtime = !options.no_realtime;
     let mut turn = Turn::new(config).map_err(refused)?;
     let security = security(&options.tls, &options.name)?;
+    secured(&security, &options.listen)?;
     let mut server = prepared(options)?;
     let at = server::listen(&mut turn, &options.listen, &security)
         .map_err(|error| cannot_listen(&error))?;
@@ -150,6 +151,25 @@ pub fn log(level: Level) {
         .with_max_level(level);
     // Only one is there in a process: this one.
     let _ = subscriber.try_init();
+}
+
+/// Whether all addresses can be used that need TLS.
+///
+/// # Errors
+/// Which one cannot, and what to do.
+pub fn secured<'a>(
+    security: &Security,
+    addresses: impl IntoIterator<Item = &'a Address>,
+) -> Outcome<()> {
+    let mut addresses = addresses.into_iter();
+    match addresses.find(|address| security.lacks_identity(address)) {
+        None => Ok(()),
+        Some(address) => Err(Failure::bad_usage(format!(
+            "{address} can be reached from other machines, and there is no certificate: give one \
+             with --certificate, --key and --ca, or allow plain text with --plaintext, where nobody \
+             listens on the way"
+        ))),
+    }
 }
 
 /// How links are secured.

@@ -247,8 +247,44 @@ fn what_cannot_be_is_refused_in_one_line() {
     refused(&["dsm", "demo", "--nodes", "64"], &["--nodes", "63"]);
     refused(
         &["serve", "--listen", "192.0.2.1:1"],
-        &["certificate", "plain text"],
+        &["certificate", "plain text", "--plaintext"],
     );
+}
+
+/// What is bad input has the status of that, and says what would be good.
+#[test]
+fn bad_addresses_are_bad_input() {
+    let refused = |args: &[&str], words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+        let output = command.args(args).env_remove("QUIRE_SERVER").output();
+        assert_refused(&output.unwrap(), 2, words);
+    };
+    let listen = ["serve", "--listen", "127.0.0.1:0"];
+    for (urls, words) in [
+        ("garbage", "http://HOST:PORT"),
+        ("garbage:2379", "http://HOST:PORT"),
+        ("ftp://127.0.0.1:2379", "http://HOST:PORT"),
+        ("http://127.0.0.1", "no port; etcd's is 2379"),
+    ] {
+        refused(
+            &[&listen[..], &["--etcd", urls]].concat(),
+            &["--etcd", urls, words],
+        );
+    }
+    let ls = ["object", "ls", "--server"];
+    let remedy = ["192.0.2.1:7450", "--certificate", "--plaintext"];
+    refused(&[&ls[..], &["192.0.2.1:7450"]].concat(), &remedy);
+    let peers = ["--peers", "127.0.0.1:1,192.0.2.1:7450"];
+    refused(&[&listen[..], &peers].concat(), &remedy);
+    let advertise = ["--peers", "127.0.0.1:1", "--advertise", "192.0.2.1:7450"];
+    refused(&[&listen[..], &advertise].concat(), &remedy);
+    refused(
+        &[&ls[..], &["here"]].concat(),
+        &["no address", "write HOST:PORT"],
+    );
+    let unknown = &["nowhere.invalid:7450", "cannot be found", "look it up"];
+    refused(&[&ls[..], &["nowhere.invalid:7450"]].concat(), unknown);
+    refused(&["serve", "--listen", "nowhere.invalid:7450"], unknown);
 }
 
 #[test]

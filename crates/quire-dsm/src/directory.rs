@@ -125,6 +125,9 @@ pub enum DirectoryError {
         "the directory {0} does not answer: {1}; see whether it runs, and whether this machine reaches it"
     )]
     Silent(String, String),
+    /// It is not named as it should be.
+    #[error("{0}")]
+    Misnamed(String),
     /// What it answers makes no sense.
     #[error("the directory {0} refuses: {1}")]
     Refused(String, String),

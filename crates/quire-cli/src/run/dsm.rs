@@ -127,6 +127,8 @@ fn check(all: &Attachments, attachment: &Attachment) -> Outcome<()> {
     let options = all
         .options(servers)
         .map_err(|error| bad(error.to_string()))?;
+    let secured = serve::secured(&options.security, servers.iter());
+    secured.map_err(|error| bad(error.to_string()))?;
     let client = Client::connect(options).map_err(|error| match error {
         ClientError::Unreachable { why, .. } => bad(format!(
             "{why}; start a server there with `quire serve`, or give the certificate that it wants"

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use quire_dsm::directory::{
-    Access, Embedded, Etcd, EtcdFiles, EtcdUser, Plan, PlanError, Remote, Replicated, Shared,
+    Access, DirectoryError, Embedded, Etcd, EtcdFiles, EtcdUser, Plan, PlanError, Remote,
+    Replicated, Shared,
 };
 use quire_dsm::link::identity::IdentityError;
 use quire_dsm::link::{Address, Security};
@@ -40,6 +41,7 @@ pub fn joining(
             ));
         }
     };
+    super::secured(security, options.peers.iter().chain([&address]))?;
     let names = match options.fellow.is_empty() {
         true => vec![options.name.clone()],
         false => options.fellow.clone(),
@@ -61,7 +63,7 @@ fn directory(
     security: &Security,
     hello: Hello,
 ) -> Outcome<(Shared, Host)> {
-    let system = |error: quire_dsm::directory::DirectoryError| Failure::system(error.to_string());
+    let system = |error: DirectoryError| Failure::system(error.to_string());
     if let Some(urls) = &options.etcd {
         return Ok((etcd(options, urls)?, Host::Another));
     }
@@ -101,6 +103,9 @@ fn replicated(plan: Plan) -> Outcome<(Shared, Host)> {
 fn etcd(options: &ServeArgs, urls: &str) -> Outcome<Shared> {
     let etcd = Etcd::connect(urls, PREFIX, access(options, urls)?);
     let etcd = etcd.map_err(|error| {
+        if let DirectoryError::Misnamed(why) = error {
+            return Failure::bad_usage(format!("--etcd: {why}"));
+        }
         let error = error.to_string();
         Failure::system(format!("{error}{}", remedy(options, urls, &error)))
     })?;

@@ -63,7 +63,7 @@ impl Etcd {
     pub fn connect(urls: &str, prefix: &str, access: Access) -> Result<Etcd, DirectoryError> {
         let Access { tls, user } = access;
         let client = Client::new(urls, tls, user.map(Login::new));
-        let client = client.map_err(|why| DirectoryError::Refused(urls.to_owned(), why))?;
+        let client = client.map_err(DirectoryError::Misnamed)?;
         let etcd = Etcd {
             client,
             urls: urls.to_owned(),

@@ -2,6 +2,7 @@
 //! reach, unless somebody says that they shall not.
 
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -29,6 +30,11 @@ pub enum AddressError {
         "{0:?}, in {1:?}, is no address: write HOST:PORT or unix:PATH, with a comma between two of them; a comma in a PATH is written twice"
     )]
     InList(String, String),
+    /// Nobody knows the host.
+    #[error(
+        "the host of {0} cannot be found ({1}): see whether its name is right and this machine can look it up, or write its number"
+    )]
+    Unknown(String, String),
     /// It needs TLS.
     #[error(
         "{0} can be reached from other machines, and there is no certificate: give one with its key and CA, or allow plain text explicitly"
@@ -60,9 +66,28 @@ impl FromStr for Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
-        let mut found = text.to_socket_addrs().map_err(|_| unreadable())?;
+        let found = text.to_socket_addrs();
+        let mut found = found.map_err(|error| match names_a_host(text) {
+            true => AddressError::Unknown(text.to_owned(), reason(&error)),
+            false => unreadable(),
+        })?;
         found.next().map(Address::Tcp).ok_or_else(unreadable)
     }
+}
+
+/// Whether a text has the form `HOST:PORT`, whatever HOST is.
+fn names_a_host(text: &str) -> bool {
+    let is_known = |c: char| c.is_alphanumeric() || "-._".contains(c);
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && host.chars().all(is_known) && port.parse::<u16>().is_ok()
+    })
+}
+
+/// Why a host was not found, without what is said of it anyway.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let known = text.strip_prefix("failed to lookup address information: ");
+    known.unwrap_or(&text).to_owned()
 }
 
 impl fmt::Display for Address {
@@ -86,6 +111,12 @@ pub enum Security {
 }
 
 impl Security {
+    /// Whether an address needs TLS, and there is no identity.
+    #[must_use]
+    pub fn lacks_identity(&self, address: &Address) -> bool {
+        matches!(self, Security::Automatic(None)) && !address.is_local()
+    }
+
     /// What an address needs: an identity for TLS, or nothing.
     ///
     /// # Errors
@@ -100,11 +131,13 @@ impl Security {
             }
             (_, Address::Unix(_)) => Ok(None),
             (Security::Tls(identity), _) => Ok(Some(Arc::clone(identity))),
-            (Security::Automatic(_), address) if address.is_local() => Ok(None),
-            (Security::Automatic(Some(identity)), _) => Ok(Some(Arc::clone(identity))),
-            (Security::Automatic(None), address) => {
+            (security, address) if security.lacks_identity(address) => {
                 Err(AddressError::NeedsIdentity(address.clone()))
             }
+            (Security::Automatic(Some(identity)), address) if !address.is_local() => {
+                Ok(Some(Arc::clone(identity)))
+            }
+            (Security::Automatic(_), _) => Ok(None),
         }
     }
 }
@@ -122,6 +155,20 @@ mod tests {
         for text in ["", "unix:", "127.0.0.1", "127.0.0.1:99999"] {
             let error = text.parse::<Address>().unwrap_err();
             assert!(error.to_string().contains("write HOST:PORT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_not_there_is_no_malformed_address() {
+        let error = "nowhere.invalid:7450".parse::<Address>().unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("nowhere.invalid:7450 cannot be found"),
+            "{error}"
+        );
+        for text in ["no where:1", ":7450", "::1", "http://127.0.0.1:1"] {
+            let error = text.parse::<Address>().unwrap_err();
+            assert_eq!(error, AddressError::Unreadable(text.to_owned()));
         }
     }
 
