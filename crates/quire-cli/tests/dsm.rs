@@ -238,6 +238,22 @@ fn what_cannot_be_is_refused_in_one_line() {
         &["/nonexistent/demo.svg"],
     );
     refused(&["object", "cp", "a", "b"], &["colon"]);
+    // Rights go to somebody who can be there.
+    for nobody in [
+        "",
+        "uid:x",
+        "uid:",
+        "uid:-1",
+        "uid:4294967295",
+        "user:7",
+        "a b",
+    ] {
+        let grant = ["object", "grant", "grid", nobody, "rw"];
+        refused(&grant, &["name in a certificate, uid:NUMBER, or anyone"]);
+    }
+    for somebody in ["anyone", "uid:1000", "node-2", "node-2.lab"] {
+        served.does(&["object", "grant", "grid", somebody, "r"]);
+    }
     refused(&["object", "cp", "/nonexistent", ":b"], &["/nonexistent"]);
     let served_before = ["serve", "--listen", &served.address];
     refused(&served_before, &["cannot listen at unix:", "--listen"]);

@@ -291,6 +291,7 @@ pub enum ObjectAction {
         name: Name,
         /// Whom: the name in a certificate, uid:NUMBER for a user of the server's machine,
         /// or anyone
+        #[arg(value_parser = holder)]
         to: String,
         /// What: r to read, rw to read and write, none
         #[arg(value_parser = rights)]
@@ -539,6 +540,22 @@ fn rights(text: &str) -> Result<Rights, &'static str> {
         _ => return Err("choose `r`, `rw` or `none`"),
     };
     Ok(Rights { read, write })
+}
+
+/// Somebody who can have rights: a name that can be in a certificate, a user, or anyone.
+fn holder(text: &str) -> Result<String, &'static str> {
+    let bad = "write the name in a certificate, uid:NUMBER, or anyone";
+    match text.strip_prefix("uid:") {
+        Some(number) => match number.parse::<u32>() {
+            // The last number stands for no user.
+            Ok(number) if number != u32::MAX => Ok(format!("uid:{number}")),
+            _ => Err(bad),
+        },
+        None => text
+            .parse()
+            .map(|name: Name| name.to_string())
+            .map_err(|_| bad),
+    }
 }
 
 fn page_size(text: &str) -> Result<PageSize, String> {
