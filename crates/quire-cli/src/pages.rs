@@ -12,35 +12,11 @@ use clap_mangen::Man;
 use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
 
-/// The subcommands that have a page of their own, and the names of the pages.
-const PAGES: &[(&str, &str)] = &[
-    ("run", "quire-run"),
-    ("stat", "quire-stat"),
-    ("top", "quire-top"),
-    ("set", "quire-set"),
-    ("attach", "quire-attach"),
-    ("tlb", "quire-tlb"),
-    ("cache", "quire-cache"),
-    ("map", "quire-map"),
-    ("remap", "quire-remap"),
-    ("bench", "quire-bench"),
-    ("plan", "quire-plan"),
-    ("tune", "quire-tune"),
-    ("perf-map", "quire-perf-map"),
-    ("report", "quire-report"),
-    ("compare", "quire-compare"),
-    ("serve", "quire-serve"),
-    ("object", "quire-object"),
-    ("dsm", "quire-dsm"),
-    ("doctor", "quire-doctor"),
-    ("completions", "quire-completions"),
-    ("man", "quire-man"),
-];
-
 /// Prints completions for a shell.
 pub fn completions(shell: Shell) -> Outcome<()> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "quire", &mut text);
+    let mut command = without_hidden(&Cli::command());
+    clap_complete::generate(shell, &mut command, "quire", &mut text);
     Ok(io::stdout().write_all(&text)?)
 }
 
@@ -56,25 +32,55 @@ pub fn man(dir: Option<&Path>) -> Outcome<()> {
         ))
     };
     fs::create_dir_all(dir).map_err(refused)?;
-    let main = main_command();
-    for (name, full) in PAGES.iter().copied() {
-        let Some(sub) = main.find_subcommand(name) else {
-            continue;
-        };
-        let sub = sub
-            .clone()
-            .name(full)
-            .bin_name(format!("quire {name}"))
-            .display_name(full)
-            .version(env!("CARGO_PKG_VERSION"));
-        fs::write(dir.join(format!("{full}.1")), page(sub)?).map_err(refused)?;
-    }
-    fs::write(dir.join("quire.1"), page(main)?).map_err(refused)
+    pages(&main_command(), &mut |name, page| {
+        fs::write(dir.join(format!("{name}.1")), page).map_err(refused)
+    })
 }
 
-/// The command as the pages describe it: `quire help` has no page.
+/// Hands out the pages of a command and of all below it, each with its name.
+fn pages(
+    command: &clap::Command,
+    put: &mut dyn FnMut(&str, Vec<u8>) -> Outcome<()>,
+) -> Outcome<()> {
+    let (name, path) = (command.get_name().to_owned(), command.get_bin_name());
+    let path = path.unwrap_or(&name).to_owned();
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        let full = format!("{name}-{}", sub.get_name());
+        let mut sub = sub
+            .clone()
+            .bin_name(format!("{path} {}", sub.get_name()))
+            .display_name(full.clone())
+            .name(full)
+            // It is the version of the page, and no option.
+            .version(env!("CARGO_PKG_VERSION"))
+            .disable_version_flag(true)
+            .disable_help_subcommand(true);
+        for global in command.get_arguments().filter(|arg| arg.is_global_set()) {
+            sub = sub.arg(global.clone());
+        }
+        pages(&sub, put)?;
+    }
+    put(&name, page(command.clone())?)
+}
+
+/// The command as the main page describes it: `quire help` has no page.
 fn main_command() -> clap::Command {
     Cli::command().disable_help_subcommand(true)
+}
+
+/// A command without what is hidden below it, as far as completions say something of it.
+fn without_hidden(command: &clap::Command) -> clap::Command {
+    let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let shown: Vec<_> = shown.map(without_hidden).collect();
+    if shown.is_empty() {
+        return command.clone();
+    }
+    clap::Command::new(command.get_name().to_owned())
+        .about(command.get_about().cloned().unwrap_or_default())
+        .version(command.get_version().map(str::to_owned).unwrap_or_default())
+        .disable_version_flag(command.get_version().is_none())
+        .args(command.get_arguments().cloned())
+        .subcommands(shown)
 }
 
 /// A page in the order of sections that manual pages have. The text after the
@@ -95,7 +101,7 @@ fn page(command: clap::Command) -> io::Result<Vec<u8>> {
     if has_subcommands {
         man.render_subcommands_section(&mut text)?;
     }
-    for paragraph in after.split("\n\n") {
+    for paragraph in after.split("\n\n").filter(|text| !text.is_empty()) {
         let (title, body) = paragraph.split_once(":\n").unwrap_or(("NOTES", paragraph));
         writeln!(text, ".SH {title}\n.nf\n{}\n.fi", escape(body))?;
     }

@@ -414,6 +414,40 @@ fn completions_and_manual_pages() {
         assert!(text.contains(".SH EXAMPLES"), "{page}");
     }
     assert_refused(&output(&["man", "/proc/no"]), 2, &["/proc/no"]);
+    // Commands below others have pages, too, with what they share.
+    let page = |name: &str| fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap();
+    for action in [
+        "create", "ls", "stat", "trace", "rm", "grant", "cp", "check",
+    ] {
+        let name = format!("quire-object-{action}");
+        let text = page(&name);
+        assert!(text.contains(&format!(".TH {name} 1")), "{text}");
+        assert!(text.contains(&format!("quire object {action}")), "{text}");
+        assert!(text.contains("\\-\\-server"), "{text}");
+        let listed = page("quire-object");
+        assert!(listed.contains(&format!("object\\-{action}")), "{listed}");
+    }
+    for action in ["demo", "certify"] {
+        let text = page(&format!("quire-dsm-{action}"));
+        assert!(text.contains(".SH EXAMPLES"), "{text}");
+    }
+    // What is hidden has none, and is offered by nobody.
+    for action in ["member", "host"] {
+        assert!(!dir.path().join(format!("quire-dsm-{action}.1")).exists());
+    }
+    let all = fs::read_dir(dir.path()).unwrap();
+    for entry in all {
+        let path = entry.unwrap().path();
+        let has_version = fs::read_to_string(&path).unwrap().contains("\\-\\-version");
+        assert_eq!(has_version, path.ends_with("quire.1"), "{}", path.display());
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let text = stdout(&output(&["completions", shell]));
+        assert!(text.contains("certify") && text.contains("demo"), "{shell}");
+        let hidden = ["member", "Run one member", "until the input ends"];
+        let offered = hidden.iter().find(|words| text.contains(**words));
+        assert_eq!(offered, None, "{shell}");
+    }
 }
 
 #[test]
