@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use quire_attach::config::interval_of;
 use quire_attach::heat::Accesses;
@@ -314,6 +314,26 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// What the process was called with.
+    ///
+    /// # Errors
+    /// What is wrong with that, or the help that was asked for.
+    pub fn read() -> Result<Cli, clap::Error> {
+        let mut command = Cli::command();
+        if std::env::var_os(dsm::SERVER).is_some_and(|text| text.is_empty()) {
+            // It is as good as not set.
+            let without = |arg: Arg| arg.env(None);
+            command = command
+                .mut_subcommand("object", |object| object.mut_arg("server", without))
+                .mut_subcommand("dsm", |dsm| {
+                    dsm.mut_subcommand("member", |member| member.mut_arg("server", without))
+                });
+        }
+        Cli::from_arg_matches(&command.try_get_matches()?)
+    }
 }
 
 /// The subcommands.

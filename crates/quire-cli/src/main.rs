@@ -58,15 +58,13 @@ mod tune;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Cli, Command};
 use failure::{Failure, Outcome};
 
 quire_linux::record_sigpipe!();
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    match Cli::read() {
         Ok(cli) => finish(dispatch(cli)),
         Err(error) => usage(&error),
     }

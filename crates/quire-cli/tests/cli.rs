@@ -262,6 +262,21 @@ fn a_missing_library_is_named() {
     assert_refused(&done, 2, &["/no/libquire.so", "QUIRE_LIB"]);
 }
 
+/// A file that the loader would ignore is no library.
+#[test]
+fn what_is_no_library_is_not_preloaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text.so");
+    fs::write(&text, "no library at all").unwrap();
+    let words = |variable| [variable, "text.so is no library"];
+    let run = ["run", "--dsm", "grid@127.0.0.1:1", "--", "/bin/true"];
+    let output = quire(&run).env("QUIRE_DSM_LIB", &text).output().unwrap();
+    assert_refused(&output, 2, &words("QUIRE_DSM_LIB="));
+    let mut run = quire(&["run", "--quiet", "--", "/bin/true"]);
+    let output = run.env("QUIRE_LIB", &text).output().unwrap();
+    assert_refused(&output, 2, &words("QUIRE_LIB="));
+}
+
 #[test]
 fn statistics_that_cannot_be_written_stop_the_run() {
     let dir = tempfile::tempdir().unwrap();

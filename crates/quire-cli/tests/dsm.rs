@@ -267,6 +267,40 @@ fn what_cannot_be_is_refused_in_one_line() {
     );
 }
 
+/// Help names all schedulers, and an empty variable is as good as none.
+#[test]
+fn options_are_as_they_are_described() {
+    let quire = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+        let command = command.args(args).env_remove("QUIRE_SERVER");
+        command.envs(variables.iter().copied()).output().unwrap()
+    };
+    for args in [["object", "create", "--help"], ["dsm", "demo", "--help"]] {
+        let help = String::from_utf8(quire(&args, &[]).stdout).unwrap();
+        for scheduler in ["`simple`", "`multi`", "`distributed`"] {
+            assert!(help.contains(scheduler), "{help}");
+        }
+    }
+    // Nobody listens where a server is by default, or somebody does; it is asked in any case.
+    let (unset, empty) = (["object", "ls"], [("QUIRE_SERVER", "")]);
+    let (unset, empty) = (quire(&unset, &[]), quire(&unset, &empty));
+    assert_eq!(
+        (unset.status.code(), &unset.stderr),
+        (empty.status.code(), &empty.stderr)
+    );
+    let explicit = quire(&["object", "ls", "--server", ""], &[("QUIRE_SERVER", "")]);
+    assert_refused(&explicit, 2, &["--server", "write HOST:PORT"]);
+    let served = Served::start();
+    let address = [("QUIRE_SERVER", &*served.address)];
+    assert!(quire(&["object", "ls"], &address).status.success());
+    let negative = ["object", "create", "grid", "--size", "-1"];
+    assert_refused(&quire(&negative, &[]), 2, &["--size", "`-1`", "256M"]);
+    for option in [["--advertise", "127.0.0.1:1"], ["--fellow", "node-2"]] {
+        let serve = [&["serve", "--listen", "127.0.0.1:0"][..], &option].concat();
+        assert_refused(&quire(&serve, &[]), 2, &["--peers", "--etcd"]);
+    }
+}
+
 /// What is bad input has the status of that, and says what would be good.
 #[test]
 fn bad_addresses_are_bad_input() {

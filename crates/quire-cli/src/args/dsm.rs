@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use quire_core::dsm::types::map::TagMap;
 use quire_core::units::Bytes;
 use quire_dsm::attachment::Attachment;
@@ -78,11 +78,15 @@ EXAMPLES:
 makes keys/ca.pem and keys/ca.key, and a .pem and a .key for each node. A node needs its
 two files and ca.pem; ca.key stays where it is.";
 
+/// The variable that says where servers are.
+pub const SERVER: &str = "QUIRE_SERVER";
+
 /// Where a server listens that nobody told where.
 pub const ADDRESS: &str = "127.0.0.1:7450";
 
 /// What `quire serve` takes.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("joined").args(["peers", "etcd"])))]
 pub struct ServeArgs {
     /// Where to listen: HOST:PORT or unix:PATH; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
@@ -149,10 +153,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     pub etcd_password_file: Option<PathBuf>,
     /// Where other servers reach this one, if not where it listens first
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", requires = "joined")]
     pub advertise: Option<Address>,
     /// The names of other servers' certificates; without it, they have this server's name
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "joined")]
     pub fellow: Vec<Name>,
     #[command(flatten)]
     pub tls: TlsArgs,
@@ -207,7 +211,7 @@ pub struct ServerArgs {
     /// Where the server is: HOST:PORT or unix:PATH. Several servers that are joined stand
     /// with commas between: the first that answers is used, and the next when it fails. A
     /// comma in a PATH is written twice
-    #[arg(long, global = true, value_name = "ADDRESS[,ADDRESS]", env = "QUIRE_SERVER", default_value = ADDRESS)]
+    #[arg(long, global = true, value_name = "ADDRESS[,ADDRESS]", env = SERVER, default_value = ADDRESS)]
     pub server: Addresses,
     /// What this side is called; with TLS its certificate is for this name
     #[arg(long, global = true, value_name = "NAME", default_value = "quire")]
@@ -356,12 +360,13 @@ pub struct CreateArgs {
     /// What it is called
     pub name: Name,
     /// Its size, such as 64M
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub size: Bytes,
     /// The size of its pages, a power of two from 4K to 2M
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = page_size)]
     pub page_size: PageSize,
-    /// What orders the faults: `simple`, or `multi` for machines with pages of several sizes
+    /// What orders the faults: `simple`, `multi` for machines with pages of several sizes, or
+    /// `distributed` for several servers that are joined
     #[arg(long, value_name = "SCHEDULER", default_value = "multi", value_parser = scheduler)]
     pub scheduler: SchedulerKind,
     /// The types of its data, such as float64:0-4M,int32:4M-5M, or one type for all of it;
@@ -448,7 +453,7 @@ pub struct DemoArgs {
     /// How often each is run; medians are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = count)]
     pub runs: NonZeroUsize,
-    /// What orders the faults
+    /// What orders the faults: `simple`, `multi` or `distributed`
     #[arg(long, value_name = "SCHEDULER", default_value = "simple", value_parser = scheduler)]
     pub scheduler: SchedulerKind,
     /// How many microseconds a packet takes from a node to another

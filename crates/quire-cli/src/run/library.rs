@@ -1,6 +1,9 @@
 //! Finds `libquire.so`, and `libquire_dsm.so` for shared memory across machines.
 
 use std::env;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome};
@@ -24,6 +27,15 @@ const SHARED_MEMORY: Wanted = Wanted {
     variable: "QUIRE_DSM_LIB",
     package: "quire-shm",
 };
+/// As much of the head of an ELF file as is looked at: its class and order of bytes, its type, and
+/// for which machine it is.
+const ELF_HEAD: usize = 20;
+const ELF_CLASS: Range<usize> = 4..6;
+const ELF_TYPE: Range<usize> = 16..18;
+const ELF_MACHINE: Range<usize> = 18..20;
+/// The type of shared objects.
+const SHARED_OBJECT: u16 = 3;
+
 const INSTALLED: [&str; 2] = ["/usr/local/lib/quire", "/usr/lib/quire"];
 
 /// The library, by a path that the loader can read from a list.
@@ -74,6 +86,13 @@ fn find_wanted(wanted: &Wanted) -> Outcome<Library> {
                 path.display()
             )));
         }
+        if !is_library(&path) {
+            return Err(Failure::bad_usage(format!(
+                "{variable}={} is no library that this machine's programs can load: set it to the \
+                 path of {name}, or unset it",
+                path.display()
+            )));
+        }
         return Library::new(&path, wanted);
     }
     let exe = env::current_exe().and_then(|exe| exe.canonicalize());
@@ -85,6 +104,25 @@ fn find_wanted(wanted: &Wanted) -> Outcome<Library> {
         .chain(installed)
         .find(|path| path.is_file())
         .map_or_else(|| Err(absent(wanted)), |path| Library::new(&path, wanted))
+}
+
+/// Whether a file is a shared object for programs like this one. The loader would say of another
+/// one that it is ignored, and the program would run without.
+fn is_library(path: &Path) -> bool {
+    let head = |path: &Path| {
+        let mut head = [0; ELF_HEAD];
+        File::open(path)?.read_exact(&mut head)?;
+        Ok::<_, io::Error>(head)
+    };
+    let own = env::current_exe().and_then(|exe| head(&exe));
+    let (Ok(own), Ok(found)) = (own, head(path)) else {
+        return false;
+    };
+    let is_shared = found[ELF_TYPE] == u16::to_ne_bytes(SHARED_OBJECT);
+    found.starts_with(b"\x7fELF")
+        && found[ELF_CLASS] == own[ELF_CLASS]
+        && found[ELF_MACHINE] == own[ELF_MACHINE]
+        && is_shared
 }
 
 fn absent(wanted: &Wanted) -> Failure {
