@@ -12,8 +12,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
+use std::time::Duration;
 
 use quire_core::dsm::message::Access;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
@@ -23,15 +24,20 @@ use quire_dsm::node::Part;
 use quire_dsm::wire::control::{
     Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
 };
+use quire_linux::thread::block_program_signals;
 use rustix::thread::UnshareFlags;
 use tracing::Level;
 
 use crate::ending;
+use crate::signals::{self, Blocked};
 use crate::state;
 use crate::trouble::{Result, Trouble};
 
 /// Which of the attachments it is.
 pub type Entry = usize;
+
+/// So often who waits for a server sees whether the program is to end.
+const OBEYING: Duration = Duration::from_millis(100);
 
 type Job = Box<dyn FnOnce(&mut Works) + Send>;
 
@@ -66,18 +72,21 @@ impl Host {
                 let _ = is_done.recv();
             }
         };
-        let unblock = block_signals();
+        // Threads inherit it. What the C library sends its own threads must come through.
+        let blocked = block_program_signals();
         let started = thread::Builder::new().name("quire-shm".into()).spawn(run);
         let started = started.and_then(|_| ending::start(give_back));
-        unblock();
+        drop(blocked);
         let failed = |error: io::Error| Trouble::new(libc::EAGAIN, format!("no thread: {error}"));
         started.map_err(failed)?;
         Ok(Host { jobs })
     }
 
-    /// Has something done, and waits for it. What goes wrong is logged.
+    /// Has something done, and waits for it. What goes wrong is logged. The thread that waits
+    /// has all signals blocked, and had some before.
     pub fn run<T: Send + 'static>(
         &self,
+        before: &Blocked,
         job: impl FnOnce(&mut Works) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = mpsc::channel();
@@ -93,7 +102,13 @@ impl Host {
         };
         let ended = || Trouble::new(libc::EIO, "the thread quire-shm has ended");
         self.jobs.send(Box::new(job)).map_err(|_| ended())?;
-        answer.recv().map_err(|_| ended())?
+        loop {
+            match answer.recv_timeout(OBEYING) {
+                Ok(done) => return done,
+                Err(RecvTimeoutError::Timeout) => signals::obey(before),
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+            }
+        }
     }
 }
 
@@ -105,23 +120,6 @@ fn own_descriptors() {
     if own.is_ok() {
         // SAFETY: the table is this thread's own, and nobody has used anything in it.
         unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
-    }
-}
-
-/// Blocks all signals, which threads that are started inherit; what is returned undoes it.
-fn block_signals() -> impl FnOnce() {
-    // SAFETY: zeros are a value of this type, and the calls write whole sets.
-    let before = unsafe {
-        let (mut all, mut before) = std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
-        before
-    };
-    move || {
-        // SAFETY: the set is the one that was there before.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
-        };
     }
 }
 

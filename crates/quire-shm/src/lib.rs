@@ -13,6 +13,7 @@
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `msync` |
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `state` | what the program has open and mapped, and its lock |
+//! | `signals` | what signals do to a thread that waits for a server |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
@@ -29,12 +30,18 @@ mod pieces;
 mod posix;
 mod processes;
 mod real;
+mod signals;
 mod state;
 mod sysv;
 mod taken;
 mod trouble;
 
 extern "C" fn start() {
+    // Who looks for a function has the loader's lock, and must not be stopped or left by a signal
+    // then: that is over before the program begins.
+    mappings::start();
+    posix::start();
+    sysv::start();
     state::start();
     processes::start();
 }

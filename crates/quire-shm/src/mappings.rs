@@ -27,6 +27,12 @@ static MADVISE: Real<Advise> = unsafe { Real::new(c"madvise") };
 // SAFETY: as above.
 static MSYNC: Real<Advise> = unsafe { Real::new(c"msync") };
 
+/// Looks up the functions behind these.
+pub fn start() {
+    let (_, _) = (MMAP.get(), MUNMAP.get());
+    let (_, _, _, _) = (MPROTECT.get(), MREMAP.get(), MADVISE.get(), MSYNC.get());
+}
+
 /// What a mapping allows that is made without more.
 const ALL: Protection = libc::PROT_READ | libc::PROT_WRITE;
 /// The kind of a mapping, among its flags.

@@ -25,6 +25,11 @@ static SHM_UNLINK: Real<ShmUnlink> = unsafe { Real::new(c"shm_unlink") };
 // SAFETY: as above.
 static FTRUNCATE: Real<Ftruncate> = unsafe { Real::new(c"ftruncate") };
 
+/// Looks up the functions behind these.
+pub fn start() {
+    let (_, _, _) = (SHM_OPEN.get(), SHM_UNLINK.get(), FTRUNCATE.get());
+}
+
 /// The attachment that a name of the program means.
 ///
 /// # Safety

@@ -42,9 +42,10 @@ unsafe extern "C" {
     fn at_quick_exit(last: extern "C" fn()) -> c_int;
 }
 
-/// Registers what is done at forks, behind what the allocator has registered: its locks must
-/// be free again when a child comes here.
+/// Looks up the functions behind these, and registers what is done at forks, behind what the
+/// allocator has registered: its locks must be free again when a child comes here.
 pub fn start() {
+    let (_, _) = (EXIT.get(), DAEMON.get());
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     if state::is_active() {
         drop(Box::new(0u64));

@@ -2,32 +2,37 @@
 //!
 //! Most calls have nothing to do with objects: that is found out without the lock. While a
 //! thread holds it, its own calls go on as they came, since the allocator below may map and
-//! unmap memory. The lock is held over a fork, so that a child finds nothing half done.
+//! unmap memory. Its signals are blocked. The lock is held over a fork, so that a child finds
+//! nothing half done.
 //!
 //! Threads of this library work for whoever holds the lock, and must not wait for it. What they
 //! call here is what their allocator does, to memory that no object has. Those that say so
 //! ([`is_of_library_now`]) come nowhere near the lock at all.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quire_core::units::BASE_PAGE;
 use quire_dsm::attachment::{Attachments, Target};
+use quire_linux::futex::Lock;
 
 use crate::ending;
 use crate::host::{Entry, Host, Placed, Works};
 use crate::pieces::Pieces;
+use crate::signals::Blocked;
 use crate::taken;
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// What `QUIRE_DSM` says, where it says anything.
 static ATTACHMENTS: OnceLock<Attachments> = OnceLock::new();
-static STATE: Mutex<State> = Mutex::new(State::new());
+static STATE: Lock<State> = Lock::new(State::new());
 /// The thread that holds the lock, as the C library calls it.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
+/// Whether that one forks.
+static FORKS: AtomicBool = AtomicBool::new(false);
 /// How many descriptors were given to the program.
 static FILES: AtomicUsize = AtomicUsize::new(0);
 
@@ -76,6 +81,8 @@ pub struct State {
     /// Objects that the program has removed while they were in use.
     pub removed: BTreeSet<Entry>,
     host: Option<Host>,
+    /// What the thread that holds the lock had blocked before.
+    blocked: Blocked,
 }
 
 impl State {
@@ -85,6 +92,7 @@ impl State {
             mapped: BTreeMap::new(),
             removed: BTreeSet::new(),
             host: None,
+            blocked: Blocked::none(),
         }
     }
 
@@ -100,7 +108,7 @@ impl State {
                 Host::start(attachments().ok_or_else(none)?)?
             }
         };
-        self.host.insert(host).run(job)
+        self.host.insert(host).run(&self.blocked, job)
     }
 
     /// In a forked child: the thread is the parent's.
@@ -217,45 +225,40 @@ pub fn locked<T>(act: impl FnOnce(&mut State) -> T) -> Option<T> {
     if !is_active() || is_passed_on() {
         return None;
     }
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocked = Blocked::now();
+    let mut state = STATE.lock();
     HOLDER.store(me(), Ordering::Release);
+    state.blocked = blocked;
     let done = act(&mut state);
     HOLDER.store(0, Ordering::Release);
     Some(done)
 }
-
-/// The lock while a thread forks.
-struct Held(UnsafeCell<Option<MutexGuard<'static, State>>>);
-
-// SAFETY: only the thread that holds the lock uses it.
-unsafe impl Sync for Held {}
-
-static HELD: Held = Held(UnsafeCell::new(None));
 
 /// Takes the lock before a fork.
 pub fn hold() {
     if !is_active() || HOLDER.load(Ordering::Acquire) == me() {
         return;
     }
-    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocked = Blocked::now();
+    STATE.hold();
     HOLDER.store(me(), Ordering::Release);
+    FORKS.store(true, Ordering::Release);
+    // SAFETY: this thread holds the lock, until `release`.
+    unsafe { STATE.with_held(|state| state.blocked = blocked) };
     taken::hold();
-    // SAFETY: the lock is held, by this thread.
-    unsafe { *HELD.0.get() = Some(state) };
 }
 
 /// Does something with what [`hold`] has locked, and lets go of it.
 pub fn release(act: impl FnOnce(&mut State)) {
-    if HOLDER.load(Ordering::Acquire) != me() {
+    if HOLDER.load(Ordering::Acquire) != me() || !FORKS.swap(false, Ordering::AcqRel) {
         return;
     }
-    // SAFETY: the lock is held, by this thread: the one that forked.
-    let held = unsafe { (*HELD.0.get()).take() };
-    if let Some(mut state) = held {
-        taken::release();
-        act(&mut state);
-        HOLDER.store(0, Ordering::Release);
-    }
+    taken::release();
+    // SAFETY: this thread is the one that holds the lock since `hold`, or its copy in a child,
+    // which has the copy of the lock.
+    unsafe { STATE.with_held(act) };
+    HOLDER.store(0, Ordering::Release);
+    STATE.release_held();
 }
 
 /// What a call returns: -1 with `errno`, or what there is.

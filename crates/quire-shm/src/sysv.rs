@@ -29,6 +29,11 @@ static SHMDT: Real<Shmdt> = unsafe { Real::new(c"shmdt") };
 // SAFETY: as above.
 static SHMCTL: Real<Shmctl> = unsafe { Real::new(c"shmctl") };
 
+/// Looks up the functions behind these.
+pub fn start() {
+    let (_, _, _, _) = (SHMGET.get(), SHMAT.get(), SHMDT.get(), SHMCTL.get());
+}
+
 /// The first of our numbers. The kernel comes to these when it has used one of its places
 /// for segments more than 65000 times.
 const FIRST: c_int = 0x7fff_0000;
@@ -155,18 +160,21 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
     let entry = entry_of(id);
     let done = entry.and_then(|entry| {
         state::locked(|state| match command {
-            libc::IPC_RMID => posix::remove(state, entry),
+            libc::IPC_RMID => posix::remove(state, entry).map(|()| None),
             libc::IPC_STAT if about.is_null() => Err(Trouble::new(libc::EFAULT, "no room")),
-            // SAFETY: the program gives room for the structure.
-            libc::IPC_STAT => tell(state, entry).map(|told| unsafe { about.write(told) }),
+            libc::IPC_STAT => tell(state, entry).map(Some),
             _ => state.run(|_| {
                 let text = "shmctl of an object: only IPC_STAT and IPC_RMID are offered";
                 Err(Trouble::new(libc::EINVAL, text))
             }),
         })
     });
+    if let Some(Ok(Some(told))) = done {
+        // SAFETY: the program gives room for the structure.
+        unsafe { about.write(told) };
+    }
     match (done, SHMCTL.known()) {
-        (Some(done), _) => answer(done.map(|()| 0), -1),
+        (Some(done), _) => answer(done.map(|_| 0), -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(id, command, about) },
         (None, None) => -1,

@@ -3,6 +3,7 @@
 
 mod capi;
 mod ending;
+mod handlers;
 mod harness;
 mod moving;
 mod refusals;

@@ -189,6 +189,11 @@ impl Served {
         self.directory.path()
     }
 
+    /// The number of the server's process.
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Kills the server.
     pub fn kill(&mut self) {
         self.process.kill().expect("it is ours");
