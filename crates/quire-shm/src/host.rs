@@ -375,10 +375,19 @@ impl Works {
     /// Unmaps what was mapped. What was written is given back when nothing is mapped of an
     /// object any more.
     pub fn unmap(&mut self, number: u64) -> Result<()> {
+        self.end(number, drop)
+    }
+
+    /// The same where something else was put in its place: the addresses stay as they are.
+    pub fn leave(&mut self, number: u64) -> Result<()> {
+        self.end(number, Region::leave)
+    }
+
+    fn end(&mut self, number: u64, end: fn(Region)) -> Result<()> {
         let Some((entry, region)) = self.regions.remove(&number) else {
             return Ok(());
         };
-        drop(region);
+        end(region);
         if let Some(open) = self.open.get_mut(&entry) {
             open.mappings -= 1;
         }

@@ -230,7 +230,8 @@ fn allowed(placed: Placed) -> Protection {
     }
 }
 
-/// Takes addresses from whatever is mapped there, for an object to be mapped there next.
+/// Takes addresses from whatever is mapped there, for an object to be mapped there next. They are
+/// free at no time.
 fn reserve(state: &mut State, start: u64, len: u64) -> Result<()> {
     let range = start..start + len;
     make_way(state, &range)?;
@@ -278,8 +279,8 @@ pub fn protect_now(range: &Range<u64>, prot: Protection) -> bool {
     unsafe { rustix::mm::mprotect(start, len, prot).is_ok() }
 }
 
-/// The program gives up what it has of objects in a range. What must stay in the place of a
-/// part is nothing that can be accessed.
+/// The program unmaps what it has of objects in a range. What must stay in the place of a part
+/// is nothing that can be accessed.
 fn give_up(state: &mut State, range: &Range<u64>) -> Result<()> {
     for start in state.within(range) {
         let Some(mapped) = state.mapped.get_mut(&start) else {
@@ -298,11 +299,13 @@ fn give_up(state: &mut State, range: &Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Something else is mapped over a range. It must not lie among addresses that a mapping of
-/// an object still takes.
-fn make_way(state: &mut State, range: &Range<u64>) -> Result<()> {
-    for start in state.overlapping(range) {
-        let Some(mapped) = state.mapped.get(&start) else {
+/// Something else is mapped over a range next. It must not lie among addresses that a mapping
+/// of an object still takes. The range is not free until then, as another thread might be given
+/// a part of it: nothing that can be accessed lies there.
+pub fn make_way(state: &mut State, range: &Range<u64>) -> Result<()> {
+    let starts = state.overlapping(range);
+    for start in &starts {
+        let Some(mapped) = state.mapped.get(start) else {
             continue;
         };
         let mut left = mapped.pieces.clone();
@@ -312,7 +315,30 @@ fn make_way(state: &mut State, range: &Range<u64>) -> Result<()> {
             return refused(state, libc::EINVAL, text);
         }
     }
-    give_up(state, range)
+    starts
+        .into_iter()
+        .try_for_each(|start| replace(state, start, range))
+}
+
+/// Ends a mapping, of which nothing is left outside of a range that stays taken.
+fn replace(state: &mut State, start: u64, range: &Range<u64>) -> Result<()> {
+    let Some(mapped) = state.mapped.get(&start) else {
+        return Ok(());
+    };
+    let (number, all) = (mapped.number, start..start + mapped.len);
+    let kept = all.start.max(range.start)..all.end.min(range.end);
+    if !blank(&kept) {
+        return Err(Trouble::new(libc::ENOMEM, "no memory for an address range"));
+    }
+    state.take(start);
+    let done = state.run(move |works| works.leave(number));
+    // What the program had unmapped around it was kept until now.
+    for rest in outside(&all, vec![kept]) {
+        let (at, len) = (rest.start as *mut c_void, (rest.end - rest.start) as usize);
+        // SAFETY: nothing is there that anybody could use, and nobody looks there any more.
+        let _ = unsafe { rustix::mm::munmap(at, len) };
+    }
+    done
 }
 
 #[unsafe(no_mangle)]

@@ -89,6 +89,11 @@ fn get(state: &mut State, entry: Entry, size: u64, flags: c_int) -> Result<c_int
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
     let entry = entry_of(id);
+    if entry.is_none()
+        && let Err(trouble) = make_way(id, at as u64, flags)
+    {
+        return answer(Err(trouble), libc::MAP_FAILED);
+    }
     let mapped =
         entry.and_then(|entry| state::locked(|state| attach(state, entry, at as u64, flags)));
     match (mapped, SHMAT.known()) {
@@ -99,15 +104,44 @@ unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c
     }
 }
 
+/// A segment of the kernel's takes the place of what is mapped, which may be an object.
+fn make_way(id: c_int, at: u64, flags: c_int) -> Result<()> {
+    if flags & REMAP == 0 || !state::is_active() {
+        return Ok(());
+    }
+    let Some(size) = size_of_segment(id) else {
+        // The kernel says why.
+        return Ok(());
+    };
+    let range = state::pages(address(at, flags) as usize, size).filter(state::concerns);
+    let made = range.and_then(|range| state::locked(|state| mappings::make_way(state, &range)));
+    made.unwrap_or(Ok(()))
+}
+
+/// The size of a segment of the kernel's.
+fn size_of_segment(id: c_int) -> Option<usize> {
+    let real = SHMCTL.known()?;
+    // SAFETY: zeros are a value of this structure, which the call fills.
+    unsafe {
+        let mut about: libc::shmid_ds = std::mem::zeroed();
+        (real(id, libc::IPC_STAT, &raw mut about) == 0).then_some(about.shm_segsz)
+    }
+}
+
+/// Where the program wants a segment.
+const fn address(at: u64, flags: c_int) -> u64 {
+    match flags & libc::SHM_RND {
+        0 => at,
+        _ => at - at % BASE_PAGE,
+    }
+}
+
 fn attach(state: &mut State, entry: Entry, at: u64, flags: c_int) -> Result<u64> {
     let has = |flag| flags & flag != 0;
     if has(EXEC) {
         return Err(Trouble::new(libc::EACCES, "objects are not executed"));
     }
-    let at = match has(libc::SHM_RND) {
-        true => at - at % BASE_PAGE,
-        false => at,
-    };
+    let at = address(at, flags);
     if !at.is_multiple_of(BASE_PAGE) || (at == 0 && has(REMAP)) {
         return Err(Trouble::new(libc::EINVAL, "no such address"));
     }

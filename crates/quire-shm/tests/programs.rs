@@ -112,6 +112,16 @@ fn memory_is_mapped_in_odd_ways() {
     }
 }
 
+/// Nobody else can get the addresses of a mapping that is replaced.
+#[test]
+fn what_is_replaced_is_free_at_no_time() {
+    for served in Served::both() {
+        let replaced = program(&served, "replaced");
+        let output = served.run("grid", &replaced, &["/grid"]).output();
+        assert_well(&output.expect("it was built"));
+    }
+}
+
 /// However a program ends by itself, what it wrote is there.
 #[test]
 fn what_was_written_outlives_the_program() {

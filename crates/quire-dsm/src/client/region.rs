@@ -45,6 +45,11 @@ impl Region {
         self.mapping.range()
     }
 
+    /// Ends without unmapping the addresses: something else was put there in its place.
+    pub fn leave(mut self) {
+        self.mapping.leave();
+    }
+
     /// As [`Shared::will_need`], for what lies at some of its addresses.
     pub fn will_need(&self, range: AddrRange, access: Access) {
         let range = self.range().intersect(range);

@@ -274,6 +274,14 @@ impl Mapping {
         self.watched = Some(term.watch(self.range));
     }
 
+    /// Lets go of the addresses without unmapping them, as something else was put there in its
+    /// place. Nobody can have got them in between.
+    pub fn leave(&mut self) {
+        self.watched = None;
+        let range = self.mapped.range.lock();
+        range.unwrap_or_else(PoisonError::into_inner).take();
+    }
+
     /// A hold on it for whoever looks after it.
     #[must_use]
     pub fn hold(&self) -> Hold {
