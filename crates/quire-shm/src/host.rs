@@ -4,14 +4,12 @@
 //! It has a descriptor table of its own, with the threads that it starts: links, userfaultfds,
 //! and the files of copies that a server shares lie there. A program that closes all its
 //! descriptors does not reach the links, sees no foreign numbers, and a child that it forks has
-//! none of them: when the program ends, servers know at once. So nothing here may be used or
-//! dropped on another thread. Signals are blocked.
+//! none of them: when the program ends, servers know at once. Nothing of the program's lies there
+//! either (`streams`). So nothing here may be used or dropped on another thread. Signals are
+//! blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Write};
-use std::mem::ManuallyDrop;
-use std::os::fd::FromRawFd;
+use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -25,12 +23,12 @@ use quire_dsm::wire::control::{
     Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
 };
 use quire_linux::thread::block_program_signals;
-use rustix::thread::UnshareFlags;
 use tracing::Level;
 
 use crate::ending;
 use crate::signals::{self, Blocked};
 use crate::state;
+use crate::streams::{self, StandardError};
 use crate::trouble::{Result, Trouble};
 
 /// Which of the attachments it is.
@@ -52,7 +50,7 @@ impl Host {
         let (jobs, inbox) = mpsc::channel::<Job>();
         let run = move || {
             state::is_of_library_now();
-            own_descriptors();
+            streams::let_go();
             log();
             let mut works = Works::new(attachments);
             while let Ok(job) = inbox.recv() {
@@ -112,39 +110,15 @@ impl Host {
     }
 }
 
-/// Gives this thread a descriptor table with nothing but the standard streams. Where the
-/// system refuses, it shares the program's.
-fn own_descriptors() {
-    // SAFETY: this thread has just begun, and has no descriptor that it would miss.
-    let own = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) };
-    if own.is_ok() {
-        // SAFETY: the table is this thread's own, and nobody has used anything in it.
-        unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
-    }
-}
-
-/// Standard error, without the lock that a thread may have held at a fork.
-struct Stderr;
-
-impl Write for Stderr {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // SAFETY: nothing closes the descriptor here, which stays the process's.
-        let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
-        file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn log() {
     let subscriber = tracing_subscriber::fmt()
-        .with_writer(|| Stderr)
+        .with_writer(|| StandardError)
         .with_ansi(false)
         .with_max_level(Level::WARN);
     // A forked child has its parent's.
     let _ = subscriber.try_init();
+    // Standard error is not where panics would be told.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
 
 /// A part of an object that is to be mapped, in bytes of the object.

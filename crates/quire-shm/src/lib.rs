@@ -18,6 +18,7 @@
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
 //! | `host` | the thread that speaks with servers |
+//! | `streams` | the program's standard streams, which are not kept open, and the log |
 //! | `trouble` | why something cannot be had: `errno`, and a line for the log |
 //! | `real` | the functions behind those that it calls itself |
 //! | `capi` | the C interface |
@@ -32,6 +33,7 @@ mod processes;
 mod real;
 mod signals;
 mod state;
+mod streams;
 mod sysv;
 mod taken;
 mod trouble;

@@ -122,6 +122,40 @@ fn what_is_replaced_is_free_at_no_time() {
     }
 }
 
+/// Who reads what a program says waits no longer than the program has its streams open.
+#[test]
+fn standard_streams_are_not_kept_open() {
+    let served = Served::start();
+    let leaves = program(&served, "leaves");
+    // What is built first takes no time below.
+    let mut run = served.run("grid", &leaves, &["daemon", "/grid"]);
+    let begin = Instant::now();
+    let output = run.output().expect("it was built");
+    assert_well(&output);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(output.stdout, b"started\n");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("keeps its size"), "{log}");
+}
+
+/// A file that has the number of standard error is not written to, unless it is a log.
+#[test]
+fn lines_go_to_standard_error_and_to_nothing_else() {
+    let served = Served::start();
+    let leaves = program(&served, "leaves");
+    let file = served.path().join("file");
+    let mut run = served.run("grid", &leaves, &["other", "/grid"]);
+    let output = run.arg(&file).output().expect("it was built");
+    assert_well(&output);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(log.matches("keeps its size").count(), 1, "{log}");
+    let file = fs::read_to_string(file).expect("it was written");
+    assert!(file.starts_with("data\n"), "{file}");
+    assert!(file.contains("asks for 12288"), "{file}");
+    assert!(!file.contains("asks for 8192"), "{file}");
+}
+
 /// However a program ends by itself, what it wrote is there.
 #[test]
 fn what_was_written_outlives_the_program() {
