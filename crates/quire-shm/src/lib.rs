@@ -9,6 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
+//! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `msync` |
 //! | `processes` | what is done at a fork and at the end of the process |
@@ -25,6 +26,7 @@
 
 mod capi;
 mod ending;
+mod fallocate;
 mod host;
 mod mappings;
 mod pieces;
@@ -43,6 +45,7 @@ extern "C" fn start() {
     // then: that is over before the program begins.
     mappings::start();
     posix::start();
+    fallocate::start();
     sysv::start();
     state::start();
     processes::start();

@@ -237,7 +237,7 @@ unsafe extern "C" fn ftruncate64(descriptor: c_int, size: libc::off_t) -> c_int 
 }
 
 /// Gives an object its size, or checks that it has it; nothing where it is no object's file.
-fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option<Result<()>> {
+pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option<Result<()>> {
     let (file, opened, _) = find(state, descriptor)?;
     let entry = opened.entry;
     let Ok(size) = u64::try_from(size) else {

@@ -156,6 +156,15 @@ fn lines_go_to_standard_error_and_to_nothing_else() {
     assert!(!file.contains("asks for 8192"), "{file}");
 }
 
+#[test]
+fn room_takes_no_memory_of_its_own() {
+    let served = Served::start();
+    let room = program(&served, "room");
+    let output = served.run("grid", &room, &["/grid"]).output();
+    assert_well(&output.expect("it was built"));
+    assert!(served.objects().is_empty(), "it was removed");
+}
+
 /// However a program ends by itself, what it wrote is there.
 #[test]
 fn what_was_written_outlives_the_program() {
