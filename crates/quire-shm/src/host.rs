@@ -8,7 +8,7 @@
 //! either (`streams`). So nothing here may be used or dropped on another thread. Signals are
 //! blocked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -26,6 +26,7 @@ use quire_linux::thread::block_program_signals;
 use tracing::Level;
 
 use crate::ending;
+use crate::made;
 use crate::signals::{self, Blocked};
 use crate::state;
 use crate::streams::{self, StandardError};
@@ -162,6 +163,14 @@ struct Open {
     mappings: usize,
 }
 
+/// An object that was removed while it was in use.
+#[derive(Clone, Copy)]
+struct Removed {
+    by: Remover,
+    /// How often it had been made then.
+    made: u64,
+}
+
 /// Who has removed an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Remover {
@@ -176,8 +185,8 @@ pub struct Works {
     open: BTreeMap<Entry, Open>,
     /// By the servers' addresses, as they are given.
     clients: BTreeMap<String, Client>,
-    /// Objects that were removed while they were in use, and by whom.
-    removed: BTreeMap<Entry, Remover>,
+    /// Objects that were removed while they were in use.
+    removed: BTreeMap<Entry, Removed>,
     last: u64,
 }
 
@@ -236,6 +245,8 @@ impl Works {
             machine: MachineCode(0),
             tags: Vec::new(),
         };
+        // There was none when the program asked for it: none is left to be removed.
+        made::note(entry);
         let made = self.client(entry)?.create(object).map_err(Trouble::from);
         match made {
             Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {
@@ -262,14 +273,16 @@ impl Works {
     }
 
     /// Removes an object. One that is in use goes when it is not, if this program is the
-    /// last; says whether it is gone.
-    pub fn remove(&mut self, entry: Entry) -> Result<bool> {
+    /// last; then it says how often the object had been made.
+    pub fn remove(&mut self, entry: Entry) -> Result<Option<u64>> {
+        let made = made::times(entry);
         match self.remove_now(entry) {
             Err(trouble) if trouble.errno == libc::EBUSY => {
-                self.removed.insert(entry, Remover::This);
-                Ok(false)
+                let by = Remover::This;
+                self.removed.insert(entry, Removed { by, made });
+                Ok(Some(made))
             }
-            other => other.map(|()| true),
+            other => other.map(|()| None),
         }
     }
 
@@ -387,9 +400,14 @@ impl Works {
         }
     }
 
-    /// Removes an object that the program has removed while it was in use.
+    /// Removes an object that the program has removed while it was in use. One that was made in its
+    /// place stays.
     fn remove_unused(&mut self, entry: Entry) {
-        if !self.removed.contains_key(&entry) {
+        let Some(removed) = self.removed.get(&entry) else {
+            return;
+        };
+        if removed.made != made::times(entry) {
+            self.removed.remove(&entry);
             return;
         }
         match self.remove_now(entry) {
@@ -433,7 +451,7 @@ impl Works {
         self.clients.values().for_each(Client::process_ends);
         // What goes wrong is logged.
         let _ = self.flush_all();
-        for (entry, by) in self.removed.clone() {
+        for (entry, Removed { by, .. }) in self.removed.clone() {
             self.regions.retain(|_, (of, _)| *of != entry);
             self.close(entry);
             self.remove_unused(entry);
@@ -447,9 +465,12 @@ impl Works {
     }
 
     /// Takes over, in a forked child, what its parent had removed.
-    pub fn inherit(&mut self, removed: BTreeSet<Entry>) -> Result<()> {
-        let parents = removed.into_iter().map(|entry| (entry, Remover::Parent));
-        self.removed = parents.collect();
+    pub fn inherit(&mut self, removed: BTreeMap<Entry, u64>) -> Result<()> {
+        let by = Remover::Parent;
+        let parents = removed.into_iter();
+        self.removed = parents
+            .map(|(entry, made)| (entry, Removed { by, made }))
+            .collect();
         Ok(())
     }
 }

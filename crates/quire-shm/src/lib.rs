@@ -15,6 +15,7 @@
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `state` | what the program has open and mapped, and its lock |
 //! | `signals` | what signals do to a thread that waits for a server |
+//! | `made` | how often each object was made, which parents and children share |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
@@ -28,6 +29,7 @@ mod capi;
 mod ending;
 mod fallocate;
 mod host;
+mod made;
 mod mappings;
 mod pieces;
 mod posix;

@@ -271,9 +271,8 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
 
 /// Removes an object, now or when it is not in use any more.
 pub fn remove(state: &mut State, entry: Entry) -> Result<()> {
-    let is_gone = state.run(move |works| works.remove(entry))?;
-    if !is_gone {
-        state.removed.insert(entry);
+    if let Some(made) = state.run(move |works| works.remove(entry))? {
+        state.removed.insert(entry, made);
     }
     Ok(())
 }

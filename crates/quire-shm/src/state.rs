@@ -10,7 +10,7 @@
 //! ([`is_of_library_now`]) come nowhere near the lock at all.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,6 +21,7 @@ use quire_linux::futex::Lock;
 
 use crate::ending;
 use crate::host::{Entry, Host, Placed, Works};
+use crate::made;
 use crate::pieces::Pieces;
 use crate::signals::Blocked;
 use crate::taken;
@@ -78,8 +79,9 @@ pub struct State {
     pub files: BTreeMap<FileId, Opened>,
     /// By their starts.
     pub mapped: BTreeMap<u64, Mapped>,
-    /// Objects that the program has removed while they were in use.
-    pub removed: BTreeSet<Entry>,
+    /// Objects that the program has removed while they were in use, and how often each had been
+    /// made then.
+    pub removed: BTreeMap<Entry, u64>,
     host: Option<Host>,
     /// What the thread that holds the lock had blocked before.
     blocked: Blocked,
@@ -90,7 +92,7 @@ impl State {
         State {
             files: BTreeMap::new(),
             mapped: BTreeMap::new(),
-            removed: BTreeSet::new(),
+            removed: BTreeMap::new(),
             host: None,
             blocked: Blocked::none(),
         }
@@ -162,6 +164,7 @@ impl State {
 pub fn start() {
     // What cannot be read is `quire run`'s business to refuse.
     if let Ok(Some(attachments)) = Attachments::from_env(|name| std::env::var(name).ok()) {
+        made::start(attachments.list().len());
         let _ = ATTACHMENTS.set(attachments);
     }
 }

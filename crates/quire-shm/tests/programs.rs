@@ -271,6 +271,19 @@ fn children_keep_the_memory() {
     }
 }
 
+/// What was removed and made anew stays, though a child that knows of the first one ends later.
+#[test]
+fn what_was_made_anew_outlives_who_removed_the_first() {
+    for served in Served::both() {
+        let remade = program(&served, "remade");
+        for when in ["before", "after"] {
+            let output = served.run("grid", &remade, &[when, "/grid"]).output();
+            assert_well(&output.expect("it was built"));
+            assert!(served.objects().is_empty(), "it was removed");
+        }
+    }
+}
+
 /// The same with superpages for what else the programs have.
 #[test]
 fn memory_is_shared_beside_superpages() {
