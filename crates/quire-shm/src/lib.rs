@@ -25,6 +25,8 @@
 //! | `real` | the functions behind those that it calls itself |
 //! | `capi` | the C interface |
 
+use std::sync::Once;
+
 mod capi;
 mod ending;
 mod fallocate;
@@ -42,15 +44,26 @@ mod sysv;
 mod taken;
 mod trouble;
 
+/// Whether all below is ready.
+static IS_READY: Once = Once::new();
+
+/// Makes all ready, at the first time. Libraries that the program is linked with begin before this
+/// one, and may ask for shared memory then: so whatever takes a name or a key calls this, too.
+fn begin() {
+    IS_READY.call_once(|| {
+        // Who looks for a function has the loader's lock, and must not be stopped or left by a
+        // signal then: that is over before the program begins.
+        mappings::start();
+        posix::start();
+        fallocate::start();
+        sysv::start();
+        state::start();
+        processes::start();
+    });
+}
+
 extern "C" fn start() {
-    // Who looks for a function has the loader's lock, and must not be stopped or left by a signal
-    // then: that is over before the program begins.
-    mappings::start();
-    posix::start();
-    fallocate::start();
-    sysv::start();
-    state::start();
-    processes::start();
+    begin();
 }
 
 extern "C" fn finish() {

@@ -35,12 +35,14 @@ pub fn start() {
 /// # Safety
 /// The name is a C string.
 unsafe fn entry_named(name: *const c_char) -> Option<Entry> {
+    crate::begin();
     if !state::is_active() || name.is_null() {
         return None;
     }
     // SAFETY: the caller vouches for it.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
-    let name = name.strip_prefix('/').unwrap_or(name);
+    // As the C library sees it.
+    let name = name.trim_start_matches('/');
     state::entry_of(&Target::Posix(name.to_owned()))
 }
 

@@ -44,6 +44,7 @@ const EXEC: c_int = 0o100000;
 
 /// Which attachment a number means.
 fn entry_of(id: c_int) -> Option<Entry> {
+    crate::begin();
     let entry = usize::try_from(id.checked_sub(FIRST)?).ok()?;
     let attachment = state::attachments()?.list().get(entry)?;
     matches!(attachment.target, Target::SystemV(_)).then_some(entry)
@@ -55,6 +56,7 @@ fn absent() -> Trouble {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shmget(key: libc::key_t, size: usize, flags: c_int) -> c_int {
+    crate::begin();
     let entry = match key {
         libc::IPC_PRIVATE => None,
         key => state::entry_of(&Target::SystemV(key)),

@@ -71,6 +71,22 @@ fn programs_share_memory_of_system_v() {
     }
 }
 
+/// Libraries that a program is linked with begin before the one that is preloaded.
+#[test]
+fn memory_may_be_asked_for_before_the_program_begins() {
+    let served = Served::start();
+    let from = "tests/programs/early.c";
+    let beside = served.path().join("library");
+    fs::create_dir(&beside).expect("a directory");
+    let early = compile(from, &beside, &["-DLIBRARY", "-shared", "-fPIC"]);
+    let program = compile(from, served.path(), &[early.to_str().expect("text")]);
+    let segment = format!("segment=0x1234@{}", served.address);
+    let mut run = served.run_with("grid", &["--dsm", &segment], &program);
+    assert_well(&run.output().expect("it was built"));
+    assert_eq!(served.contents("grid")[..2], *b"pq");
+    assert_eq!(served.contents("segment")[..2], *b"st");
+}
+
 #[test]
 fn programs_in_python_share_memory() {
     let served = Served::start();
