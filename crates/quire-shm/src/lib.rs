@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
+//! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `msync` |
 //! | `processes` | what is done at a fork and at the end of the process |
@@ -31,6 +32,7 @@ mod capi;
 mod ending;
 mod fallocate;
 mod host;
+mod locks;
 mod made;
 mod mappings;
 mod pieces;
@@ -56,6 +58,7 @@ fn begin() {
         mappings::start();
         posix::start();
         fallocate::start();
+        locks::start();
         sysv::start();
         state::start();
         processes::start();

@@ -181,6 +181,19 @@ fn room_takes_no_memory_of_its_own() {
     assert!(served.objects().is_empty(), "it was removed");
 }
 
+/// A lock that would exclude nobody is refused.
+#[test]
+fn descriptors_of_objects_are_not_locked() {
+    let served = Served::start();
+    let locks = program(&served, "locks");
+    let mut run = served.run("grid", &locks, &["/grid"]);
+    let output = run.arg(served.path().join("file")).output();
+    let output = output.expect("it was built");
+    assert_well(&output);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("exclude nobody"), "{log}");
+}
+
 /// However a program ends by itself, what it wrote is there.
 #[test]
 fn what_was_written_outlives_the_program() {
