@@ -165,7 +165,9 @@ int quire_dsm_unmap(quire_dsm_object *object, void *address);
  * with the right to write, from whoever has it. */
 int quire_dsm_will_need(quire_dsm_object *object, uint64_t offset, uint64_t length, int rights);
 
-/* Gives back all that was written, and waits until the server has it. */
+/* Gives back all that was written, and waits until the server has it.  Where the link broke since
+ * the object was opened or flushed the last time, though it may be there again, this fails once,
+ * with EHOSTUNREACH: what was written before may be lost. */
 int quire_dsm_flush(quire_dsm_object *object);
 
 /* Gives all back, unmaps it and closes it.  When this fails as quire_dsm_flush would (EHOSTUNREACH,

@@ -19,6 +19,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use quire_core::dsm::message::Access;
@@ -52,6 +53,30 @@ struct Object {
     shared: Shared,
     writable: bool,
     heaps: heap::Heaps,
+    /// How often the link had broken when the program was last told of it.
+    breaks: AtomicU64,
+}
+
+impl Object {
+    /// Whether the link broke since this was asked the last time.
+    fn broke(&self) -> bool {
+        let now = self.shared.breaks();
+        self.breaks.swap(now, Ordering::AcqRel) != now
+    }
+}
+
+/// What the program is told of what was given back. Where the link broke meanwhile, something may
+/// not have been there any more.
+fn given_back(name: &Name, done: std::result::Result<(), ClientError>, broke: bool) -> Result<()> {
+    done?;
+    if !broke {
+        return Ok(());
+    }
+    let text = format!(
+        "{name}: the link to the server broke, and is there again; what was written before may be \
+         lost"
+    );
+    Err(Trouble::new(libc::EHOSTUNREACH, text))
 }
 
 thread_local! {
@@ -245,6 +270,7 @@ unsafe extern "C" fn quire_dsm_open(
             shared: server.0.open(name, Rights { read: true, write })?,
             writable: write,
             heaps: heap::Heaps::default(),
+            breaks: AtomicU64::new(0),
         };
         Ok(Box::into_raw(Box::new(object)).cast())
     };
@@ -349,7 +375,8 @@ unsafe extern "C" fn quire_dsm_flush(object: *const c_void) -> c_int {
     // SAFETY: the header asks for an open object.
     let flush = || unsafe {
         let object = given::<Object>(object.cast())?;
-        Ok(object.shared.flush()?)
+        let done = object.shared.flush();
+        given_back(&object.shared.info().name, done, object.broke())
     };
     status(flush())
 }
@@ -366,9 +393,11 @@ unsafe extern "C" fn quire_dsm_close(object: *mut c_void) -> c_int {
     }
     // SAFETY: as above, and the program gives it up.
     let object = unsafe { Box::from_raw(object.cast::<Object>()) };
+    let broke = object.broke();
     let Object { parts, shared, .. } = *object;
     drop(parts);
-    status(shared.close().map_err(Trouble::from))
+    let name = shared.info().name.clone();
+    status(given_back(&name, shared.close(), broke))
 }
 
 /// Synchronises by one name.

@@ -134,6 +134,23 @@ fn closing_says_that_what_was_written_is_lost() {
     }
 }
 
+/// A link that broke is there again with another server, and what was not given back is not: that is
+/// said once.
+#[test]
+fn flushing_says_once_that_what_was_written_is_lost() {
+    for apart in [&[][..], &["apart"]] {
+        let mut served = Served::start_with_store();
+        let closes = link("tests/programs/closes.c", served.path());
+        let mut command = limited(&closes, &[&["broken", &served.address], apart].concat());
+        let mut program = Running::start(&mut command);
+        program.hear("written");
+        served.kill();
+        served.start_again();
+        program.go_on();
+        assert_eq!(served.contents("closes")[0], b'c');
+    }
+}
+
 /// An object may be closed as soon as its heap is, by another thread, too.
 #[test]
 fn a_heap_is_closed_before_its_object_can_be() {

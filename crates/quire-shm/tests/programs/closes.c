@@ -1,6 +1,7 @@
 /* What closes something: objects, heaps, servers; while others use them, and when they are gone.
  *
  *     closes lost SERVER [apart]   what was written when the server is gone is said to be lost
+ *     closes broken SERVER [apart] what was written when a server is started anew may be lost
  *     closes heap SERVER           an object is closed as soon as its heap is
  *     closes offers                several threads offer objects of one server
  *     closes refused               a server that cannot start */
@@ -32,6 +33,29 @@ static void lost(quire_dsm *server) {
   FAILS(quire_dsm_close(object) < 0, EHOSTUNREACH);
   CHECK(strstr(quire_dsm_why(), "link") != NULL);
   quire_dsm_disconnect(server);
+}
+
+static void broken(quire_dsm *server) {
+  object = open_new(server, 4096);
+  quire_dsm_object *other = quire_dsm_open(server, "closes", QUIRE_DSM_WRITE);
+  CHECK(other != NULL && quire_dsm_flush(object) == 0);
+  volatile char *bytes = quire_dsm_address(object);
+  bytes[0] = 'a';
+  say("written");
+  hear();
+  /* This waits for the server that is there now. */
+  bytes[1] = 'b';
+  FAILS(quire_dsm_flush(object) < 0, EHOSTUNREACH);
+  CHECK(strstr(quire_dsm_why(), "may be lost") != NULL);
+  bytes[0] = 'c';
+  CHECK(quire_dsm_flush(object) == 0 && quire_dsm_close(object) == 0);
+  FAILS(quire_dsm_close(other) < 0, EHOSTUNREACH);
+  quire_dsm_disconnect(server);
+}
+
+static quire_dsm *connect_as(int argc, char **argv) {
+  CHECK(argc > 2);
+  return argc > 3 ? quire_dsm_connect_apart(argv[2], NULL) : quire_dsm_connect(argv[2], NULL);
 }
 
 static void *close_it(void *unused) {
@@ -115,7 +139,9 @@ static void refused(void) {
 int main(int argc, char **argv) {
   CHECK(argc >= 2);
   if (strcmp(argv[1], "lost") == 0)
-    lost(argc > 3 ? quire_dsm_connect_apart(argv[2], NULL) : quire_dsm_connect(argv[2], NULL));
+    lost(connect_as(argc, argv));
+  else if (strcmp(argv[1], "broken") == 0)
+    broken(connect_as(argc, argv));
   else if (strcmp(argv[1], "heap") == 0)
     heap(quire_dsm_connect(argv[2], NULL));
   else if (strcmp(argv[1], "offers") == 0)
