@@ -143,7 +143,8 @@ typedef struct quire_dsm_object quire_dsm_object;
 #define QUIRE_DSM_READ 1
 #define QUIRE_DSM_WRITE 3 /* to read and write */
 
-/* Opens an object, and maps all of it. */
+/* Opens an object, and maps all of it.  Memory of one that is opened to read cannot be made
+ * writable (mprotect: EACCES). */
 quire_dsm_object *quire_dsm_open(quire_dsm *server, const char *name, int rights);
 
 /* Where it is mapped, and its size in bytes. */

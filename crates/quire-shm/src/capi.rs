@@ -30,6 +30,7 @@ use quire_dsm::node::Part;
 use quire_dsm::wire::control::{Answer, Name, Rights};
 
 use self::arguments::{Identity, Shape, bad};
+use crate::readers::ReadOnly;
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// `QUIRE_DSM_API`.
@@ -49,12 +50,27 @@ struct Server(Client);
 /// `quire_dsm_object`.
 struct Object {
     /// Parts that are mapped once more, by their addresses. They go before the object.
-    parts: Mutex<BTreeMap<u64, Region>>,
+    parts: Mutex<BTreeMap<u64, Mapped>>,
+    whole: Option<ReadOnly>,
     shared: Shared,
     writable: bool,
     heaps: heap::Heaps,
     /// How often the link had broken when the program was last told of it.
     breaks: AtomicU64,
+}
+
+/// A part that is mapped once more. Its addresses may be somebody else's when it is gone: what is
+/// said of them goes first.
+struct Mapped {
+    #[expect(dead_code, reason = "it is there as long as this")]
+    read_only: Option<ReadOnly>,
+    #[expect(dead_code, reason = "it is mapped as long as this")]
+    region: Region,
+}
+
+/// Says of a range that it may only be read, if that is so.
+fn read_only(start: VirtAddr, length: Bytes, writable: bool) -> Option<ReadOnly> {
+    (!writable).then(|| ReadOnly::new(start.0..start.0 + length.0))
 }
 
 impl Object {
@@ -265,9 +281,13 @@ unsafe extern "C" fn quire_dsm_open(
             (given::<Server>(server.cast())?, name)
         };
         let write = for_writing(rights)?;
+        let shared = server.0.open(name, Rights { read: true, write })?;
+        let page = shared.info().page_size.bytes();
+        let length = Bytes(shared.size().0.next_multiple_of(page.0));
         let object = Object {
             parts: Mutex::default(),
-            shared: server.0.open(name, Rights { read: true, write })?,
+            whole: read_only(shared.address(), length, write),
+            shared,
             writable: write,
             heaps: heap::Heaps::default(),
             breaks: AtomicU64::new(0),
@@ -329,12 +349,16 @@ fn map(object: &Object, offset: u64, length: u64, address: u64) -> Result<u64> {
         address => Place::Free(VirtAddr(address)),
     };
     let region = object.shared.map(part, place, object.writable)?;
-    let start = region.range().start.0;
+    let range = region.range();
+    let mapped = Mapped {
+        read_only: read_only(range.start, range.len(), object.writable),
+        region,
+    };
     let parts = object.parts.lock();
     parts
         .unwrap_or_else(PoisonError::into_inner)
-        .insert(start, region);
-    Ok(start)
+        .insert(range.start.0, mapped);
+    Ok(range.start.0)
 }
 
 #[unsafe(no_mangle)]
@@ -394,8 +418,13 @@ unsafe extern "C" fn quire_dsm_close(object: *mut c_void) -> c_int {
     // SAFETY: as above, and the program gives it up.
     let object = unsafe { Box::from_raw(object.cast::<Object>()) };
     let broke = object.broke();
-    let Object { parts, shared, .. } = *object;
-    drop(parts);
+    let Object {
+        parts,
+        whole,
+        shared,
+        ..
+    } = *object;
+    drop((parts, whole));
     let name = shared.info().name.clone();
     status(given_back(&name, shared.close(), broke))
 }

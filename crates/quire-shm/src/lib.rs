@@ -18,6 +18,7 @@
 //! | `signals` | what signals do to a thread that waits for a server |
 //! | `made` | how often each object was made, which parents and children share |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
+//! | `readers` | which addresses programs in C may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
 //! | `host` | the thread that speaks with servers |
@@ -38,6 +39,7 @@ mod mappings;
 mod pieces;
 mod posix;
 mod processes;
+mod readers;
 mod real;
 mod signals;
 mod state;

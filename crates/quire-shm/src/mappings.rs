@@ -10,16 +10,20 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use crate::host::{At, Entry, Placed, Wanted};
 use crate::pieces::{Pieces, Protection};
 use crate::posix;
+use crate::readers;
 use crate::real::{MMAP, MUNMAP, Real};
 use crate::state::{self, Mapped, State, answer};
-use crate::trouble::{Result, Trouble};
+use crate::trouble::{Result, Trouble, set_errno};
 
 type Mprotect = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+type PkeyMprotect = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int) -> c_int;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
 type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 
 // SAFETY: the types of the C library's functions, here and below.
 static MPROTECT: Real<Mprotect> = unsafe { Real::new(c"mprotect") };
+// SAFETY: as above.
+static PKEY_MPROTECT: Real<PkeyMprotect> = unsafe { Real::new(c"pkey_mprotect") };
 // SAFETY: as above; its last argument, which it may not read, is passed like any other.
 static MREMAP: Real<Mremap> = unsafe { Real::new(c"mremap") };
 // SAFETY: as above.
@@ -29,8 +33,9 @@ static MSYNC: Real<Advise> = unsafe { Real::new(c"msync") };
 
 /// Looks up the functions behind these.
 pub fn start() {
-    let (_, _) = (MMAP.get(), MUNMAP.get());
-    let (_, _, _, _) = (MPROTECT.get(), MREMAP.get(), MADVISE.get(), MSYNC.get());
+    let (_, _, _) = (MMAP.get(), MUNMAP.get(), MREMAP.get());
+    let (_, _) = (MPROTECT.get(), PKEY_MPROTECT.get());
+    let (_, _) = (MADVISE.get(), MSYNC.get());
 }
 
 /// What a mapping allows that is made without more.
@@ -394,6 +399,30 @@ fn outside(range: &Range<u64>, others: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+    protect(at, len, prot, || match MPROTECT.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(at, len, prot) },
+        None => -1,
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pkey_mprotect(at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int {
+    protect(at, len, prot, || match PKEY_MPROTECT.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(at, len, prot, key) },
+        None => -1,
+    })
+}
+
+/// Has the kernel change what a range allows, unless an object may not allow it.
+fn protect(at: *mut c_void, len: usize, prot: c_int, real: impl FnOnce() -> c_int) -> c_int {
+    if prot & libc::PROT_WRITE != 0
+        && state::pages(at as usize, len).is_some_and(|range| readers::has_any(&range))
+    {
+        set_errno(libc::EACCES);
+        return -1;
+    }
     let range = concerned(at as usize, len);
     let allowed = range
         .as_ref()
@@ -401,11 +430,7 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
     if let Some(Err(trouble)) = allowed {
         return answer(Err(trouble), -1);
     }
-    let Some(real) = MPROTECT.known() else {
-        return -1;
-    };
-    // SAFETY: passed on as it came.
-    let done = unsafe { real(at, len, prot) };
+    let done = real();
     if let Some(range) = range.filter(|_| done == 0) {
         state::locked(|state| {
             for start in state.within(&range) {

@@ -151,6 +151,15 @@ fn flushing_says_once_that_what_was_written_is_lost() {
     }
 }
 
+/// Memory that may only be read is not made writable, and what comes in its place is.
+#[test]
+fn readers_do_not_make_their_memory_writable() {
+    let served = Served::start();
+    let readers = link("tests/programs/readers.c", served.path());
+    let output = limited(&readers, &[&served.address]).output();
+    assert_well(&output.expect("it was built"));
+}
+
 /// An object may be closed as soon as its heap is, by another thread, too.
 #[test]
 fn a_heap_is_closed_before_its_object_can_be() {

@@ -159,6 +159,7 @@ static int odd(const char *name) {
   unsigned char *read_only = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, to_read, 0);
   CHECK(read_only != MAP_FAILED && read_only[2 * PAGE + 5] == 42);
   FAILS(mprotect(read_only, PAGE, rw) < 0, EACCES);
+  FAILS(pkey_mprotect(read_only, PAGE, rw, -1) < 0, EACCES);
 
   /* Closing all descriptors closes nothing that the memory needs. */
   for (int other = 3; other < 100; other++)
