@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::StoreError;
 use super::disk::{Directory, Disk};
+use super::levels::make_directory;
 use super::lock::{self, Lock};
 use super::slots::Slots;
-use super::{StoreError, make_directory};
 
 /// A directory with one file, whose contents are replaced as a whole.
 pub(crate) struct Small {
