@@ -813,9 +813,9 @@ fn who_writes_faster_than_the_pager_waits_for_it() {
             set(&shared, page, page);
         }
         shared.flush().expect("it is safe");
-        // A window of what was asked for ahead may come on top.
+        // What was asked for ahead may come on top: a window, and the next one where both waited.
         let most = most.load(Ordering::SeqCst);
-        assert!((LIMIT..LIMIT + 512).contains(&most), "{most} pages");
+        assert!((LIMIT..LIMIT + 2 * 512).contains(&most), "{most} pages");
     }
 }
 
