@@ -10,8 +10,12 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::failure::{Failure, Outcome, is_bad_path};
+use crate::failure::{Failure, Outcome};
+
+/// How many files this process has made beside others.
+static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// So many links are followed, one after the other.
 const MOST_LINKS: usize = 40;
@@ -39,7 +43,12 @@ struct Beside {
 impl Output {
     /// Makes the file.
     pub fn create(path: &Path) -> Outcome<Output> {
-        let (file, beside) = open(path).map_err(|error| refused(path, &error))?;
+        Output::make(path).map_err(|error| refused(path, &error))
+    }
+
+    /// The same, where the error is told otherwise.
+    pub fn make(path: &Path) -> io::Result<Output> {
+        let (file, beside) = open(path)?;
         Ok(Output {
             file,
             path: path.to_owned(),
@@ -53,23 +62,21 @@ impl Output {
     }
 
     /// Writes it, and puts it into its place.
-    pub fn write(self, text: &str) -> Outcome<()> {
-        let written = (&self.file).write_all(text.as_bytes());
-        written.map_err(|error| self.refused(&error))?;
-        self.finish()
+    pub fn write(mut self, text: &str) -> Outcome<()> {
+        let written = self.file.write_all(text.as_bytes());
+        let placed = written.and_then(|()| self.take_place());
+        placed.map_err(|error| refused(&self.path, &error))
     }
 
     /// It is whole: it goes to its place.
-    pub fn finish(mut self) -> Outcome<()> {
-        let placed = self.beside.as_ref().map_or(Ok(()), Beside::take_place);
-        placed.map_err(|error| self.refused(&error))?;
-        self.beside = None;
-        Ok(())
+    pub fn finish(mut self) -> io::Result<()> {
+        self.take_place()
     }
 
-    /// What a user is told where it cannot be written to.
-    pub fn refused(&self, error: &io::Error) -> Failure {
-        refused(&self.path, error)
+    fn take_place(&mut self) -> io::Result<()> {
+        self.beside.as_ref().map_or(Ok(()), Beside::take_place)?;
+        self.beside = None;
+        Ok(())
     }
 }
 
@@ -77,7 +84,8 @@ impl Beside {
     /// Makes it, for what is to be at a place and may replace what is there; `None` where that
     /// cannot be.
     fn make(place: PathBuf, replaced: Option<Metadata>) -> io::Result<Option<(File, Beside)>> {
-        let at = place.with_file_name(format!(".quire-{}.part", std::process::id()));
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let at = place.with_file_name(format!(".quire-{process}-{number}.part"));
         // Nobody reads there what he may not read when it is whole.
         let mode = if replaced.is_some() { 0o600 } else { 0o666 };
         let mut options = File::options();
@@ -169,10 +177,7 @@ fn place(path: &Path) -> io::Result<Option<PathBuf>> {
 
 fn refused(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
-    match is_bad_path(error) {
-        true => Failure::bad_usage(format!(
-            "cannot write {path}: {error}; name a file in a directory that you may write to"
-        )),
-        false => Failure::system(format!("cannot write {path}: {error}")),
-    }
+    Failure::bad_usage(format!(
+        "cannot write {path}: {error}; name a file in a directory that you may write to"
+    ))
 }

@@ -177,10 +177,10 @@ fn pour(
 
 fn get_file(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
     let shared = open(client, name, false)?;
-    let output = Output::create(file)?;
-    let refused = |error: io::Error| output.refused(&error);
+    let refused = refused(file);
+    let output = Output::make(file).map_err(&refused)?;
     let mut to = output.file();
-    let has_holes = to.metadata().map_err(refused)?.is_file();
+    let has_holes = to.metadata().map_err(&refused)?.is_file();
     // Who writes to a pipe may wait there for long, and leaves nothing behind.
     let signals = has_holes.then(Interruption::watch).transpose()?;
     let put = |at, piece: &[u8]| match has_holes {
@@ -188,11 +188,11 @@ fn get_file(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
         true => to.write_all_at(piece, at),
         false => to.write_all(piece),
     };
-    get(&shared, put, refused, signals.as_ref())?;
+    get(&shared, put, &refused, signals.as_ref())?;
     if has_holes {
-        to.set_len(shared.size().0).map_err(refused)?;
+        to.set_len(shared.size().0).map_err(&refused)?;
     }
-    output.finish()
+    output.finish().map_err(refused)
 }
 
 fn get_output(client: &Client, name: &Name) -> Outcome<()> {
