@@ -15,7 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -38,14 +38,16 @@ use crate::wire::control::{
 mod attached;
 mod carrier;
 mod cells;
+mod expected;
 mod guard;
 mod progress;
 mod region;
 mod replica;
 mod watch;
 
-use carrier::{Carrier, Command, Key, Told, Wanted};
+use carrier::{Carrier, Command, Key, Opened, Told, Wanted};
 pub use cells::Cell;
+pub use expected::Known;
 pub use progress::Progress;
 pub use region::{Place, Region};
 pub use watch::Watch;
@@ -212,6 +214,18 @@ impl Client {
     /// # Errors
     /// When it cannot be reached, or refuses.
     pub fn connect(options: Options) -> Result<Client, ClientError> {
+        let (ready, is_ready) = mpsc::channel();
+        let client = Client::start(options, Some(ready))?;
+        received(&is_ready)??;
+        Ok(client)
+    }
+
+    /// Starts the thread. Whoever waits for the first link is told when it is there, or when no
+    /// server can be reached, and then it ends; where nobody waits, it goes on until there is one.
+    fn start(
+        options: Options,
+        ready: Option<Sender<Result<(), ClientError>>>,
+    ) -> Result<Client, ClientError> {
         let machine = options.machine;
         let mut config = Config::new(options.hello());
         config.spin = options.spin;
@@ -219,7 +233,6 @@ impl Client {
         config.greeting = options.patience(config.greeting);
         let turn = Turn::new(config)?;
         let (orders, inbox) = Orders::new(&turn);
-        let (ready, is_ready) = mpsc::channel();
         let for_thread = options.clone();
         // A handler of the program might touch what only this thread brings. And a file that is
         // sent to who is gone raises a signal that ends programs (SIGPIPE).
@@ -228,7 +241,7 @@ impl Client {
             .name("quire-dsm".into())
             .spawn(move || Carrier::new(for_thread, inbox, ready).run(turn));
         drop(blocked);
-        let client = Client {
+        Ok(Client {
             inner: Arc::new(Inner {
                 options,
                 process: rustix::process::getpid(),
@@ -236,9 +249,7 @@ impl Client {
                 thread: Some(thread?),
             }),
             machine,
-        };
-        received(&is_ready)??;
-        Ok(client)
+        })
     }
 
     fn command(&self, command: Command) -> Result<(), ClientError> {
@@ -359,13 +370,18 @@ impl Client {
             wanted: Wanted { name, rights, at },
             reply,
         })?;
-        let opened = received(&answer)??;
-        Ok(Shared {
+        Ok(self.shared(received(&answer)??, rights))
+    }
+
+    /// What was opened, for the program.
+    fn shared(&self, opened: Opened, rights: Rights) -> Shared {
+        Shared {
             mapping: opened.mapping,
             info: opened.info,
             key: opened.key,
             rights,
             is_attached: opened.is_attached,
+            reconnect: opened.reconnect,
             breaks: opened.breaks,
             lists: Lists::default(),
             client: Client {
@@ -373,7 +389,7 @@ impl Client {
                 machine: self.machine,
             },
             is_closed: false,
-        })
+        }
     }
 }
 
@@ -408,6 +424,8 @@ pub struct Shared {
     key: Key,
     rights: Rights,
     is_attached: bool,
+    /// How long touches wait for a new link.
+    reconnect: Duration,
     /// How often the link broke since it was opened.
     breaks: Arc<AtomicU64>,
     /// What the program's threads lock before they lock a list of a heap in it.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use quire_core::dsm::message::Access;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::attachment::{Attachment, Attachments};
-use quire_dsm::client::{Client, ClientError, Place, Region, Shared};
+use quire_dsm::client::{Client, ClientError, Known, Options, Place, Region, Shared};
 use quire_dsm::node::Part;
 use quire_dsm::wire::control::{
     Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
@@ -146,7 +146,7 @@ pub enum At {
 }
 
 /// What was mapped.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Placed {
     /// What it is called here.
     pub number: u64,
@@ -154,6 +154,8 @@ pub struct Placed {
     pub start: u64,
     /// Whether the program may write.
     pub writable: bool,
+    /// What a child needs to know of the object, where it was opened for this.
+    pub known: Option<Known>,
 }
 
 struct Open {
@@ -187,6 +189,8 @@ pub struct Works {
     clients: BTreeMap<String, Client>,
     /// Objects that were removed while they were in use.
     removed: BTreeMap<Entry, Removed>,
+    /// What this process's parent had open, and this one has not.
+    expected: BTreeMap<Entry, Known>,
     last: u64,
 }
 
@@ -198,6 +202,7 @@ impl Works {
             open: BTreeMap::new(),
             clients: BTreeMap::new(),
             removed: BTreeMap::new(),
+            expected: BTreeMap::new(),
             last: 0,
         }
     }
@@ -211,12 +216,18 @@ impl Works {
         let servers = &self.attachment(entry).servers;
         let key = servers.to_string();
         if !self.clients.contains_key(&key) {
-            let options = self.attachments.options(servers);
-            let mut options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
-            options.progress = Some(&ending::PROGRESS);
-            self.clients.insert(key.clone(), Client::connect(options)?);
+            let client = Client::connect(self.options(entry)?)?;
+            self.clients.insert(key.clone(), client);
         }
         Ok(&self.clients[&key])
+    }
+
+    /// How to reach a server of an object.
+    fn options(&self, entry: Entry) -> Result<Options> {
+        let options = self.attachments.options(&self.attachment(entry).servers);
+        let mut options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
+        options.progress = Some(&ending::PROGRESS);
+        Ok(options)
     }
 
     /// The size of an object and how often it is open, as far as this program may know, if it
@@ -294,10 +305,10 @@ impl Works {
 
     /// Maps a part of an object.
     pub fn map(&mut self, wanted: Wanted) -> Result<Placed> {
-        self.open(wanted.entry)?;
+        let known = self.open(wanted.entry)?;
         let mapped = self.map_open(wanted);
         self.close_unused(wanted.entry);
-        mapped
+        Ok(Placed { known, ..mapped? })
     }
 
     fn map_open(&mut self, wanted: Wanted) -> Result<Placed> {
@@ -330,33 +341,57 @@ impl Works {
             number: self.last,
             start,
             writable,
+            known: None,
         })
     }
 
-    /// Opens an object, to write to it if that is allowed.
-    fn open(&mut self, entry: Entry) -> Result<()> {
+    /// Opens an object, unless it is open. What a parent has open can be had without a server.
+    fn open(&mut self, entry: Entry) -> Result<Option<Known>> {
         if self.open.contains_key(&entry) {
-            return Ok(());
+            return Ok(None);
         }
-        let name = self.attachment(entry).object.clone();
-        let client = self.client(entry)?;
-        let open = |write| {
-            let rights = Rights { read: true, write };
-            client.open(name.clone(), rights)
-        };
-        let (shared, writable) = match open(true) {
-            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Denied => {
-                (open(false)?, false)
+        let expected = self.expected.remove(&entry);
+        let (shared, writable) = match (self.open_now(entry), expected) {
+            (Err(trouble), Some(known)) if trouble.errno == libc::EHOSTUNREACH => {
+                (self.expect(entry, &known)?, known.is_writable())
             }
-            other => (other?, true),
+            (opened, _) => opened?,
         };
+        let known = shared.known();
         let open = Open {
             shared,
             writable,
             mappings: 0,
         };
         self.open.insert(entry, open);
-        Ok(())
+        Ok(Some(known))
+    }
+
+    /// Maps an object that the parent has open, though no server can be reached.
+    fn expect(&mut self, entry: Entry, known: &Known) -> Result<Shared> {
+        let servers = &self.attachment(entry).servers;
+        let key = servers.to_string();
+        if !self.clients.contains_key(&key) {
+            let client = Client::connect_later(self.options(entry)?, known)?;
+            self.clients.insert(key.clone(), client);
+        }
+        Ok(self.clients[&key].expect(known.clone())?)
+    }
+
+    /// Opens an object, to write to it if that is allowed.
+    fn open_now(&mut self, entry: Entry) -> Result<(Shared, bool)> {
+        let name = self.attachment(entry).object.clone();
+        let client = self.client(entry)?;
+        let open = |write| {
+            let rights = Rights { read: true, write };
+            client.open(name.clone(), rights)
+        };
+        match open(true) {
+            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Denied => {
+                Ok((open(false)?, false))
+            }
+            other => Ok((other?, true)),
+        }
     }
 
     /// Unmaps what was mapped. What was written is given back when nothing is mapped of an
@@ -464,8 +499,13 @@ impl Works {
         }
     }
 
-    /// Takes over, in a forked child, what its parent had removed.
-    pub fn inherit(&mut self, removed: BTreeMap<Entry, u64>) -> Result<()> {
+    /// Takes over, in a forked child, what its parent had removed, and what it has open.
+    pub fn inherit(
+        &mut self,
+        removed: BTreeMap<Entry, u64>,
+        open: BTreeMap<Entry, Known>,
+    ) -> Result<()> {
+        self.expected = open;
         let by = Remover::Parent;
         let parents = removed.into_iter();
         self.removed = parents

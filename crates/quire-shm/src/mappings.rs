@@ -211,7 +211,7 @@ pub fn map(state: &mut State, part: Part, at: At, prot: Protection) -> Result<u6
     let placed = state.run(move |works| works.map(wanted))?;
     let writable = part.writable && placed.writable;
     let range = placed.start..placed.start + part.len;
-    if prot != allowed(placed) {
+    if prot != allowed(&placed) {
         protect_now(&range, prot);
     }
     let mapped = Mapped {
@@ -223,12 +223,13 @@ pub fn map(state: &mut State, part: Part, at: At, prot: Protection) -> Result<u6
         is_attached: part.is_attached,
         pieces: Pieces::new(range, prot),
     };
+    let start = placed.start;
     state.add(placed, mapped);
-    Ok(placed.start)
+    Ok(start)
 }
 
 /// What a new mapping allows.
-fn allowed(placed: Placed) -> Protection {
+fn allowed(placed: &Placed) -> Protection {
     match placed.writable {
         true => ALL,
         false => libc::PROT_READ,

@@ -80,9 +80,9 @@ fn renew(state: &mut State) {
     for (start, mapped) in &state.mapped {
         mappings::blank(&(*start..start + mapped.len));
     }
-    let removed = state.removed.clone();
+    let (removed, open) = (state.removed.clone(), state.known.clone());
     // Without the thread, nothing below can be had either, and touches fail.
-    let _ = state.run(move |works| works.inherit(removed));
+    let _ = state.run(move |works| works.inherit(removed, open));
     for (start, mut mapped) in std::mem::take(&mut state.mapped) {
         // What cannot be had was logged. Touches fail.
         if let Ok(number) = map_again(state, start, &mapped) {

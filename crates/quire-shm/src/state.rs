@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quire_core::units::BASE_PAGE;
 use quire_dsm::attachment::{Attachments, Target};
+use quire_dsm::client::Known;
 use quire_linux::futex::Lock;
 
 use crate::ending;
@@ -82,6 +83,8 @@ pub struct State {
     /// Objects that the program has removed while they were in use, and how often each had been
     /// made then.
     pub removed: BTreeMap<Entry, u64>,
+    /// What a child needs to know of objects, by what was mapped last.
+    pub known: BTreeMap<Entry, Known>,
     host: Option<Host>,
     /// What the thread that holds the lock had blocked before.
     blocked: Blocked,
@@ -93,6 +96,7 @@ impl State {
             files: BTreeMap::new(),
             mapped: BTreeMap::new(),
             removed: BTreeMap::new(),
+            known: BTreeMap::new(),
             host: None,
             blocked: Blocked::none(),
         }
@@ -127,6 +131,8 @@ impl State {
 
     /// A mapping was given to the program.
     pub fn add(&mut self, placed: Placed, mapped: Mapped) {
+        let known = placed.known.map(|known| (mapped.entry, known));
+        self.known.extend(known);
         self.mapped.insert(placed.start, mapped);
         self.tell();
     }

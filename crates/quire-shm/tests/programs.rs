@@ -313,6 +313,34 @@ fn what_was_made_anew_outlives_who_removed_the_first() {
     }
 }
 
+/// A server that is killed is there again for a child that was forked meanwhile, or for nobody.
+#[test]
+fn children_wait_for_a_server_that_is_away() {
+    for (own_pages, what) in [
+        (false, "back"),
+        (true, "back"),
+        (false, "gone"),
+        (true, "gone"),
+    ] {
+        let mut served = Served::start_with_store();
+        served.own_pages = own_pages;
+        let away = program(&served, "away");
+        let mut parent = Running::start(&mut served.run("grid", &away, &[what, "/grid"]));
+        parent.hear("made");
+        served.kill();
+        parent.say("");
+        parent.hear("touching");
+        if what == "back" {
+            served.start_again();
+        }
+        parent.go_on();
+        if what == "back" {
+            let contents = served.contents("grid");
+            assert_eq!((contents[6], contents[3 * 4096 + 1]), (45, 46));
+        }
+    }
+}
+
 /// The same with superpages for what else the programs have.
 #[test]
 fn memory_is_shared_beside_superpages() {

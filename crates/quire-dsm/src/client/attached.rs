@@ -9,13 +9,15 @@
 //! and where the object is not as it was.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quire_core::units::VirtAddr;
+use quire_core::units::{Bytes, VirtAddr};
 use quire_linux::sysinfo::maps::FileId;
+use rustix::fs::MemfdFlags;
 
 use super::ClientError;
 use super::carrier::{Form, Wanted};
@@ -32,6 +34,8 @@ pub(super) struct Attached {
     mapped: BTreeMap<MappingNumber, Mapped>,
     /// How often the link broke.
     breaks: Arc<AtomicU64>,
+    /// No server has had it yet.
+    is_expected: bool,
     state: State,
 }
 
@@ -68,8 +72,36 @@ impl Attached {
             form,
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
+            is_expected: false,
             state: State::Linked(handle),
         })
+    }
+
+    /// An object that a server will have, or the memory fails then. Until then its file is empty.
+    pub fn expected(
+        wanted: &Wanted,
+        (form, length): (Form, Bytes),
+        until: Instant,
+    ) -> Result<Attached, ClientError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+        let file = rustix::fs::memfd_create(c"quire-dsm-expected", flags);
+        let file = file.map_err(io::Error::from)?;
+        rustix::fs::ftruncate(&file, length.0).map_err(io::Error::from)?;
+        Ok(Attached {
+            name: wanted.name.clone(),
+            rights: wanted.rights,
+            file,
+            form,
+            mapped: BTreeMap::new(),
+            breaks: Arc::default(),
+            is_expected: true,
+            state: State::Lost(None, until),
+        })
+    }
+
+    /// Whether no server has had it yet, and may still come to.
+    pub const fn is_expected(&self) -> bool {
+        self.is_expected && matches!(self.state, State::Lost(..))
     }
 
     /// Its name.
@@ -197,6 +229,7 @@ impl Attached {
             }
             self.file = file;
         }
+        self.is_expected = false;
         self.state = State::Lost(Some(handle), until);
         Ok(())
     }

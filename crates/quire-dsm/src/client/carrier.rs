@@ -40,7 +40,7 @@ use crate::wire::control::{
 use crate::wire::{Contents, Control, Lent};
 use asking::Awaited;
 use commands::Reply;
-pub(super) use commands::{Command, Told, Wanted};
+pub(super) use commands::{Command, Opened, Told, Wanted};
 use elsewhere::{Question, Reopening, Servers};
 use giving_back::{GivingBack, NEXT_PIECE, Then};
 pub(super) use opening::Form;
@@ -128,12 +128,12 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    pub fn new(options: Options, inbox: Receiver<Command>, ready: Reply<()>) -> Carrier {
+    pub fn new(options: Options, inbox: Receiver<Command>, ready: Option<Reply<()>>) -> Carrier {
         Carrier {
             servers: Servers::new(options.addresses.clone()),
             options,
             inbox,
-            ready: Some(ready),
+            ready,
             link: None,
             beside: None,
             is_up: false,

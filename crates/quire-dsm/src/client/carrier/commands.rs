@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use quire_core::dsm::message::{Access, Pages};
 use quire_core::dsm::sync;
@@ -12,7 +13,7 @@ use super::asking::Awaited;
 use super::elsewhere::{What, is_about_an_object};
 use super::giving_back::Then;
 use super::{Carrier, Key};
-use crate::client::{ClientError, region};
+use crate::client::{ClientError, Known, region};
 use crate::link::turn::Links;
 use crate::node::{self, Mapping, Where};
 use crate::wire::Control;
@@ -39,6 +40,11 @@ pub(in crate::client) enum Command {
     },
     Open {
         wanted: Wanted,
+        reply: Reply<Opened>,
+    },
+    /// An object is to be mapped as it is known, whether there is a link or not.
+    Expect {
+        known: Known,
         reply: Reply<Opened>,
     },
     Synchronise {
@@ -107,6 +113,8 @@ pub(in crate::client) struct Opened {
     pub key: Key,
     pub breaks: Arc<AtomicU64>,
     pub is_attached: bool,
+    /// How long touches wait for a new link.
+    pub reconnect: Duration,
 }
 
 impl Carrier {
@@ -117,6 +125,8 @@ impl Carrier {
             }
             Command::Ask { request, reply } => self.ask(links, request, Awaited::Answer(reply)),
             Command::Open { wanted, reply } => self.begin(links, What::Open { wanted, reply }),
+            // Who waited may have gone.
+            Command::Expect { known, reply } => drop(reply.send(self.expect(links, known))),
             Command::Synchronise {
                 key,
                 request,

@@ -192,21 +192,28 @@ impl Carrier {
 
     /// Asks a server that is new for the objects that are open.
     pub(super) fn reopen(&mut self, links: &mut Links) {
-        let own = self.objects.iter().map(|(key, object)| {
-            let (name, rights) = (object.name.clone(), object.rights);
-            (*key, Request::Open { name, rights })
-        });
         let lost = self.attached.iter().filter(|(_, it)| it.is_lost());
-        let lost = lost.map(|(key, it)| (*key, it.again()));
-        let again: Vec<_> = own.chain(lost).collect();
-        self.reopening = Reopening {
-            missing: again.len(),
-            ..Reopening::default()
-        };
-        for (key, request) in again {
-            self.ask(links, request, Awaited::Again(key));
-        }
+        let own = self.objects.keys();
+        let again = own.chain(lost.map(|(key, _)| key)).copied().collect();
+        self.reopening = Reopening::default();
+        self.ask_again(links, again);
         self.stay_or_leave(links);
+    }
+
+    /// Asks the server for objects that have no handle on this link.
+    pub(super) fn ask_again(&mut self, links: &mut Links, keys: Vec<Key>) {
+        self.reopening.missing += keys.len();
+        for key in keys {
+            let own = self.objects.get(&key).map(|object| {
+                let (name, rights) = (object.name.clone(), object.rights);
+                Request::Open { name, rights }
+            });
+            let request = own.or_else(|| Some(self.attached.get(&key)?.again()));
+            match request {
+                Some(request) => self.ask(links, request, Awaited::Again(key)),
+                None => self.reopening.missing -= 1,
+            }
+        }
     }
 
     /// The server has answered for an object that was open.
@@ -364,7 +371,7 @@ impl Carrier {
             (what, Err(failure)) => self.refused(links, Question { what, ..question }, failure),
             (What::Ask { reply, .. }, Ok(answer)) => drop(reply.send(Ok(answer))),
             (What::Open { wanted, reply }, Ok(Answer::Opened { object, info })) => {
-                let opened = self.opened(links, object, info, wanted);
+                let opened = self.opened(links, Some(object), info, wanted);
                 if opened.is_err() {
                     self.ask(links, Request::Close { object }, Awaited::nobody());
                 }

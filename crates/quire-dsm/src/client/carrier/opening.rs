@@ -10,9 +10,9 @@ use super::asking::{Awaited, New};
 use super::commands::{Opened, Reply, Wanted};
 use super::{Carrier, Key, Object};
 use crate::client::attached::Attached;
-use crate::client::{self, ClientError, region};
+use crate::client::{self, ClientError, Known, region};
 use crate::link::turn::Links;
-use crate::node::{Cache, Mapping, Part, Shape, room_for};
+use crate::node::{self, Cache, Mapping, Part, Shape, Where, room_for};
 use crate::wire::control::{
     self, Failure, Handle, MappingNumber, PageSize, Request, SchedulerKind,
 };
@@ -44,11 +44,11 @@ impl From<&control::Object> for Form {
 }
 
 impl Carrier {
-    /// The server has opened an object: it is mapped.
+    /// The server has opened an object, or is going to: it is mapped.
     pub(super) fn opened(
         &mut self,
         links: &mut Links,
-        handle: Handle,
+        handle: Option<Handle>,
         info: control::Object,
         wanted: Wanted,
     ) -> Result<Opened, ClientError> {
@@ -78,14 +78,14 @@ impl Carrier {
         if let Some(uffd) = cache.uffd(space) {
             links.watch(uffd, key.0)?;
         }
-        self.handles.insert(handle, key);
+        self.handles.extend(handle.map(|handle| (handle, key)));
         let object = Object {
             cache,
             space,
             name: info.name.clone(),
             rights,
             form: Form::from(&info),
-            handle: Some(handle),
+            handle,
             breaks: Arc::default(),
         };
         let breaks = Arc::clone(&object.breaks);
@@ -96,6 +96,59 @@ impl Carrier {
             key,
             breaks,
             is_attached: false,
+            reconnect: self.reconnect(),
+        })
+    }
+
+    /// Maps an object of which it is known what it is. It is asked for as soon as there is a link.
+    pub(super) fn expect(
+        &mut self,
+        links: &mut Links,
+        known: Known,
+    ) -> Result<Opened, ClientError> {
+        let wanted = Wanted {
+            name: known.info.name.clone(),
+            rights: known.rights,
+            at: Where::Anywhere,
+        };
+        let opened = match known.is_attached {
+            true => self.expect_attached(links, known.info, &wanted)?,
+            false => {
+                let opened = self.opened(links, None, known.info, wanted)?;
+                self.with(links, opened.key, |cache, way| cache.lost(node::now(), way));
+                opened
+            }
+        };
+        if self.is_up {
+            self.ask_again(links, vec![opened.key]);
+        }
+        Ok(opened)
+    }
+
+    /// The same with a server's pages, instead of which there is a file that nobody fills.
+    fn expect_attached(
+        &mut self,
+        links: &Links,
+        info: control::Object,
+        wanted: &Wanted,
+    ) -> Result<Opened, ClientError> {
+        let part = whole(&info);
+        let until = links.now() + self.reconnect();
+        let mut attached = Attached::expected(wanted, (Form::from(&info), part.len), until)?;
+        let writable = wanted.rights.write;
+        let mut mapping = Mapping::new(attached.file(), part, None, writable)?;
+        self.guard.keep(&mut mapping);
+        let key = self.new_key();
+        attached.add(MappingNumber(key.0), &mapping);
+        let breaks = attached.breaks();
+        self.attached.insert(key, attached);
+        Ok(Opened {
+            mapping,
+            info,
+            key,
+            breaks,
+            is_attached: true,
+            reconnect: self.reconnect(),
         })
     }
 
@@ -126,6 +179,7 @@ impl Carrier {
                     key,
                     breaks: attached.breaks(),
                     is_attached: true,
+                    reconnect: self.reconnect(),
                 };
                 self.attached.insert(key, attached);
                 self.register(links, key, number, New::Whole(opened, reply));
@@ -155,7 +209,11 @@ impl Carrier {
             Ok(mut mapping) => {
                 self.guard.keep(&mut mapping);
                 attached.add(number, &mapping);
-                self.register(links, key, number, New::Part(mapping, reply));
+                match attached.is_expected() {
+                    // The server is told when it has the object. Who waited may have gone.
+                    true => drop(reply.send(Ok((mapping, number.0)))),
+                    false => self.register(links, key, number, New::Part(mapping, reply)),
+                }
             }
             // Who waited may have gone.
             Err(error) => drop(reply.send(Err(error.into()))),
