@@ -67,7 +67,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     match server::serve(&mut turn, &mut server, end.as_fd()).map_err(refused)? {
         Ended::Whole => Ok(()),
         Ended::Lost => Err(Failure::system(
-            "others did not take over what they lose with this server; the lines before say what",
+            "some of what this server had is lost; the lines before say what",
         )),
     }
 }

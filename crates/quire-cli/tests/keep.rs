@@ -736,7 +736,7 @@ fn a_server_that_ends_says_what_a_full_disk_does_not_take() {
     };
     let mut home = Home::new();
     home.store = small.path().join("store");
-    let served = home.serve();
+    let mut served = home.serve();
     let client = Client::connect(served.options_apart()).unwrap();
     client.create(object("kept", 9000)).unwrap();
     let shared = open(&client, "kept");
@@ -755,6 +755,7 @@ fn a_server_that_ends_says_what_a_full_disk_does_not_take() {
         "disk is full",
         "ends",
     ]);
+    assert_eq!(served.process.wait().unwrap().code(), Some(1));
 }
 
 #[test]

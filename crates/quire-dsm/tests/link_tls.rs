@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use link_support::{Side, keep_log, log_text, logged, name, request, until, until_one};
+use link_support::{Side, keep_log, log_text, logged, name, rejoined, request, until, until_one};
 use quire_core::dsm::message::{Access, PageNumber, Pages, ToKernel};
 use quire_dsm::link::identity::{Authority, Files, Pair, Validity};
 use quire_dsm::link::{Address, Identity, LinkId, Security};
@@ -161,16 +161,15 @@ fn contents_pass_whole() {
     for message in &sent {
         assert!(setting.server.turn.links.send(served, message.clone()));
     }
+    assert!(setting.server.turn.links.send(served, request(7)));
     until(&mut setting.server, &mut setting.client, |_, client| {
-        client.notes.messages.len() == sent.len()
+        let last = client.notes.messages.last();
+        last.is_some_and(|(_, message)| *message == request(7))
     });
-    let came = setting
-        .client
-        .notes
-        .messages
-        .iter()
-        .map(|(_, message)| message);
-    assert!(came.eq(sent.iter()));
+    let came = setting.client.notes.messages.iter();
+    let came = rejoined(came.map(|(_, message)| message));
+    assert_eq!(came.len(), sent.len() + 1);
+    assert!(came.iter().zip(&sent).all(|(came, sent)| came == sent));
 }
 
 #[test]

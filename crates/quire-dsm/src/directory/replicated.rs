@@ -201,7 +201,7 @@ impl Answers for Replicated {
         let put = |asked| self.inbox.0.put(Command::Ask(asked));
         Asked::wait(question, PATIENCE, put).map_err(|why| match why {
             RecvTimeoutError::Timeout => {
-                self.silent("no majority of these servers answers this one")
+                self.silent("no majority of these servers runs and is connected, or the one of them that leads does not reach this one")
             }
             RecvTimeoutError::Disconnected => self.silent("this server's copy of it has ended"),
         })
@@ -257,7 +257,10 @@ fn opened(plan: &Plan, names: &[String]) -> Result<(Place, Log, Small), PlanErro
             list: kept.peers.join(","),
         });
     }
-    Ok((place(kept.copy), kept.log, disk))
+    let place = place(kept.copy);
+    // It may not be durable yet, and counts from now on.
+    write(&mut disk, names, place, &kept.log)?;
+    Ok((place, kept.log, disk))
 }
 
 fn write(disk: &mut Small, peers: &[String], place: Place, log: &Log) -> Result<(), StoreError> {

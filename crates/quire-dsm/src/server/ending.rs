@@ -69,7 +69,7 @@ type Left = u64;
 /// How a server has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Nothing of what it answered for is lost.
+    /// Nothing of what it had is lost.
     Whole,
     /// Something is, and the log says what.
     Lost,
@@ -85,6 +85,7 @@ pub struct Ending {
     /// What was left to be done when it began to wait until then.
     left: Left,
     all_is_back: bool,
+    all_is_kept: bool,
     all_is_taken: bool,
 }
 
@@ -104,6 +105,7 @@ impl Ending {
             until: now + patience.programs,
             left: server.core.owed(),
             all_is_back: false,
+            all_is_kept: false,
             all_is_taken: false,
         }
     }
@@ -187,7 +189,7 @@ impl Ending {
                 Stage::Keeps
             }
             Stage::Keeps => {
-                server.core.name_what_is_not_kept();
+                self.all_is_kept = server.core.name_what_is_not_kept();
                 server.end_links(links);
                 server.with_fellows(links, |fellows, _| fellows.end());
                 Stage::HandsOver
@@ -246,7 +248,7 @@ pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<Ended> {
     while !ending.step(server, &mut turn.links, Instant::now()) {
         turn.once(server, ending.longest())?;
     }
-    Ok(match ending.all_is_taken {
+    Ok(match ending.all_is_kept && ending.all_is_taken {
         true => Ended::Whole,
         false => Ended::Lost,
     })
@@ -342,11 +344,13 @@ impl Core {
         is_complete
     }
 
-    /// Logs how many pages pagers do not have that were given back.
-    fn name_what_is_not_kept(&self) {
+    /// Logs how many pages pagers do not have that were given back. Whether they have all.
+    fn name_what_is_not_kept(&self) -> bool {
+        let mut is_complete = true;
         for (name, object) in &self.objects {
             let left = object.behind.as_ref().map(Behind::left);
             if let Some((pages @ 1.., why)) = left {
+                is_complete = false;
                 let why = why.unwrap_or("that takes too long");
                 tracing::warn!(
                     "{name}: {pages} pages that were given back could not be kept: {why}; the \
@@ -354,6 +358,7 @@ impl Core {
                 );
             }
         }
+        is_complete
     }
 }
 

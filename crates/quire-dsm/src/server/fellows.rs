@@ -23,6 +23,7 @@
 //! | `known` | objects as the directory has them |
 //! | `roll` | who is a member, from lists and changes that cross |
 //! | `handing` | what a server that ends hands over |
+//! | `complaint` | what is said now and then |
 //! | `keeper` | shared objects that one server keeps on its disk |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,7 @@ use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
 
+mod complaint;
 mod handing;
 mod joint;
 mod keeper;
@@ -55,6 +57,7 @@ mod roll;
 mod types;
 mod wires;
 
+use complaint::Complaint;
 use joint::Joint;
 use keeper::Keepers;
 use names::{Lister, Listing, Waiting};
@@ -172,6 +175,8 @@ pub(super) struct Fellows {
     wills: u64,
     /// How often fellows took something, as this server ends.
     inherited: u64,
+    /// What is wrong with the directory.
+    complaint: Complaint,
 }
 
 impl Fellows {
@@ -223,6 +228,7 @@ impl Fellows {
             awaited: None,
             wills: 0,
             inherited: 0,
+            complaint: Complaint::default(),
         })
     }
 
@@ -416,16 +422,22 @@ impl Fellows {
         }
     }
 
+    fn complain(&mut self, text: &str) {
+        if self.complaint.is_due((self.clock)(), text) {
+            tracing::warn!("{text}");
+        }
+    }
+
     fn told(&mut self, a: &mut Around<'_>, told: Told) {
         match told {
             Told::Joined(me, Ok(lease)) => self.is_in(a, me, lease),
             Told::Joined(_, Err(error)) => {
-                tracing::warn!("this server cannot join the others: {error}");
+                self.complain(&format!("this server cannot join the others: {error}"));
                 self.stage = Stage::Out((self.clock)() + AGAIN);
             }
             Told::Members(Ok(members)) => self.all_members(a, members),
             Told::Members(Err(error)) => {
-                tracing::warn!("{error}");
+                self.complain(&error.to_string());
                 self.desk
                     .ask_later(AGAIN, |directory| Told::Members(directory.members()));
             }
@@ -460,6 +472,7 @@ impl Fellows {
     /// This server is a member.
     fn is_in(&mut self, a: &mut Around<'_>, me: ServerId, lease: Lease) {
         self.stage = Stage::In(me, lease);
+        self.complaint.is_over();
         self.wires.start(Some(me), a.links);
         for member in self.members.values().filter(|member| member.id != me) {
             self.wires.joined(member);

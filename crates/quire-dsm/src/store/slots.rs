@@ -39,7 +39,9 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A file of this name, which may be missing, and what is in it.
+    /// A file of this name, which may be missing, and what is in it. Whoever goes on with that is to
+    /// write it once more: who wrote it may have ended before it was durable, or because it could
+    /// not be made so.
     ///
     /// # Errors
     /// That it is damaged, or what the disk said.
@@ -55,26 +57,30 @@ impl Slots {
             size: None,
             latest: 0,
         };
-        let bytes = read_all(&*slots.disk, file);
-        let bytes = bytes.map_err(|error| slots.failed("read", &error))?;
+        let found = slots.read()?;
+        Ok((slots, found))
+    }
+
+    /// What is there.
+    fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
+        let bytes = read_all(&*self.disk, self.file);
+        let bytes = bytes.map_err(|error| self.failed("read", &error))?;
         let Some(bytes) = bytes else {
-            return Ok((slots, None));
+            return Ok(None);
         };
-        // Who wrote it may have ended before it was durable, and it counts from now on.
-        let synced = slots.disk.sync(slots.file);
-        synced.map_err(|error| slots.failed("sync", &error))?;
-        let Some(places) = Places::of(&bytes) else {
+        let value = match Places::of(&bytes) {
             // As an earlier version wrote it, whole.
-            return match unseal(&bytes) {
-                Some(value) => Ok((slots, Some(value))),
-                None => Err(slots.damaged(&bytes)),
-            };
+            None => unseal(&bytes),
+            Some(places) => {
+                let found = places.each().filter_map(read_place::<T>);
+                let latest = found.max_by_key(|(number, _)| *number);
+                latest.map(|(number, value)| {
+                    (self.size, self.latest) = (Some(places.size), number);
+                    value
+                })
+            }
         };
-        let found = places.each().filter_map(read_place::<T>);
-        let latest = found.max_by_key(|(number, _)| *number);
-        let (number, value) = latest.ok_or_else(|| slots.damaged(&bytes))?;
-        (slots.size, slots.latest) = (Some(places.size), number);
-        Ok((slots, Some(value)))
+        value.map(Some).ok_or_else(|| self.damaged(&bytes))
     }
 
     /// Puts something in the place of what is there. This waits for the disk.

@@ -20,8 +20,8 @@ pub(crate) struct Small {
 }
 
 impl Small {
-    /// Opens a directory; an empty or a missing one will do. What is in its file; `None` where there
-    /// is none.
+    /// Opens a directory; an empty or a missing one will do. What is in its file, which is to be
+    /// replaced before it counts ([`Slots::open`]); `None` where there is none.
     ///
     /// # Errors
     /// Where it is in use, is damaged, or holds something else, or what the disk said.

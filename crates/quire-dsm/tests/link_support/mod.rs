@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quire_core::dsm::message::KernelId;
+use quire_core::dsm::message::{FromKernel, KernelId, Pages, ToKernel};
 use quire_core::dsm::sync::Answer::Value;
 use quire_core::units::ObjectOffset;
 use quire_dsm::link::turn::{Closed, Config};
@@ -13,7 +13,7 @@ use quire_dsm::link::{Established, Handler, LinkId, Links, Turn};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, PageSize, Refusal, RequestId, Role, Welcome,
 };
-use quire_dsm::wire::{Control, Lent, Loans, Pool};
+use quire_dsm::wire::{Contents, Control, Lent, Loans, Pool};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -32,6 +32,42 @@ pub fn hello(text: &str) -> Hello {
         machine: MachineCode(0),
         page_size: PageSize::BASE,
         features: 0,
+    }
+}
+
+/// Messages as they were sent: contents of many pages go in several, one after the other.
+pub fn rejoined<'m>(messages: impl IntoIterator<Item = &'m Control>) -> Vec<Control> {
+    let mut all: Vec<Control> = Vec::new();
+    for message in messages {
+        let before = all
+            .last_mut()
+            .filter(|before| before.kind() == message.kind());
+        let parts = before.and_then(|before| Some((contents_of(before)?, message)));
+        if let Some(((pages, data), part)) = parts {
+            let mut part = part.clone();
+            let (more, others) = contents_of(&mut part).expect("they are of a kind");
+            if more.first.0 == pages.first.0 + u64::from(pages.count) {
+                pages.count += more.count;
+                data.append(others);
+                continue;
+            }
+        }
+        all.push(message.clone());
+    }
+    all
+}
+
+fn contents_of(message: &mut Control) -> Option<(&mut Pages, &mut Vec<Option<Contents>>)> {
+    match message {
+        Control::FromKernel {
+            message: FromKernel::DataWrite { pages, data },
+            ..
+        }
+        | Control::ToKernel {
+            message: ToKernel::DataProvided { pages, data, .. },
+            ..
+        } => Some((pages, data)),
+        _ => None,
     }
 }
 

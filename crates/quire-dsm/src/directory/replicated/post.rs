@@ -21,6 +21,8 @@ use crate::wire::control::{Reason, Refusal, Welcome};
 
 /// Between two attempts to reach another server, at first and at most.
 const AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
+/// A thread that waits for an answer may be so late to see that its time is over.
+const LATE: Duration = Duration::from_secs(10);
 /// To another server so many bytes may wait in this process: more is dropped, and said again
 /// later.
 const QUEUE: usize = 1 << 20;
@@ -238,13 +240,15 @@ impl Post {
         }
     }
 
+    /// Forgets questions that nobody waits for any more. Who waits sees by itself that its time is
+    /// over, maybe late: it must not hear first that nobody will answer, as where the copy has ended.
     fn forget(&mut self, now: Instant) {
         let replica = &mut self.replica;
         self.waiting.retain(|number, waiting| {
             if waiting.until <= now {
                 replica.forget(*number);
             }
-            waiting.until > now
+            waiting.until + LATE > now
         });
     }
 
