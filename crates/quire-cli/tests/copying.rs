@@ -3,7 +3,7 @@
 //! behind half made.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -14,12 +14,15 @@ use tempfile::TempDir;
 
 #[path = "common/refusal.rs"]
 mod refusal;
+#[path = "common/serving.rs"]
+mod serving;
 #[path = "common/signals.rs"]
 mod signals;
 #[path = "common/tmpfs.rs"]
 mod tmpfs;
 
 use refusal::assert_refused;
+use serving::started;
 use tmpfs::Small;
 
 fn skip(reason: &str) {
@@ -42,19 +45,13 @@ impl Served {
     fn start(args: &[&str]) -> Served {
         let directory = TempDir::new().unwrap();
         let address = format!("unix:{}/socket", directory.path().display());
-        let mut process = quire()
+        let mut command = quire();
+        command
             .args(["serve", "--lease", "1", "--listen", &address])
             .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stdout = process.stdout.as_mut().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        assert!(line.starts_with("serving at "), "{line}");
+            .stderr(Stdio::null());
         Served {
-            process,
+            process: started(&mut command),
             address,
             directory,
         }

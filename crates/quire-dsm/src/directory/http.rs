@@ -91,25 +91,16 @@ impl Client {
     /// Sends JSON and reads the JSON that answers, from whichever endpoint does. This is for
     /// what is read, and for leases: who does not answer at once is passed over.
     pub(super) fn ask(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.post(path, body, self.endpoints.patience())
+        self.request((path, body), self.endpoints.patience(), |request| {
+            self.post_any(request)
+        })
     }
 
     /// As [`Client::ask`], for what changes something, and may wait for a disk: an endpoint that
     /// has taken it has longer. Where the answer is lost, the next one is asked for the same,
     /// so it may be done twice.
     pub(super) fn change(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.post(path, body, PATIENCE)
-    }
-
-    fn post(&self, path: &str, body: &Value, patience: Duration) -> Result<Value, Failure> {
-        self.with_token(|token| {
-            self.post_any(Request {
-                path,
-                body,
-                token,
-                patience,
-            })
-        })
+        self.request((path, body), PATIENCE, |request| self.post_any(request))
     }
 
     /// Asks the endpoint that a stream comes from.
@@ -119,38 +110,34 @@ impl Client {
         path: &str,
         body: &Value,
     ) -> Result<Value, Failure> {
-        let patience = self.endpoints.patience();
-        self.with_token(|token| {
-            let request = Request {
-                path,
-                body,
-                token,
-                patience,
-            };
+        self.request((path, body), self.endpoints.patience(), |request| {
             self.post_to(lines.endpoint, request)
         })
     }
 
     /// Sends JSON and returns the answer as a stream of lines.
     pub(super) fn stream(&self, path: &str, body: &Value) -> Result<Lines, Failure> {
-        let patience = self.endpoints.patience();
-        self.with_token(|token| {
-            let request = Request {
-                path,
-                body,
-                token,
-                patience,
-            };
+        self.request((path, body), self.endpoints.patience(), |request| {
             let open = |endpoint| Ok(Lines::new(self.open(endpoint, request)?, endpoint)?);
             self.endpoints.any(open)
         })
     }
 
-    /// Does something with a token, where there is a user.
-    fn with_token<T>(
+    /// Does something with a request, which has a token where there is a user.
+    fn request<T>(
         &self,
-        request: impl Fn(Option<&str>) -> Result<T, Failure>,
+        (path, body): (&str, &Value),
+        patience: Duration,
+        act: impl Fn(Request<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        let request = |token: Option<&str>| {
+            act(Request {
+                path,
+                body,
+                token,
+                patience,
+            })
+        };
         let Some(login) = &self.login else {
             return request(None);
         };

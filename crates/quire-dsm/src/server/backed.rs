@@ -255,11 +255,6 @@ impl Behind {
         self.saves.left()
     }
 
-    /// How many pages that were given back are not safe yet.
-    pub fn giving_back(&self) -> u64 {
-        self.saves.count() as u64
-    }
-
     /// Whether the pager has a page that it was given and has not answered for.
     pub fn is_saving(&self, page: PageNumber) -> bool {
         self.saves.is_with_pager(page)

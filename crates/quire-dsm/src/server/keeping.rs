@@ -368,7 +368,7 @@ impl Core {
     pub(super) fn giving_back(&self) -> u64 {
         let busy = self.keeping.busy.iter();
         let behind = busy.filter_map(|name| self.objects.get(name)?.behind.as_ref());
-        behind.map(Behind::giving_back).sum()
+        behind.map(|behind| behind.left().0 as u64).sum()
     }
 
     /// When [`Core::look_behind`] has something to do, if nothing rings before.

@@ -528,9 +528,7 @@ impl Fellows {
             core::answer_with(waiting.peer, waiting.number, Err(refused), a.out);
         }
     }
-}
 
-impl Fellows {
     /// Why an object cannot be used here.
     fn why_not(&self, name: &Name) -> String {
         if !matches!(self.stage, Stage::In(..)) {
