@@ -387,13 +387,125 @@ fn ends_at_once(first: &str, second: &str) -> i32 {
 
 /// Servers that are joined by an etcd, if there is one.
 fn joined(count: usize) -> Option<(Etcd, TempDir, Vec<Server>)> {
+    joined_with(count, |_, _| Vec::new())
+}
+
+/// Servers that are joined by an etcd, with further arguments for each.
+fn joined_with(
+    count: usize,
+    more: impl Fn(usize, &TempDir) -> Vec<String>,
+) -> Option<(Etcd, TempDir, Vec<Server>)> {
     let is_well = |address: &str| TcpStream::connect(address).is_ok();
     let etcd = Etcd::start(Command::new("etcd"), [free(), free()], is_well)?;
     let directory = TempDir::new().unwrap();
-    let args = ["--etcd", &etcd.url, "--plaintext"];
-    let servers = (0..count).map(|number| Server::new(&directory, number, &args));
-    let servers = servers.collect();
+    let server = |number| {
+        let more = more(number, &directory);
+        let mut args = vec!["--etcd", &etcd.url, "--plaintext"];
+        args.extend(more.iter().map(String::as_str));
+        Server::new(&directory, number, &args)
+    };
+    let servers = (0..count).map(server).collect();
     Some((etcd, directory, servers))
+}
+
+/// Where the first server keeps its objects.
+fn store_in(directory: &TempDir) -> String {
+    directory.path().join("store").display().to_string()
+}
+
+/// Three joined servers, of which the first has a store, and keeps an object that programs of all
+/// have written to without giving it back: a page each in turn, over TCP and beside their server.
+struct Kept {
+    servers: Vec<Server>,
+    _programs: Vec<(Client, Shared)>,
+    directory: TempDir,
+    _etcd: Etcd,
+}
+
+impl Kept {
+    fn new() -> Option<Kept> {
+        let (etcd, directory, servers) = joined_with(3, |number, directory| match number {
+            0 => vec!["--store".to_owned(), store_in(directory)],
+            _ => Vec::new(),
+        })?;
+        make(&servers[0], "grid", SchedulerKind::Distributed);
+        let over_tcp = servers.iter().map(|server| apart(&server.tcp));
+        let beside = servers.iter().map(|server| attached(&server.unix));
+        let programs = over_tcp.chain(beside).map(|client| {
+            let shared = open(&client, "grid");
+            (client, shared)
+        });
+        let programs: Vec<(Client, Shared)> = programs.collect();
+        for page in 0..64 {
+            set(&programs[page % 6].1, page * WORDS, 100 + page as u64);
+        }
+        // Some come to another one, which writes to them, too.
+        for page in (0..64).step_by(5) {
+            set(&programs[(page + 2) % 6].1, page * WORDS + 1, 300);
+        }
+        Some(Kept {
+            servers,
+            _programs: programs,
+            directory,
+            _etcd: etcd,
+        })
+    }
+
+    /// What the first server's store has of a page, now that it has ended.
+    fn kept(&self, pages: impl Iterator<Item = usize>) -> Vec<(u64, u64)> {
+        let alone = Server::new(&self.directory, 9, &["--store", &store_in(&self.directory)]);
+        let client = apart(&alone.unix);
+        let shared = open(&client, "grid");
+        let words = pages.map(|page| page * WORDS);
+        words
+            .map(|word| (get(&shared, word), get(&shared, word + 1)))
+            .collect()
+    }
+}
+
+/// What is expected of a page of [`Kept`].
+fn written(page: usize) -> (u64, u64) {
+    let second = if page.is_multiple_of(5) { 300 } else { 0 };
+    (100 + page as u64, second)
+}
+
+#[test]
+fn what_programs_wrote_at_other_servers_is_on_the_disk_of_the_one_that_ends() {
+    let Some(mut kept) = Kept::new() else { return };
+    let begun = Instant::now();
+    kept.servers[0].end();
+    assert!(begun.elapsed() < LEASE, "it waits for a lease");
+    let found = kept.kept(0..64);
+    assert_eq!(found, (0..64).map(written).collect::<Vec<_>>());
+}
+
+#[test]
+fn all_that_programs_wrote_is_on_the_disk_when_all_servers_end_together() {
+    let Some(mut kept) = Kept::new() else { return };
+    kept.servers.iter().for_each(|server| server.signal("TERM"));
+    for server in &mut kept.servers {
+        assert_eq!(server.wait().code(), Some(0));
+    }
+    let found = kept.kept(0..64);
+    assert_eq!(found, (0..64).map(written).collect::<Vec<_>>());
+}
+
+/// The others' is there all the same, and the status says that something is not.
+#[test]
+fn a_server_that_does_not_answer_holds_no_keeper_up() {
+    let Some(mut kept) = Kept::new() else { return };
+    kept.servers[2].signal("STOP");
+    kept.servers[0].signal("TERM");
+    assert_eq!(kept.servers[0].wait().code(), Some(1));
+    let said = kept.servers[0].said();
+    let silent = format!("the server at {} did not say in time", kept.servers[2].unix);
+    assert!(said.iter().any(|line| line.contains(&silent)), "{said:?}");
+    // Neither program of that server wrote to these, nor reads them.
+    let theirs = |page: usize| [2, 5].contains(&(page % 6)) || page.is_multiple_of(5);
+    let others = (0..64).filter(|page| !theirs(*page));
+    let found = kept.kept(others.clone());
+    assert_eq!(found, others.map(written).collect::<Vec<_>>());
+    kept.servers[2].signal("CONT");
 }
 
 #[test]

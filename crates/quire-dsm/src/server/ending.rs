@@ -1,6 +1,6 @@
-//! How a server ends that is told to: first it takes back what programs may have written, then
-//! it has that safe where it is kept, then it hands over to fellows what they would lose with
-//! it. Each of these goes on as long as it comes nearer to its end, and who does not answer holds
+//! How a server ends that is told to: first it takes back what programs may have written, at its
+//! fellows, too, where it keeps the object; then it has that safe where it is kept, then it hands
+//! over to fellows what they would lose with it. Each of these goes on as long as it comes nearer to its end, and who does not answer holds
 //! nobody up.
 
 use std::collections::BTreeMap;
@@ -50,6 +50,8 @@ impl Default for Patience {
 enum Stage {
     /// Programs give back what they may have written.
     TakesBack,
+    /// So do those of fellows, of what is kept here.
+    Gathers,
     /// Pagers take it.
     Keeps,
     /// Fellows take what they would lose.
@@ -85,6 +87,7 @@ pub struct Ending {
     /// What was left to be done when it began to wait until then.
     left: Left,
     all_is_back: bool,
+    all_is_gathered: bool,
     all_is_kept: bool,
     all_is_taken: bool,
 }
@@ -98,13 +101,14 @@ impl Ending {
         now: Instant,
         patience: Patience,
     ) -> Ending {
-        server.take_back(links);
+        server.take_back(links, now);
         Ending {
             patience,
             stage: Stage::TakesBack,
             until: now + patience.programs,
             left: server.core.owed(),
             all_is_back: false,
+            all_is_gathered: false,
             all_is_kept: false,
             all_is_taken: false,
         }
@@ -140,6 +144,7 @@ impl Ending {
         let fellows = server.fellows.as_mut();
         match self.stage {
             Stage::TakesBack => server.core.is_owed(),
+            Stage::Gathers => fellows.is_some_and(|fellows| fellows.is_gathering()),
             Stage::Keeps => server.core.is_giving_back(),
             Stage::HandsOver => fellows.is_some_and(|fellows| fellows.is_handing_over()),
             Stage::Leaves | Stage::EndsCopy => fellows.is_some_and(Fellows::is_awaited),
@@ -152,7 +157,7 @@ impl Ending {
         match self.stage {
             Stage::TakesBack => self.patience.programs,
             Stage::Keeps => self.patience.pagers,
-            Stage::HandsOver => self.patience.fellows,
+            Stage::Gathers | Stage::HandsOver => self.patience.fellows,
             Stage::Leaves | Stage::EndsCopy => self.patience.directory,
             Stage::SaysLast | Stage::Over => Duration::ZERO,
         }
@@ -160,13 +165,12 @@ impl Ending {
 
     /// What is left to be done of the stage.
     fn left(&self, server: &Server) -> Left {
+        let fellows = server.fellows.as_ref();
         match self.stage {
             Stage::TakesBack => server.core.owed(),
+            Stage::Gathers => fellows.map_or(0, Fellows::uncollected),
             Stage::Keeps => server.core.giving_back(),
-            Stage::HandsOver => {
-                let fellows = server.fellows.as_ref();
-                Left::MAX - fellows.map_or(0, Fellows::inherited_from)
-            }
+            Stage::HandsOver => Left::MAX - fellows.map_or(0, Fellows::inherited_from),
             _ => 0,
         }
     }
@@ -186,6 +190,11 @@ impl Ending {
         self.stage = match self.stage {
             Stage::TakesBack => {
                 self.all_is_back = server.core.name_what_is_missing();
+                Stage::Gathers
+            }
+            Stage::Gathers => {
+                let fellows = server.fellows.as_ref();
+                self.all_is_gathered = fellows.is_none_or(Fellows::name_what_is_uncollected);
                 Stage::Keeps
             }
             Stage::Keeps => {
@@ -233,6 +242,8 @@ impl Ending {
 /// What an object's kernels were asked for, when its server began to end.
 #[derive(Default)]
 pub(super) struct Recalled {
+    /// It was done.
+    is_begun: bool,
     /// Pages of which the last may still be out.
     asked: Vec<PageNumber>,
     /// Those of kernels that cannot answer any more.
@@ -248,16 +259,19 @@ pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<Ended> {
     while !ending.step(server, &mut turn.links, Instant::now()) {
         turn.once(server, ending.longest())?;
     }
-    Ok(match ending.all_is_kept && ending.all_is_taken {
+    let is_whole = ending.all_is_gathered && ending.all_is_kept && ending.all_is_taken;
+    Ok(match is_whole {
         true => Ended::Whole,
         false => Ended::Lost,
     })
 }
 
 impl Server {
-    /// Asks all programs for what they may have written.
-    fn take_back(&mut self, links: &mut Links) {
+    /// Asks all programs for what they may have written, and fellows for what theirs have of objects
+    /// that are kept here.
+    fn take_back(&mut self, links: &mut Links, now: Instant) {
         self.with_fellows(links, Fellows::tell_of_the_end);
+        self.with_fellows(links, |fellows, around| fellows.gather(around, now));
         let (local, mut around) = self.around(links);
         local.end(&mut around);
         self.core.recall(&mut self.out);
@@ -363,8 +377,12 @@ impl Core {
 }
 
 impl Object {
-    /// Its server ends: its kernels are asked for what they may have written.
-    fn recall(&mut self, tell: &mut dyn FnMut(KernelId, ToKernel<Contents>)) {
+    /// Its server ends, or the one that keeps it: its kernels are asked for what they may have
+    /// written, once.
+    pub(super) fn recall(&mut self, tell: &mut dyn FnMut(KernelId, ToKernel<Contents>)) {
+        if std::mem::replace(&mut self.recalled.is_begun, true) {
+            return;
+        }
         let mut actions = std::mem::take(&mut self.actions);
         self.scheduler.recall(&mut actions);
         self.recalled.asked = self.touched().collect();
@@ -386,9 +404,9 @@ impl Object {
     }
 
     /// How many pages kernels have not given back that were asked for them.
-    fn missing(&self) -> BTreeMap<KernelId, u64> {
+    pub(super) fn missing(&self) -> BTreeMap<KernelId, u64> {
         let mut missing = BTreeMap::new();
-        let Recalled { asked, silent } = &self.recalled;
+        let Recalled { asked, silent, .. } = &self.recalled;
         let owed = asked.iter().chain(silent);
         for kernel in owed.filter_map(|page| self.scheduler.owes(*page)) {
             *missing.entry(kernel).or_default() += 1;

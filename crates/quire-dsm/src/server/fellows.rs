@@ -22,6 +22,7 @@
 //! | `types` | the types of these objects, which all servers must know |
 //! | `known` | objects as the directory has them |
 //! | `roll` | who is a member, from lists and changes that cross |
+//! | `gathering` | what a server that ends gathers of what it keeps on its disk |
 //! | `handing` | what a server that ends hands over |
 //! | `complaint` | what is said now and then |
 //! | `keeper` | shared objects that one server keeps on its disk |
@@ -47,6 +48,7 @@ use crate::wire::Control;
 use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
 
 mod complaint;
+mod gathering;
 mod handing;
 mod joint;
 mod keeper;
@@ -58,6 +60,7 @@ mod types;
 mod wires;
 
 use complaint::Complaint;
+use gathering::Gathering;
 use joint::Joint;
 use keeper::Keepers;
 use names::{Lister, Listing, Waiting};
@@ -165,6 +168,8 @@ pub(super) struct Fellows {
     /// Views are to be looked at, now or then.
     look_at: Option<Instant>,
     keepers: Keepers,
+    /// What this server gathers, as it ends.
+    gathering: Gathering,
     /// This server ends.
     is_ending: bool,
     /// Fellows that end, too.
@@ -223,6 +228,7 @@ impl Fellows {
             sought: BTreeSet::new(),
             look_at: None,
             keepers: Keepers::new(store),
+            gathering: Gathering::default(),
             is_ending: false,
             parting: BTreeSet::new(),
             awaited: None,
@@ -588,6 +594,7 @@ impl Fellows {
         self.give_up_waiting(a, now);
         self.offer(a, now);
         self.send_parcels(a);
+        self.go_on_gathering(a, now);
         let is_due = self.look_at.is_some_and(|at| at <= now);
         if is_due {
             self.look_at = None;

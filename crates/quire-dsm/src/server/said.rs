@@ -231,6 +231,19 @@ pub(crate) enum Said {
     },
     /// The sender begins to end: it takes nothing over any more.
     Ends,
+    /// The sender keeps an object on its disk, and ends: the receiver's programs are to give back all
+    /// that they have of it. The answer is [`Said::Flushed`].
+    Flush {
+        /// The object.
+        object: ObjectId,
+    },
+    /// The sender's programs get nothing of an object any more.
+    Flushed {
+        /// The object.
+        object: ObjectId,
+        /// How many pages the receiver has not acknowledged, or programs have not given back.
+        left: u64,
+    },
 }
 
 /// A message that a server should not send.

@@ -526,6 +526,8 @@ impl Fellows {
             Said::Ends => {
                 self.parting.insert(from);
             }
+            Said::Flush { object } => self.flush(a, from, object),
+            Said::Flushed { object, left } => self.flushed(from, object, left),
             Said::Kept {
                 object,
                 number,

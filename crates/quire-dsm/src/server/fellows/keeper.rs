@@ -370,6 +370,7 @@ impl Fellows {
         let asker = (FELLOWS, self.keepers.owe(owed));
         let page = (parcel.page, parcel.version, parcel.contents);
         let kept = a.core.keep(&name, page, asker, a.out);
+        self.gathered_one(from, object);
         kept.map_err(|nonsense| format!("{name}: {nonsense}"))
     }
 
