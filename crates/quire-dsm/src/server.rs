@@ -543,6 +543,12 @@ impl Handler for Server {
         due.chain(fellows).chain(self.local.deadline()).min()
     }
 
+    fn slept(&mut self, links: &mut Links, length: Duration) {
+        tracing::warn!("this machine was asleep for {} s", length.as_secs_f64());
+        self.with_fellows(links, |fellows, a| fellows.slept(a, length));
+        self.send_all(links);
+    }
+
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
         self.core.look_behind(now, &mut self.out);

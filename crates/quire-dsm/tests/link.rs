@@ -6,8 +6,8 @@ mod link_support;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use link_support::{
@@ -22,7 +22,7 @@ use quire_dsm::link::{
     Address, Established, Handler, Link, LinkId, Links, Peer, Security, Transport,
 };
 use quire_dsm::wire::control::{Handle, Reason, Refusal, Welcome};
-use quire_dsm::wire::{Contents, Control, Kind, Loans, Outgoing, Pool, Sink};
+use quire_dsm::wire::{Contents, Control, Kind, Loans, Outgoing, Pool, Sink, VERSION};
 
 const PLAIN: Security = Security::Automatic(None);
 
@@ -137,7 +137,8 @@ fn garbage_is_cut_off() {
 fn another_version_is_cut_off() {
     let mut bytes = bytes_of(Control::Hello(hello("bad")));
     bytes[4] = 1;
-    is_cut_off(&bytes, &["speaks version 1 of the protocol, we speak 5"]);
+    let words = format!("speaks version 1 of the protocol, we speak {VERSION}");
+    is_cut_off(&bytes, &[&words]);
 }
 
 #[test]
@@ -612,6 +613,52 @@ fn leases_are_kept_and_end() {
     drop(client);
 }
 
+/// For how long the machine of a test is said to have been asleep, in milliseconds.
+static ASLEEP: AtomicUsize = AtomicUsize::new(0);
+
+/// A clock that counts that.
+fn with_sleep() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed() + Duration::from_millis(ASLEEP.load(Ordering::Relaxed) as u64)
+}
+
+/// Others have counted while a machine slept. Who is on the same one has not.
+#[test]
+fn who_was_asleep_for_longer_than_his_lease_has_none_when_he_wakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("quire.sock");
+    let mut server = Side::named("server");
+    server.notes.lease = 60_000;
+    let address = Address::Unix(path.clone());
+    server.turn.links.listen(&address, &PLAIN).unwrap();
+    let mut client_of = |peer: Option<Peer>| {
+        let mut client = Side::new(Config {
+            since_boot: with_sleep,
+            ..Config::new(hello("node1"))
+        });
+        let socket = mio::net::UnixStream::connect(&path).unwrap();
+        let transport = Box::new(Counted::new(socket, peer));
+        let link = client.turn.links.connect_over(transport).unwrap();
+        until(&mut server, &mut client, |_, client| {
+            !client.notes.welcomed.is_empty()
+        });
+        (client, link)
+    };
+    let (mut here, link) = client_of(None);
+    let (mut elsewhere, distant) = client_of(Some(Peer::Other("far away".into())));
+    for (slept, is_over) in [(20_000, false), (40_000, true)] {
+        ASLEEP.fetch_add(slept, Ordering::Relaxed);
+        for _ in 0..5 {
+            elsewhere.once();
+            here.once();
+        }
+        let ended = elsewhere.ended_with("the lease is over");
+        assert_eq!(ended, is_over, "after {slept} ms more");
+        works(&mut server, &mut here, link);
+    }
+    assert!(!elsewhere.turn.links.send(distant, request(1)));
+}
+
 /// What is given back is sent from the file that it lies in, and nobody copies it.
 #[test]
 fn tcp_sends_what_is_lent_from_its_file() {
@@ -725,11 +772,23 @@ fn tcp_brings_contents_to_their_place_in_a_file() {
     assert!(with_headers < 2 * (16 << 10), "{counters:?}");
 }
 
-/// A transport that counts its system calls.
+/// A transport that counts its system calls, and may say that its peer is somewhere else.
 struct Counted {
     inner: Unix,
+    elsewhere: Option<Peer>,
     reads: Arc<AtomicUsize>,
     writes: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    fn new(socket: mio::net::UnixStream, elsewhere: Option<Peer>) -> Counted {
+        Counted {
+            inner: Unix::new(socket).unwrap(),
+            elsewhere,
+            reads: Arc::default(),
+            writes: Arc::default(),
+        }
+    }
 }
 
 impl Sink for Counted {
@@ -767,7 +826,7 @@ impl Transport for Counted {
     }
 
     fn peer(&self) -> &Peer {
-        self.inner.peer()
+        self.elsewhere.as_ref().unwrap_or_else(|| self.inner.peer())
     }
 }
 
@@ -803,9 +862,9 @@ fn small_messages_leave_in_one_write() {
     let (reads, writes): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
     let socket = mio::net::UnixStream::connect(&path).unwrap();
     let transport = Counted {
-        inner: Unix::new(socket).unwrap(),
         reads: Arc::clone(&reads),
         writes: Arc::clone(&writes),
+        ..Counted::new(socket, None)
     };
     let link = client.turn.links.connect_over(Box::new(transport)).unwrap();
     until(&mut server, &mut client, |_, client| {

@@ -1,5 +1,5 @@
 //! However clocks drift by up to a tenth, and however long messages take or get lost: a
-//! holder has stopped before its grantor gives up.
+//! holder has stopped before its grantor gives up. So it has where its machine was asleep meanwhile.
 
 use std::time::Duration;
 
@@ -68,10 +68,47 @@ impl<T> Wire<T> {
     }
 }
 
-/// True times at which the holder stopped and the grantor gave up.
-fn run(terms: Terms, clocks: [Clock; 2], trips: &[Trip]) -> (Option<Duration>, Option<Duration>) {
-    let [mine, yours] = clocks;
-    let mut holder = Holder::new(terms, mine.at(Duration::ZERO));
+/// When the holder's machine is asleep: its clock stands still, and nothing is done there.
+#[derive(Clone, Copy, Debug)]
+struct Sleep {
+    from: Duration,
+    length: Duration,
+    /// Whether the holder hears of it when its machine wakes.
+    is_known: bool,
+}
+
+const AWAKE: Sleep = Sleep {
+    from: Duration::ZERO,
+    length: Duration::ZERO,
+    is_known: false,
+};
+
+impl Sleep {
+    fn end(self) -> Duration {
+        self.from + self.length
+    }
+
+    fn is_at(self, now: Duration) -> bool {
+        (self.from..self.end()).contains(&now)
+    }
+
+    /// For how long the machine was awake.
+    fn awake(self, now: Duration) -> Duration {
+        now - now.clamp(self.from, self.end()).saturating_sub(self.from)
+    }
+}
+
+/// True times at which the holder stopped and the grantor gave up. Who is asleep has stopped when he
+/// fell asleep, if he stops as soon as he wakes.
+fn run(
+    terms: Terms,
+    clocks: [Clock; 2],
+    trips: &[Trip],
+    sleep: Sleep,
+) -> (Option<Duration>, Option<Duration>) {
+    let [clock, yours] = clocks;
+    let mine = |now| clock.at(sleep.awake(now));
+    let mut holder = Holder::new(terms, mine(Duration::ZERO));
     // The hello took a while, too.
     let mut grantor = Grantor::new(terms, yours.at(Duration::from_millis(3)));
     let (mut there, mut back) = (Wire(Vec::new()), Wire(Vec::new()));
@@ -88,16 +125,24 @@ fn run(terms: Terms, clocks: [Clock; 2], trips: &[Trip]) -> (Option<Duration>, O
                 back.send(now, delay, clock);
             }
         }
-        for clock in back.arrived(now) {
-            holder.acknowledged(mine.at(now), clock);
-        }
         if grantor.has_given_up(yours.at(now)) {
             gave_up = gave_up.or(Some(now));
         }
-        if stopped.is_some() || now < looks_at {
+        if sleep.is_at(now) {
             continue;
         }
-        match holder.duty(mine.at(now)) {
+        let wakes = now == sleep.end() && sleep.is_known;
+        if wakes {
+            holder.slept(sleep.length.mul_f64(clock.rate));
+        }
+        for clock in back.arrived(now) {
+            holder.acknowledged(mine(now), clock);
+        }
+        if stopped.is_some() || (now < looks_at && !wakes) {
+            continue;
+        }
+        match holder.duty(mine(now)) {
+            Duty::Stop if wakes => stopped = Some(sleep.from),
             Duty::Stop => stopped = Some(now),
             Duty::WaitUntil(_) => {}
             Duty::Heartbeat(clock) => {
@@ -117,8 +162,22 @@ proptest! {
 
     #[test]
     fn the_holder_stops_first(mine in clock(), yours in clock(), trips in vec(trip(), 0..40)) {
-        let (stopped, gave_up) = run(Terms::new(LEASE), [mine, yours], &trips);
+        let (stopped, gave_up) = run(Terms::new(LEASE), [mine, yours], &trips, AWAKE);
         // Both come, as heartbeats end after the last trip.
+        prop_assert!(stopped.unwrap() < gave_up.unwrap(), "{:?} {:?}", stopped, gave_up);
+    }
+
+    #[test]
+    fn so_it_does_where_its_machine_was_asleep(
+        mine in clock(),
+        yours in clock(),
+        trips in vec(trip(), 0..40),
+        from in 0_u64..6000,
+        length in 20_u64..5000,
+    ) {
+        let at = Duration::from_millis;
+        let sleep = Sleep { from: at(from), length: at(length), is_known: true };
+        let (stopped, gave_up) = run(Terms::new(LEASE), [mine, yours], &trips, sleep);
         prop_assert!(stopped.unwrap() < gave_up.unwrap(), "{:?} {:?}", stopped, gave_up);
     }
 
@@ -126,7 +185,7 @@ proptest! {
     #[test]
     fn nobody_stops_without_need(mine in clock(), yours in clock(), delay in 0_u32..100) {
         let trip = Trip { there: Some(delay), back: Some(delay), late: 0 };
-        let (stopped, gave_up) = run(Terms::new(LEASE), [mine, yours], &[trip; 30]);
+        let (stopped, gave_up) = run(Terms::new(LEASE), [mine, yours], &[trip; 30], AWAKE);
         let sent = Duration::from_millis(30 * 200);
         prop_assert!(stopped.unwrap() > sent.mul_f64(0.9), "{:?}", stopped);
         prop_assert!(gave_up.unwrap() > sent.mul_f64(0.9), "{:?}", gave_up);
@@ -145,7 +204,23 @@ fn without_a_margin_the_grantor_would_be_first() {
         offset: Duration::ZERO,
         rate,
     };
-    let (stopped, gave_up) = run(terms, [clock(0.9), clock(1.1)], &[]);
+    let (stopped, gave_up) = run(terms, [clock(0.9), clock(1.1)], &[], AWAKE);
+    assert!(stopped.unwrap() > gave_up.unwrap());
+}
+
+/// The same: who does not know that he slept goes on with what others have.
+#[test]
+fn who_does_not_hear_that_he_slept_would_be_last() {
+    let clock = Clock {
+        offset: Duration::ZERO,
+        rate: 1.0,
+    };
+    let sleep = Sleep {
+        from: Duration::from_millis(100),
+        length: Duration::from_millis(3000),
+        is_known: false,
+    };
+    let (stopped, gave_up) = run(Terms::new(LEASE), [clock; 2], &[], sleep);
     assert!(stopped.unwrap() > gave_up.unwrap());
 }
 

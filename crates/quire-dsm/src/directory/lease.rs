@@ -15,6 +15,10 @@ const RENEWALS: u32 = 3;
 
 struct State {
     ends: Instant,
+    /// When the machine was found to have been asleep.
+    woke: Option<Instant>,
+    /// It is to be renewed now.
+    is_urgent: bool,
     over: bool,
     dropped: bool,
 }
@@ -67,6 +71,8 @@ impl Lease {
         let held = Arc::new(Held {
             state: Mutex::new(State {
                 ends: end(sent, length),
+                woke: None,
+                is_urgent: false,
                 over: false,
                 dropped: false,
             }),
@@ -96,6 +102,19 @@ impl Lease {
     #[must_use]
     pub fn ends(&self) -> Instant {
         self.held.lock().ends
+    }
+
+    /// The machine was asleep for so long until now, which the clock of the lease has not counted, and
+    /// that of the directory has. What it answers to what was asked before renews nothing.
+    pub fn slept(&self, now: Instant, length: Duration) {
+        let mut state = self.held.lock();
+        state.woke = Some(now);
+        match state.ends.checked_sub(length) {
+            Some(ends) => state.ends = ends,
+            None => state.over = true,
+        }
+        state.is_urgent = true;
+        self.held.wake.notify_all();
     }
 
     /// Whether it is over. Once it is, it stays so: a renewal that comes back later does
@@ -164,6 +183,9 @@ impl Renewal {
             return false;
         }
         match answer {
+            Ok(_) if state.woke.is_some_and(|woke| asked < woke) => {
+                self.pause = Duration::ZERO;
+            }
             Ok(granted) => {
                 self.length = granted;
                 self.pause = granted / RENEWALS;
@@ -201,10 +223,48 @@ impl Renewal {
     /// Waits for the next attempt; whether the lease was dropped meanwhile.
     fn waits(&self) -> bool {
         let lock = self.held.lock();
-        let waits = self
-            .held
-            .wake
-            .wait_timeout_while(lock, self.pause, |state| !state.dropped);
-        waits.unwrap_or_else(PoisonError::into_inner).0.dropped
+        let waits = |state: &mut State| !state.dropped && !state.is_urgent;
+        let waited = self.held.wake.wait_timeout_while(lock, self.pause, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.is_urgent = false;
+        state.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Embedded;
+    use quire_core::dsm::message::ServerId;
+
+    #[test]
+    fn what_was_asked_before_a_sleep_renews_nothing() {
+        let s = Duration::from_secs;
+        let directory: Shared = Arc::new(Embedded::new(None).expect("it needs nothing"));
+        let member = Member {
+            id: ServerId(1),
+            address: "unix:/nowhere".to_owned(),
+        };
+        let mut renewal = None;
+        let keep = |it| {
+            renewal = Some(it);
+            Ok(None)
+        };
+        let lease = Lease::take_by(keep, Instant::now, directory, (&member, s(100)));
+        let (lease, mut renewal) = (lease.expect("it is free"), renewal.expect("it is kept"));
+        let asked = Instant::now();
+        assert!(lease.ends() > asked + s(90));
+        let woke = Instant::now() + Duration::from_millis(1);
+        lease.slept(woke, s(40));
+        assert!(lease.ends() < woke + s(60));
+        assert!(renewal.renewed(asked, Ok(s(100))));
+        assert!(lease.ends() < woke + s(60), "it was asked before");
+        assert_eq!(renewal.pause(), Duration::ZERO, "it is asked again at once");
+        assert!(renewal.renewed(woke, Ok(s(100))));
+        assert!(lease.ends() > woke + s(90));
+        assert!(!lease.is_over(woke));
+        lease.slept(woke, s(400));
+        assert!(lease.is_over(woke));
+        assert!(!renewal.renewed(woke, Ok(s(100))), "it is not brought back");
     }
 }

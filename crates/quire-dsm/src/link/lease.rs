@@ -57,6 +57,8 @@ pub struct Holder {
     /// Heartbeats that were sent since, oldest first.
     sent: VecDeque<Duration>,
     next: Duration,
+    /// For how long its machine was asleep since then: its clock has not counted that.
+    asleep: Duration,
     over: bool,
 }
 
@@ -69,14 +71,30 @@ impl Holder {
             renewed: sent,
             sent: VecDeque::new(),
             next: sent + terms.interval,
+            asleep: Duration::ZERO,
             over: false,
         }
+    }
+
+    /// How long things last.
+    #[must_use]
+    pub const fn terms(&self) -> Terms {
+        self.terms
     }
 
     /// When it begins to stop, if nothing is heard before.
     #[must_use]
     pub fn stops_at(&self) -> Duration {
-        self.renewed + self.terms.lease.saturating_sub(self.terms.stopping)
+        let ends = self.renewed + self.terms.lease;
+        ends.saturating_sub(self.terms.stopping + self.asleep)
+    }
+
+    /// The machine was asleep for so long until now, which the clock has not counted. What is said of
+    /// heartbeats that were sent before renews nothing, and the next one is due.
+    pub fn slept(&mut self, length: Duration) {
+        self.asleep += length;
+        self.sent.clear();
+        self.next = Duration::ZERO;
     }
 
     /// Whether it has to be stopped.
@@ -110,6 +128,7 @@ impl Holder {
         }
         if let Ok(at) = self.sent.binary_search(&Duration::from_nanos(clock)) {
             self.renewed = self.sent[at];
+            self.asleep = Duration::ZERO;
             self.sent.drain(..=at);
         }
         self.over = now >= self.stops_at();

@@ -58,6 +58,16 @@ impl Peer {
             Peer::Tcp(_) | Peer::Other(_) => None,
         }
     }
+
+    /// Whether it is certainly on this machine, if nobody forwards what is sent to it.
+    #[must_use]
+    pub fn is_on_this_machine(&self) -> bool {
+        match self {
+            Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Peer::Local { .. } | Peer::Beside { .. } => true,
+            Peer::Other(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Peer {

@@ -8,6 +8,7 @@
 //! lets others have the processor, who may be those that it waits for; where they take it for
 //! longer, it sleeps earlier (`turn/looking.rs`).
 
+mod asleep;
 mod config;
 mod links;
 mod listen;
@@ -31,6 +32,7 @@ pub use links::{LinkId, Links};
 pub(crate) use orders::Orders;
 pub(crate) use precedence::PRIORITY;
 
+use self::asleep::{Alarm, Asleep};
 use self::looking::Looking;
 use self::token::Target;
 use super::connection::{LinkError, Pulled};
@@ -100,6 +102,10 @@ pub trait Handler {
     /// Somebody used the [`Waker`].
     fn woken(&mut self, _links: &mut Links) {}
 
+    /// The machine was asleep for so long, and links to other machines whose leases ended meanwhile
+    /// have. It is told before anything that came is handed out.
+    fn slept(&mut self, _links: &mut Links, _length: Duration) {}
+
     /// When [`Handler::turn_ends`] is to be called at the latest.
     fn deadline(&self) -> Option<Instant> {
         None
@@ -118,6 +124,9 @@ pub struct Turn {
     realtime: bool,
     /// When something was ready last.
     busy: Instant,
+    asleep: Asleep,
+    since_boot: fn() -> Duration,
+    alarm: Alarm,
     /// The links.
     pub links: Links,
 }
@@ -131,6 +140,8 @@ impl Turn {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Target::Waker.into())?);
         let (spin, busy) = (config.spin, (config.clock)());
+        let since_boot = config.since_boot;
+        let alarm = Alarm::new(poll.registry(), Target::Alarm.into())?;
         let realtime = config.realtime && spin.is_zero();
         Ok(Turn {
             links: Links::new(poll.registry().try_clone()?, config),
@@ -140,6 +151,9 @@ impl Turn {
             spin,
             realtime,
             busy,
+            asleep: Asleep::new(busy, since_boot()),
+            since_boot,
+            alarm,
         })
     }
 
@@ -168,9 +182,11 @@ impl Turn {
             self.busy = now;
         }
         self.links.set_now(now);
+        self.look_for_sleep(handler, now);
         for event in &self.events {
             match Target::from(event.token()) {
                 Target::Waker => handler.woken(&mut self.links),
+                Target::Alarm => self.alarm.heard()?,
                 Target::Source(key) => handler.ready(&mut self.links, key),
                 Target::Listener(index) => self.links.accept(index),
                 Target::Link(link) => {
@@ -199,7 +215,7 @@ impl Turn {
                     drive(&mut self.links, link, handler);
                 }
                 Target::Waker => handler.woken(&mut self.links),
-                Target::Source(_) | Target::Listener(_) => {}
+                Target::Source(_) | Target::Listener(_) | Target::Alarm => {}
             }
         }
         self.finish(handler, now);
@@ -222,6 +238,17 @@ impl Turn {
         handler
             .deadline()
             .map_or(until, |deadline| deadline.min(until))
+    }
+
+    /// If the machine was asleep, leases from others may be over that seem to run on.
+    fn look_for_sleep(&mut self, handler: &mut dyn Handler, now: Instant) {
+        let Some(length) = self.asleep.look(now, (self.since_boot)()) else {
+            return;
+        };
+        self.links.slept(length);
+        self.links.look_at_clock();
+        self.end_links(handler);
+        handler.slept(&mut self.links, length);
     }
 
     /// What is done in each turn when all that was ready has been handed out.

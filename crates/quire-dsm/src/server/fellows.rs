@@ -558,6 +558,15 @@ impl Fellows {
         }
     }
 
+    /// The machine was asleep for so long. So was a directory that is in this server.
+    pub fn slept(&mut self, a: &mut Around<'_>, length: Duration) {
+        let now = (self.clock)();
+        if let (Stage::In(_, lease), false) = (&self.stage, self.is_host()) {
+            lease.slept(now, length);
+        }
+        self.look_at_lease(a, now);
+    }
+
     /// When its lease ends, if it has one.
     pub fn lease_ends(&self) -> Option<Instant> {
         match &self.stage {

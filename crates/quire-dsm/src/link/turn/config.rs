@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::asleep;
 use crate::link::connection::Patience;
 use crate::wire::control::Hello;
 
@@ -25,6 +26,8 @@ pub struct Config {
     pub realtime: bool,
     /// What tells the time. Simulations have a clock of their own.
     pub clock: fn() -> Instant,
+    /// For how long the machine has been there, with the time in which it was asleep.
+    pub since_boot: fn() -> Duration,
 }
 
 impl Config {
@@ -41,6 +44,7 @@ impl Config {
             spin: Duration::ZERO,
             realtime: true,
             clock: Instant::now,
+            since_boot: asleep::since_boot,
         }
     }
 }

@@ -54,7 +54,7 @@ enum Lease {
     /// Nobody.
     None,
     /// This side from the peer.
-    Held(Holder, Terms),
+    Held(Holder),
     /// The peer from this side.
     Granted(Grantor, Terms),
 }
@@ -325,7 +325,7 @@ impl Links {
     #[must_use]
     pub fn stops_at(&self, id: LinkId) -> Option<Instant> {
         match &self.get(id)?.stage {
-            Stage::Open(Lease::Held(holder, _)) => Some(self.epoch + holder.stops_at()),
+            Stage::Open(Lease::Held(holder)) => Some(self.epoch + holder.stops_at()),
             _ => None,
         }
     }
@@ -607,7 +607,7 @@ impl Links {
             });
         }
         let lease = match terms(welcome) {
-            Some(terms) => Lease::Held(Holder::new(terms, entry.since - epoch), terms),
+            Some(terms) => Lease::Held(Holder::new(terms, entry.since - epoch)),
             None => Lease::None,
         };
         entry.took(now - entry.since);
@@ -660,18 +660,31 @@ impl Links {
             return Err(LinkError::Ended);
         };
         match &mut entry.stage {
-            Stage::Open(Lease::Held(holder, terms)) => {
+            Stage::Open(Lease::Held(holder)) => {
                 if holder.acknowledged(now, clock) {
                     let sent = Duration::from_nanos(clock);
                     let time = now.saturating_sub(sent);
                     entry.took(time);
                     Ok(())
                 } else {
-                    Err(LinkError::LeaseOver(terms.lease))
+                    Err(LinkError::LeaseOver(holder.terms().lease))
                 }
             }
             _ => Err(LinkError::Unexpected(Kind::HeartbeatSeen)),
         }
+    }
+
+    /// The machine was asleep for so long, which the clock of leases has not counted: what this side
+    /// holds from other machines runs out that much earlier. Who is on this machine slept, too.
+    pub(super) fn slept(&mut self, length: Duration) {
+        for entry in self.entries.iter_mut().flatten() {
+            if let Stage::Open(Lease::Held(holder)) = &mut entry.stage
+                && !entry.link.peer().is_on_this_machine()
+            {
+                holder.slept(length);
+            }
+        }
+        self.next_look = self.now;
     }
 
     /// Ends a link. The handler is told before this turn ends.
@@ -794,11 +807,11 @@ impl Links {
                 }
                 epoch + grantor.gives_up_at()
             }
-            Stage::Open(Lease::Held(holder, terms)) => match holder.duty(now - epoch) {
+            Stage::Open(Lease::Held(holder)) => match holder.duty(now - epoch) {
                 Duty::WaitUntil(moment) => epoch + moment,
-                Duty::Stop => return Err(LinkError::LeaseOver(terms.lease)),
+                Duty::Stop => return Err(LinkError::LeaseOver(holder.terms().lease)),
                 Duty::Heartbeat(clock) => {
-                    let next = now + terms.interval;
+                    let next = now + holder.terms().interval;
                     let stop = epoch + holder.stops_at();
                     self.send(id, Control::Heartbeat { clock });
                     next.min(stop)

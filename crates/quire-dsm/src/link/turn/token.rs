@@ -12,6 +12,8 @@ pub(super) enum Target {
     Link(LinkId),
     /// A descriptor of the loop's owner, by the owner's key.
     Source(u64),
+    /// The machine may have been asleep.
+    Alarm,
 }
 
 /// The kind is in the lowest two bits.
@@ -30,6 +32,7 @@ impl From<Target> for Token {
     fn from(target: Target) -> Token {
         let (kind, rest) = match target {
             Target::Waker => (0, 0),
+            Target::Alarm => (0, 1),
             Target::Listener(index) => (1, index),
             Target::Link(link) => (
                 2,
@@ -45,7 +48,8 @@ impl From<Token> for Target {
     fn from(token: Token) -> Target {
         let rest = token.0 / KINDS;
         match token.0 % KINDS {
-            0 => Target::Waker,
+            0 if rest == 0 => Target::Waker,
+            0 => Target::Alarm,
             1 => Target::Listener(rest),
             2 => Target::Link(LinkId {
                 index: rest as u32 % MAX_INDEX,
@@ -65,6 +69,7 @@ mod tests {
         let link = |index, generation| Target::Link(LinkId { index, generation });
         let targets = [
             Target::Waker,
+            Target::Alarm,
             Target::Listener(0),
             Target::Listener(77),
             link(0, 0),
