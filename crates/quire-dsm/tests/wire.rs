@@ -654,7 +654,7 @@ fn what_is_wrong_is_said() {
         })
     };
     assert!(with(&|b| b[0] = b'G').contains("maybe the peer is not quire"));
-    assert!(with(&|b| b[4] = 9).contains("speaks version 9 of the protocol, we speak 5"));
+    assert!(with(&|b| b[4] = 9).contains("speaks version 9 of the protocol, we speak 6"));
     assert!(with(&|b| b[8] ^= 1).contains("checksum of a frame's header"));
     assert!(with(&|b| b[24] ^= 1).contains("checksum of a frame's control part"));
     assert!(with(&|b| b[60] = 1).contains("fill is not zero"));
