@@ -23,6 +23,8 @@ mod address;
 mod etcd;
 #[path = "common/serving.rs"]
 mod serving;
+#[path = "common/signals.rs"]
+mod signals;
 
 /// How long a machine that went silent keeps what it has, in seconds.
 const LEASE: &str = "3";
@@ -94,6 +96,12 @@ impl Group {
         let mut server = self.servers[number].take().unwrap();
         server.kill().unwrap();
         server.wait().unwrap();
+    }
+
+    fn end(&mut self, number: usize) {
+        let mut server = self.servers[number].take().unwrap();
+        signals::send("TERM", server.id());
+        assert_eq!(server.wait().unwrap().code(), Some(0));
     }
 
     /// A client that is a machine of its own, and does not come back when its link breaks.
@@ -325,4 +333,43 @@ fn without_its_keeper_an_object_fails_and_others_go_on() {
     }
     let (_at_2, last) = group.open(2, "grid");
     assert_eq!(get(&last, 0), acknowledged);
+}
+
+/// A keeper is told to end, and is started again at once: programs that use its objects, there and
+/// at other servers, wait for that, and go on with all that was written.
+#[test]
+fn programs_at_all_servers_go_on_when_their_keeper_is_started_again() {
+    let mut group = Group::new(2, |all| {
+        // Server 1 has the directory.
+        ["--peers".to_owned(), format!("{},{}", all[1], all[0])]
+    });
+    create(&group.client(0), "grid", SchedulerKind::Distributed);
+    let patient = |server: usize, own_pages: bool| {
+        drop(group.open(server, "grid"));
+        let mut options = Options::new(group.address(server).parse().unwrap(), name("patient"));
+        options.own_pages = own_pages;
+        let client = Client::connect(options).expect("the server is there");
+        let shared = client.open(name("grid"), BOTH).expect("others have it");
+        (client, shared)
+    };
+    let places = [(0, true), (0, false), (1, true), (1, false)];
+    let programs: Vec<(Client, Shared)> = places.map(|(at, own)| patient(at, own)).into();
+    for round in 1..=2_u64 {
+        for (page, (_, shared)) in programs.iter().enumerate() {
+            set(shared, page, 10 * round + page as u64);
+        }
+        group.end(0);
+        group.start(0);
+        for (reader, (_, shared)) in programs.iter().enumerate() {
+            for page in 0..programs.len() as u64 {
+                let found = checked(shared, page);
+                let who = format!("page {page} at {:?}", places[reader]);
+                assert_eq!(
+                    found.map_err(|why| why.to_string()),
+                    Ok(10 * round + page),
+                    "{who}"
+                );
+            }
+        }
+    }
 }

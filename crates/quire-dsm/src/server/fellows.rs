@@ -365,7 +365,7 @@ impl Fellows {
                 self.roll.changed(id, None);
                 self.left(a, id);
             }
-            Change::Published(_) => {}
+            Change::Published(entry) => self.retry_away(a, Some(&entry.object.is.name)),
             Change::Withdrawn(name) => {
                 // Another object may have this name by now: the directory is asked.
                 if let Ok(name) = Name::try_from(name) {
@@ -378,6 +378,7 @@ impl Fellows {
             Change::Viewed(view) => self.viewed(a, view, true),
             Change::Missed => {
                 self.call_the_roll();
+                self.retry_away(a, None);
                 for object in self.joints.keys().copied() {
                     self.desk
                         .ask(move |directory| Told::Viewed(object, true, directory.view(object)));

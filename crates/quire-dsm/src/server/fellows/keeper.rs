@@ -3,7 +3,8 @@
 //! The server that made such an object is its *keeper*. It loads pages that no server has,
 //! and what kernels give back anywhere goes to it and onto its disk. The others need it: when
 //! it is gone, they give the object up, and it is there again when its keeper is back, with
-//! what was acknowledged. So nobody can go on with pages while their keeper knows of others.
+//! what was acknowledged. So nobody can go on with pages while their keeper knows of others. Programs
+//! that come again for it wait for three leases, as they do for a server of their own.
 //!
 //! A keeper that comes back, under a new number, offers its objects when its old number is
 //! gone from the directory, and the programs of all that heard of that have certainly
@@ -26,6 +27,9 @@ use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Contents;
 use crate::wire::control::{Answer, Failure, FailureKind, Name, Request, RequestId, SchedulerKind};
+
+/// So many leases programs wait for a server that is away ([`crate::client::Options::reconnect`]).
+const PATIENCE: u32 = 3;
 
 /// What the core of this server was asked for by its fellows' part.
 enum Owed {
@@ -60,6 +64,8 @@ pub(super) struct Keepers {
     closed: Vec<Name>,
     /// When they are.
     pub open_at: Option<Instant>,
+    /// Objects whose keepers are gone, which may be started again until then.
+    away: BTreeMap<Name, Instant>,
 }
 
 impl Keepers {
@@ -68,6 +74,11 @@ impl Keepers {
             store,
             ..Keepers::default()
         }
+    }
+
+    /// Until when the keeper of an object is waited for, if it is.
+    pub fn back_by(&self, name: &Name, now: Instant) -> Option<Instant> {
+        self.away.get(name).copied().filter(|until| *until > now)
     }
 
     fn owe(&mut self, owed: Owed) -> RequestId {
@@ -79,8 +90,8 @@ impl Keepers {
 }
 
 /// Why a keeper's objects cannot be used where it is gone.
-const GONE: &str = "the server that keeps it on its disk is gone; open it again when that \
-                    server is back";
+const GONE: &str = "the server that keeps it on its disk is gone; programs wait for it to be \
+                    started again";
 
 impl Fellows {
     /// A new object goes into the store of this server.
@@ -272,7 +283,8 @@ impl Fellows {
         }
     }
 
-    /// A server is gone: the objects that it keeps are given up here.
+    /// A server is gone: the objects that it keeps are given up here. Programs that come again for them
+    /// wait, as long as for a server that is away, for it to be started again.
     pub(super) fn keeper_left(&mut self, a: &mut Around<'_>, keeper: ServerId) {
         let kept = |joint: &super::joint::Joint| joint.keeper == Some(keeper);
         let lost: Vec<ObjectId> = self
@@ -281,8 +293,12 @@ impl Fellows {
             .filter(|(_, joint)| kept(joint))
             .map(|(id, _)| *id)
             .collect();
+        let now = (self.clock)();
+        self.keepers.away.retain(|_, until| *until > now);
         for id in lost {
             if let Some(joint) = self.joints.remove(&id) {
+                let back_by = now + PATIENCE * self.lease;
+                self.keepers.away.insert(joint.name.clone(), back_by);
                 tracing::warn!("{}: {GONE}", joint.name);
                 self.ids.remove(&joint.name);
                 a.core.drop_object(&joint.name, GONE, a.out);

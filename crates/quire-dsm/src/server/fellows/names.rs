@@ -1,7 +1,7 @@
 //! What programs ask by the name of an object. Names belong to all servers: the directory is
 //! asked before an object is made or removed, and where one is wanted that is not here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Instant;
 
@@ -40,6 +40,8 @@ pub(super) struct Waiting {
     pub request: Request,
     pub name: Name,
     pub until: Instant,
+    /// Its keeper may come back until then.
+    pub is_away: bool,
 }
 
 /// Whether an object can be used here.
@@ -102,6 +104,7 @@ impl Fellows {
                     request,
                     name,
                     until,
+                    is_away: false,
                 });
                 None
             }
@@ -414,11 +417,24 @@ impl Fellows {
     /// The servers that had an object are gone. All that can be done is to remove its name,
     /// or, where one of them keeps it on its disk, to start that one again.
     pub(super) fn all_gone(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, is_kept: bool) {
+        let back_by = self.keepers.back_by(name, (self.clock)());
         for waiting in self.take_waiting(name) {
             let (peer, number) = (waiting.peer, waiting.number);
             let is_owner = a.core.identity(peer) == Some(owner);
             if is_owner && matches!(waiting.request, Request::Remove { .. }) {
                 self.withdraw(peer, number, name.clone());
+                continue;
+            }
+            let opens = matches!(
+                waiting.request,
+                Request::Open { .. } | Request::Attach { .. }
+            );
+            if let Some(back_by) = back_by.filter(|_| opens && is_kept) {
+                self.waiting.push(Waiting {
+                    until: waiting.until.min(back_by),
+                    is_away: true,
+                    ..waiting
+                });
                 continue;
             }
             if is_kept {
@@ -475,6 +491,17 @@ impl Fellows {
         }
     }
 
+    /// Asks again for what waits for a keeper that is away: one of them, or all.
+    pub(super) fn retry_away(&mut self, a: &mut Around<'_>, published: Option<&str>) {
+        let is_it = |name: &Name| published.is_none_or(|published| name.as_str() == published);
+        let away = self.waiting.iter().filter(|it| it.is_away);
+        let names = away.map(|it| it.name.clone()).filter(is_it);
+        for name in names.collect::<BTreeSet<_>>() {
+            self.sought.remove(&name);
+            self.retry(a, &name);
+        }
+    }
+
     /// Asks everything again that waits.
     pub(super) fn retry_all(&mut self, a: &mut Around<'_>) {
         self.sought.clear();
@@ -523,8 +550,13 @@ impl Fellows {
         self.waiting = others;
         for waiting in over {
             self.sought.remove(&waiting.name);
-            let why = self.why_not(&waiting.name);
-            let refused = (FailureKind::Unavailable, format!("{}: {why}", waiting.name));
+            let refused = match waiting.is_away {
+                true => is_away(&waiting.name),
+                false => {
+                    let why = self.why_not(&waiting.name);
+                    (FailureKind::Unavailable, format!("{}: {why}", waiting.name))
+                }
+            };
             core::answer_with(waiting.peer, waiting.number, Err(refused), a.out);
         }
     }
