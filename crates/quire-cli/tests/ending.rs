@@ -50,9 +50,13 @@ struct Server {
 impl Server {
     /// A server with a socket in a directory.
     fn new(directory: &TempDir, number: usize, args: &[&str]) -> Server {
+        Server::with_lease(directory, number, args, LEASE)
+    }
+
+    fn with_lease(directory: &TempDir, number: usize, args: &[&str], lease: Duration) -> Server {
         let unix = format!("unix:{}/{number}", directory.path().display());
         let tcp = free();
-        let lease = LEASE.as_secs().to_string();
+        let lease = lease.as_secs().to_string();
         let mut all = vec!["--lease", &lease, "--listen", &unix, "--listen", &tcp];
         all.extend(args);
         let args: Vec<String> = all.into_iter().map(str::to_owned).collect();
@@ -143,6 +147,13 @@ fn apart(address: &str) -> Client {
 /// A program that shares the copies of its server.
 fn attached(address: &str) -> Client {
     let options = Options::new(address.parse().unwrap(), name("attached"));
+    Client::connect(options).expect("the server is there")
+}
+
+/// The same, and it waits long for its server.
+fn beside(server: &Server) -> Client {
+    let mut options = Options::new(server.unix.parse().unwrap(), name("beside"));
+    options.reconnect = Some(SOON);
     Client::connect(options).expect("the server is there")
 }
 
@@ -387,12 +398,13 @@ fn ends_at_once(first: &str, second: &str) -> i32 {
 
 /// Servers that are joined by an etcd, if there is one.
 fn joined(count: usize) -> Option<(Etcd, TempDir, Vec<Server>)> {
-    joined_with(count, |_, _| Vec::new())
+    joined_with(count, LEASE, |_, _| Vec::new())
 }
 
 /// Servers that are joined by an etcd, with further arguments for each.
 fn joined_with(
     count: usize,
+    lease: Duration,
     more: impl Fn(usize, &TempDir) -> Vec<String>,
 ) -> Option<(Etcd, TempDir, Vec<Server>)> {
     let is_well = |address: &str| TcpStream::connect(address).is_ok();
@@ -402,7 +414,7 @@ fn joined_with(
         let more = more(number, &directory);
         let mut args = vec!["--etcd", &etcd.url, "--plaintext"];
         args.extend(more.iter().map(String::as_str));
-        Server::new(&directory, number, &args)
+        Server::with_lease(&directory, number, &args, lease)
     };
     let servers = (0..count).map(server).collect();
     Some((etcd, directory, servers))
@@ -411,6 +423,14 @@ fn joined_with(
 /// Where the first server keeps its objects.
 fn store_in(directory: &TempDir) -> String {
     directory.path().join("store").display().to_string()
+}
+
+/// Has the first server keep its objects.
+fn the_first_keeps(number: usize, directory: &TempDir) -> Vec<String> {
+    match number {
+        0 => vec!["--store".to_owned(), store_in(directory)],
+        _ => Vec::new(),
+    }
 }
 
 /// Three joined servers, of which the first has a store, and keeps an object that programs of all
@@ -424,10 +444,7 @@ struct Kept {
 
 impl Kept {
     fn new() -> Option<Kept> {
-        let (etcd, directory, servers) = joined_with(3, |number, directory| match number {
-            0 => vec!["--store".to_owned(), store_in(directory)],
-            _ => Vec::new(),
-        })?;
+        let (etcd, directory, servers) = joined_with(3, LEASE, the_first_keeps)?;
         make(&servers[0], "grid", SchedulerKind::Distributed);
         let over_tcp = servers.iter().map(|server| apart(&server.tcp));
         let beside = servers.iter().map(|server| attached(&server.unix));
@@ -701,6 +718,44 @@ fn servers_end_one_after_the_other_and_no_increment_is_lost() {
             wait_for_progress(&shared);
             servers[ends].start();
         }
+        stop.store(true, Ordering::Relaxed);
+        let counts = programs.into_iter().map(|program| program.join().unwrap());
+        let counts: Vec<u64> = counts.collect();
+        check_counts(&open(&apart(&servers[1].tcp), "grid"), &counts);
+    });
+}
+
+/// Programs at all servers go on with all that any of them has written, whenever that was.
+#[test]
+fn no_increment_is_lost_while_a_keeper_is_started_again_and_again() {
+    let lease = Duration::from_secs(2);
+    let Some((_etcd, _directory, mut servers)) = joined_with(2, lease, the_first_keeps) else {
+        return;
+    };
+    make(&servers[0], "grid", SchedulerKind::Distributed);
+    let clients: Vec<Client> = servers
+        .iter()
+        .flat_map(|server| [apart(&server.unix), apart(&server.tcp), beside(server)])
+        .collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let programs: Vec<_> = clients
+            .iter()
+            .map(|client| open(client, "grid"))
+            .enumerate()
+            .map(|(me, shared)| {
+                let stop = &stop;
+                scope.spawn(move || count_up(&shared, me, stop))
+            })
+            .collect();
+        let reader = apart(&servers[1].unix);
+        let shared = open(&reader, "grid");
+        for _ in 0..4 {
+            wait_for_progress(&shared);
+            servers[0].end();
+            servers[0].start();
+        }
+        wait_for_progress(&shared);
         stop.store(true, Ordering::Relaxed);
         let counts = programs.into_iter().map(|program| program.join().unwrap());
         let counts: Vec<u64> = counts.collect();
