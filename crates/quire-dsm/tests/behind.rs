@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -520,7 +520,7 @@ fn nothing_is_lost_while_pages_are_taken_back() {
             let made = server.create_with_pager(offer("live", scheduler), Box::new(pager));
             made.expect("it is new");
         });
-        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
         let rounds = 400;
         thread::scope(|scope| {
             let users: Vec<_> = (0..3)
@@ -739,33 +739,63 @@ fn what_the_pager_has_goes_from_memory_and_comes_back() {
     }
 }
 
-/// Takes what it is given one page after the other, and notes how many wait at most.
+/// How much waits for a pager.
+#[derive(Default)]
+struct Load {
+    /// So many pages.
+    waiting: AtomicU64,
+    /// At most; since it was back and kept up again, where it was away.
+    most: AtomicU64,
+    /// It takes nothing.
+    is_away: AtomicBool,
+}
+
+/// Takes what it is given one page after the other.
 struct Burdened {
     queue: mpsc::Sender<(Control, Pages)>,
-    waiting: Arc<AtomicU64>,
-    most: Arc<AtomicU64>,
+    load: Arc<Load>,
     control: Option<Control>,
 }
 
 impl Burdened {
-    fn new(most: &Arc<AtomicU64>) -> Burdened {
+    fn new(load: &Arc<Load>, limit: u64) -> Burdened {
         let (queue, given) = mpsc::channel::<(Control, Pages)>();
-        let waiting: Arc<AtomicU64> = Arc::default();
-        let left = Arc::clone(&waiting);
+        let left = Arc::clone(load);
         thread::spawn(move || {
+            let mut was_away = false;
             for (control, pages) in given {
+                while left.is_away.load(Ordering::SeqCst) {
+                    was_away = true;
+                    thread::sleep(Duration::from_millis(1));
+                }
                 thread::sleep(Duration::from_micros(300) * pages.count);
-                left.fetch_sub(pages.count.into(), Ordering::SeqCst);
+                let count = u64::from(pages.count);
+                let waiting = left.waiting.fetch_sub(count, Ordering::SeqCst) - count;
+                if was_away && waiting <= limit {
+                    was_away = false;
+                    left.most.store(waiting, Ordering::SeqCst);
+                }
                 control.data_written(pages, Ok(()));
             }
         });
         Burdened {
             queue,
-            waiting,
-            most: Arc::clone(most),
+            load: Arc::clone(load),
             control: None,
         }
     }
+}
+
+/// An object with such a pager, of which more than `limit` pages are not to wait there.
+fn slow(scheduler: SchedulerKind, limit: u64, pages: u64, load: &Arc<Load>) -> Served {
+    let pager = Box::new(Burdened::new(load, limit));
+    Served::start(move |server| {
+        server.limit_memory(Bytes(limit * PAGE as u64));
+        let mut offer = offer("slow", scheduler);
+        offer.object.size = Bytes(pages * PAGE as u64);
+        let made = server.create_with_pager(offer, pager);
+        made.expect("it is new");
+    })
 }
 
 impl Pager for Burdened {
@@ -784,8 +814,8 @@ impl Pager for Burdened {
 
     fn data_write(&mut self, pages: Pages, _: Vec<Option<Contents>>) {
         let count = u64::from(pages.count);
-        let waiting = self.waiting.fetch_add(count, Ordering::SeqCst) + count;
-        self.most.fetch_max(waiting, Ordering::SeqCst);
+        let waiting = self.load.waiting.fetch_add(count, Ordering::SeqCst) + count;
+        self.load.most.fetch_max(waiting, Ordering::SeqCst);
         let control = self.control.clone().expect("it was told");
         self.queue.send((control, pages)).expect("a thread");
     }
@@ -797,15 +827,8 @@ fn who_writes_faster_than_the_pager_waits_for_it() {
     const LIMIT: u64 = 16;
     const LARGE: u64 = 2048;
     for scheduler in SCHEDULERS {
-        let most = Arc::new(AtomicU64::new(0));
-        let slow = Box::new(Burdened::new(&most));
-        let served = Served::start(move |server| {
-            server.limit_memory(Bytes(LIMIT * PAGE as u64));
-            let mut offer = offer("slow", scheduler);
-            offer.object.size = Bytes(LARGE * PAGE as u64);
-            let made = server.create_with_pager(offer, slow);
-            made.expect("it is new");
-        });
+        let load = Arc::new(Load::default());
+        let served = slow(scheduler, LIMIT, LARGE, &load);
         // It gives back all but a few as it goes.
         let client = served.client_with(|options| options.room = Some(Bytes(8 * PAGE as u64)));
         let shared = open(&client, "slow");
@@ -813,10 +836,45 @@ fn who_writes_faster_than_the_pager_waits_for_it() {
             set(&shared, page, page);
         }
         shared.flush().expect("it is safe");
-        // What was asked for ahead may come on top: a window, and the next one where both waited.
-        let most = most.load(Ordering::SeqCst);
+        // What was asked for ahead may come on top: a window, and the next one.
+        let most = load.most.load(Ordering::SeqCst);
         assert!((LIMIT..LIMIT + 2 * 512).contains(&most), "{most} pages");
     }
+}
+
+/// Programs that wait for a pager to keep up go on one after the other, not all at once.
+#[test]
+fn who_waits_for_a_slow_pager_goes_on_one_window_at_a_time() {
+    const LIMIT: u64 = 16;
+    const EACH: u64 = 256;
+    const PROGRAMS: u64 = 5;
+    let load = Arc::new(Load::default());
+    load.is_away.store(true, Ordering::SeqCst);
+    let served = slow(SchedulerKind::Multi, LIMIT, (PROGRAMS + 1) * EACH, &load);
+    let program = || {
+        let client = served.client_with(|options| options.room = Some(Bytes(8 * PAGE as u64)));
+        open(&client, "slow")
+    };
+    let first = program();
+    (0..64).for_each(|page| set(&first, page, page));
+    thread::scope(|scope| {
+        for number in 1..=PROGRAMS {
+            scope.spawn(move || {
+                let shared = program();
+                let at = |page: u64| ObjectOffset(page * PAGE as u64);
+                let (from, to) = (number * EACH, (number + 1) * EACH);
+                shared.will_need(at(from)..at(to), Access::Write);
+                (from..to).for_each(|page| set(&shared, page, page));
+                shared.flush().expect("it is safe");
+            });
+        }
+        // All of them wait by now.
+        thread::sleep(Duration::from_secs(1));
+        load.is_away.store(false, Ordering::SeqCst);
+    });
+    let most = load.most.load(Ordering::SeqCst);
+    // A window may come on top, and not one of each.
+    assert!((LIMIT..LIMIT + 512).contains(&most), "{most} pages");
 }
 
 /// More is flushed, and then closed, than may wait in a link at a time.

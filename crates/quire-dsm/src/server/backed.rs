@@ -3,10 +3,10 @@
 //! The scheduler asks for pages and gives pages back, and never waits; the pager answers
 //! when it can, from whatever thread. [`Behind`] is what is between them, for one object:
 //! [`saves`] knows what is not safe yet and who waits for that, [`gate`] holds back grants
-//! of pages that the pager wants to be asked about, [`resident`] knows which contents could
-//! go from memory, and [`bell`] wakes the event loop when a pager has said something.
+//! of pages that the pager wants to be asked about, [`held`] those requests that a pager is too
+//! slow for, [`resident`] knows which contents could go from memory, and [`bell`] wakes the event
+//! loop when a pager has said something.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::{Access, KernelId, PageNumber, Pages, ToKernel};
@@ -14,6 +14,7 @@ use quire_core::units::Bytes;
 
 use self::bell::{Bell, Clapper};
 use self::gate::{Gate, Permission};
+use self::held::{Burden, Held};
 use self::resident::Resident;
 use self::saves::{Outcome, Save, Saves};
 use super::core::PeerId;
@@ -23,6 +24,7 @@ use crate::wire::control::{self, RequestId};
 
 pub mod bell;
 pub mod gate;
+pub mod held;
 pub mod resident;
 pub mod saves;
 
@@ -49,8 +51,7 @@ pub struct Behind {
     resident: Resident,
     name: String,
     page_size: Bytes,
-    /// Pages that the pager is not asked for yet.
-    held_back: VecDeque<Pages>,
+    held: Held,
     /// When more than this is not safe, it is asked for nothing.
     most_unsafe: Bytes,
     /// When what failed is tried again.
@@ -82,35 +83,41 @@ impl Behind {
             resident: Resident::default(),
             name: object.name.to_string(),
             page_size: object.page_size.bytes(),
-            held_back: VecDeque::new(),
+            held: Held::default(),
             most_unsafe,
             retry_at: None,
         }
     }
 
-    /// Asks the pager for pages; [`Behind::events`] brings them.
+    /// Has the pager be asked for pages. [`Behind::events`] does that, and brings them.
     pub fn load(&mut self, pages: Pages) {
-        self.held_back.push_back(pages);
-        self.load_on();
+        self.held.add(pages);
     }
 
     /// More than this must not be on its way to the pager, from now on.
     pub fn set_most_unsafe(&mut self, most: Bytes) {
         self.most_unsafe = most;
-        self.load_on();
     }
 
-    /// Asks for what was held back, as long as the pager keeps up. One that cannot keep what it was
+    /// Asks for what is needed, as long as the pager keeps up. One that cannot keep what it was
     /// given is asked all the same: what it has may be read.
-    fn load_on(&mut self) {
+    fn load_on(&mut self, now: Instant) {
         let Behind {
             backing, clapper, ..
         } = self;
-        let most = self.most_unsafe.0 / self.page_size.0;
-        let keeps_up = self.saves.failed() > 0 || self.saves.count() as u64 <= most;
-        while keeps_up && let Some(pages) = self.held_back.pop_front() {
+        let burden = match self.saves.failed() {
+            0 => Burden {
+                has: self.saves.count() as u64,
+                most: self.most_unsafe.0 / self.page_size.0,
+            },
+            _ => Burden {
+                has: 0,
+                most: u64::MAX,
+            },
+        };
+        while let Some(pages) = self.held.next(now, burden) {
             // Whoever gets them may come to write to them.
-            clapper.quietly(|| backing.load(pages, Access::Write, Instant::now()));
+            clapper.quietly(|| backing.load(pages, Access::Write, now));
         }
     }
 
@@ -121,6 +128,7 @@ impl Behind {
 
     /// Pages were given back: what they hold, as the pager gets it.
     pub fn save(&mut self, pages: Pages, data: Vec<Option<Contents>>) {
+        self.held.settled(pages);
         let saves = self.saves.given(pages, data);
         self.hand_over(saves);
     }
@@ -153,8 +161,12 @@ impl Behind {
             backing,
             clapper,
             gate,
+            held,
             ..
         } = self;
+        if let Some(pages) = not_written(&message) {
+            held.settled(pages);
+        }
         let permission = |pages| match backing.attributes() {
             Some(promised) if !promised.may_write => Permission::Never,
             _ if backing.is_locked(pages) => Permission::Locked,
@@ -184,6 +196,7 @@ impl Behind {
     ) -> Vec<Heard> {
         let mut heard = Vec::new();
         loop {
+            self.load_on(now);
             let events = self.backing.events(now);
             if events.is_empty() {
                 return heard;
@@ -207,8 +220,8 @@ impl Behind {
 
     /// Contents came from the pager. Zeros take no memory.
     fn came(&mut self, pages: Pages, data: Option<&[Option<Contents>]>) {
-        let held = pages.iter().zip(data.unwrap_or_default());
-        for (page, _) in held.filter(|(_, contents)| contents.is_some()) {
+        let came = pages.iter().zip(data.unwrap_or_default());
+        for (page, _) in came.filter(|(_, contents)| contents.is_some()) {
             self.resident.add(page);
         }
     }
@@ -233,7 +246,6 @@ impl Behind {
             (1.., 0, Ok(())) => tracing::warn!("{}: all pages could be kept", self.name),
             _ => {}
         }
-        self.load_on();
     }
 
     /// Kernels have given back what the pager wanted.
@@ -288,7 +300,12 @@ impl Behind {
     /// Whether there is something for which [`Behind::events`] and [`Behind::pass`] have to
     /// be asked now and then, if the pager says nothing.
     pub fn is_busy(&self) -> bool {
-        !self.saves.is_idle() || self.backing.is_waited_for()
+        !self.saves.is_idle() || self.backing.is_waited_for() || self.held.is_waiting()
+    }
+
+    /// Whether somebody waits for the pager to keep up.
+    pub fn is_too_slow(&self) -> bool {
+        self.held.is_waiting()
     }
 
     /// How much of the object is in memory and could go, as the pager has the same.
@@ -328,5 +345,18 @@ impl Behind {
         if let Err(error) = thread.spawn(end) {
             tracing::warn!("a pager was ended in the event loop: {error}");
         }
+    }
+}
+
+/// The pages that a message gives to a kernel that may not write to them.
+fn not_written(message: &ToKernel<Contents>) -> Option<Pages> {
+    match message {
+        ToKernel::DataProvided {
+            pages,
+            access: Access::Read,
+            ..
+        }
+        | ToKernel::DataError { pages } => Some(*pages),
+        _ => None,
     }
 }

@@ -10,6 +10,7 @@ use quire_core::dsm::message::ServerId;
 use quire_core::units::Bytes;
 
 use super::backed::bell::Bell;
+use super::backed::held::PAUSE;
 use super::backed::{Asker, Behind};
 use super::core::{Core, Out, answer_with};
 use super::depot::{Depot, Kept, refusal};
@@ -359,16 +360,18 @@ impl Core {
 
     /// Whether something that was given back is on its way to a pager.
     pub(super) fn is_giving_back(&self) -> bool {
-        let busy = self.keeping.busy.iter();
-        let mut behind = busy.filter_map(|name| self.objects.get(name)?.behind.as_ref());
-        behind.any(Behind::is_giving_back)
+        self.busy().any(Behind::is_giving_back)
     }
 
     /// How many pages that were given back are not safe yet.
     pub(super) fn giving_back(&self) -> u64 {
+        self.busy().map(|behind| behind.left().0 as u64).sum()
+    }
+
+    /// What stands behind objects whose pagers owe something.
+    fn busy(&self) -> impl Iterator<Item = &Behind> {
         let busy = self.keeping.busy.iter();
-        let behind = busy.filter_map(|name| self.objects.get(name)?.behind.as_ref());
-        behind.map(|behind| behind.left().0 as u64).sum()
+        busy.filter_map(|name| self.objects.get(name)?.behind.as_ref())
     }
 
     /// When [`Core::look_behind`] has something to do, if nothing rings before.
@@ -394,7 +397,11 @@ impl Core {
         if self.keeping.busy.is_empty() {
             self.keeping.look_at = None;
         } else if self.keeping.look_at.is_none() {
-            self.keeping.look_at = Some(now + LOOK);
+            let pause = match self.busy().any(Behind::is_too_slow) {
+                true => PAUSE,
+                false => LOOK,
+            };
+            self.keeping.look_at = Some(now + pause);
         }
     }
 
