@@ -19,6 +19,8 @@ const WIDTH: u64 = u64::BITS as u64;
 pub struct PerPage<T> {
     /// By what the numbers of their pages are without the last bits. None is empty.
     leaves: BTreeMap<u64, Leaf<T>>,
+    /// How many pages they hold.
+    count: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,13 +85,14 @@ impl<T> PerPage<T> {
     pub const fn new() -> PerPage<T> {
         PerPage {
             leaves: BTreeMap::new(),
+            count: 0,
         }
     }
 
     /// How many pages it holds.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.leaves.values().map(|leaf| leaf.values.len()).sum()
+    pub const fn len(&self) -> usize {
+        self.count
     }
 
     /// Whether it holds none.
@@ -131,6 +134,7 @@ impl<T> PerPage<T> {
             }
             leaf.values.insert(rank, make());
             leaf.known |= 1 << bit;
+            self.count += 1;
         }
         &mut leaf.values[rank]
     }
@@ -150,6 +154,7 @@ impl<T> PerPage<T> {
         let leaf = self.leaves.get_mut(&number).filter(|leaf| leaf.has(bit))?;
         let value = leaf.values.remove(leaf.rank(bit));
         leaf.known &= !(1 << bit);
+        self.count -= 1;
         if leaf.known == 0 {
             self.leaves.remove(&number);
         }
@@ -158,6 +163,7 @@ impl<T> PerPage<T> {
 
     /// Nothing is known of those pages of which a function says no.
     pub fn retain(&mut self, mut keep: impl FnMut(PageNumber, &mut T) -> bool) {
+        self.count = 0;
         self.leaves.retain(|number, leaf| {
             let mut pages = pages_of(*number, leaf.known);
             let mut known = 0;
@@ -170,6 +176,7 @@ impl<T> PerPage<T> {
                 })
             });
             leaf.known = known;
+            self.count += leaf.values.len();
             known != 0
         });
     }
@@ -177,6 +184,7 @@ impl<T> PerPage<T> {
     /// Nothing is known of any page.
     pub fn clear(&mut self) {
         self.leaves.clear();
+        self.count = 0;
     }
 
     /// All that is known.

@@ -15,6 +15,7 @@ mod alone;
 mod contents;
 pub mod distributed;
 mod few;
+mod hot;
 pub mod multi;
 pub mod observe;
 pub mod options;

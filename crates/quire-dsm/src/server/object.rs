@@ -253,9 +253,14 @@ impl Object {
         self.scheduler.page(page)
     }
 
-    /// How many faults a page had, if somebody ever asked for it.
-    pub(super) fn heat(&self, page: PageNumber) -> Option<u64> {
-        self.scheduler.heat(page)
+    /// The pages with the most faults, those with more first.
+    pub(super) fn hottest(&mut self) -> Vec<PageNumber> {
+        self.scheduler.hottest()
+    }
+
+    /// How many pages somebody ever asked for.
+    pub(super) fn touched_count(&self) -> usize {
+        self.scheduler.touched_count()
     }
 
     /// The pages that somebody ever asked for.

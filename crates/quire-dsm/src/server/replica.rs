@@ -163,6 +163,14 @@ impl Observe for Replica {
         })
     }
 
+    fn hottest(&mut self) -> Vec<PageNumber> {
+        self.inner.hottest()
+    }
+
+    fn touched_count(&self) -> usize {
+        self.inner.known_count()
+    }
+
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
         Box::new(self.inner.known())
     }

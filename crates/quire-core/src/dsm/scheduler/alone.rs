@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use super::hot::Hot;
 use super::observe::{Aside, Fault, Stats};
 use super::options::Options;
 use super::{Action, Nonsense};
@@ -19,6 +20,7 @@ pub(super) struct Desk {
     /// The server ends: nobody gets anything any more.
     pub(super) is_ending: bool,
     pub(super) stats: Aside<Stats>,
+    pub(super) hot: Aside<Hot>,
 }
 
 impl Desk {
@@ -28,6 +30,7 @@ impl Desk {
             ended: BTreeSet::new(),
             is_ending: false,
             stats: Aside::default(),
+            hot: Aside::default(),
         }
     }
 }

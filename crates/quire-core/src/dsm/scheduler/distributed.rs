@@ -97,12 +97,18 @@ pub use message::{Body, Epoch, Fault, Holding, Message, Version};
 pub use page::{Owner, State};
 pub use view::MissedView;
 
+use super::hot::Hot;
 use super::{Action, Nonsense, Recall, Scheduler, observe};
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
 use crate::dsm::per_page::PerPage;
 use page::{Page, Step, Writer};
 use std::collections::BTreeSet;
 use view::{Phase, View};
+
+/// How many faults of local kernels a page had.
+fn heat(heat: &PerPage<Faults>) -> impl Fn(PageNumber) -> u64 {
+    |page| heat.get(page).map_or(0, |faults| faults.total())
+}
 
 /// The most pages in one message of a kernel: 16 of 2 MiB, in pages of 4 KiB.
 pub const MAX_PAGES: u32 = 16 * 512;
@@ -124,6 +130,7 @@ pub struct Distributed<D> {
     counters: Counters,
     /// Faults of local kernels, by page.
     heat: PerPage<Faults>,
+    hot: Hot,
 }
 
 /// A page as one server sees it.
@@ -165,6 +172,7 @@ impl<D: Clone> Distributed<D> {
             view: View::first(),
             counters: Counters::default(),
             heat: PerPage::new(),
+            hot: Hot::default(),
         }
     }
 
@@ -189,6 +197,18 @@ impl<D: Clone> Distributed<D> {
     /// The pages that it knows of.
     pub fn known(&self) -> impl Iterator<Item = PageNumber> + '_ {
         self.pages.keys()
+    }
+
+    /// How many pages it knows of, in pages.
+    #[must_use]
+    pub fn known_count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The pages that its own kernels had the most faults on, as
+    /// [`observe::Observe::hottest`].
+    pub fn hottest(&mut self) -> Vec<PageNumber> {
+        self.hot.hottest(heat(&self.heat))
     }
 
     /// What it knows of a page; `None` where it has never heard of it.
@@ -400,15 +420,16 @@ impl<D: Clone> Distributed<D> {
         for number in pages.iter() {
             let fault = observe::Fault::of(access, unlock);
             self.counters.local.count(fault);
-            self.heat
-                .get_or_insert_with(number, Faults::default)
-                .count(fault);
+            let faults = self.heat.get_or_insert_with(number, Faults::default);
+            faults.count(fault);
+            self.hot.count(number, faults.total());
             self.on(number, actions, |page, step| match writer {
                 _ if !live => page.wait_for_view(kernel, writer),
                 Some(writer) => page.write_fault(writer, step),
                 None => page.read_fault(Client::Kernel(kernel), step),
             });
         }
+        self.hot.look(heat(&self.heat));
         let joined = together::join(actions, from);
         self.counters.kernels.sent -= joined;
     }

@@ -224,13 +224,15 @@ impl<D: Clone> Alone<D> for Multi<D> {
         }
         let index = self.requests.insert(Request::new(kernel, pages, fault));
         self.touch(pages);
-        for page in self.pages.range_mut(span(pages)).map(|(_, page)| page) {
+        for (number, page) in self.pages.range_mut(span(pages)) {
             page.stats.0.faults.count(fault);
             self.desk.stats.0.faults.count(fault);
+            self.desk.hot.0.count(number, page.faults());
             if let Some(before) = page.last.replace(index) {
                 self.requests.follow(before, index);
             }
         }
+        self.desk.hot.0.look(heat(&self.pages));
         if self.requests.is_ready(index) && self.begin(index, actions) {
             self.serve(VecDeque::from([index]), actions);
         } else {
@@ -372,12 +374,20 @@ impl<D: Clone> Observe for Multi<D> {
             .map(|page| page.status(readers, writers))
     }
 
-    fn heat(&self, page: PageNumber) -> Option<u64> {
-        // Without a look at all that wait, for each of many pages.
-        self.pages.get(page).map(Page::faults)
+    fn hottest(&mut self) -> Vec<PageNumber> {
+        self.desk.hot.0.hottest(heat(&self.pages))
+    }
+
+    fn touched_count(&self) -> usize {
+        self.pages.len()
     }
 
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
         Box::new(self.pages.keys())
     }
+}
+
+/// How many faults a page had.
+fn heat<D: Clone>(pages: &PerPage<Page<D>>) -> impl Fn(PageNumber) -> u64 {
+    |page| pages.get(page).map_or(0, Page::faults)
 }

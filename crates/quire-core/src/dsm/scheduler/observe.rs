@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
 
 use super::Action;
+pub use super::hot::HOTTEST;
 use crate::dsm::message::{Access, Client, FromKernel, Lock, PageNumber, ToKernel};
 
 /// What a client needs a page for.
@@ -256,10 +257,12 @@ pub trait Observe {
     /// What it knows of a page; `None` where nobody ever asked for it.
     fn page(&self, page: PageNumber) -> Option<PageStatus>;
 
-    /// How many faults a page had; `None` where nobody ever asked for it.
-    fn heat(&self, page: PageNumber) -> Option<u64> {
-        self.page(page).map(|status| status.stats.faults.total())
-    }
+    /// The pages with the most faults, those with more first; [`HOTTEST`] at most. Of pages with
+    /// as many faults as the last of them, any. It takes no look at all pages.
+    fn hottest(&mut self) -> Vec<PageNumber>;
+
+    /// How many pages somebody ever asked for, in pages.
+    fn touched_count(&self) -> usize;
 
     /// Every page that somebody ever asked for, in order.
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_>;

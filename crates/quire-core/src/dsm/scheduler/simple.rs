@@ -85,6 +85,7 @@ impl<D: Clone> Simple<D> {
             number,
             options: &self.desk.options,
             stats: &mut self.desk.stats.0,
+            hot: &mut self.desk.hot.0,
             actions,
         };
         (page, turn)
@@ -96,6 +97,7 @@ impl<D: Clone> Simple<D> {
                 number,
                 options: &self.desk.options,
                 stats: &mut self.desk.stats.0,
+                hot: &mut self.desk.hot.0,
                 actions: &mut *actions,
             };
             act(page, &mut turn);
@@ -124,6 +126,7 @@ impl<D: Clone> Alone<D> for Simple<D> {
                 Fault::Unlock => page.write_fault(kernel, false, &mut turn),
             }
         }
+        self.desk.hot.0.look(heat(&self.pages));
         Ok(())
     }
 
@@ -223,7 +226,20 @@ impl<D: Clone> Observe for Simple<D> {
         self.pages.get(page).map(Page::status)
     }
 
+    fn hottest(&mut self) -> Vec<PageNumber> {
+        self.desk.hot.0.hottest(heat(&self.pages))
+    }
+
+    fn touched_count(&self) -> usize {
+        self.pages.len()
+    }
+
     fn touched(&self) -> Box<dyn Iterator<Item = PageNumber> + '_> {
         Box::new(self.pages.keys())
     }
+}
+
+/// How many faults a page had.
+fn heat<D: Clone>(pages: &PerPage<Page<D>>) -> impl Fn(PageNumber) -> u64 {
+    |page| pages.get(page).map_or(0, Page::faults)
 }

@@ -4,10 +4,10 @@
 //! wants to open it needs that. What happens in it (faults, pages, who has it open, each
 //! message) is only told to those who may read it.
 
-use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use quire_core::dsm::message::{Client, KernelId, PageNumber, Pages};
-use quire_core::dsm::scheduler::observe::{Faults, Stats};
+use quire_core::dsm::scheduler::observe::{Faults, HOTTEST, Stats};
 use quire_core::dsm::scheduler::trace;
 
 use super::super::object::{Object, Refused};
@@ -18,7 +18,7 @@ use crate::wire::control::{
 };
 
 /// Pages that one answer tells of at most.
-const PAGES: usize = 512;
+const PAGES: usize = HOTTEST;
 /// Kernels that one answer names at most.
 const KERNELS: usize = 128;
 /// The longest description of a kernel, in characters.
@@ -47,8 +47,18 @@ impl Core {
     }
 
     /// What is known of an object, and of its pages with the most faults.
-    pub(super) fn hottest(&self, id: PeerId, name: &Name, most: u32) -> Result<Answer, Refused> {
-        self.look(id, name, |object| hottest(object, most as usize))
+    pub(super) fn hottest(
+        &mut self,
+        id: PeerId,
+        name: &Name,
+        most: u32,
+    ) -> Result<Answer, Refused> {
+        let object = self.objects.get_mut(name);
+        let pages = object.map(|object| hottest(object, most as usize));
+        self.look(id, name, |object| {
+            let pages = pages.into_iter().flatten();
+            pages.filter_map(|page| state(object, page)).collect()
+        })
     }
 
     fn look(
@@ -60,7 +70,7 @@ impl Core {
         let object = self.objects.get(name).ok_or_else(|| not_found(name))?;
         let inside = self.may_read(id, object).then(|| Inside {
             faults: faults(object.counted().faults),
-            touched: object.touched().count() as u64,
+            touched: object.touched_count() as u64,
             open: self.times_open(name, object),
             kernels: self.known(name, object.kernels.keys().copied()),
             pages: pages(object),
@@ -244,19 +254,170 @@ fn state(object: &Object, page: PageNumber) -> Option<PageState> {
     })
 }
 
-/// The pages with the most faults, those with more first.
-fn hottest(object: &Object, most: usize) -> Vec<PageState> {
+/// The pages with the most faults, those with more first; where there are too few, others that
+/// somebody ever asked for.
+fn hottest(object: &mut Object, most: usize) -> Vec<PageNumber> {
     let most = most.min(PAGES);
-    let all = object
-        .touched()
-        .filter_map(|page| Some((Reverse(object.heat(page)?), page)));
-    let mut all: Vec<_> = all.collect();
-    if most < all.len() {
-        all.select_nth_unstable(most);
-        all.truncate(most);
+    let mut pages = object.hottest();
+    if pages.len() < most {
+        let hot: BTreeSet<PageNumber> = pages.iter().copied().collect();
+        let others = object.touched().filter(|page| !hot.contains(page));
+        pages.extend(others.take(most - hot.len()));
     }
-    all.sort_unstable();
-    all.into_iter()
-        .filter_map(|(_, page)| state(object, page))
-        .collect()
+    pages.truncate(most);
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use quire_core::dsm::message::{Access, FromKernel, ServerId};
+    use quire_core::dsm::scheduler::distributed::{Body, Epoch, Fault, Message};
+    use quire_core::dsm::types::Machine;
+    use quire_core::units::Bytes;
+
+    use super::super::Peer;
+    use super::*;
+    use crate::server::object::Part;
+    use crate::wire::Control;
+    use crate::wire::control::{Handle, MachineCode, PageSize, Request, SchedulerKind};
+
+    const NUMBER: RequestId = RequestId(1);
+
+    fn name() -> Name {
+        "large".parse().expect("a name")
+    }
+
+    /// An object of so many pages that two peers have open.
+    fn core(scheduler: SchedulerKind, pages: u64) -> Core {
+        let mut core = Core::default();
+        let object = control::Object {
+            name: name(),
+            size: Bytes(pages * 4096),
+            page_size: PageSize::BASE,
+            scheduler,
+            machine: MachineCode(0),
+            tags: Vec::new(),
+        };
+        let me = ServerId(1);
+        let part = (scheduler == SchedulerKind::Distributed).then_some(Part { me, of: me });
+        let made = core.insert(object, "anyone".into(), part);
+        made.expect("it is an object");
+        if part.is_some() {
+            let view = (1, [me].into());
+            let entered = core.new_view(&name(), view, &mut Vec::new());
+            entered.expect("none was missed");
+        }
+        for peer in [PeerId(1), PeerId(2)] {
+            core.joined(peer, Peer::new("anyone".into(), Machine::native()));
+            let request = Request::Open {
+                name: name(),
+                rights: TO_READ,
+            };
+            let open = Control::Request {
+                id: NUMBER,
+                request,
+            };
+            core.says(peer, open, &mut Vec::new());
+        }
+        core
+    }
+
+    /// A peer reads pages, as many in each message as it may.
+    fn read(core: &mut Core, peer: PeerId, first: u64, count: u64) {
+        for at in (first..first + count).step_by(512) {
+            let pages = Pages {
+                first: PageNumber(at),
+                count: (first + count - at).min(512) as u32,
+            };
+            let access = Access::Read;
+            let says = Control::FromKernel {
+                object: Handle(1),
+                message: FromKernel::DataRequest { pages, access },
+            };
+            core.says(peer, says, &mut Vec::new());
+        }
+    }
+
+    fn inside(core: &mut Core, most: u32) -> Inside {
+        let answer = core.hottest(PeerId(1), &name(), most);
+        let Ok(Answer::Statistics { inside, .. }) = answer else {
+            panic!("{answer:?}");
+        };
+        inside.expect("it may be read")
+    }
+
+    fn numbers(inside: Inside) -> Vec<u64> {
+        inside.pages.iter().map(|it| it.page.0).collect()
+    }
+
+    /// Faults of somebody else wait for each question, so that none may be about all pages.
+    #[test]
+    fn questions_about_the_hottest_pages_of_a_large_object_take_little_time() {
+        const PAGES: u64 = 300_000;
+        let all = [
+            SchedulerKind::Simple,
+            SchedulerKind::Multi,
+            SchedulerKind::Distributed,
+        ];
+        for scheduler in all {
+            let mut core = core(scheduler, PAGES);
+            read(&mut core, PeerId(1), 0, PAGES);
+            read(&mut core, PeerId(2), 270_000, 2);
+            read(&mut core, PeerId(2), 40_000, 1);
+            read(&mut core, PeerId(2), 270_001, 1);
+            let begin = Instant::now();
+            for _ in 0..200 {
+                let inside = inside(&mut core, 3);
+                assert_eq!(inside.touched, PAGES, "{scheduler:?}");
+                let hot = inside.pages.iter();
+                let hot: Vec<_> = hot.map(|it| (it.page.0, it.faults.read)).collect();
+                assert_eq!(hot, [(270_001, 3), (40_000, 2), (270_000, 2)]);
+            }
+            let took = begin.elapsed();
+            assert!(took < Duration::from_secs(2), "{scheduler:?}: {took:?}");
+        }
+    }
+
+    /// Of a small object all pages are told that somebody ever asked for, if one answer holds them.
+    #[test]
+    fn all_pages_of_a_small_object_are_told() {
+        let mut core = core(SchedulerKind::Simple, 600);
+        read(&mut core, PeerId(1), 0, 40);
+        read(&mut core, PeerId(2), 39, 1);
+        let hottest_first: Vec<u64> = [39].into_iter().chain(0..39).collect();
+        assert_eq!(numbers(inside(&mut core, 600)), hottest_first);
+        assert_eq!(numbers(inside(&mut core, 2)), [39, 0]);
+        read(&mut core, PeerId(1), 40, 560);
+        assert_eq!(numbers(inside(&mut core, 600)).len(), PAGES);
+    }
+
+    /// A page that only a fellow server's programs asked for had no faults here.
+    #[test]
+    fn pages_without_faults_come_last() {
+        let mut core = core(SchedulerKind::Distributed, 9);
+        let (me, fellow) = (ServerId(1), ServerId(2));
+        let mut say = |body| {
+            let epoch = Epoch(2);
+            let message = Message { epoch, body };
+            let heard = core.hear_fellow(&name(), fellow, message, &mut Vec::new());
+            assert_eq!(heard, Some(Ok(())));
+        };
+        say(Body::Holdings(Vec::new()));
+        let page = PageNumber(3);
+        say(Body::Fault(Fault {
+            page,
+            who: fellow,
+            access: Access::Read,
+            have: None,
+            hops: 0,
+        }));
+        let view = (2, [me, fellow].into());
+        let entered = core.new_view(&name(), view, &mut Vec::new());
+        entered.expect("none was missed");
+        read(&mut core, PeerId(1), 5, 1);
+        assert_eq!(numbers(inside(&mut core, 9)), [5, 3]);
+        assert_eq!(numbers(inside(&mut core, 1)), [5]);
+    }
 }

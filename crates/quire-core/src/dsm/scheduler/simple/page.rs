@@ -7,6 +7,7 @@ use crate::dsm::message::{Access, Client, KernelId, Lock, PageNumber, Pages, ToK
 use crate::dsm::scheduler::Action;
 use crate::dsm::scheduler::contents::Contents;
 use crate::dsm::scheduler::few::Few;
+use crate::dsm::scheduler::hot::Hot;
 use crate::dsm::scheduler::observe::{Aside, Fault, PageStats, PageStatus, State, Stats};
 use crate::dsm::scheduler::options::Options;
 
@@ -34,6 +35,7 @@ pub(super) struct Turn<'a, D> {
     pub(super) number: PageNumber,
     pub(super) options: &'a Options,
     pub(super) stats: &'a mut Stats,
+    pub(super) hot: &'a mut Hot,
     pub(super) actions: &'a mut Vec<Action<D>>,
 }
 
@@ -75,6 +77,12 @@ impl<D: Clone> Page<D> {
     pub(super) fn count(&mut self, fault: Fault, turn: &mut Turn<'_, D>) {
         self.stats.0.faults.count(fault);
         turn.stats.faults.count(fault);
+        turn.hot.count(turn.number, self.faults());
+    }
+
+    /// How many faults it had.
+    pub(super) fn faults(&self) -> u64 {
+        self.stats.0.faults.total()
     }
 
     /// Whether a kernel may write to it and has not given it back.
