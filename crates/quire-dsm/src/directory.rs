@@ -46,7 +46,7 @@ mod secured;
 mod socket;
 mod state;
 
-pub use desk::{Clerk, Delivery, Desk, Errand};
+pub use desk::{Clerk, Delivery, Desk, Errand, Errands, Matter};
 pub use embedded::Embedded;
 pub use etcd::{Access, Etcd};
 pub use lease::{Lease, Renewal};

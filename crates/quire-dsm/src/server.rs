@@ -512,6 +512,9 @@ impl Handler for Server {
             tracing::warn!("{}: {}", self.core.words_for(peer), closed.why);
         }
         self.core.cut_off(peer);
+        if let Some(fellows) = &mut self.fellows {
+            fellows.program_left(peer);
+        }
         let is_done = matches!(closed.why, LinkError::Goodbye(_));
         let (local, mut around) = self.around(links);
         local.closed(&mut around, peer, is_done);

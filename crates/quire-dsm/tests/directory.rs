@@ -16,12 +16,14 @@ use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 use quire_dsm::directory::{
     Access, Change, Desk, Directory, DirectoryError, Embedded, Entry, Etcd, EtcdUser, Lease,
-    Member, Shared, View, Watcher,
+    Matter, Member, Shared, View, Watcher,
 };
 use quire_dsm::store::{NewObject, Object, ObjectId, SchedulerKind, Settings, Store};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use rustls::ClientConfig;
 
+#[path = "directory/crowd.rs"]
+mod crowd;
 #[path = "directory/endpoints.rs"]
 mod endpoints;
 #[path = "directory/replicated.rs"]
@@ -258,10 +260,12 @@ fn an_embedded_lease_ends_by_the_clock() {
     assert_eq!(directory.members().unwrap(), []);
 }
 
-/// A directory that can be cut off.
+/// A directory that can be cut off, and may be slow.
 struct Cut {
     inner: Shared,
     cut: Mutex<bool>,
+    /// So long it takes to make a name known.
+    publishing: Duration,
 }
 
 impl Cut {
@@ -294,6 +298,7 @@ impl Directory for Cut {
         self.through()?.members()
     }
     fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        std::thread::sleep(self.publishing);
         self.through()?.publish(entry)
     }
     fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError> {
@@ -342,6 +347,7 @@ fn a_lease_is_over_for_its_holder_first() {
     let cut = Arc::new(Cut {
         inner: inner.clone(),
         cut: Mutex::new(false),
+        publishing: Duration::ZERO,
     });
     let lease = Lease::take(cut.clone(), &member(1), Duration::from_secs(2)).unwrap();
     std::thread::sleep(Duration::from_secs(3));
@@ -369,8 +375,10 @@ fn a_desk_answers_in_order() {
         let _ = sender.send(());
     });
     let desk = Desk::new(directory, wake).unwrap();
-    desk.ask(|directory| (1, directory.find("one").unwrap()));
-    desk.ask(|directory| {
+    desk.ask(Matter::Names, |directory| {
+        (1, directory.find("one").unwrap())
+    });
+    desk.ask(Matter::Names, |directory| {
         directory.publish(&entry("one", 5)).unwrap();
         (2, directory.find("one").unwrap())
     });
@@ -379,6 +387,35 @@ fn a_desk_answers_in_order() {
         assert_eq!(desk.answer(), Some(wanted));
     }
     assert_eq!(desk.answer(), None);
+}
+
+/// What programs ask may take as long as it likes, and what waits for its time lets others go first.
+#[test]
+fn questions_about_views_wait_for_no_others() {
+    let directory: Shared = Arc::new(Embedded::new(None).unwrap());
+    let (sender, woken) = mpsc::channel();
+    let wake = Arc::new(move || {
+        let _ = sender.send(());
+    });
+    let answer = |desk: &Desk<u32>| {
+        woken.recv_timeout(Duration::from_secs(10)).unwrap();
+        desk.answer().unwrap()
+    };
+    let desk = Desk::new(directory, wake).unwrap();
+    let (go_on, waits) = mpsc::channel::<()>();
+    desk.ask(Matter::Names, move |_| {
+        let _ = waits.recv();
+        1
+    });
+    let pause = Duration::from_millis(300);
+    let begin = Instant::now();
+    desk.ask_later(Matter::Views, pause, |_| 2);
+    desk.ask(Matter::Views, |_| 3);
+    assert_eq!(answer(&desk), 3);
+    assert_eq!(answer(&desk), 2);
+    assert!(begin.elapsed() >= pause);
+    drop(go_on);
+    assert_eq!(answer(&desk), 1);
 }
 
 /// An etcd, killed when it is dropped.

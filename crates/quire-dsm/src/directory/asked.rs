@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher};
+use super::{Change, Directory, DirectoryError, Entry, LeaseId, Matter, Member, View, Watcher};
 use crate::store::ObjectId;
 use quire_core::dsm::message::ServerId;
 
@@ -23,6 +23,24 @@ pub(crate) enum Question {
     Withdraw(String),
     View(ObjectId),
     Propose(LeaseId, View),
+}
+
+impl Question {
+    /// What it is about.
+    pub const fn matter(&self) -> Matter {
+        match self {
+            Question::Join(..)
+            | Question::Renew(_)
+            | Question::Leave(_)
+            | Question::Members
+            | Question::View(_)
+            | Question::Propose(..) => Matter::Views,
+            Question::Publish(_)
+            | Question::Find(_)
+            | Question::Entries
+            | Question::Withdraw(_) => Matter::Names,
+        }
+    }
 }
 
 /// What it answers.

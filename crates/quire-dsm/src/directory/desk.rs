@@ -1,13 +1,21 @@
-//! Asks a directory, for an event loop that must not wait: by a thread, unless the loop has
+//! Asks a directory, for an event loop that must not wait: by threads, unless the loop has
 //! another clerk.
+//!
+//! There are two [`Matter`]s, each with a queue and a thread of its own. What a server needs to
+//! stay one of several does not wait behind what programs ask, however much that is and however
+//! long the directory takes for it.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Directory, Renewal, Shared, Waker};
+
+mod errands;
+
+pub use errands::Errands;
 
 /// Something that is to be asked. What it returns brings the answer to whoever asked.
 pub type Errand = Box<dyn FnOnce(&dyn Directory) -> Delivery + Send>;
@@ -15,11 +23,21 @@ pub type Errand = Box<dyn FnOnce(&dyn Directory) -> Delivery + Send>;
 /// Brings an answer; whether anybody still waits for answers.
 pub type Delivery = Box<dyn FnOnce() -> bool + Send>;
 
+/// What something that is asked is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matter {
+    /// Who is a member, and the views of objects: faults wait for these.
+    Views,
+    /// Which objects there are: programs that make, remove or look for one wait for this.
+    Names,
+}
+
 /// Who goes to a directory for an event loop. Simulations have one of their own.
 pub trait Clerk: Send + Sync {
-    /// Takes something that is to be asked, after a pause. All is asked in order, and the
-    /// answers come in order.
-    fn take(&self, pause: Duration, errand: Errand);
+    /// Takes something that is to be asked, after a pause, in which others may go before. Of one
+    /// matter all is asked in order, and the answers come in order; the two do not wait for each
+    /// other.
+    fn take(&self, matter: Matter, pause: Duration, errand: Errand);
 
     /// Renews a lease until it is over or dropped. Says which thread does that, if one does.
     ///
@@ -28,37 +46,72 @@ pub trait Clerk: Send + Sync {
     fn keep(&self, renewal: Renewal) -> io::Result<Option<JoinHandle<()>>>;
 }
 
-/// Asks by a thread, which ends when this is dropped, after the errand that it is at.
+/// An errand, and from when on it is to be done.
+type Timed = (Instant, Errand);
+
+/// Asks by a thread for each matter. They end when this is dropped, after the errands that they
+/// are at.
 pub(crate) struct Threaded {
-    errands: Sender<(Duration, Errand)>,
+    views: Sender<Timed>,
+    names: Sender<Timed>,
 }
 
 impl Threaded {
-    /// Starts the thread for a directory.
+    /// Starts the threads for a directory.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// Where one cannot be started.
     pub fn new(directory: Shared) -> io::Result<Threaded> {
-        let (errands, taken) = mpsc::channel::<(Duration, Errand)>();
-        thread::Builder::new()
-            .name("quire-directory".to_owned())
-            .spawn(move || {
-                for (pause, errand) in taken {
-                    thread::sleep(pause);
-                    let deliver = errand(&*directory);
-                    if !deliver() {
-                        break;
-                    }
-                }
-            })?;
-        Ok(Threaded { errands })
+        Ok(Threaded {
+            views: start("quire-views", Arc::clone(&directory))?,
+            names: start("quire-names", directory)?,
+        })
+    }
+}
+
+/// Starts a thread that does errands. What is sent to it is to be done.
+fn start(name: &str, directory: Shared) -> io::Result<Sender<Timed>> {
+    let (errands, taken) = mpsc::channel();
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || run(&*directory, &taken))?;
+    Ok(errands)
+}
+
+/// Does errands until nobody waits for answers, or more of them.
+fn run(directory: &dyn Directory, taken: &Receiver<Timed>) {
+    let mut errands = Errands::default();
+    loop {
+        for (from, errand) in taken.try_iter() {
+            errands.add(from, errand);
+        }
+        let now = Instant::now();
+        if let Some(errand) = errands.next(now) {
+            let deliver = errand(directory);
+            if !deliver() {
+                return;
+            }
+            continue;
+        }
+        let came = match errands.due() {
+            Some(at) => taken.recv_timeout(at.saturating_duration_since(now)),
+            None => taken.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match came {
+            Ok((from, errand)) => errands.add(from, errand),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
 }
 
 impl Clerk for Threaded {
-    fn take(&self, pause: Duration, errand: Errand) {
-        // It is gone only when nobody waits for answers any more.
-        let _ = self.errands.send((pause, errand));
+    fn take(&self, matter: Matter, pause: Duration, errand: Errand) {
+        let errands = match matter {
+            Matter::Views => &self.views,
+            Matter::Names => &self.names,
+        };
+        // Its thread is gone only when nobody waits for answers any more.
+        let _ = errands.send((Instant::now() + pause, errand));
     }
 
     fn keep(&self, renewal: Renewal) -> io::Result<Option<JoinHandle<()>>> {
@@ -66,7 +119,7 @@ impl Clerk for Threaded {
     }
 }
 
-/// Asks questions in order, and collects the answers.
+/// Asks questions, those about one matter in order, and collects the answers.
 pub struct Desk<T> {
     clerk: Arc<dyn Clerk>,
     wake: Waker,
@@ -75,7 +128,7 @@ pub struct Desk<T> {
 }
 
 impl<T: Send + 'static> Desk<T> {
-    /// Starts a thread for a directory. `wake` is called when there is an answer.
+    /// Starts threads for a directory. `wake` is called when there is an answer.
     ///
     /// # Errors
     /// Where no thread can be started.
@@ -102,13 +155,14 @@ impl<T: Send + 'static> Desk<T> {
     }
 
     /// Asks something. The answer says what it answers.
-    pub fn ask(&self, question: impl FnOnce(&dyn Directory) -> T + Send + 'static) {
-        self.ask_later(Duration::ZERO, question);
+    pub fn ask(&self, matter: Matter, question: impl FnOnce(&dyn Directory) -> T + Send + 'static) {
+        self.ask_later(matter, Duration::ZERO, question);
     }
 
-    /// Asks something after a pause.
+    /// Asks something after a pause, in which others may go before.
     pub fn ask_later(
         &self,
+        matter: Matter,
         pause: Duration,
         question: impl FnOnce(&dyn Directory) -> T + Send + 'static,
     ) {
@@ -123,7 +177,7 @@ impl<T: Send + 'static> Desk<T> {
                 is_awaited
             })
         });
-        self.clerk.take(pause, errand);
+        self.clerk.take(matter, pause, errand);
     }
 
     /// An answer, where there is one.

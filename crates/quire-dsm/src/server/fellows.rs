@@ -18,6 +18,7 @@
 //! | `outside` | what it needs from outside of the loop |
 //! | `wires` | the links to fellows |
 //! | `names` | what programs ask by the name of an object |
+//! | `line` | whose question of these the directory is asked next |
 //! | `joint` | the objects that several servers share |
 //! | `types` | the types of these objects, which all servers must know |
 //! | `known` | objects as the directory has them |
@@ -39,7 +40,7 @@ use super::core::PeerId;
 use super::said::Said;
 use crate::directory::asked::Reply;
 use crate::directory::{
-    Change, Desk, DirectoryError, Entry, Inbox, Lease, Member, Shared, View, Watcher,
+    Change, Desk, DirectoryError, Entry, Inbox, Lease, Matter, Member, Shared, View, Watcher,
 };
 use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
@@ -53,6 +54,7 @@ mod handing;
 mod joint;
 mod keeper;
 mod known;
+mod line;
 mod names;
 mod outside;
 mod roll;
@@ -63,7 +65,8 @@ use complaint::Complaint;
 use gathering::Gathering;
 use joint::Joint;
 use keeper::Keepers;
-use names::{Lister, Listing, Waiting};
+use line::Line;
+use names::{Lister, Listing, Waiting, Wanted};
 pub use outside::{Connect, Numbers, Outside};
 use roll::Roll;
 use wires::{Came, Wires};
@@ -110,6 +113,8 @@ enum Stage {
 enum Told {
     Joined(ServerId, Result<Lease, DirectoryError>),
     Members(Result<Vec<Member>, DirectoryError>),
+    /// What a program wanted to know.
+    Program(Box<Told>),
     Found(Name, Result<Option<Entry>, DirectoryError>),
     /// A name was withdrawn, and this is behind it now.
     Behind(Name, Result<Option<Entry>, DirectoryError>),
@@ -163,8 +168,12 @@ pub(super) struct Fellows {
     ids: BTreeMap<Name, ObjectId>,
     waiting: Vec<Waiting>,
     listing: Listing,
-    /// Names that the directory was asked for.
+    /// What programs ask of the directory.
+    line: Line<Wanted>,
+    /// Names that the directory is asked for.
     sought: BTreeSet<Name>,
+    /// Those of them whose servers are no members as far as is known, until all are.
+    unsure: BTreeSet<Name>,
     /// Views are to be looked at, now or then.
     look_at: Option<Instant>,
     keepers: Keepers,
@@ -225,7 +234,9 @@ impl Fellows {
             ids: BTreeMap::new(),
             waiting: Vec::new(),
             listing: Listing::default(),
+            line: Line::default(),
             sought: BTreeSet::new(),
+            unsure: BTreeSet::new(),
             look_at: None,
             keepers: Keepers::new(store),
             gathering: Gathering::default(),
@@ -311,8 +322,9 @@ impl Fellows {
                 self.look_soon();
             }
             (_, Said::Ask { number, question }) if self.is_host() => {
-                self.desk
-                    .ask(move |directory| Told::Asked(link, number, question.ask(directory)));
+                self.desk.ask(question.matter(), move |directory| {
+                    Told::Asked(link, number, question.ask(directory))
+                });
             }
             (_, Said::Watch) if self.is_host() => {
                 self.watching.insert(link);
@@ -369,7 +381,7 @@ impl Fellows {
             Change::Withdrawn(name) => {
                 // Another object may have this name by now: the directory is asked.
                 if let Ok(name) = Name::try_from(name) {
-                    self.desk.ask(move |directory| {
+                    self.desk.ask(Matter::Names, move |directory| {
                         let found = directory.find(name.as_str());
                         Told::Behind(name, found)
                     });
@@ -380,8 +392,9 @@ impl Fellows {
                 self.call_the_roll();
                 self.retry_away(a, None);
                 for object in self.joints.keys().copied() {
-                    self.desk
-                        .ask(move |directory| Told::Viewed(object, true, directory.view(object)));
+                    self.desk.ask(Matter::Views, move |directory| {
+                        Told::Viewed(object, true, directory.view(object))
+                    });
                 }
             }
         }
@@ -390,8 +403,9 @@ impl Fellows {
 
     fn call_the_roll(&mut self) {
         self.roll.asked();
-        self.desk
-            .ask(|directory| Told::Members(directory.members()));
+        self.desk.ask(Matter::Views, |directory| {
+            Told::Members(directory.members())
+        });
     }
 
     /// Whether a server is no member; `None` where that is not known yet. News of one that has
@@ -445,8 +459,14 @@ impl Fellows {
             Told::Members(Ok(members)) => self.all_members(a, members),
             Told::Members(Err(error)) => {
                 self.complain(&error.to_string());
-                self.desk
-                    .ask_later(AGAIN, |directory| Told::Members(directory.members()));
+                self.desk.ask_later(Matter::Views, AGAIN, |directory| {
+                    Told::Members(directory.members())
+                });
+            }
+            Told::Program(told) => {
+                self.line.answered();
+                self.ask_next();
+                self.told(a, *told);
             }
             Told::Found(name, found) => self.found(a, name, found),
             Told::Behind(name, found) => {
@@ -506,6 +526,9 @@ impl Fellows {
                     self.left.entry(id).or_insert(now);
                 }
             }
+            for name in std::mem::take(&mut self.unsure) {
+                self.seek_again(name);
+            }
         }
     }
 
@@ -526,7 +549,7 @@ impl Fellows {
         self.ids.clear();
         self.wires.start(None, a.links);
         // It waits for its thread, which may wait for the directory.
-        self.desk.ask(move |_| {
+        self.desk.ask(Matter::Views, move |_| {
             drop(lease);
             Told::Nothing
         });
@@ -542,7 +565,7 @@ impl Fellows {
         let (directory, length) = (self.directory.clone(), self.lease);
         self.stage = Stage::Asked;
         let (clerk, clock) = (self.desk.clerk(), self.clock);
-        self.desk.ask(move |_| {
+        self.desk.ask(Matter::Views, move |_| {
             let keep = |renewal| clerk.keep(renewal);
             let lease = Lease::take_by(keep, clock, directory, (&member, length));
             Told::Joined(id, lease)
@@ -628,7 +651,7 @@ impl Fellows {
             return;
         };
         let (left, has_left) = mpsc::channel::<()>();
-        self.desk.ask(move |_| {
+        self.desk.ask(Matter::Views, move |_| {
             drop(lease);
             drop(left);
             Told::Nothing

@@ -12,7 +12,7 @@ use super::handing::{Estate, Handing, Legacy};
 use super::keeper::Parcel;
 use super::types::Types;
 use super::{AGAIN, Around, Fellows, Stage, Told};
-use crate::directory::{DirectoryError, LeaseId, View};
+use crate::directory::{DirectoryError, LeaseId, Matter, View};
 use crate::link::LinkId;
 use crate::server::core::{self, PeerId};
 use crate::server::distant::Queue;
@@ -100,8 +100,9 @@ impl Fellows {
     }
 
     fn read_view(&mut self, id: ObjectId) {
-        self.desk
-            .ask(move |directory| Told::Viewed(id, false, directory.view(id)));
+        self.desk.ask(Matter::Views, move |directory| {
+            Told::Viewed(id, false, directory.view(id))
+        });
     }
 
     /// Looks whether other views are needed.
@@ -189,9 +190,10 @@ impl Fellows {
             .wish((has_left, is_gone), |id| self.wires.is_up(id));
         if wish == Wish::Nothing && joint.views.epoch() == 0 {
             joint.is_asked = true;
-            self.desk.ask_later(AGAIN / 5, move |directory| {
-                Told::Viewed(id, false, directory.view(id))
-            });
+            self.desk
+                .ask_later(Matter::Views, AGAIN / 5, move |directory| {
+                    Told::Viewed(id, false, directory.view(id))
+                });
         }
         Some(wish)
     }
@@ -211,7 +213,7 @@ impl Fellows {
             members,
             by,
         };
-        self.desk.ask(move |directory| {
+        self.desk.ask(Matter::Views, move |directory| {
             let done = directory.propose(lease, &view);
             Told::Proposed(view, done)
         });
@@ -286,7 +288,7 @@ impl Fellows {
                 tracing::warn!("{}: {error}", joint.name);
                 joint.not_before = (self.clock)() + AGAIN;
                 if missed {
-                    self.desk.ask_later(AGAIN, move |directory| {
+                    self.desk.ask_later(Matter::Views, AGAIN, move |directory| {
                         Told::Viewed(id, true, directory.view(id))
                     });
                 }
@@ -574,12 +576,12 @@ impl Fellows {
             .get(name)
             .and_then(|id| Some((id, self.joints.get_mut(id)?)))
         else {
-            return self.withdraw(peer, number, name.clone());
+            return self.withdraw(a, (peer, number), name.clone());
         };
         let others = joint.views.members().iter().copied();
         let silent: BTreeSet<ServerId> = others.filter(|it| Some(*it) != me).collect();
         if silent.is_empty() {
-            return self.withdraw(peer, number, name.clone());
+            return self.withdraw(a, (peer, number), name.clone());
         }
         if joint.removal.is_some() {
             let refused = (
@@ -616,7 +618,7 @@ impl Fellows {
             core::answer_with(peer, number, Err(refused), a.out);
         } else if removal.silent.is_empty() {
             joint.removal = None;
-            self.withdraw(peer, number, name);
+            self.withdraw(a, (peer, number), name);
         }
     }
 

@@ -19,7 +19,7 @@ use quire_core::dsm::scheduler::distributed::Version;
 
 use super::names::refused;
 use super::{AGAIN, Around, Fellows, Making, Stage, Told, known};
-use crate::directory::{Directory, DirectoryError};
+use crate::directory::{Directory, DirectoryError, Matter};
 use crate::server::core::{self, Core, FELLOWS};
 use crate::server::distant::{self, Queue};
 use crate::server::object::{Object, Part, Refused};
@@ -110,7 +110,7 @@ impl Fellows {
 
     fn not_made(&mut self, a: &mut Around<'_>, making: Making, refused: Refused) {
         let name = making.info.name;
-        self.desk.ask(move |directory| {
+        self.desk.ask(Matter::Names, move |directory| {
             if let Err(error) = directory.withdraw(name.as_str()) {
                 tracing::warn!("{name} was not made, and its name cannot be withdrawn: {error}");
             }
@@ -200,7 +200,7 @@ impl Fellows {
         let (Some(me), Some(store)) = (self.me(), self.keepers.store) else {
             return;
         };
-        self.desk.ask_later(later, move |directory| {
+        self.desk.ask_later(Matter::Names, later, move |directory| {
             Told::Past(me, has_past(directory, me, store))
         });
     }
@@ -236,7 +236,7 @@ impl Fellows {
             };
             let id = ObjectId((self.numbers)());
             let entry = known::entry(&object.info, &object.owner, id, (home, keeper));
-            self.desk.ask(move |directory| {
+            self.desk.ask(Matter::Names, move |directory| {
                 let done = directory.find(name.as_str()).and_then(|found| {
                     if found.is_some_and(|found| found.keeper == keeper) {
                         directory.withdraw(name.as_str())?;

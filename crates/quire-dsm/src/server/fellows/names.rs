@@ -8,8 +8,9 @@ use std::time::Instant;
 use quire_core::dsm::message::ServerId;
 
 use super::keeper::is_away;
+use super::line::MOST;
 use super::{Fellows, Making, Stage, Told, known};
-use crate::directory::{DirectoryError, Entry};
+use crate::directory::{Directory, DirectoryError, Entry, Matter};
 use crate::server::Around;
 use crate::server::core::{self, Core, Out, PeerId};
 use crate::server::distant::Distant;
@@ -18,9 +19,6 @@ use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{self, Answer, FailureKind, Name, Request, RequestId, SchedulerKind};
-
-/// So much a program may ask at once that waits for the directory, of each kind.
-const MOST_WAITING: usize = 64;
 
 /// Who wants the objects of all servers: its request, and after which name they are to begin.
 pub(super) type Lister = (PeerId, RequestId, Option<Name>);
@@ -44,10 +42,42 @@ pub(super) struct Waiting {
     pub is_away: bool,
 }
 
+/// What a program has the directory asked for.
+pub(super) enum Wanted {
+    /// To make a name known.
+    Publish(Box<(Making, Entry)>),
+    /// What is behind a name.
+    Find(Name),
+    /// To forget a name.
+    Withdraw(PeerId, RequestId, Name),
+}
+
+impl Wanted {
+    /// Asks for it.
+    fn ask(self, directory: &dyn Directory) -> Told {
+        match self {
+            Wanted::Publish(new) => {
+                let (making, entry) = *new;
+                Told::Published(making, directory.publish(&entry))
+            }
+            Wanted::Find(name) => {
+                let found = directory.find(name.as_str());
+                Told::Found(name, found)
+            }
+            Wanted::Withdraw(peer, number, name) => {
+                let done = directory.withdraw(name.as_str());
+                Told::Withdrawn(peer, number, name, done)
+            }
+        }
+    }
+}
+
 /// Whether an object can be used here.
 enum Reach {
     Here,
     Later,
+    /// It is not here: the directory is to be asked for it.
+    Unknown,
 }
 
 impl Fellows {
@@ -91,9 +121,10 @@ impl Fellows {
         };
         match reach {
             Reach::Here => self.here(a, (peer, number), &name, request),
-            Reach::Later => {
-                let own = self.waiting.iter().filter(|it| it.peer == peer);
-                if own.count() >= MOST_WAITING {
+            Reach::Later | Reach::Unknown => {
+                let own = self.waiting.iter().filter(|it| it.peer == peer).count();
+                let is_known = matches!(reach, Reach::Later);
+                if own >= MOST || !(is_known || self.seek(peer, &name)) {
                     core::answer_with(peer, number, Err(too_many()), a.out);
                     return None;
                 }
@@ -111,17 +142,14 @@ impl Fellows {
         }
     }
 
-    /// Whether an object can be used here. Where it is not here, it is sought.
-    fn reach(&mut self, core: &mut Core, name: &Name, request: &Request) -> Reach {
+    /// Whether an object can be used here.
+    fn reach(&self, core: &mut Core, name: &Name, request: &Request) -> Reach {
         let is_shown = matches!(
             request,
             Request::Statistics { .. } | Request::Hottest { .. } | Request::Watch { .. }
         );
         let Some(object) = core.object(name) else {
-            if self.me().is_some() && self.sought.insert(name.clone()) {
-                self.seek(name.clone());
-            }
-            return Reach::Later;
+            return Reach::Unknown;
         };
         let is_ready = !object.is_joint || is_shown || {
             let live = object.is_live();
@@ -148,7 +176,7 @@ impl Fellows {
         after: Option<Name>,
     ) {
         let own = self.listing.wanted.iter().filter(|it| it.0 == peer);
-        if own.count() >= MOST_WAITING {
+        if own.count() >= MOST {
             return core::answer_with(peer, number, Err(too_many()), a.out);
         }
         self.listing.wanted.push((peer, number, after));
@@ -161,8 +189,9 @@ impl Fellows {
         }
         self.listing.is_asked = true;
         let wanted = std::mem::take(&mut self.listing.wanted);
-        self.desk
-            .ask(move |directory| Told::Listed(wanted, directory.entries()));
+        self.desk.ask(Matter::Names, move |directory| {
+            Told::Listed(wanted, directory.entries())
+        });
     }
 
     /// The directory has answered with the objects of all servers.
@@ -189,12 +218,53 @@ impl Fellows {
         self.ask_for_list();
     }
 
-    /// Asks the directory what is behind a name.
-    fn seek(&self, name: Name) {
-        self.desk.ask(move |directory| {
-            let found = directory.find(name.as_str());
-            Told::Found(name, found)
-        });
+    /// Asks the directory for a program, when it is its turn; whether it may ask so much.
+    fn ask_for(&mut self, program: PeerId, wanted: Wanted) -> bool {
+        let may = self.line.add(program, wanted);
+        self.ask_next();
+        may
+    }
+
+    /// Asks the directory what a program wants next.
+    pub(super) fn ask_next(&mut self) {
+        if let Some(wanted) = self.line.next() {
+            self.desk.ask(Matter::Names, move |directory| {
+                Told::Program(Box::new(wanted.ask(directory)))
+            });
+        }
+    }
+
+    /// Asks the directory what is behind a name, for a program, as soon as this server is a
+    /// member, and if it is not asked for others; whether the program may ask so much.
+    fn seek(&mut self, program: PeerId, name: &Name) -> bool {
+        if self.me().is_none() || self.sought.contains(name) {
+            return true;
+        }
+        let may = self.ask_for(program, Wanted::Find(name.clone()));
+        if may {
+            self.sought.insert(name.clone());
+        }
+        may
+    }
+
+    /// Asks for a name once more, for one of those who wait for it.
+    pub(super) fn seek_again(&mut self, name: Name) {
+        self.sought.remove(&name);
+        let waits = self.waiting.iter().find(|waiting| waiting.name == name);
+        if let Some(program) = waits.map(|waiting| waiting.peer) {
+            self.seek(program, &name);
+        }
+    }
+
+    /// A program is gone: what it waits for is not needed, but by others.
+    pub fn program_left(&mut self, program: PeerId) {
+        self.waiting.retain(|waiting| waiting.peer != program);
+        self.listing.wanted.retain(|wanted| wanted.0 != program);
+        for wanted in self.line.gone(program) {
+            if let Wanted::Find(name) = wanted {
+                self.seek_again(name);
+            }
+        }
     }
 
     /// Does what is asked of an object that can be used here, or leaves it to the core.
@@ -212,7 +282,7 @@ impl Fellows {
         match &request {
             Request::Create(info) => {
                 match a.core.may_create(peer, info) {
-                    Ok(owner) => self.publish(peer, number, info.clone(), owner),
+                    Ok(owner) => self.publish(a, (peer, number), info.clone(), owner),
                     Err(refused) => core::answer_with(peer, number, Err(refused), a.out),
                 }
                 return None;
@@ -272,7 +342,13 @@ impl Fellows {
         }
     }
 
-    fn publish(&mut self, peer: PeerId, number: RequestId, info: control::Object, owner: String) {
+    fn publish(
+        &mut self,
+        a: &mut Around<'_>,
+        (peer, number): (PeerId, RequestId),
+        info: control::Object,
+        owner: String,
+    ) {
         let Some(home) = self.me() else { return };
         let id = ObjectId((self.numbers)());
         let entry = known::entry(&info, &owner, id, (home, self.keepers.store));
@@ -284,10 +360,9 @@ impl Fellows {
             id,
             home,
         };
-        self.desk.ask(move |directory| {
-            let done = directory.publish(&entry);
-            Told::Published(making, done)
-        });
+        if !self.ask_for(peer, Wanted::Publish(Box::new((making, entry)))) {
+            core::answer_with(peer, number, Err(too_many()), a.out);
+        }
     }
 
     /// The name of an object is known to all.
@@ -333,7 +408,7 @@ impl Fellows {
         for object in core.objects().filter(own) {
             let id = ObjectId((self.numbers)());
             let entry = known::entry(&object.info, &object.owner, id, (me, None));
-            self.desk.ask(move |directory| {
+            self.desk.ask(Matter::Names, move |directory| {
                 let name = &entry.object.is.name;
                 // It may not have been there.
                 let _ = directory.withdraw(name);
@@ -374,9 +449,9 @@ impl Fellows {
         };
         let is_joint = info.scheduler == SchedulerKind::Distributed;
         if (!is_joint || entry.keeper.is_some()) && self.is_absent(entry.home).is_none() {
-            // The list of all members comes before the answer to this.
             self.sought.insert(name.clone());
-            return self.seek(name);
+            self.unsure.insert(name);
+            return;
         }
         if !is_joint {
             return self.kept_elsewhere(a, &name, &owner, &entry);
@@ -422,7 +497,7 @@ impl Fellows {
             let (peer, number) = (waiting.peer, waiting.number);
             let is_owner = a.core.identity(peer) == Some(owner);
             if is_owner && matches!(waiting.request, Request::Remove { .. }) {
-                self.withdraw(peer, number, name.clone());
+                self.withdraw(a, (peer, number), name.clone());
                 continue;
             }
             let opens = matches!(
@@ -450,11 +525,15 @@ impl Fellows {
         }
     }
 
-    pub(super) fn withdraw(&mut self, peer: PeerId, number: RequestId, name: Name) {
-        self.desk.ask(move |directory| {
-            let done = directory.withdraw(name.as_str());
-            Told::Withdrawn(peer, number, name, done)
-        });
+    pub(super) fn withdraw(
+        &mut self,
+        a: &mut Around<'_>,
+        (peer, number): (PeerId, RequestId),
+        name: Name,
+    ) {
+        if !self.ask_for(peer, Wanted::Withdraw(peer, number, name)) {
+            core::answer_with(peer, number, Err(too_many()), a.out);
+        }
     }
 
     /// A name is gone from the directory.
@@ -504,7 +583,6 @@ impl Fellows {
 
     /// Asks everything again that waits.
     pub(super) fn retry_all(&mut self, a: &mut Around<'_>) {
-        self.sought.clear();
         for waiting in std::mem::take(&mut self.waiting) {
             self.again(a, waiting);
         }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quire_dsm::directory::Matter;
 use quire_dsm::link::turn::Turn;
 use quire_dsm::link::{Address, Security};
 use quire_dsm::server::{Ending, Host, Joining, Outside, Patience as Waits, Server};
@@ -105,7 +106,9 @@ async fn serve(number: usize, seed: u64, world: Shared, office: Arc<Office>) -> 
     });
     spawn_local(listen(Arc::clone(&hub), Rc::clone(&world)));
     spawn_local(dial(Arc::clone(&hub), Rc::clone(&world)));
-    spawn_local(Rc::clone(&desk).answers(random.next()));
+    for matter in [Matter::Views, Matter::Names] {
+        spawn_local(Rc::clone(&desk).answers(matter, random.next()));
+    }
     spawn_local(Rc::clone(&desk).news(random.next()));
     let joining = Joining {
         directory: Arc::clone(&desk.way) as _,

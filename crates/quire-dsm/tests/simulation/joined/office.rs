@@ -2,7 +2,7 @@
 //! clock. Each server has a way of its own to it, on which questions, answers and news take
 //! their time, or are lost.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
 use quire_dsm::directory::{
-    Change, Clerk, Directory, DirectoryError, Embedded, Entry, Errand, LeaseId, Member, Renewal,
-    View, Watcher,
+    Change, Clerk, Directory, DirectoryError, Embedded, Entry, Errand, Errands, LeaseId, Matter,
+    Member, Renewal, View, Watcher,
 };
 use quire_dsm::store::ObjectId;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::host_of;
 use crate::net::clock;
@@ -267,31 +267,60 @@ impl Directory for Way {
 /// Who goes to the directory for a server's process.
 #[derive(Default)]
 pub struct Messenger {
-    inside: Mutex<Errands>,
+    views: Queue,
+    names: Queue,
+    renewals: Mutex<Vec<Renewal>>,
+}
+
+/// What is to be asked about one matter.
+#[derive(Default)]
+struct Queue {
+    errands: Mutex<Errands<Errand>>,
     notify: Notify,
 }
 
-#[derive(Default)]
-struct Errands {
-    errands: VecDeque<(Duration, Errand)>,
-    renewals: Vec<Renewal>,
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Errands<Errand>> {
+        self.errands.lock().expect("nobody panicked")
+    }
+
+    /// Waits until something may be due.
+    async fn wait(&self) {
+        let due = self.lock().due();
+        match due {
+            Some(due) => {
+                let pause = due.saturating_duration_since(clock());
+                // Either way it is to be looked at.
+                let _ = timeout(pause, self.notify.notified()).await;
+            }
+            None => self.notify.notified().await,
+        }
+    }
 }
 
 impl Messenger {
-    fn lock(&self) -> MutexGuard<'_, Errands> {
-        self.inside.lock().expect("nobody panicked")
+    fn of(&self, matter: Matter) -> &Queue {
+        match matter {
+            Matter::Views => &self.views,
+            Matter::Names => &self.names,
+        }
+    }
+
+    fn renewals(&self) -> MutexGuard<'_, Vec<Renewal>> {
+        self.renewals.lock().expect("nobody panicked")
     }
 }
 
 impl Clerk for Messenger {
-    fn take(&self, pause: Duration, errand: Errand) {
-        self.lock().errands.push_back((pause, errand));
-        self.notify.notify_one();
+    fn take(&self, matter: Matter, pause: Duration, errand: Errand) {
+        let queue = self.of(matter);
+        queue.lock().add(clock() + pause, errand);
+        queue.notify.notify_one();
     }
 
     fn keep(&self, renewal: Renewal) -> io::Result<Option<JoinHandle<()>>> {
-        self.lock().renewals.push(renewal);
-        self.notify.notify_one();
+        self.renewals().push(renewal);
+        self.views.notify.notify_one();
         Ok(None)
     }
 }
@@ -329,21 +358,25 @@ impl Desk {
         answer
     }
 
-    /// Asks all that the server wants to know, in order.
-    pub async fn answers(self: Rc<Desk>, seed: u64) {
+    /// Asks all that the server wants to know about one matter, in order. Leases are renewed
+    /// beside that.
+    pub async fn answers(self: Rc<Desk>, matter: Matter, seed: u64) {
         let mut random = Random::new(seed, 1);
+        let queue = self.messenger.of(matter);
         loop {
-            let renewals = std::mem::take(&mut self.messenger.lock().renewals);
+            let renewals = match matter {
+                Matter::Views => std::mem::take(&mut *self.messenger.renewals()),
+                Matter::Names => Vec::new(),
+            };
             for renewal in renewals {
                 let seed = random.next();
                 tokio::task::spawn_local(Rc::clone(&self).renews(renewal, seed));
             }
-            let errand = self.messenger.lock().errands.pop_front();
-            let Some((pause, errand)) = errand else {
-                self.messenger.notify.notified().await;
+            let errand = queue.lock().next(clock());
+            let Some(errand) = errand else {
+                queue.wait().await;
                 continue;
             };
-            sleep(pause).await;
             let deliver = self.ask(&mut random, |way| errand(way)).await;
             if !deliver() {
                 return;
