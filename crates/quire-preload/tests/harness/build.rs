@@ -13,16 +13,26 @@ pub fn target_dir() -> &'static Path {
         .expect("the directory for tests lies in target")
 }
 
+/// Has Cargo build something, unless `QUIRE_BUILT` says that all is built. For a package alone it
+/// builds much anew that it has for the workspace, as what packages need of others is another set.
+fn cargo_builds(arguments: &[&str]) {
+    if std::env::var_os("QUIRE_BUILT").is_some() {
+        return;
+    }
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--target-dir"])
+        .arg(target_dir())
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("Cargo can be run");
+    assert!(status.success(), "{arguments:?} cannot be built");
+}
+
 /// The `quire` command.
 pub fn command() -> &'static Path {
     static COMMAND: LazyLock<PathBuf> = LazyLock::new(|| {
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "quire-cli", "--target-dir"])
-            .arg(target_dir())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("Cargo can be run");
-        assert!(status.success(), "quire cannot be built");
+        cargo_builds(&["--package", "quire-cli"]);
         target_dir().join("debug/quire")
     });
     &COMMAND
@@ -35,14 +45,7 @@ pub fn library() -> &'static Path {
             return fs::canonicalize(&path)
                 .unwrap_or_else(|e| panic!("QUIRE_LIB={}: {e}", path.display()));
         }
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--profile", "preload"])
-            .args(["--package", "quire-preload", "--target-dir"])
-            .arg(target_dir())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("Cargo can be run");
-        assert!(status.success(), "libquire.so cannot be built");
+        cargo_builds(&["--profile", "preload", "--package", "quire-preload"]);
         target_dir().join("preload/libquire.so")
     });
     &LIBRARY

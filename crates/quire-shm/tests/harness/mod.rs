@@ -20,7 +20,12 @@ fn target_dir() -> &'static Path {
         .expect("the directory for tests lies in target")
 }
 
+/// Has Cargo build something, unless `QUIRE_BUILT` says that all is built. For a package alone it
+/// builds much anew that it has for the workspace, as what packages need of others is another set.
 fn cargo_builds(arguments: &[&str]) {
+    if std::env::var_os("QUIRE_BUILT").is_some() {
+        return;
+    }
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--target-dir"])
         .arg(target_dir())
