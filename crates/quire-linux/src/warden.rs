@@ -9,13 +9,15 @@
 //!
 //! It ends with the thread that started it (`PR_SET_PDEATHSIG`): so also when the program is killed,
 //! or executes another one. The program does not notice it: a debugger is not told of it
-//! (`CLONE_UNTRACED`), and as it raises no signal when it ends, `wait` does not know it.
+//! (`CLONE_UNTRACED`), and as it raises no signal when it ends, `wait` does not know it; who waits for
+//! children that raise none (`__WALL`) can ask whether one [is a warden](is_warden).
 //!
 //! What it takes are entries of page tables. What the pages hold stays in their file, so that nothing
 //! is lost where the time was longer after all.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quire_core::units::{AddrRange, Bytes};
@@ -40,6 +42,50 @@ const STARTING: Duration = Duration::from_secs(5);
 /// A warden is looked for so often when it is to end, and so many times before it is killed.
 const LOOK: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 20_000;
+
+/// Wardens that were started and not reaped, each with its process: more than programs have. Those
+/// of another process are its parent's, and not its children.
+static ALL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// How a warden of this process is noted.
+const fn note(owner: u32, warden: u32) -> u64 {
+    (owner as u64) << 32 | warden as u64
+}
+
+/// A warden began: it is noted, if there is a place.
+fn began(owner: u32, warden: u32) {
+    let new = note(owner, warden);
+    let is_taken = |place: &AtomicU64| {
+        let take = |old: u64| (old >> 32 != u64::from(owner)).then_some(new);
+        let taken = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        taken.is_ok()
+    };
+    let _ = ALL.iter().any(is_taken);
+}
+
+/// A warden was reaped.
+fn ended(owner: u32, warden: u32) {
+    for place in &ALL {
+        let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = place.compare_exchange(note(owner, warden), 0, order, otherwise);
+    }
+}
+
+/// Whether a child of this process is a warden. May be asked in a signal handler.
+#[must_use]
+pub fn is_warden(child: u32) -> bool {
+    let warden = note(process_id(), child);
+    ALL.iter()
+        .any(|place| place.load(Ordering::Acquire) == warden)
+}
+
+/// Whether this process has a warden. May be asked in a signal handler.
+#[must_use]
+pub fn is_any() -> bool {
+    let owner = u64::from(process_id());
+    let is_ours = |place: &AtomicU64| place.load(Ordering::Acquire) >> 32 == owner;
+    ALL.iter().any(is_ours)
+}
 
 /// A warden that watches. It ends with the thread that started it, which drops it before.
 #[derive(Debug)]
@@ -87,6 +133,7 @@ impl Warden {
             return Err(errno.map_or(Errno(libc::EAGAIN), Errno::from));
         };
         term.set_warden(process);
+        began(term.owner(), process);
         let warden = Warden {
             term: Arc::clone(&term),
             process,
@@ -130,6 +177,7 @@ impl Drop for Warden {
             reap(self.process, 0);
         }
         self.term.set_warden(0);
+        ended(self.term.owner(), self.process);
         // SAFETY: who used the stack has ended.
         let _ = unsafe { memory::unmap(self.stack) };
     }

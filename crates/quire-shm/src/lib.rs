@@ -12,7 +12,9 @@
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
-//! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `msync` |
+//! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `remap_file_pages`, `madvise`, `msync` |
+//! | `reopening` | `open`, `openat`, `fopen` of a descriptor's name in `/proc` |
+//! | `waits` | `waitpid`, `wait3`, `wait4`, `waitid`, for which there is no warden |
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `state` | what the program has open and mapped, and its lock |
 //! | `signals` | what signals do to a thread that waits for a server |
@@ -41,12 +43,14 @@ mod posix;
 mod processes;
 mod readers;
 mod real;
+mod reopening;
 mod signals;
 mod state;
 mod streams;
 mod sysv;
 mod taken;
 mod trouble;
+mod waits;
 
 /// Whether all below is ready.
 static IS_READY: Once = Once::new();
@@ -61,6 +65,8 @@ fn begin() {
         posix::start();
         fallocate::start();
         locks::start();
+        reopening::start();
+        waits::start();
         sysv::start();
         state::start();
         processes::start();

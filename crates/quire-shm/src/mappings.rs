@@ -18,6 +18,7 @@ use crate::trouble::{Result, Trouble, set_errno};
 type Mprotect = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 type PkeyMprotect = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int) -> c_int;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
+type RemapFilePages = unsafe extern "C" fn(*mut c_void, usize, c_int, usize, c_int) -> c_int;
 type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 
 // SAFETY: the types of the C library's functions, here and below.
@@ -27,6 +28,8 @@ static PKEY_MPROTECT: Real<PkeyMprotect> = unsafe { Real::new(c"pkey_mprotect") 
 // SAFETY: as above; its last argument, which it may not read, is passed like any other.
 static MREMAP: Real<Mremap> = unsafe { Real::new(c"mremap") };
 // SAFETY: as above.
+static REMAP_FILE_PAGES: Real<RemapFilePages> = unsafe { Real::new(c"remap_file_pages") };
+// SAFETY: as above.
 static MADVISE: Real<Advise> = unsafe { Real::new(c"madvise") };
 // SAFETY: as above.
 static MSYNC: Real<Advise> = unsafe { Real::new(c"msync") };
@@ -35,7 +38,7 @@ static MSYNC: Real<Advise> = unsafe { Real::new(c"msync") };
 pub fn start() {
     let (_, _, _) = (MMAP.get(), MUNMAP.get(), MREMAP.get());
     let (_, _) = (MPROTECT.get(), PKEY_MPROTECT.get());
-    let (_, _) = (MADVISE.get(), MSYNC.get());
+    let (_, _, _) = (MADVISE.get(), MSYNC.get(), REMAP_FILE_PAGES.get());
 }
 
 /// What a mapping allows that is made without more.
@@ -365,11 +368,7 @@ fn unmap(state: &mut State, range: &Range<u64>) -> Option<Result<()>> {
     if starts.is_empty() {
         return None;
     }
-    let of_objects = starts.iter().filter_map(|start| {
-        let mapped = state.mapped.get(start)?;
-        Some(*start..start + mapped.len)
-    });
-    let others = outside(range, of_objects.collect());
+    let others = outside(range, state.ranges_of(&starts));
     let mut done = give_up(state, range);
     for other in others {
         let (at, len) = (
@@ -503,9 +502,30 @@ unsafe extern "C" fn mremap(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn remap_file_pages(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    page: usize,
+    flags: c_int,
+) -> c_int {
+    let text = "a part of an object is to be mapped elsewhere in it (remap_file_pages): use mmap";
+    if let Some(trouble) = refuse_within(at, len, text) {
+        return answer(Err(trouble), -1);
+    }
+    match REMAP_FILE_PAGES.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(at, len, prot, page, flags) },
+        None => -1,
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     let refused = match advice {
-        libc::MADV_DOFORK => refuse_within(at, len, "MADV_DOFORK is not offered for objects"),
+        libc::MADV_DONTFORK | libc::MADV_DOFORK if has_objects(at, len) => {
+            return inherit(at, len, advice);
+        }
         libc::MADV_REMOVE => refuse_within(at, len, "MADV_REMOVE is not offered for objects"),
         // Pages of objects come and go one by one; advice need not be followed.
         libc::MADV_HUGEPAGE if has_objects(at, len) => return 0,
@@ -525,6 +545,34 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
         Some(real) => unsafe { real(at, len, advice) },
         None => -1,
     }
+}
+
+/// What a range has of objects is kept from children, or not any more. The kernel gives them none of
+/// it in any case, and must not; it is told of the rest of the range.
+fn inherit(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    let Some(range) = concerned(at as usize, len) else {
+        return 0;
+    };
+    let others = state::locked(|state| {
+        let of_objects = state.ranges_of(&state.overlapping(&range));
+        for start in state.within(&range) {
+            if let Some(mapped) = state.mapped.get_mut(&start) {
+                mapped.pieces.inherit(&range, advice == libc::MADV_DOFORK);
+            }
+        }
+        outside(&range, of_objects)
+    });
+    let advised = others.into_iter().flatten().map(|other| {
+        let (at, len) = (
+            other.start as *mut c_void,
+            (other.end - other.start) as usize,
+        );
+        // SAFETY: a part of what the program gives that advice for.
+        MADVISE
+            .known()
+            .map_or(-1, |real| unsafe { real(at, len, advice) })
+    });
+    advised.fold(0, |all, one| if one == 0 { all } else { one })
 }
 
 /// Has what a range has of objects brought, while the program goes on.

@@ -8,6 +8,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
 use quire_dsm::attachment::Target;
+use rustix::fd::BorrowedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::path::DecInt;
 
 use crate::host::Entry;
 use crate::real::Real;
@@ -115,12 +118,16 @@ fn checked(returned: c_int, what: &str) -> Result<c_int> {
     }
 }
 
+/// What memory files of objects are called, and how the system shows that.
+const NAME: &CStr = c"quire-dsm-object";
+const SHOWN: &[u8] = b"/memfd:quire-dsm-object (deleted)";
+
 /// A descriptor of a memory file of a size, or of one whose size is not known yet. It is the
 /// program's from now on.
 fn descriptor(size: Option<u64>) -> Result<(c_int, FileId)> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string.
-    let made = unsafe { libc::memfd_create(c"quire-dsm-object".as_ptr(), flags) };
+    let made = unsafe { libc::memfd_create(NAME.as_ptr(), flags) };
     let descriptor = checked(made, "a memory file")?;
     let file = sized(descriptor, size).and_then(|()| only_write(descriptor));
     file.inspect_err(|_| {
@@ -155,14 +162,44 @@ const fn seals(has_size: bool) -> c_int {
 /// place of the descriptor.
 fn only_write(descriptor: c_int) -> Result<()> {
     let path = CString::new(format!("/proc/self/fd/{descriptor}")).unwrap_or_default();
-    // SAFETY: the path is a C string, and the descriptors are this function's own.
+    // SAFETY: the path is a C string, and the descriptors are the caller's and this function's own.
     unsafe {
         let again = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         checked(again, "/proc/self/fd")?;
-        let put = libc::dup3(again, descriptor, libc::O_CLOEXEC);
+        let closes = libc::fcntl(descriptor, libc::F_GETFD) & libc::FD_CLOEXEC != 0;
+        let put = libc::dup3(again, descriptor, if closes { libc::O_CLOEXEC } else { 0 });
         libc::close(again);
         checked(put, "a descriptor").map(drop)
     }
+}
+
+/// Whether a descriptor is one of an object's file, also of one that another program was given.
+/// Changes no `errno`, and allocates nothing.
+pub fn is_of_object(descriptor: c_int) -> bool {
+    // SAFETY: nobody closes it before the caller knows.
+    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let sealed = rustix::fs::fcntl_get_seals(file).map(|seals| seals.bits().cast_signed());
+    if !sealed.is_ok_and(|sealed| sealed == seals(false) || sealed == seals(true)) {
+        return false;
+    }
+    let mut name = [0; SHOWN.len() + 1];
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(c"/proc/self/fd", directory, Mode::empty());
+    let shown = directory.and_then(|directory| {
+        let number = DecInt::new(descriptor);
+        rustix::fs::readlinkat_raw(directory, number.as_c_str(), &mut name[..])
+    });
+    shown.is_ok_and(|shown| shown == SHOWN.len()) && name.starts_with(SHOWN)
+}
+
+/// The file of an object was opened to be read: the descriptor becomes one that stands for the
+/// object like the first. Gives it, or -1.
+pub fn only_written(descriptor: c_int) -> c_int {
+    let written = only_write(descriptor).inspect_err(|_| {
+        // SAFETY: the program does not get it.
+        unsafe { libc::close(descriptor) };
+    });
+    answer(written.map(|()| descriptor), -1)
 }
 
 fn status(descriptor: c_int) -> Option<libc::stat> {

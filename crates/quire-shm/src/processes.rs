@@ -73,6 +73,7 @@ unsafe extern "C" fn child() {
 /// Maps all anew.
 fn renew(state: &mut State) {
     state.forget_host();
+    drop_apart(state);
     if state.mapped.is_empty() {
         return;
     }
@@ -93,6 +94,16 @@ fn renew(state: &mut State) {
     state.tell();
 }
 
+/// What the program has kept from its children is not mapped here. The addresses of a mapping that
+/// is kept as a whole are free.
+fn drop_apart(state: &mut State) {
+    for mapped in state.mapped.values_mut() {
+        mapped.pieces.drop_apart();
+    }
+    state.mapped.retain(|_, mapped| !mapped.pieces.is_empty());
+    state.tell();
+}
+
 /// Maps one anew, and says what the thread calls it.
 fn map_again(state: &mut State, start: u64, mapped: &Mapped) -> Result<u64> {
     let wanted = Wanted {
@@ -104,11 +115,11 @@ fn map_again(state: &mut State, start: u64, mapped: &Mapped) -> Result<u64> {
     };
     let placed = state.run(move |works| works.map(wanted))?;
     let mut at = start;
-    for (piece, protection) in mapped.pieces.iter() {
+    for (piece, rules) in mapped.pieces.iter() {
         if at < piece.start {
             mappings::blank(&(at..piece.start));
         }
-        mappings::protect_now(&piece, protection);
+        mappings::protect_now(&piece, rules.protection);
         at = piece.end;
     }
     let end = start + mapped.len;

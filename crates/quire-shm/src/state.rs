@@ -157,6 +157,15 @@ impl State {
         touched.map(|(start, _)| *start).collect()
     }
 
+    /// The addresses that mappings take, by their starts.
+    pub fn ranges_of(&self, starts: &[u64]) -> Vec<Range<u64>> {
+        let ranges = starts.iter().filter_map(|start| {
+            let mapped = self.mapped.get(start)?;
+            Some(*start..start + mapped.len)
+        });
+        ranges.collect()
+    }
+
     /// The starts of mappings that take addresses in a range, though the program may have
     /// unmapped a part of them.
     pub fn overlapping(&self, range: &Range<u64>) -> Vec<u64> {

@@ -194,6 +194,27 @@ fn descriptors_of_objects_are_not_locked() {
     assert!(log.contains("exclude nobody"), "{log}");
 }
 
+/// What only few programs do is as with the kernel's shared memory, or fails.
+#[test]
+fn unusual_calls_are_answered() {
+    for served in Served::both() {
+        let unusual = program(&served, "unusual");
+        for (what, line) in [
+            ("remap", Some("remap_file_pages")),
+            ("reopen", None),
+            ("apart", None),
+            ("wait", None),
+        ] {
+            let output = served.run("grid", &unusual, &[what, "/grid"]).output();
+            let output = output.expect("it was built");
+            assert_well(&output);
+            let log = String::from_utf8_lossy(&output.stderr);
+            assert!(line.is_none_or(|line| log.contains(line)), "{what}: {log}");
+            assert!(served.objects().is_empty(), "{what}: it was removed");
+        }
+    }
+}
+
 /// However a program ends by itself, what it wrote is there.
 #[test]
 fn what_was_written_outlives_the_program() {
