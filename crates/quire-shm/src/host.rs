@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvError, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -31,9 +31,16 @@ use crate::signals::{self, Blocked};
 use crate::state;
 use crate::streams::{self, StandardError};
 use crate::trouble::{Result, Trouble};
+use crate::uses::Uses;
+
+mod descriptors;
 
 /// Which of the attachments it is.
 pub type Entry = usize;
+
+/// So often it is looked whether the program has closed its descriptors of an object that is open for
+/// nothing else.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// So often who waits for a server sees whether the program is to end.
 const OBEYING: Duration = Duration::from_millis(100);
@@ -54,8 +61,11 @@ impl Host {
             streams::let_go();
             log();
             let mut works = Works::new(attachments);
-            while let Ok(job) = inbox.recv() {
-                job(&mut works);
+            while let Ok(job) = next(&inbox, &works) {
+                match job {
+                    Some(job) => job(&mut works),
+                    None => works.let_go(),
+                }
             }
         };
         let last = jobs.clone();
@@ -111,6 +121,18 @@ impl Host {
     }
 }
 
+/// What is to be done next; nothing where it is time to look for closed descriptors.
+fn next(inbox: &Receiver<Job>, works: &Works) -> std::result::Result<Option<Job>, RecvError> {
+    if !works.waits_for_closing() {
+        return inbox.recv().map(Some);
+    }
+    match inbox.recv_timeout(CLOSING) {
+        Ok(job) => Ok(Some(job)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(RecvError),
+    }
+}
+
 fn log() {
     let subscriber = tracing_subscriber::fmt()
         .with_writer(|| StandardError)
@@ -163,6 +185,8 @@ struct Open {
     writable: bool,
     /// How many mappings there are of it.
     mappings: usize,
+    /// Whether there were some since it was last given back as a whole.
+    was_mapped: bool,
 }
 
 /// An object that was removed while it was in use.
@@ -191,6 +215,8 @@ pub struct Works {
     removed: BTreeMap<Entry, Removed>,
     /// What this process's parent had open, and this one has not.
     expected: BTreeMap<Entry, Known>,
+    /// Descriptors that the program has of objects.
+    uses: Uses,
     last: u64,
 }
 
@@ -203,6 +229,7 @@ impl Works {
             clients: BTreeMap::new(),
             removed: BTreeMap::new(),
             expected: BTreeMap::new(),
+            uses: Uses::default(),
             last: 0,
         }
     }
@@ -334,6 +361,7 @@ impl Works {
             At::Over(at) => unsafe { shared.map_over(part, VirtAddr(at), writable)? },
         };
         open.mappings += 1;
+        open.was_mapped = true;
         self.last += 1;
         let start = region.range().start.0;
         self.regions.insert(self.last, (wanted.entry, region));
@@ -347,8 +375,11 @@ impl Works {
 
     /// Opens an object, unless it is open. What a parent has open can be had without a server.
     fn open(&mut self, entry: Entry) -> Result<Option<Known>> {
-        if self.open.contains_key(&entry) {
-            return Ok(None);
+        match self.open.get(&entry) {
+            // It may be another object, or have been given up.
+            Some(open) if open.mappings == 0 && open.shared.breaks() > 0 => self.close(entry),
+            Some(_) => return Ok(None),
+            None => {}
         }
         let expected = self.expected.remove(&entry);
         let (shared, writable) = match (self.open_now(entry), expected) {
@@ -362,6 +393,7 @@ impl Works {
             shared,
             writable,
             mappings: 0,
+            was_mapped: false,
         };
         self.open.insert(entry, open);
         Ok(Some(known))
@@ -413,14 +445,25 @@ impl Works {
         if let Some(open) = self.open.get_mut(&entry) {
             open.mappings -= 1;
         }
+        if self.uses.has(entry) {
+            self.uses.look();
+        }
         self.close_unused(entry);
         Ok(())
     }
 
+    /// Closes what is not mapped any more. Where the program still has a descriptor, what it wrote is
+    /// given back.
     fn close_unused(&mut self, entry: Entry) {
-        if self.open.get(&entry).is_some_and(|open| open.mappings == 0) {
+        let Some(open) = self.open.get_mut(&entry).filter(|open| open.mappings == 0) else {
+            return;
+        };
+        if !self.uses.has(entry) {
             self.close(entry);
             self.remove_unused(entry);
+        } else if std::mem::take(&mut open.was_mapped) {
+            let given_back = open.shared.flush();
+            self.told_if_lost(entry, given_back);
         }
     }
 
@@ -429,7 +472,11 @@ impl Works {
         let Some(open) = self.open.remove(&entry) else {
             return;
         };
-        if let Err(error) = open.shared.close() {
+        self.told_if_lost(entry, open.shared.close());
+    }
+
+    fn told_if_lost(&self, entry: Entry, given_back: std::result::Result<(), ClientError>) {
+        if let Err(error) = given_back {
             let name = &self.attachment(entry).object;
             tracing::error!("{name}: what was written may be lost: {error}");
         }

@@ -9,6 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
+//! | `sizes` | `fstat` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
@@ -20,6 +21,7 @@
 //! | `signals` | what signals do to a thread that waits for a server |
 //! | `made` | how often each object was made, which parents and children share |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
+//! | `uses` | which objects the program uses by descriptors alone |
 //! | `readers` | which addresses programs in C may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
@@ -45,11 +47,13 @@ mod readers;
 mod real;
 mod reopening;
 mod signals;
+mod sizes;
 mod state;
 mod streams;
 mod sysv;
 mod taken;
 mod trouble;
+mod uses;
 mod waits;
 
 /// Whether all below is ready.
@@ -64,6 +68,7 @@ fn begin() {
         mappings::start();
         posix::start();
         fallocate::start();
+        sizes::start();
         locks::start();
         reopening::start();
         waits::start();

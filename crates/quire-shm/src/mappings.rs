@@ -162,7 +162,10 @@ impl Call {
 
 /// Maps a part of an object, if the descriptor stands for one.
 fn map_object(state: &mut State, fd: c_int, call: Call) -> Option<Result<u64>> {
-    let (file, opened, size) = posix::find(state, fd)?;
+    let (file, opened, size) = match posix::caught_up(state, fd)? {
+        Ok(found) => found,
+        Err(trouble) => return Some(Err(trouble)),
+    };
     if let Some((errno, text)) = call.refusal(opened.writable) {
         return Some(refused(state, errno, text));
     }

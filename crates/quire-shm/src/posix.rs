@@ -8,14 +8,17 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
 use quire_dsm::attachment::Target;
-use rustix::fd::BorrowedFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fd::{BorrowedFd, IntoRawFd as _};
+use rustix::fs::{Mode, OFlags, Stat};
+use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use crate::host::Entry;
+use crate::made;
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
 use crate::trouble::{Result, Trouble};
+use crate::uses;
 
 type ShmOpen = unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int;
 type ShmUnlink = unsafe extern "C" fn(*const c_char) -> c_int;
@@ -65,30 +68,91 @@ unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mod
 fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
     let has = |flag| flags & flag != 0;
     let writable = flags & libc::O_ACCMODE == libc::O_RDWR;
-    let mut known = state.run(move |works| works.find(entry))?;
-    if known.is_some() && has(libc::O_CREAT) && has(libc::O_EXCL) {
-        return Err(Trouble::new(libc::EEXIST, "the object exists"));
+    let only_new = has(libc::O_CREAT) && has(libc::O_EXCL);
+    let exists = || Trouble::new(libc::EEXIST, "the object exists");
+    let mut size = state.run(move |works| works.named(entry))?;
+    if size.is_some() && only_new {
+        return Err(exists());
     }
-    if known.is_some() && has(libc::O_TRUNC) && writable {
-        state.run(move |works| works.remove_now(entry))?;
-        known = None;
-    }
-    if known.is_none() && !(has(libc::O_CREAT) || has(libc::O_TRUNC) && writable) {
+    if size.is_some() && has(libc::O_TRUNC) && writable {
+        truncate(state, entry)?;
+        size = None;
+    } else if size.is_none()
+        && let Some(descriptor) = open_pending(state, entry, writable)?
+    {
+        return match only_new {
+            true => Err(exists()),
+            false => Ok(descriptor),
+        };
+    } else if size.is_none() && !has(libc::O_CREAT) {
         return Err(Trouble::new(libc::ENOENT, "there is no such object"));
     }
-    if known.is_none() {
+    if size.is_none() {
         may_create(state, entry)?;
+        state.run(move |works| works.make_room(entry))?;
     }
-    let size = known.map(|(size, _)| size);
     let (descriptor, file) = descriptor(size)?;
     let opened = Opened {
         entry,
         writable,
         is_pending: size.is_none(),
-        only_new: has(libc::O_EXCL),
+        only_new,
+        is_unlinked: false,
+        made: made::times(entry),
+    };
+    let opened = match size {
+        Some(_) => hold(state, file, opened).inspect_err(|_| {
+            // SAFETY: the descriptor was made here, and nobody has it.
+            unsafe { libc::close(descriptor) };
+        })?,
+        None => opened,
     };
     state.opened(file, opened);
     Ok(descriptor)
+}
+
+/// Removes the object, for an empty one to be made. Descriptors that the program has stand for that.
+fn truncate(state: &mut State, entry: Entry) -> Result<()> {
+    let made = made::times(entry);
+    state.run(move |works| works.clear(entry))?;
+    let of_it = |opened: &&mut Opened| opened.entry == entry && opened.made == made;
+    let next = made + 1;
+    state
+        .files
+        .values_mut()
+        .filter(of_it)
+        .for_each(|opened| opened.made = next);
+    Ok(())
+}
+
+/// Once more what the program, its parents or its children have opened to make it, and given no size
+/// yet.
+fn open_pending(state: &mut State, entry: Entry, writable: bool) -> Result<Option<c_int>> {
+    let is_it = |opened: &Opened| opened.entry == entry && opened.is_pending && !opened.is_unlinked;
+    let mut pending = state.files.iter_mut().filter(|(_, opened)| is_it(opened));
+    let found = pending.find_map(|(file, opened)| Some((uses::name_of(*file)?, opened)));
+    let Some((name, opened)) = found else {
+        return Ok(None);
+    };
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let again = rustix::fs::open(name.as_ref(), flags, Mode::empty());
+    let failed = |errno: Errno| Trouble::new(errno.raw_os_error(), "a descriptor of a memory file");
+    let again = again.map_err(failed)?;
+    opened.writable |= writable;
+    Ok(Some(again.into_raw_fd()))
+}
+
+/// The object of a descriptor is in use as long as that is open.
+fn hold(state: &mut State, file: FileId, opened: Opened) -> Result<Opened> {
+    let entry = opened.entry;
+    let known = state.run(move |works| works.hold(entry, file))?;
+    state.note(entry, known);
+    let made = made::times(entry);
+    Ok(Opened {
+        is_pending: false,
+        made,
+        ..opened
+    })
 }
 
 /// Whether objects may be made.
@@ -120,7 +184,7 @@ fn checked(returned: c_int, what: &str) -> Result<c_int> {
 
 /// What memory files of objects are called, and how the system shows that.
 const NAME: &CStr = c"quire-dsm-object";
-const SHOWN: &[u8] = b"/memfd:quire-dsm-object (deleted)";
+pub const SHOWN: &[u8] = b"/memfd:quire-dsm-object (deleted)";
 
 /// A descriptor of a memory file of a size, or of one whose size is not known yet. It is the
 /// program's from now on.
@@ -202,12 +266,9 @@ pub fn only_written(descriptor: c_int) -> c_int {
     answer(written.map(|()| descriptor), -1)
 }
 
-fn status(descriptor: c_int) -> Option<libc::stat> {
-    // SAFETY: zeros are a value of this type, which the call fills.
-    unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        (libc::fstat(descriptor, &raw mut status) == 0).then_some(status)
-    }
+fn status(descriptor: c_int) -> Option<Stat> {
+    // SAFETY: nobody closes it meanwhile, or it is the program's mistake, and said to be none.
+    rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()
 }
 
 fn id(descriptor: c_int) -> Option<FileId> {
@@ -234,9 +295,55 @@ pub fn is_likely(descriptor: c_int) -> bool {
     sealed == seals(false) || sealed == seals(true)
 }
 
-/// The file of an object that did not exist has a size now: the object is made.
+/// Whether it looks like one of an object that did not exist.
+pub fn may_be_pending(descriptor: c_int) -> bool {
+    // SAFETY: the call has no conditions.
+    state::has_files() && unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) } == seals(false)
+}
+
+/// What a descriptor stands for by now. What did not exist when it was opened may have been made
+/// since: by a parent or a child, who have the same file, or by anybody else.
+pub fn caught_up(state: &mut State, descriptor: c_int) -> Option<Result<(FileId, Opened, u64)>> {
+    let (file, opened, size) = find(state, descriptor)?;
+    if !opened.is_pending {
+        let is_this = opened.made == made::times(opened.entry);
+        let mut gone = || state.run(|_| Err(Trouble::new(libc::ESTALE, GONE)));
+        return Some(match is_this {
+            true => Ok((file, opened, size)),
+            false => gone(),
+        });
+    }
+    let made = match has_size(descriptor) {
+        true => Ok(Some(size)),
+        false if opened.only_new || opened.is_unlinked => Ok(None),
+        false => state.run(move |works| works.named(opened.entry)),
+    };
+    let settled = made.and_then(|made| match made {
+        None => Ok((file, opened, size)),
+        Some(size) => {
+            let opened = hold(state, file, opened)?;
+            if !has_size(descriptor) {
+                sized(descriptor, Some(size))?;
+            }
+            state.opened(file, opened);
+            Ok((file, opened, size))
+        }
+    });
+    Some(settled)
+}
+
+const GONE: &str =
+    "the object of a descriptor was removed, and another one was made by its name: open that";
+
+/// Whether the file of an object has its size for ever.
+fn has_size(descriptor: c_int) -> bool {
+    // SAFETY: the call has no conditions.
+    unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) == seals(true) }
+}
+
+/// The file of an object that does not exist has a size now: the object is made.
 pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Result<()> {
-    let (entry, only_new) = (opened.entry, opened.only_new);
+    let (entry, only_new) = (opened.entry, opened.only_new || opened.is_unlinked);
     state.run(move |works| match size {
         0 => {
             let text = "shared memory is mapped before it has a size (ftruncate)";
@@ -244,15 +351,12 @@ pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Res
         }
         size => works.create(entry, size, only_new),
     })?;
-    let is_pending = false;
-    state.opened(
-        file,
-        Opened {
-            is_pending,
-            ..opened
-        },
-    );
-    Ok(())
+    let opened = hold(state, file, opened)?;
+    state.opened(file, opened);
+    match opened.is_unlinked {
+        true => remove(state, entry),
+        false => Ok(()),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -277,7 +381,10 @@ unsafe extern "C" fn ftruncate64(descriptor: c_int, size: libc::off_t) -> c_int 
 
 /// Gives an object its size, or checks that it has it; nothing where it is no object's file.
 pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option<Result<()>> {
-    let (file, opened, _) = find(state, descriptor)?;
+    let (file, opened, _) = match caught_up(state, descriptor)? {
+        Ok(found) => found,
+        Err(trouble) => return Some(Err(trouble)),
+    };
     let entry = opened.entry;
     let Ok(size) = u64::try_from(size) else {
         return Some(Err(Trouble::new(libc::EINVAL, "a negative size")));
@@ -299,13 +406,34 @@ pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option
 unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
     let entry = unsafe { entry_named(name) };
-    let removed = entry.and_then(|entry| state::locked(|state| remove(state, entry)));
+    let removed = entry.and_then(|entry| state::locked(|state| unlink(state, entry)));
     match (removed, SHM_UNLINK.known()) {
         (Some(removed), _) => answer(removed.map(|()| 0), -1),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(name) },
         (None, None) => -1,
     }
+}
+
+/// Removes a name, also that of an object which the program is about to make.
+fn unlink(state: &mut State, entry: Entry) -> Result<()> {
+    match state.run(move |works| works.unlink(entry)) {
+        Ok(made) => {
+            state.removed.extend(made.map(|made| (entry, made)));
+            Ok(())
+        }
+        Err(trouble) if trouble.errno == libc::ENOENT && unlink_pending(state, entry) => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// What is to be made has no name any more. Whether there was such a thing.
+fn unlink_pending(state: &mut State, entry: Entry) -> bool {
+    let is_it = |opened: &Opened| opened.entry == entry && opened.is_pending && !opened.is_unlinked;
+    let open = uses::open_files().unwrap_or_default();
+    let all = state.files.iter_mut();
+    let pending = all.filter(|(file, opened)| is_it(opened) && open.contains(*file));
+    pending.map(|(_, opened)| opened.is_unlinked = true).count() > 0
 }
 
 /// Removes an object, now or when it is not in use any more.

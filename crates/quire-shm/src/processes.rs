@@ -74,7 +74,8 @@ unsafe extern "C" fn child() {
 fn renew(state: &mut State) {
     state.forget_host();
     drop_apart(state);
-    if state.mapped.is_empty() {
+    let held = state.held();
+    if state.mapped.is_empty() && held.is_empty() {
         return;
     }
     // First of all, so that nothing else comes to lie there.
@@ -84,6 +85,10 @@ fn renew(state: &mut State) {
     let (removed, open) = (state.removed.clone(), state.known.clone());
     // Without the thread, nothing below can be had either, and touches fail.
     let _ = state.run(move |works| works.inherit(removed, open));
+    for (entry, file) in held {
+        // What cannot be had is said when it is to be mapped.
+        let _ = state.run(move |works| works.hold(entry, file));
+    }
     for (start, mut mapped) in std::mem::take(&mut state.mapped) {
         // What cannot be had was logged. Touches fail.
         if let Ok(number) = map_again(state, start, &mapped) {

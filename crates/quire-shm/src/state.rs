@@ -27,6 +27,7 @@ use crate::pieces::Pieces;
 use crate::signals::Blocked;
 use crate::taken;
 use crate::trouble::{Result, Trouble, set_errno};
+use crate::uses;
 
 /// What `QUIRE_DSM` says, where it says anything.
 static ATTACHMENTS: OnceLock<Attachments> = OnceLock::new();
@@ -56,6 +57,10 @@ pub struct Opened {
     pub is_pending: bool,
     /// It must be a new one.
     pub only_new: bool,
+    /// The program has removed its name, before it existed.
+    pub is_unlinked: bool,
+    /// How often the object had been made when the descriptor began to stand for it.
+    pub made: u64,
 }
 
 /// A mapping that the program has.
@@ -83,7 +88,7 @@ pub struct State {
     /// Objects that the program has removed while they were in use, and how often each had been
     /// made then.
     pub removed: BTreeMap<Entry, u64>,
-    /// What a child needs to know of objects, by what was mapped last.
+    /// What a child needs to know of objects, by what was opened last.
     pub known: BTreeMap<Entry, Known>,
     host: Option<Host>,
     /// What the thread that holds the lock had blocked before.
@@ -129,10 +134,30 @@ impl State {
         FILES.store(self.files.len(), Ordering::Release);
     }
 
+    /// The files of objects that the program has descriptors of, and where there is an object.
+    pub fn held(&self) -> Vec<(Entry, FileId)> {
+        if self.files.is_empty() {
+            return Vec::new();
+        }
+        let open = uses::open_files();
+        let is_open = |file: &FileId| open.as_ref().is_none_or(|open| open.contains(file));
+        let is_held =
+            |opened: &Opened| !opened.is_pending && opened.made == made::times(opened.entry);
+        let held = self
+            .files
+            .iter()
+            .filter(|(file, opened)| is_held(opened) && is_open(file));
+        held.map(|(file, opened)| (opened.entry, *file)).collect()
+    }
+
+    /// What a child needs to know of an object that was opened.
+    pub fn note(&mut self, entry: Entry, known: Option<Known>) {
+        self.known.extend(known.map(|known| (entry, known)));
+    }
+
     /// A mapping was given to the program.
     pub fn add(&mut self, placed: Placed, mapped: Mapped) {
-        let known = placed.known.map(|known| (mapped.entry, known));
-        self.known.extend(known);
+        self.note(mapped.entry, placed.known);
         self.mapped.insert(placed.start, mapped);
         self.tell();
     }

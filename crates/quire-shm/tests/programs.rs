@@ -2,6 +2,7 @@
 //! own copy of what it uses, as on machines of their own; and programs in C that ask for it.
 
 mod capi;
+mod descriptors;
 mod ending;
 mod handlers;
 mod harness;

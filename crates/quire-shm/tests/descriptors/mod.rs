@@ -1,0 +1,84 @@
+//! Descriptors of an object count as use, in whatever order it is opened, given a size, and removed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Running, Served, assert_well};
+use crate::program;
+
+/// Somebody makes the object, with a nine in it.
+fn make(served: &Served) {
+    let nine = served.path().join("nine");
+    let mut contents = vec![0; 8192];
+    contents[1] = 9;
+    std::fs::write(&nine, contents).expect("there is room");
+    served.does(&["object", "cp", nine.to_str().expect("text"), ":grid"]);
+}
+
+fn start(served: &Served, program: &Path, what: &str) -> Running {
+    Running::start(&mut served.run("grid", program, &[what, "/grid"]))
+}
+
+#[test]
+fn orders_of_one_program_are_as_with_the_kernel() {
+    for served in Served::both() {
+        let descriptors = program(&served, "descriptors");
+        for what in ["early", "child", "nameless", "removed", "anew"] {
+            let output = served.run("grid", &descriptors, &[what, "/grid"]).output();
+            assert_well(&output.expect("it was built"));
+            assert!(served.objects().is_empty(), "{what}: it was removed");
+        }
+    }
+}
+
+/// What its parent removed and has used goes with the child that has a descriptor of it.
+#[test]
+fn a_descriptor_outlives_the_parent() {
+    for served in Served::both() {
+        let descriptors = program(&served, "descriptors");
+        let mut heir = start(&served, &descriptors, "heir");
+        heir.hear("has it");
+        heir.go_on();
+        until(|| served.objects().is_empty());
+    }
+}
+
+/// Who opens it before it has a size finds the size that another program gives it.
+#[test]
+fn a_size_is_found_that_another_program_gives() {
+    for served in Served::both() {
+        let descriptors = program(&served, "descriptors");
+        let mut find = start(&served, &descriptors, "find");
+        find.hear("open");
+        make(&served);
+        find.go_on();
+    }
+}
+
+/// What a program has a descriptor of is in use, until it has closed that, however it does.
+#[test]
+fn an_open_descriptor_counts_as_use() {
+    for served in Served::both() {
+        let descriptors = program(&served, "descriptors");
+        make(&served);
+        let mut hold = start(&served, &descriptors, "hold");
+        let is_removed = || served.quire(&["object", "rm", "grid"]).status.success();
+        hold.hear("open");
+        assert!(!is_removed());
+        hold.say("");
+        hold.hear("has it");
+        assert!(!is_removed());
+        hold.say("");
+        hold.hear("closed");
+        until(is_removed);
+        hold.go_on();
+    }
+}
+
+fn until(done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

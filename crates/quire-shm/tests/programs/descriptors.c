@@ -1,0 +1,177 @@
+/* Descriptors that are opened before the object has a size, and used after it was removed.
+ *
+ *     descriptors early NAME     opened several times before it has a size
+ *     descriptors child NAME     a child gives it its size
+ *     descriptors nameless NAME  removed before it has a size
+ *     descriptors removed NAME   removed while a descriptor is all that is left of it
+ *     descriptors anew NAME      made anew while there is an old descriptor
+ *     descriptors heir NAME      a child has the descriptor when its parent has ended
+ *     descriptors find NAME      opens it without a size, and waits until somebody gives it one
+ *     descriptors hold NAME      opens it, and maps it when it is told to; then closes it */
+#include "common.h"
+
+#define SIZE 8192
+#define RW (PROT_READ | PROT_WRITE)
+
+static int get(const char *name, int flags) {
+  int fd = shm_open(name, O_RDWR | flags, 0600);
+  CHECK(fd >= 0);
+  return fd;
+}
+
+static volatile unsigned char *map(int fd) {
+  void *at = mmap(NULL, SIZE, RW, MAP_SHARED, fd, 0);
+  CHECK(at != MAP_FAILED);
+  return at;
+}
+
+static void unmap(volatile unsigned char *at) { CHECK(munmap((void *)at, SIZE) == 0); }
+
+static long size_of(int fd) {
+  struct stat about;
+  CHECK(fstat(fd, &about) == 0);
+  return about.st_size;
+}
+
+static void await(pid_t child) {
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void early(const char *name) {
+  int first = get(name, O_CREAT), second = get(name, 0), third = get(name, O_CREAT);
+  FAILS(shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600) < 0, EEXIST);
+  FAILS(mmap(NULL, SIZE, RW, MAP_SHARED, second, 0) == MAP_FAILED, ENXIO);
+  CHECK(close(first) == 0 && size_of(second) == 0 && ftruncate(third, SIZE) == 0);
+  CHECK(size_of(second) == SIZE);
+  volatile unsigned char *one = map(second), *other = map(third);
+  one[5] = 6;
+  CHECK(other[5] == 6);
+  CHECK(shm_unlink(name) == 0);
+}
+
+static void child(const char *name) {
+  int fd = get(name, O_CREAT | O_EXCL);
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    CHECK(ftruncate(fd, SIZE) == 0);
+    map(fd)[1] = 2;
+    exit(0);
+  }
+  await(pid);
+  CHECK(size_of(fd) == SIZE && ftruncate(fd, SIZE) == 0);
+  CHECK(map(fd)[1] == 2);
+  CHECK(shm_unlink(name) == 0);
+}
+
+static void nameless(const char *name) {
+  int fd = get(name, O_CREAT | O_EXCL);
+  CHECK(shm_unlink(name) == 0);
+  FAILS(shm_unlink(name) < 0, ENOENT);
+  FAILS(shm_open(name, O_RDWR, 0) < 0, ENOENT);
+  CHECK(ftruncate(fd, SIZE) == 0);
+  FAILS(shm_open(name, O_RDWR, 0) < 0, ENOENT);
+  volatile unsigned char *at = map(fd);
+  at[1] = 2;
+  CHECK(at[1] == 2);
+}
+
+static void removed(const char *name) {
+  int fd = get(name, O_CREAT);
+  CHECK(ftruncate(fd, SIZE) == 0);
+  volatile unsigned char *at = map(fd);
+  at[1] = 7;
+  unmap(at);
+  CHECK(shm_unlink(name) == 0);
+  FAILS(shm_unlink(name) < 0, ENOENT);
+  FAILS(shm_open(name, O_RDWR, 0) < 0, ENOENT);
+  CHECK(size_of(fd) == SIZE);
+  at = map(fd);
+  CHECK(at[1] == 7);
+  unmap(at);
+  int copy = fcntl(fd, F_DUPFD, 50);
+  CHECK(copy >= 50 && close(fd) == 0);
+  at = map(copy);
+  CHECK(at[1] == 7 && close(copy) == 0);
+  unmap(at);
+}
+
+static void anew(const char *name) {
+  int old = get(name, O_CREAT);
+  CHECK(ftruncate(old, SIZE) == 0);
+  volatile unsigned char *at = map(old);
+  at[1] = 7;
+  CHECK(shm_unlink(name) == 0);
+  FAILS(shm_open(name, O_RDWR | O_CREAT, 0600) < 0, EBUSY);
+  unmap(at);
+  int new = get(name, O_CREAT | O_EXCL);
+  CHECK(ftruncate(new, SIZE) == 0);
+  FAILS(mmap(NULL, SIZE, RW, MAP_SHARED, old, 0) == MAP_FAILED, ESTALE);
+  CHECK(map(new)[1] == 0);
+  CHECK(shm_unlink(name) == 0);
+}
+
+static void heir(const char *name) {
+  int fd = get(name, O_CREAT), pipes[2], ready[2];
+  char byte = 0;
+  CHECK(ftruncate(fd, SIZE) == 0 && pipe(pipes) == 0 && pipe(ready) == 0);
+  volatile unsigned char *at = map(fd);
+  at[1] = 7;
+  unmap(at);
+  CHECK(shm_unlink(name) == 0);
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid > 0) {
+    CHECK(read(ready[0], &byte, 1) == 1);
+    exit(0);
+  }
+  /* Until the parent has ended. */
+  CHECK(write(ready[1], &byte, 1) == 1);
+  CHECK(close(pipes[1]) == 0 && read(pipes[0], &byte, 1) == 0);
+  CHECK(map(fd)[1] == 7);
+  say("has it");
+}
+
+static void find(const char *name) {
+  int fd = get(name, O_CREAT);
+  CHECK(size_of(fd) == 0);
+  say("open");
+  for (int i = 0; size_of(fd) == 0; i++)
+    CHECK(i < 20000 && usleep(1000) == 0);
+  CHECK(size_of(fd) == SIZE);
+  volatile unsigned char *at = map(fd);
+  for (int i = 0; at[1] != 9; i++)
+    CHECK(i < 20000 && usleep(1000) == 0);
+}
+
+static void hold(const char *name) {
+  int fd = get(name, 0);
+  say("open");
+  hear();
+  volatile unsigned char *at = map(fd);
+  CHECK(at[1] == 9);
+  unmap(at);
+  say("has it");
+  hear();
+  CHECK(dup2(0, fd) == fd);
+  say("closed");
+  hear();
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 3);
+  const struct {
+    const char *name;
+    void (*act)(const char *);
+  } all[] = {{"early", early},     {"child", child}, {"nameless", nameless},
+             {"removed", removed}, {"anew", anew},   {"heir", heir},
+             {"find", find},       {"hold", hold}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (strcmp(argv[1], all[i].name) == 0) {
+      all[i].act(argv[2]);
+      return 0;
+    }
+  }
+  return 2;
+}
