@@ -188,6 +188,14 @@ pub enum ClientError {
         /// The last one.
         to: ObjectOffset,
     },
+    /// The memory of an object failed for good.
+    #[error("the memory of {name} failed for good ({why}); close it, and open it again")]
+    Failed {
+        /// The object.
+        name: Name,
+        /// Why it failed.
+        why: String,
+    },
     /// What synchronises cannot be had.
     #[error("{0}")]
     Apart(String),

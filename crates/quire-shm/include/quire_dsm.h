@@ -33,13 +33,17 @@
  *     ENOSPC        the server has no room
  *     EPERM         the mutex is not this program's; no right to userfaultfd
  *     EOWNERDEAD    somebody of the barrier is gone (see quire_dsm_mend)
- *     ENOTCONN      the link was given up
+ *     ENOTCONN      the link was given up; or the object, for good: close it, and open it again
  *     EAGAIN        not now: a server does not answer, or a lock cannot be had
  *     EADDRINUSE    somebody listens there already
  *     ENOMEM, ENOTEMPTY, ESTALE, EIO  see the typed heap
  *
  * Memory fails with SIGBUS when the server could not be reached for three of its leases (12 s),
- * or has lost a page for good; standard error says why.
+ * or has lost a page for good; standard error says why.  Until then calls about an object fail with
+ * EHOSTUNREACH, and may do well later.  Where the program shares the server's copy (at a Unix
+ * socket, unless quire_dsm_connect_apart was called), the object is given up then: all calls about
+ * it fail with ENOTCONN from then on, also when the server is back, which the link itself outlives.
+ * It is closed, with the same error, and opened again.
  *
  *
  * Threads, forks, signals, the end

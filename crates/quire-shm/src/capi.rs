@@ -31,6 +31,7 @@ use quire_dsm::wire::control::{Answer, Name, Rights};
 
 use self::arguments::{Identity, Shape, bad};
 use crate::readers::ReadOnly;
+use crate::streams;
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// `QUIRE_DSM_API`.
@@ -166,6 +167,7 @@ unsafe fn connect(
     who.own_pages = own_pages;
     let options = who.options(&server);
     let options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
+    streams::log_beside();
     Ok(Box::into_raw(Box::new(Server(Client::connect(options)?))).cast())
 }
 

@@ -23,13 +23,12 @@ use quire_dsm::wire::control::{
     Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
 };
 use quire_linux::thread::block_program_signals;
-use tracing::Level;
 
 use crate::ending;
 use crate::made;
 use crate::signals::{self, Blocked};
 use crate::state;
-use crate::streams::{self, StandardError};
+use crate::streams;
 use crate::trouble::{Result, Trouble};
 use crate::uses::Uses;
 
@@ -59,7 +58,9 @@ impl Host {
         let run = move || {
             state::is_of_library_now();
             streams::let_go();
-            log();
+            streams::log();
+            // Standard error is not where panics would be told.
+            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
             let mut works = Works::new(attachments);
             while let Ok(job) = next(&inbox, &works) {
                 match job {
@@ -131,17 +132,6 @@ fn next(inbox: &Receiver<Job>, works: &Works) -> std::result::Result<Option<Job>
         Err(RecvTimeoutError::Timeout) => Ok(None),
         Err(RecvTimeoutError::Disconnected) => Err(RecvError),
     }
-}
-
-fn log() {
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(|| StandardError)
-        .with_ansi(false)
-        .with_max_level(Level::WARN);
-    // A forked child has its parent's.
-    let _ = subscriber.try_init();
-    // Standard error is not where panics would be told.
-    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
 
 /// A part of an object that is to be mapped, in bytes of the object.

@@ -5,17 +5,19 @@
 //! line for the log borrows standard error from the program's table for as long as that takes.
 //! Where the program has closed it, its number may stand for anything by now, a file of data or a
 //! link to somebody. A line is written to what was standard error when the thread `quire-shm`
-//! began, or to a file to which lines are appended, and else to nobody.
+//! began, or the program last connected to a server itself (`capi`), or to a file to which lines are appended, and else to nobody.
 
 use std::ffi::c_int;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quire_linux::thread::own_descriptor_table;
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use tracing::Level;
 
 const STANDARD_ERROR: c_int = 2;
 
@@ -31,13 +33,38 @@ fn is_first(file: &OwnedFd) -> bool {
     id(file) == Some(FIRST.each_ref().map(|part| part.load(Ordering::Relaxed)))
 }
 
-/// Gives this thread a descriptor table without anything of the program's. Where the system
-/// refuses, it shares the program's.
-pub fn let_go() {
+/// Notes what standard error is.
+fn note() {
     let first = id(io::stderr()).unwrap_or_default();
     for (part, is) in FIRST.iter().zip(first) {
         part.store(is, Ordering::Relaxed);
     }
+}
+
+/// Begins the log: lines go to standard error.
+pub fn log() {
+    // A forked child has its parent's.
+    static LOG: Once = Once::new();
+    LOG.call_once(|| {
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(|| StandardError)
+            .with_ansi(false)
+            .with_max_level(Level::WARN);
+        // There is no other one in this library.
+        let _ = subscriber.try_init();
+    });
+}
+
+/// The same for threads that have the program's descriptor table.
+pub fn log_beside() {
+    note();
+    log();
+}
+
+/// Gives this thread a descriptor table without anything of the program's. Where the system
+/// refuses, it shares the program's.
+pub fn let_go() {
+    note();
     // SAFETY: this thread has just begun, and has no descriptor that it would miss.
     if unsafe { own_descriptor_table() }.is_ok() {
         // Without them, something that matters would get the numbers of the streams.

@@ -44,7 +44,7 @@ impl From<ClientError> for Trouble {
             ClientError::Confused => libc::EPROTO,
             ClientError::Lost { .. } => libc::EIO,
             ClientError::Changed(_) => libc::ESTALE,
-            ClientError::Apart(_) => libc::ENOTCONN,
+            ClientError::Apart(_) | ClientError::Failed { .. } => libc::ENOTCONN,
         };
         Trouble::new(errno, error.to_string())
     }

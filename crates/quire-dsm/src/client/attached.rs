@@ -53,8 +53,8 @@ enum State {
     Linked(Handle),
     /// There is no link, or not long enough yet; the memory fails then.
     Lost(Option<Handle>, Instant),
-    /// It fails for good.
-    Failed,
+    /// It fails for good, for a reason.
+    Failed(String),
 }
 
 impl Attached {
@@ -152,7 +152,18 @@ impl Attached {
         match self.state {
             State::Linked(handle) => Some(handle),
             State::Lost(handle, _) => handle,
-            State::Failed => None,
+            State::Failed(_) => None,
+        }
+    }
+
+    /// Why it can never be used again, if that is so.
+    pub fn failure(&self) -> Option<ClientError> {
+        match &self.state {
+            State::Failed(why) => Some(ClientError::Failed {
+                name: self.name.clone(),
+                why: why.clone(),
+            }),
+            State::Linked(_) | State::Lost(..) => None,
         }
     }
 
@@ -177,7 +188,7 @@ impl Attached {
         let until = match self.state {
             State::Linked(_) => until,
             State::Lost(_, until) => until,
-            State::Failed => return,
+            State::Failed(_) => return,
         };
         self.state = State::Lost(None, until);
         let mut is_paused = true;
@@ -255,7 +266,7 @@ impl Attached {
     pub fn fails_at(&self) -> Option<Instant> {
         match self.state {
             State::Lost(_, until) => Some(until),
-            State::Linked(_) | State::Failed => None,
+            State::Linked(_) | State::Failed(_) => None,
         }
     }
 
@@ -264,7 +275,7 @@ impl Attached {
         tracing::error!("the memory of {} fails: {why}", self.name);
         self.fail();
         let handle = self.handle();
-        self.state = State::Failed;
+        self.state = State::Failed(why.to_owned());
         handle
     }
 

@@ -235,3 +235,24 @@ fn the_header_compiles_everywhere() {
         assert!(status.success(), "{compiler} -std={standard}");
     }
 }
+
+/// What was given up is said to be, in the log and by an error of its own, until it is opened again.
+#[test]
+fn what_was_given_up_is_said_to_be() {
+    let mut served = Served::start_with_store();
+    let last = link("tests/programs/final.c", served.path());
+    let log = served.path().join("log");
+    let mut command = limited(&last, &[&served.address]);
+    let mut running = Running::start(command.stderr(fs::File::create(&log).expect("it is ours")));
+    running.hear("made");
+    served.kill();
+    running.say("");
+    running.hear("failed");
+    let said = fs::read_to_string(&log).expect("text");
+    assert!(
+        said.contains("the memory of grid fails: there is no new link"),
+        "{said}"
+    );
+    served.start_again();
+    running.go_on();
+}

@@ -7,6 +7,7 @@ use super::commands::{Opened, Reply, Told};
 use super::elsewhere::Question;
 use super::{Carrier, Key};
 use crate::client::ClientError;
+use crate::client::attached::Attached;
 use crate::link::turn::Links;
 use crate::node::Mapping;
 use crate::wire::Control;
@@ -89,13 +90,25 @@ impl Carrier {
     }
 
     pub(super) fn refuse(&mut self, awaited: Awaited) {
+        let why = self.unreachable();
+        self.refuse_as(awaited, why);
+    }
+
+    /// The same where an object is not to be had on this link, or never again.
+    pub(super) fn refuse_of(&mut self, key: Key, awaited: Awaited) {
+        let failure = self.attached.get(&key).and_then(Attached::failure);
+        let why = failure.unwrap_or_else(|| self.unreachable());
+        self.refuse_as(awaited, why);
+    }
+
+    fn refuse_as(&mut self, awaited: Awaited, why: ClientError) {
         // Who waited may have gone.
         match awaited {
-            Awaited::Answer(reply) => drop(reply.send(Err(self.unreachable()))),
-            Awaited::Question(question) => question.fail(self.unreachable()),
+            Awaited::Answer(reply) => drop(reply.send(Err(why))),
+            Awaited::Question(question) => question.fail(why),
             Awaited::Unregistered(reply) => drop(reply.send(Ok(()))),
             Awaited::Close(reply) | Awaited::Sync(reply) => {
-                drop(reply.send(Err(self.unreachable())));
+                drop(reply.send(Err(why)));
             }
             Awaited::Registered { key, mapping, new } => {
                 match (&new, self.attached.get_mut(&key)) {
@@ -103,7 +116,7 @@ impl Carrier {
                     (New::Part(..), Some(attached)) => drop(attached.forget(mapping)),
                     (New::Part(..), None) | (New::No, _) => {}
                 }
-                new.refuse(self.unreachable());
+                new.refuse(why);
             }
             Awaited::Told(_) | Awaited::Again(_) => {}
         }
@@ -119,7 +132,7 @@ impl Carrier {
     ) {
         match self.handle(key) {
             Some(object) => self.ask(links, request(object), awaited),
-            None => self.refuse(awaited),
+            None => self.refuse_of(key, awaited),
         }
     }
 

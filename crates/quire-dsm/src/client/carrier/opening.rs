@@ -232,7 +232,7 @@ impl Carrier {
         let attached = self.attached.get(&key);
         match attached.and_then(|attached| attached.registration(mapping)) {
             Some((request, uffd)) => self.ask_with(links, request, vec![uffd], awaited),
-            None => self.refuse(awaited),
+            None => self.refuse_of(key, awaited),
         }
     }
 
