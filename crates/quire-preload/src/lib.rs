@@ -13,6 +13,7 @@
 //! | `plugins` | nothing: it has the plug-ins among the strategies |
 //! | `faults` | `ioctl`, for a `userfaultfd` of the program's own |
 //! | `capi` | nothing: it has the C interface, `quire.h` |
+//! | `beside` | nothing: it answers what `libquire_dsm.so` asks |
 //! | `align` | nothing: it says where mappings begin, for `mappings` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
 //! | `files` | `open` and its relatives, which it passes on |
@@ -25,6 +26,7 @@
 //! and nothing else is set up (see `quire_vm::manager::WORTHWHILE`).
 
 mod align;
+mod beside;
 mod capi;
 mod faults;
 mod files;

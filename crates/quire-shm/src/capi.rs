@@ -30,6 +30,7 @@ use quire_dsm::node::Part;
 use quire_dsm::wire::control::{Answer, Name, Rights};
 
 use self::arguments::{Identity, Shape, bad};
+use crate::leaving;
 use crate::readers::ReadOnly;
 use crate::streams;
 use crate::trouble::{Result, Trouble, set_errno};
@@ -168,7 +169,8 @@ unsafe fn connect(
     let options = who.options(&server);
     let options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
     streams::log_beside();
-    Ok(Box::into_raw(Box::new(Server(Client::connect(options)?))).cast())
+    let client = leaving::starting(|| Client::connect(options))?;
+    Ok(Box::into_raw(Box::new(Server(client))).cast())
 }
 
 #[unsafe(no_mangle)]

@@ -15,6 +15,7 @@ use rustix::thread::futex::{Flags, wait, wake};
 use rustix::time::Timespec;
 
 use crate::host::Entry;
+use crate::leaving;
 use crate::state;
 
 /// How far it is: no thread waits, it waits, it is to give back, it has done so.
@@ -41,6 +42,7 @@ static BEHIND: AtomicUsize = AtomicUsize::new(0);
 /// Starts the thread that has what was written given back.
 pub fn start(give_back: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let run = move || {
+        leaving::is_own_now();
         until(ASKED, None);
         give_back();
         STAGE.store(DONE, Ordering::Release);

@@ -25,6 +25,7 @@ use quire_dsm::wire::control::{
 use quire_linux::thread::block_program_signals;
 
 use crate::ending;
+use crate::leaving;
 use crate::made;
 use crate::signals::{self, Blocked};
 use crate::state;
@@ -57,6 +58,7 @@ impl Host {
         let (jobs, inbox) = mpsc::channel::<Job>();
         let run = move || {
             state::is_of_library_now();
+            leaving::is_own_now();
             streams::let_go();
             streams::log();
             // Standard error is not where panics would be told.

@@ -25,6 +25,7 @@
 //! | `readers` | which addresses programs in C may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
+//! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
 //! | `host` | the thread that speaks with servers |
 //! | `streams` | the program's standard streams, which are not kept open, and the log |
 //! | `trouble` | why something cannot be had: `errno`, and a line for the log |
@@ -37,6 +38,7 @@ mod capi;
 mod ending;
 mod fallocate;
 mod host;
+mod leaving;
 mod locks;
 mod made;
 mod mappings;
@@ -75,6 +77,7 @@ fn begin() {
         sysv::start();
         state::start();
         processes::start();
+        leaving::start();
     });
 }
 

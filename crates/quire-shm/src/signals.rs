@@ -36,6 +36,12 @@ impl Blocked {
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut set) };
         Blocked(set)
     }
+
+    /// The calling thread blocks these from now on, and no others.
+    pub fn restore(&self) {
+        // SAFETY: the set is one.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
 }
 
 /// Ends or stops the process, if people have asked for that, the program has not said what is

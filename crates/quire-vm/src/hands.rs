@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use quire_linux::futex;
+use quire_linux::own_threads::Own;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::thread::await_change;
 
@@ -45,6 +46,7 @@ pub(crate) fn forget() {
 }
 
 fn serve() {
+    let _own = Own::now();
     loop {
         let state = ASKING.load(Ordering::Acquire);
         if state != ASKED {

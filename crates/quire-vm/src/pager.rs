@@ -28,6 +28,7 @@ use quire_core::units::{
 };
 use quire_linux::control::ControlSocket;
 use quire_linux::huge_file::{self, ForkMark, Window};
+use quire_linux::own_threads::Own;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::cgroup::MemoryGroup;
 use quire_linux::uffd::{self, Fault, Scope};
@@ -83,6 +84,7 @@ pub(crate) fn start(manager: &'static Manager) -> std::result::Result<(), Note> 
 /// The pager thread. A process that needs no pager has the thread only for
 /// changes of its settings, and only where somebody can ask for them.
 fn serve(manager: &'static Manager, report: impl Fn(std::result::Result<(), Note>)) {
+    let _own = Own::now();
     // SAFETY: a thread that has just begun holds no descriptor.
     if unsafe { thread::own_descriptor_table() }.is_err() {
         return report(Err(Note::NoPager));

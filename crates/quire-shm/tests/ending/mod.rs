@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::harness::{Running, Served, assert_well};
+use crate::harness::{Running, Served, assert_well, link};
 use crate::program;
 
 /// What a slow way carries in a second.
@@ -88,5 +89,32 @@ fn what_is_unmapped_without_a_server_is_said_to_be_lost() {
             said.contains("grid: what was written may be lost"),
             "{said}"
         );
+    }
+}
+
+/// The library's threads keep no program: it ends with its own last thread, and not before.
+#[test]
+fn a_program_ends_with_its_last_thread() {
+    let said = "one\ntwo\nbye\n";
+    for served in Served::both() {
+        let last = program(&served, "last");
+        for what in ["memory", "child"] {
+            let output = served.run("grid", &last, &[what, "/grid"]).output();
+            let output = output.expect("it was built");
+            assert_well(&output);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{what}");
+            assert_eq!(served.contents("grid")[..3], [1, 2, 3], "{what}");
+            served.does(&["object", "rm", "grid"]);
+        }
+        let last = link("tests/programs/last.c", served.path(), &["-DLINKED"]);
+        let mut command = Command::new("timeout");
+        let arguments = ["-s", "KILL", "60"];
+        command
+            .args(arguments)
+            .arg(last)
+            .args(["linked", &served.address]);
+        let output = command.output().expect("it was built");
+        assert_well(&output);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said);
     }
 }

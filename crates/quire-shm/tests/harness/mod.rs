@@ -115,7 +115,7 @@ pub fn compile(path: &str, directory: &Path, options: &[&str]) -> PathBuf {
 }
 
 /// Compiles a program that is linked with the library.
-pub fn link(path: &str, directory: &Path) -> PathBuf {
+pub fn link(path: &str, directory: &Path, more: &[&str]) -> PathBuf {
     let libraries = library().parent().expect("a file has a directory");
     let libraries = libraries.display();
     let options = [
@@ -123,7 +123,7 @@ pub fn link(path: &str, directory: &Path) -> PathBuf {
         "-lquire_dsm",
         &format!("-Wl,-rpath,{libraries}"),
     ];
-    compile(path, directory, &options)
+    compile(path, directory, &[&options[..], more].concat())
 }
 
 /// A server of its own.

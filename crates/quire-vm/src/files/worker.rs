@@ -18,6 +18,7 @@ use quire_core::policy::Backoff;
 use quire_core::stat::Counter;
 use quire_core::units::{AddrRange, PAGES_PER_SUPERPAGE, PageCount, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
+use quire_linux::own_threads::Own;
 use quire_linux::pagemap;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::maps::Reader;
@@ -75,6 +76,7 @@ pub(crate) fn start(manager: &'static Manager) {
         .name("quire-files".into())
         .stack_size(256 << 10)
         .spawn(move || {
+            let _own = Own::now();
             if let Ok(mut worker) = Worker::new(manager) {
                 worker.run();
             }

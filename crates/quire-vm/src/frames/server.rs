@@ -13,6 +13,7 @@ use quire_core::stat::{Counter, FrameTally, Given, Note};
 use quire_core::units::{
     AddrRange, BASE_PAGE, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, VirtAddr,
 };
+use quire_linux::own_threads::Own;
 use quire_linux::raw::Errno;
 use quire_linux::uffd::{self, Fault, Scope};
 use quire_linux::{sysinfo, thread};
@@ -50,6 +51,7 @@ pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note>
                 UFFD.store(server.uffd.as_raw_fd(), Ordering::Release);
                 THREAD.store(thread::current_id(), Ordering::Release);
                 OUTCOME.report(Ok(()));
+                let _own = Own::now();
                 server.run();
             }
             Err(error) => OUTCOME.report(Err(error)),
