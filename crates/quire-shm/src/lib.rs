@@ -12,6 +12,7 @@
 //! | `sizes` | `fstat` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
+//! | `mutexes` | `pthread_mutex_init` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `remap_file_pages`, `madvise`, `msync` |
 //! | `reopening` | `open`, `openat`, `fopen` of a descriptor's name in `/proc` |
@@ -42,6 +43,7 @@ mod leaving;
 mod locks;
 mod made;
 mod mappings;
+mod mutexes;
 mod pieces;
 mod posix;
 mod processes;
@@ -72,6 +74,7 @@ fn begin() {
         fallocate::start();
         sizes::start();
         locks::start();
+        mutexes::start();
         reopening::start();
         waits::start();
         sysv::start();

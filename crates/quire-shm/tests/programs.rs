@@ -195,6 +195,19 @@ fn descriptors_of_objects_are_not_locked() {
     assert!(log.contains("exclude nobody"), "{log}");
 }
 
+/// A mutex that would not tell of an owner that ends is refused.
+#[test]
+fn robust_mutexes_are_refused() {
+    for served in Served::both() {
+        let mutexes = program(&served, "mutexes");
+        let output = served.run("grid", &mutexes, &["/grid"]).output();
+        let output = output.expect("it was built");
+        assert_well(&output);
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(log.contains("a robust mutex"), "{log}");
+    }
+}
+
 /// What only few programs do is as with the kernel's shared memory, or fails.
 #[test]
 fn unusual_calls_are_answered() {
