@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use crate::host::Entry;
-use crate::made;
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
 use crate::trouble::{Result, Trouble};
@@ -75,7 +74,7 @@ fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
         return Err(exists());
     }
     if size.is_some() && has(libc::O_TRUNC) && writable {
-        truncate(state, entry)?;
+        state.run(move |works| works.clear(entry))?;
         size = None;
     } else if size.is_none()
         && let Some(descriptor) = open_pending(state, entry, writable)?
@@ -89,7 +88,7 @@ fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
     }
     if size.is_none() {
         may_create(state, entry)?;
-        state.run(move |works| works.make_room(entry))?;
+        make_room(state, entry)?;
     }
     let (descriptor, file) = descriptor(size)?;
     let opened = Opened {
@@ -98,7 +97,7 @@ fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
         is_pending: size.is_none(),
         only_new,
         is_unlinked: false,
-        made: made::times(entry),
+        is_stale: false,
     };
     let opened = match size {
         Some(_) => hold(state, file, opened).inspect_err(|_| {
@@ -111,17 +110,14 @@ fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
     Ok(descriptor)
 }
 
-/// Removes the object, for an empty one to be made. Descriptors that the program has stand for that.
-fn truncate(state: &mut State, entry: Entry) -> Result<()> {
-    let made = made::times(entry);
-    state.run(move |works| works.clear(entry))?;
-    let of_it = |opened: &&mut Opened| opened.entry == entry && opened.made == made;
-    let next = made + 1;
-    state
-        .files
-        .values_mut()
-        .filter(of_it)
-        .for_each(|opened| opened.made = next);
+/// An object is to be made: one that the program has removed and still has descriptors of goes, and
+/// those come to nothing.
+fn make_room(state: &mut State, entry: Entry) -> Result<()> {
+    if state.run(move |works| works.make_room(entry))? {
+        let is_of_it = |opened: &&mut Opened| opened.entry == entry && !opened.is_pending;
+        let all = state.files.values_mut().filter(is_of_it);
+        all.for_each(|opened| opened.is_stale = true);
+    }
     Ok(())
 }
 
@@ -147,10 +143,8 @@ fn hold(state: &mut State, file: FileId, opened: Opened) -> Result<Opened> {
     let entry = opened.entry;
     let known = state.run(move |works| works.hold(entry, file))?;
     state.note(entry, known);
-    let made = made::times(entry);
     Ok(Opened {
         is_pending: false,
-        made,
         ..opened
     })
 }
@@ -305,13 +299,11 @@ pub fn may_be_pending(descriptor: c_int) -> bool {
 /// since: by a parent or a child, who have the same file, or by anybody else.
 pub fn caught_up(state: &mut State, descriptor: c_int) -> Option<Result<(FileId, Opened, u64)>> {
     let (file, opened, size) = find(state, descriptor)?;
+    if opened.is_stale {
+        return Some(state.run(|_| Err(Trouble::new(libc::ESTALE, GONE))));
+    }
     if !opened.is_pending {
-        let is_this = opened.made == made::times(opened.entry);
-        let mut gone = || state.run(|_| Err(Trouble::new(libc::ESTALE, GONE)));
-        return Some(match is_this {
-            true => Ok((file, opened, size)),
-            false => gone(),
-        });
+        return Some(Ok((file, opened, size)));
     }
     let made = match has_size(descriptor) {
         true => Ok(Some(size)),

@@ -59,8 +59,8 @@ pub struct Opened {
     pub only_new: bool,
     /// The program has removed its name, before it existed.
     pub is_unlinked: bool,
-    /// How often the object had been made when the descriptor began to stand for it.
-    pub made: u64,
+    /// The program has removed its object, and makes another one by the name.
+    pub is_stale: bool,
 }
 
 /// A mapping that the program has.
@@ -141,8 +141,7 @@ impl State {
         }
         let open = uses::open_files();
         let is_open = |file: &FileId| open.as_ref().is_none_or(|open| open.contains(file));
-        let is_held =
-            |opened: &Opened| !opened.is_pending && opened.made == made::times(opened.entry);
+        let is_held = |opened: &Opened| !opened.is_pending && !opened.is_stale;
         let held = self
             .files
             .iter()

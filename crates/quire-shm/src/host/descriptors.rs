@@ -42,11 +42,11 @@ impl Works {
         }
     }
 
-    /// A new object is to be made in the place of one that the program has removed, if it has.
-    pub fn make_room(&mut self, entry: Entry) -> Result<()> {
+    /// A new object is to be made in the place of one that the program has removed. Whether it had.
+    pub fn make_room(&mut self, entry: Entry) -> Result<bool> {
         match self.is_removed(entry) {
-            true => self.clear(entry),
-            false => Ok(()),
+            true => self.clear(entry).map(|()| true),
+            false => Ok(false),
         }
     }
 
