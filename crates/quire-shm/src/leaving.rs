@@ -4,8 +4,9 @@
 //! ends the program in the way of the C library, by `exit(0)`.
 //!
 //! The library's threads say so themselves when they begin: those that it starts, and all that these
-//! start. So do those of `libquire.so` beside it. Whoever has not said so is the program's, also a thread that has begun just now, or that
-//! was made by a bare system call: nobody ends a program that goes on.
+//! start. So do those of `libquire.so` beside it. Whoever has not said so is the program's, also a
+//! thread that has begun just now, or that was made by a bare system call: nobody ends a program that
+//! goes on.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -7,8 +7,9 @@
 //! system calls, or by `_Fork`, gets children without these mappings.
 //!
 //! What a process has written must be given back when it ends. `exit` runs the library's last
-//! function; `_exit` runs nothing, so it is replaced, and so is `daemon`, which ends the parent. A process that is killed, or that
-//! executes another program, loses what it wrote since it was last given back.
+//! function; `_exit` runs nothing, so it is replaced, and so is `daemon`, which ends the parent. A
+//! process that is killed, or that executes another program, loses what it wrote since it was last
+//! given back.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -5,7 +5,8 @@
 //! line for the log borrows standard error from the program's table for as long as that takes.
 //! Where the program has closed it, its number may stand for anything by now, a file of data or a
 //! link to somebody. A line is written to what was standard error when the thread `quire-shm`
-//! began, or the program last connected to a server itself (`capi`), or to a file to which lines are appended, and else to nobody.
+//! began, or the program last connected to a server itself (`capi`), or to a file to which lines are
+//! appended, and else to nobody.
 
 use std::ffi::c_int;
 use std::fs::File;

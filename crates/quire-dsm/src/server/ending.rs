@@ -1,7 +1,7 @@
 //! How a server ends that is told to: first it takes back what programs may have written, at its
 //! fellows, too, where it keeps the object; then it has that safe where it is kept, then it hands
-//! over to fellows what they would lose with it. Each of these goes on as long as it comes nearer to its end, and who does not answer holds
-//! nobody up.
+//! over to fellows what they would lose with it. Each of these goes on as long as it comes nearer
+//! to its end, and who does not answer holds nobody up.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -2,8 +2,9 @@
 //! connects, and connects again when the link breaks.
 //!
 //! A link carries what is said in order and loses nothing as long as it holds. What is said in a
-//! turn of the loop goes together when that ends. What is said while there is no link waits for it. What was said to a link that broke may be lost; the
-//! owner of this is told, and says nothing more in that view.
+//! turn of the loop goes together when that ends. What is said while there is no link waits for it.
+//! What was said to a link that broke may be lost; the owner of this is told, and says nothing more
+//! in that view.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
