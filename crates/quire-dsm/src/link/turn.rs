@@ -126,7 +126,8 @@ pub struct Turn {
     busy: Instant,
     asleep: Asleep,
     since_boot: fn() -> Duration,
-    alarm: Alarm,
+    /// Without it, what is due after a sleep is done up to a second late.
+    alarm: Option<Alarm>,
     /// The links.
     pub links: Links,
 }
@@ -141,7 +142,10 @@ impl Turn {
         let waker = Arc::new(Waker::new(poll.registry(), Target::Waker.into())?);
         let (spin, busy) = (config.spin, (config.clock)());
         let since_boot = config.since_boot;
-        let alarm = Alarm::new(poll.registry(), Target::Alarm.into())?;
+        let alarm = Alarm::new(poll.registry(), Target::Alarm.into());
+        let alarm = alarm.inspect_err(|error| {
+            tracing::debug!("the loop is not woken when the machine wakes: {error}");
+        });
         let realtime = config.realtime && spin.is_zero();
         Ok(Turn {
             links: Links::new(poll.registry().try_clone()?, config),
@@ -153,7 +157,7 @@ impl Turn {
             busy,
             asleep: Asleep::new(busy, since_boot()),
             since_boot,
-            alarm,
+            alarm: alarm.ok(),
         })
     }
 
@@ -186,7 +190,7 @@ impl Turn {
         for event in &self.events {
             match Target::from(event.token()) {
                 Target::Waker => handler.woken(&mut self.links),
-                Target::Alarm => self.alarm.heard()?,
+                Target::Alarm => self.alarm = self.alarm.take().and_then(Alarm::heard),
                 Target::Source(key) => handler.ready(&mut self.links, key),
                 Target::Listener(index) => self.links.accept(index),
                 Target::Link(link) => {

@@ -83,11 +83,11 @@ impl Alarm {
         Ok(())
     }
 
-    /// It was ready.
-    pub(super) fn heard(&self) -> io::Result<()> {
+    /// It was ready. It is to be heard again, if the system allows that still.
+    pub(super) fn heard(self) -> Option<Alarm> {
         // What is read is that it was cancelled, which is known.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
-        self.arm()
+        self.arm().is_ok().then_some(self)
     }
 }
 
@@ -104,6 +104,18 @@ mod tests {
         assert_eq!(asleep.look(begin + ms(710), ms(53_711)), Some(ms(3000)));
         assert_eq!(asleep.look(begin + ms(720), ms(53_721)), None, "only once");
         assert_eq!(asleep.look(begin + ms(790), ms(53_751)), None, "jitter");
+    }
+
+    #[test]
+    fn nothing_is_heard_as_long_as_the_clock_does_not_jump() {
+        let mut poll = mio::Poll::new().expect("a poll");
+        let mut events = mio::Events::with_capacity(1);
+        let mut alarm = Alarm::new(poll.registry(), Token(7)).expect("the kernel has it");
+        for _ in 0..2 {
+            let looked = poll.poll(&mut events, Some(Duration::from_millis(20)));
+            assert!(looked.is_ok() && events.is_empty());
+            alarm = alarm.heard().expect("it is armed again");
+        }
     }
 
     #[test]
