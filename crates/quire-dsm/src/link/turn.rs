@@ -246,7 +246,9 @@ impl Turn {
 
     /// If the machine was asleep, leases from others may be over that seem to run on.
     fn look_for_sleep(&mut self, handler: &mut dyn Handler, now: Instant) {
-        let Some(length) = self.asleep.look(now, (self.since_boot)()) else {
+        let (links, since_boot) = (&self.links, self.since_boot);
+        let look = || (links.clock(), since_boot());
+        let Some(length) = self.asleep.look((now, since_boot()), look) else {
             return;
         };
         self.links.slept(length);

@@ -17,8 +17,11 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-/// What is less may come from between the looks at the two clocks.
+/// Less than this is no sleep.
 const LEAST: Duration = Duration::from_millis(20);
+
+/// So often both clocks are looked at once more where one is ahead.
+const LOOKS: usize = 3;
 
 /// For how long the machine has been there, with the time in which it was asleep.
 #[must_use]
@@ -28,24 +31,51 @@ pub(super) fn since_boot() -> Duration {
     seconds + Duration::from_nanos(time.tv_nsec.unsigned_abs())
 }
 
-/// Both clocks, when they were looked at last.
+/// What one clock has counted more than the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asleep {
-    awake: Instant,
-    all: Duration,
+    /// Where both are counted from.
+    from: (Instant, Duration),
+    /// For how long the machine was asleep since then.
+    known: Duration,
 }
 
 impl Asleep {
     pub(super) const fn new(awake: Instant, all: Duration) -> Asleep {
-        Asleep { awake, all }
+        Asleep {
+            from: (awake, all),
+            known: Duration::ZERO,
+        }
     }
 
-    /// For how long the machine was asleep since the last look, if it was.
-    pub(super) fn look(&mut self, awake: Instant, all: Duration) -> Option<Duration> {
-        let before = std::mem::replace(self, Asleep { awake, all });
-        let awake = awake.saturating_duration_since(before.awake);
-        let asleep = all.saturating_sub(before.all).saturating_sub(awake);
-        (asleep >= LEAST).then_some(asleep)
+    /// For how long the machine was asleep since the last look, if it was. `seen` is what both
+    /// clocks said, the one that counts sleep last, and `look` asks them.
+    ///
+    /// Whoever looks may lose the processor between the two, which counts like sleep. It does not
+    /// happen each time, and what is least is nearest to the truth.
+    pub(super) fn look(
+        &mut self,
+        seen: (Instant, Duration),
+        mut look: impl FnMut() -> (Instant, Duration),
+    ) -> Option<Duration> {
+        let least = self.known + LEAST;
+        let mut ahead = self.ahead(seen);
+        for _ in 0..LOOKS {
+            if ahead < least {
+                return None;
+            }
+            ahead = ahead.min(self.ahead(look()));
+        }
+        if ahead < least {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.known, ahead);
+        Some(ahead - before)
+    }
+
+    fn ahead(&self, (awake, all): (Instant, Duration)) -> Duration {
+        let awake = awake.saturating_duration_since(self.from.0);
+        all.saturating_sub(self.from.1).saturating_sub(awake)
     }
 }
 
@@ -100,10 +130,30 @@ mod tests {
         let ms = Duration::from_millis;
         let begin = Instant::now();
         let mut asleep = Asleep::new(begin, ms(50_000));
-        assert_eq!(asleep.look(begin + ms(700), ms(50_701)), None);
-        assert_eq!(asleep.look(begin + ms(710), ms(53_711)), Some(ms(3000)));
-        assert_eq!(asleep.look(begin + ms(720), ms(53_721)), None, "only once");
-        assert_eq!(asleep.look(begin + ms(790), ms(53_751)), None, "jitter");
+        let mut look = |awake, all| {
+            asleep.look((begin + ms(awake), ms(all)), || {
+                (begin + ms(awake), ms(all))
+            })
+        };
+        assert_eq!(look(700, 50_701), None);
+        assert_eq!(look(710, 53_711), Some(ms(3001)));
+        assert_eq!(look(720, 53_721), None, "only once");
+        assert_eq!(look(790, 53_801), None, "little");
+        assert_eq!(look(800, 53_911), Some(ms(110)));
+    }
+
+    #[test]
+    fn who_loses_the_processor_between_the_looks_was_not_asleep() {
+        let ms = Duration::from_millis;
+        let begin = Instant::now();
+        let mut asleep = Asleep::new(begin, ms(0));
+        // Twice, and then not.
+        let mut late = [300, 0, 40].into_iter();
+        let next = || (begin + ms(11), ms(11 + late.next().unwrap_or(0)));
+        assert_eq!(asleep.look((begin + ms(10), ms(110)), next), None);
+        let next = || (begin + ms(20), ms(60));
+        let slept = asleep.look((begin + ms(20), ms(90)), next);
+        assert_eq!(slept, Some(ms(40)), "what is least counts");
     }
 
     #[test]
@@ -120,9 +170,10 @@ mod tests {
 
     #[test]
     fn the_clocks_of_this_machine_run_together() {
-        let mut asleep = Asleep::new(Instant::now(), since_boot());
+        let both = || (Instant::now(), since_boot());
+        let (awake, all) = both();
+        let mut asleep = Asleep::new(awake, all);
         std::thread::sleep(Duration::from_millis(30));
-        let look = asleep.look(Instant::now(), since_boot());
-        assert_eq!(look, None);
+        assert_eq!(asleep.look(both(), both), None);
     }
 }
