@@ -257,12 +257,7 @@ pub fn text_at(at: VirtAddr, room: &mut [u8]) -> Option<&str> {
 /// # Errors
 /// As `process_vm_readv`; in particular `EFAULT` where something cannot be read.
 pub fn read_checked(at: VirtAddr, into: &mut [u8]) -> Result<()> {
-    copy_checked(
-        libc::SYS_process_vm_readv,
-        at,
-        into.as_mut_ptr(),
-        into.len(),
-    )
+    copy_checked(at.as_ptr(), into.as_mut_ptr(), into.len())
 }
 
 /// Writes memory of this process through the kernel, as [`read_checked`] reads it.
@@ -272,14 +267,18 @@ pub fn read_checked(at: VirtAddr, into: &mut [u8]) -> Result<()> {
 /// anyway, such as atomics.
 ///
 /// # Errors
-/// As `process_vm_writev`; in particular `EFAULT` where something cannot be written to.
+/// As `process_vm_readv`; in particular `EFAULT` where something cannot be written to.
 pub unsafe fn write_checked(at: VirtAddr, from: &[u8]) -> Result<()> {
-    let source = from.as_ptr().cast_mut();
-    copy_checked(libc::SYS_process_vm_writev, at, source, from.len())
+    copy_checked(from.as_ptr().cast_mut(), at.as_ptr(), from.len())
 }
 
 /// Copies between a buffer and other memory of this process, all of it.
-fn copy_checked(call: libc::c_long, at: VirtAddr, buffer: *mut u8, length: usize) -> Result<()> {
+///
+/// What is written to is always the local side of `process_vm_readv`: the kernel writes there as the
+/// program would, through its page tables. It takes hold of the pages of the other side first, and
+/// copies then; what it wrote to a page that was taken away in between, as pages of shared objects
+/// are, would be lost (so it is with `process_vm_writev`).
+fn copy_checked(from: *mut u8, to: *mut u8, length: usize) -> Result<()> {
     let own = crate::thread::process_id() as usize;
     let mut done = 0;
     while done < length {
@@ -287,10 +286,12 @@ fn copy_checked(call: libc::c_long, at: VirtAddr, buffer: *mut u8, length: usize
             iov_base: start.wrapping_add(done).cast(),
             iov_len: length - done,
         };
-        let (local, other) = (piece(buffer), piece(at.as_ptr()));
+        let (local, other) = (piece(to), piece(from));
         let (local, other) = ((&raw const local) as usize, (&raw const other) as usize);
-        // SAFETY: the buffer has that many bytes, which the callers may read, or write to;
-        // the kernel looks whether the other side can be accessed.
+        let call = libc::SYS_process_vm_readv;
+        // SAFETY: one side is a buffer of that many bytes, which the callers may read, or write to;
+        // the other one may be written to, where it is, as the caller says. The kernel looks
+        // whether both can be accessed.
         let copied = unsafe { syscall(call, [own, local, 1, other, 1, 0]) }?;
         if copied == 0 {
             return Err(Errno(libc::EFAULT));
