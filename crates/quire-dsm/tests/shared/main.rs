@@ -2,15 +2,15 @@
 //! Each client has caches of its own, so it stands for a machine.
 
 use std::sync::Barrier;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::{PageNumber, Pages};
 use quire_core::dsm::scheduler::trace::What;
 use quire_core::dsm::sync::{Answer as Met, Name as Point, Request};
 use quire_core::dsm::types::Machine;
-use quire_core::units::Bytes;
+use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::{Client, Shared};
 use quire_dsm::programs::Program;
 use quire_dsm::wire::control::{Answer, PageSize, Rights, SchedulerKind, Segment, TypeCode};
@@ -104,6 +104,44 @@ fn programs_of_the_servers_machine_share_its_pages_over_tcp() {
         panic!("no statistics");
     };
     assert_eq!(owner, "anyone");
+}
+
+/// What is written by way of the kernel is there, too, where somebody takes the page while it is.
+#[test]
+fn what_is_written_with_a_check_is_not_lost_with_the_page() {
+    const PAGES: usize = 16;
+    let served = Served::start("127.0.0.1:0");
+    let (writer, reader) = (served.client("writer"), served.client("reader"));
+    let size = Bytes((PAGES * 4096) as u64);
+    writer
+        .create(object("memory", size, SchedulerKind::Multi))
+        .expect("it is new");
+    let (mine, theirs) = (open(&writer, "memory"), open(&reader, "memory"));
+    let first_words = || (0..PAGES).map(|page| page * 512);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for word in first_words().rev() {
+                    theirs.words()[word].load(Ordering::Relaxed);
+                }
+            }
+        });
+        let begin = Instant::now();
+        let mut lost = Vec::new();
+        let mut values = 1u64..;
+        while lost.is_empty() && begin.elapsed() < Duration::from_secs(3) {
+            let value = values.next().expect("there are many");
+            let all = vec![value; PAGES * 512];
+            let bytes: Vec<u8> = all.into_iter().flat_map(u64::to_ne_bytes).collect();
+            let written = mine.checked_write_at(ObjectOffset(0), &bytes);
+            written.expect("the memory is there");
+            let is_lost = |word: &usize| mine.words()[*word].load(Ordering::Relaxed) != value;
+            lost.extend(first_words().filter(is_lost));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(lost, [0; 0], "words that are not what was written last");
+    });
 }
 
 /// How many pages of an object somebody has, as the server knows it.
