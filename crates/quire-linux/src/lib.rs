@@ -14,6 +14,7 @@ pub mod frame_map;
 pub mod futex;
 pub mod huge_file;
 pub mod memory;
+mod noted;
 pub mod own_threads;
 pub mod pagemap;
 pub mod plugin;

@@ -5,23 +5,17 @@
 //! lock.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::noted::Noted;
 use crate::thread::{current_id, process_id};
 
-/// Threads, each with its process: more than libraries have. One that finds no place counts as the
-/// program's, and those of another process are a parent's.
-static ALL: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
-
-/// How a thread of this process is noted.
-fn note(thread: u32) -> u64 {
-    u64::from(process_id()) << 32 | u64::from(thread)
-}
+/// More than libraries have. A thread that finds no place counts as the program's.
+static ALL: Noted<128> = Noted::new();
 
 /// The calling thread is a library's, until this is dropped.
 #[derive(Debug)]
 pub struct Own {
-    note: u64,
+    process: u32,
     /// It belongs to the thread.
     thread: PhantomData<*const ()>,
 }
@@ -30,41 +24,29 @@ impl Own {
     /// From now on.
     #[must_use]
     pub fn now() -> Own {
-        let note = note(current_id());
-        let take = |old: u64| (old >> 32 != note >> 32).then_some(note);
-        let is_taken = |place: &AtomicU64| {
-            let taken = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-            taken.is_ok()
-        };
-        let _ = ALL.iter().any(is_taken);
+        let process = process_id();
+        ALL.add(process, current_id());
         let thread = PhantomData;
-        Own { note, thread }
+        Own { process, thread }
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        for place in &ALL {
-            let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
-            let _ = place.compare_exchange(self.note, 0, order, otherwise);
-        }
+        ALL.remove(self.process, current_id());
     }
 }
 
 /// Whether a thread of this process has said that it is the library's.
 #[must_use]
 pub fn is_one(thread: u32) -> bool {
-    let note = note(thread);
-    ALL.iter()
-        .any(|place| place.load(Ordering::Acquire) == note)
+    ALL.has(process_id(), thread)
 }
 
 /// Whether the library has any.
 #[must_use]
 pub fn is_any() -> bool {
-    let process = u64::from(process_id());
-    ALL.iter()
-        .any(|place| place.load(Ordering::Acquire) >> 32 == process)
+    ALL.has_any(process_id())
 }
 
 #[cfg(test)]

@@ -17,13 +17,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quire_core::units::{AddrRange, Bytes};
 
 use crate::futex::SignalsBlocked;
 use crate::memory;
+use crate::noted::Noted;
 use crate::raw::{Errno, Result, check, syscall};
 use crate::scheduling::{Heirs, Scheduling};
 use crate::stack;
@@ -45,46 +45,18 @@ const LOOKS: u32 = 20_000;
 
 /// Wardens that were started and not reaped, each with its process: more than programs have. Those
 /// of another process are its parent's, and not its children.
-static ALL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-
-/// How a warden of this process is noted.
-const fn note(owner: u32, warden: u32) -> u64 {
-    (owner as u64) << 32 | warden as u64
-}
-
-/// A warden began: it is noted, if there is a place.
-fn began(owner: u32, warden: u32) {
-    let new = note(owner, warden);
-    let is_taken = |place: &AtomicU64| {
-        let take = |old: u64| (old >> 32 != u64::from(owner)).then_some(new);
-        let taken = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-        taken.is_ok()
-    };
-    let _ = ALL.iter().any(is_taken);
-}
-
-/// A warden was reaped.
-fn ended(owner: u32, warden: u32) {
-    for place in &ALL {
-        let (order, otherwise) = (Ordering::AcqRel, Ordering::Relaxed);
-        let _ = place.compare_exchange(note(owner, warden), 0, order, otherwise);
-    }
-}
+static ALL: Noted<64> = Noted::new();
 
 /// Whether a child of this process is a warden. May be asked in a signal handler.
 #[must_use]
 pub fn is_warden(child: u32) -> bool {
-    let warden = note(process_id(), child);
-    ALL.iter()
-        .any(|place| place.load(Ordering::Acquire) == warden)
+    ALL.has(process_id(), child)
 }
 
 /// Whether this process has a warden. May be asked in a signal handler.
 #[must_use]
 pub fn is_any() -> bool {
-    let owner = u64::from(process_id());
-    let is_ours = |place: &AtomicU64| place.load(Ordering::Acquire) >> 32 == owner;
-    ALL.iter().any(is_ours)
+    ALL.has_any(process_id())
 }
 
 /// A warden that watches. It ends with the thread that started it, which drops it before.
@@ -133,7 +105,7 @@ impl Warden {
             return Err(errno.map_or(Errno(libc::EAGAIN), Errno::from));
         };
         term.set_warden(process);
-        began(term.owner(), process);
+        ALL.add(term.owner(), process);
         let warden = Warden {
             term: Arc::clone(&term),
             process,
@@ -177,7 +149,7 @@ impl Drop for Warden {
             reap(self.process, 0);
         }
         self.term.set_warden(0);
-        ended(self.term.owner(), self.process);
+        ALL.remove(self.term.owner(), self.process);
         // SAFETY: who used the stack has ended.
         let _ = unsafe { memory::unmap(self.stack) };
     }
