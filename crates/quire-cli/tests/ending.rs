@@ -231,6 +231,26 @@ fn count_up(shared: &Shared, me: usize, stop: &AtomicBool) -> u64 {
     done
 }
 
+/// How often each of these clients increments words of `grid` while something else is done.
+fn counted_meanwhile(clients: &[Client], act: impl FnOnce()) -> Vec<u64> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let programs: Vec<_> = clients
+            .iter()
+            .map(|client| open(client, "grid"))
+            .enumerate()
+            .map(|(me, shared)| {
+                let stop = &stop;
+                scope.spawn(move || count_up(&shared, me, stop))
+            })
+            .collect();
+        act();
+        stop.store(true, Ordering::Relaxed);
+        let counts = programs.into_iter().map(|program| program.join().unwrap());
+        counts.collect()
+    })
+}
+
 /// No increment of so many programs is lost, and none was done twice.
 fn check_counts(shared: &Shared, counts: &[u64]) {
     assert_eq!(get(shared, 0), counts.iter().sum::<u64>());
@@ -698,17 +718,7 @@ fn servers_end_one_after_the_other_and_no_increment_is_lost() {
         .iter()
         .flat_map(|server| [&server.unix, &server.tcp]);
     let clients: Vec<Client> = addresses.map(|address| apart(address)).collect();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let programs: Vec<_> = clients
-            .iter()
-            .map(|client| open(client, "grid"))
-            .enumerate()
-            .map(|(me, shared)| {
-                let stop = &stop;
-                scope.spawn(move || count_up(&shared, me, stop))
-            })
-            .collect();
+    let counts = counted_meanwhile(&clients, || {
         for round in 0..6 {
             let ends = round % servers.len();
             let reader = apart(&servers[(ends + 1) % 3].unix);
@@ -718,11 +728,8 @@ fn servers_end_one_after_the_other_and_no_increment_is_lost() {
             wait_for_progress(&shared);
             servers[ends].start();
         }
-        stop.store(true, Ordering::Relaxed);
-        let counts = programs.into_iter().map(|program| program.join().unwrap());
-        let counts: Vec<u64> = counts.collect();
-        check_counts(&open(&apart(&servers[1].tcp), "grid"), &counts);
     });
+    check_counts(&open(&apart(&servers[1].tcp), "grid"), &counts);
 }
 
 /// Programs at all servers go on with all that any of them has written, whenever that was.
@@ -737,17 +744,7 @@ fn no_increment_is_lost_while_a_keeper_is_started_again_and_again() {
         .iter()
         .flat_map(|server| [apart(&server.unix), apart(&server.tcp), beside(server)])
         .collect();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let programs: Vec<_> = clients
-            .iter()
-            .map(|client| open(client, "grid"))
-            .enumerate()
-            .map(|(me, shared)| {
-                let stop = &stop;
-                scope.spawn(move || count_up(&shared, me, stop))
-            })
-            .collect();
+    let counts = counted_meanwhile(&clients, || {
         let reader = apart(&servers[1].unix);
         let shared = open(&reader, "grid");
         for _ in 0..4 {
@@ -756,9 +753,6 @@ fn no_increment_is_lost_while_a_keeper_is_started_again_and_again() {
             servers[0].start();
         }
         wait_for_progress(&shared);
-        stop.store(true, Ordering::Relaxed);
-        let counts = programs.into_iter().map(|program| program.join().unwrap());
-        let counts: Vec<u64> = counts.collect();
-        check_counts(&open(&apart(&servers[1].tcp), "grid"), &counts);
     });
+    check_counts(&open(&apart(&servers[1].tcp), "grid"), &counts);
 }
