@@ -64,13 +64,33 @@ pub fn wait(word: &AtomicU32, value: u32) {
 
 /// Waits until `word` is no longer `value`, until woken, or for `time`.
 pub fn wait_for(word: &AtomicU32, value: u32, time: Duration) {
-    let op = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
+    wait_by(
+        word,
+        value,
+        time,
+        libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+    );
+}
+
+/// The same for a word that processes share: whoever of them wakes it.
+pub fn wait_shared_for(word: &AtomicU32, value: u32, time: Duration) {
+    wait_by(word, value, time, libc::FUTEX_WAIT);
+}
+
+fn wait_by(word: &AtomicU32, value: u32, time: Duration, op: i32) {
     let time = libc::timespec {
         tv_sec: time.as_secs() as i64,
         tv_nsec: i64::from(time.subsec_nanos()),
     };
     let until = (&raw const time) as usize;
-    let args = [word.as_ptr() as usize, op, value as usize, until, 0, 0];
+    let args = [
+        word.as_ptr() as usize,
+        op as usize,
+        value as usize,
+        until,
+        0,
+        0,
+    ];
     // SAFETY: the word and the time outlive the call.
     let _ = unsafe { syscall(libc::SYS_futex, args) };
 }
@@ -80,13 +100,27 @@ pub fn wake_all(word: &AtomicU32) {
     wake(word, i32::MAX);
 }
 
+/// Wakes one of those who wait for `word`.
+pub fn wake_one(word: &AtomicU32) {
+    wake(word, 1);
+}
+
 /// Wakes all who wait for the word at an address, by the key that the address
 /// has now for processes that share it.
 pub fn wake_shared(word: VirtAddr) {
+    wake_by_key(word, i32::MAX);
+}
+
+/// Wakes one of them.
+pub fn wake_shared_one(word: VirtAddr) {
+    wake_by_key(word, 1);
+}
+
+fn wake_by_key(word: VirtAddr, count: i32) {
     let args = [
         word.0 as usize,
         libc::FUTEX_WAKE as usize,
-        i32::MAX as usize,
+        count as usize,
         0,
         0,
         0,

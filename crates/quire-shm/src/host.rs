@@ -30,6 +30,7 @@ use crate::made;
 use crate::signals::{self, Blocked};
 use crate::state;
 use crate::streams;
+use crate::taken::Copies;
 use crate::trouble::{Result, Trouble};
 use crate::uses::Uses;
 
@@ -168,6 +169,8 @@ pub struct Placed {
     pub start: u64,
     /// Whether the program may write.
     pub writable: bool,
+    /// How this process has the object.
+    pub copies: Copies,
     /// What a child needs to know of the object, where it was opened for this.
     pub known: Option<Known>,
 }
@@ -352,6 +355,10 @@ impl Works {
             // SAFETY: the program has given up what is there: it asked for this address.
             At::Over(at) => unsafe { shared.map_over(part, VirtAddr(at), writable)? },
         };
+        let copies = match shared.is_attached() {
+            true => Copies::One,
+            false => Copies::Own,
+        };
         open.mappings += 1;
         open.was_mapped = true;
         self.last += 1;
@@ -361,6 +368,7 @@ impl Works {
             number: self.last,
             start,
             writable,
+            copies,
             known: None,
         })
     }

@@ -12,7 +12,7 @@
 //! | `sizes` | `fstat` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
-//! | `mutexes` | `pthread_mutex_init` |
+//! | `sync` | mutexes, conditions, semaphores, barriers and read-write locks in objects |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `remap_file_pages`, `madvise`, `msync` |
 //! | `reopening` | `open`, `openat`, `fopen` of a descriptor's name in `/proc` |
@@ -43,7 +43,6 @@ mod leaving;
 mod locks;
 mod made;
 mod mappings;
-mod mutexes;
 mod pieces;
 mod posix;
 mod processes;
@@ -54,6 +53,7 @@ mod signals;
 mod sizes;
 mod state;
 mod streams;
+mod sync;
 mod sysv;
 mod taken;
 mod trouble;
@@ -74,7 +74,7 @@ fn begin() {
         fallocate::start();
         sizes::start();
         locks::start();
-        mutexes::start();
+        sync::start();
         reopening::start();
         waits::start();
         sysv::start();

@@ -227,6 +227,7 @@ pub fn map(state: &mut State, part: Part, at: At, prot: Protection) -> Result<u6
         len: part.len,
         writable,
         is_attached: part.is_attached,
+        copies: placed.copies,
         pieces: Pieces::new(range, prot),
     };
     let start = placed.start;

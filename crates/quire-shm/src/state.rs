@@ -25,7 +25,7 @@ use crate::host::{Entry, Host, Placed, Works};
 use crate::made;
 use crate::pieces::Pieces;
 use crate::signals::Blocked;
-use crate::taken;
+use crate::taken::{self, Copies, Taken};
 use crate::trouble::{Result, Trouble, set_errno};
 use crate::uses;
 
@@ -76,6 +76,8 @@ pub struct Mapped {
     pub writable: bool,
     /// Whether `shmat` made it.
     pub is_attached: bool,
+    /// How the object was had when it was mapped.
+    pub copies: Copies,
     /// What is left of it.
     pub pieces: Pieces,
 }
@@ -170,8 +172,11 @@ impl State {
 
     /// Tells who has not the lock what addresses are taken.
     pub fn tell(&self) {
-        let range = |(start, mapped): (&u64, &Mapped)| *start..*start + mapped.len;
-        taken::set(self.mapped.iter().map(range).collect());
+        let taken = |(start, mapped): (&u64, &Mapped)| Taken {
+            range: *start..*start + mapped.len,
+            copies: mapped.copies,
+        };
+        taken::set(self.mapped.iter().map(taken).collect());
     }
 
     /// The starts of mappings that have pieces in a range.

@@ -195,6 +195,19 @@ fn descriptors_of_objects_are_not_locked() {
     assert!(log.contains("exclude nobody"), "{log}");
 }
 
+/// Locks of the C library work in shared memory, wherever the others are who use them.
+#[test]
+fn locks_of_the_c_library_work() {
+    for served in Served::both() {
+        let sync = program(&served, "sync");
+        let mut maker = Running::start(&mut served.run("grid", &sync, &["/grid", "0"]));
+        maker.hear("ready");
+        let other = served.run("grid", &sync, &["/grid", "1"]).output();
+        assert_well(&other.expect("it was built"));
+        maker.go_on();
+    }
+}
+
 /// A mutex that would not tell of an owner that ends is refused.
 #[test]
 fn robust_mutexes_are_refused() {

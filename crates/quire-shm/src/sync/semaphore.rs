@@ -1,0 +1,180 @@
+//! Semaphores without a name in objects. `sem_init`, `sem_getvalue` and `sem_destroy` are the C library's,
+//! which does nothing there but write and read the value.
+//!
+//! A signal does not end who waits for one: whether its handler was to (`SA_RESTART`) is not known here.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::waiting::{Deadline, Waiting, Wake, copies, wake};
+use crate::real::Real;
+use crate::taken::Copies;
+use crate::trouble::set_errno;
+
+type Semaphore = *mut libc::sem_t;
+type Time = *const libc::timespec;
+type Post = unsafe extern "C" fn(Semaphore) -> c_int;
+// Threads are cancelled in these calls, which unwinds them.
+type Wait = unsafe extern "C-unwind" fn(Semaphore) -> c_int;
+type Timed = unsafe extern "C-unwind" fn(Semaphore, Time) -> c_int;
+type Clocked = unsafe extern "C-unwind" fn(Semaphore, c_int, Time) -> c_int;
+
+// SAFETY: the types of the C library's functions, here and below.
+static POST: Real<Post> = unsafe { Real::new(c"sem_post") };
+// SAFETY: as above.
+static TRY: Real<Post> = unsafe { Real::new(c"sem_trywait") };
+// SAFETY: as above.
+static WAIT: Real<Wait> = unsafe { Real::new(c"sem_wait") };
+// SAFETY: as above.
+static TIMED: Real<Timed> = unsafe { Real::new(c"sem_timedwait") };
+// SAFETY: as above.
+static CLOCKED: Real<Clocked> = unsafe { Real::new(c"sem_clockwait") };
+
+/// Looks up the functions behind these.
+pub fn start() {
+    let (_, _) = (POST.get(), TRY.get());
+    let (_, _, _) = (WAIT.get(), TIMED.get(), CLOCKED.get());
+}
+
+unsafe extern "C-unwind" {
+    /// Ends the thread, if somebody has cancelled it.
+    safe fn pthread_testcancel();
+}
+
+/// The largest value.
+const MOST: u32 = i32::MAX.cast_unsigned();
+
+/// A semaphore, if it lies in an object: its value, which it begins with.
+///
+/// # Safety
+/// It is one of the program, if that is not null, for as long as it is used.
+#[inline]
+unsafe fn find<'a>(semaphore: Semaphore) -> Option<(&'a AtomicU32, Copies)> {
+    const { assert!(size_of::<libc::sem_t>() >= 4 && align_of::<libc::sem_t>() >= 4) };
+    let copies = copies(semaphore)?;
+    // SAFETY: the caller vouches for it; all that is made of it is a word that is changed as a whole,
+    // by all programs, and it is as large and as aligned.
+    Some((unsafe { &*semaphore.cast::<AtomicU32>() }, copies))
+}
+
+/// Takes one, if there is one.
+fn take(value: &AtomicU32) -> bool {
+    let less = |value: u32| value.checked_sub(1);
+    let taken = value.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    taken.is_ok()
+}
+
+fn wait((value, copies): (&AtomicU32, Copies), end: Option<Deadline>) -> Result<(), c_int> {
+    let mut waiting = Waiting::new(copies, end);
+    loop {
+        // Where there is none, to look does not take the page from who has it.
+        if value.load(Ordering::SeqCst) > 0 && take(value) {
+            return Ok(());
+        }
+        pthread_testcancel();
+        waiting.wait(value, 0).map_err(|_| libc::ETIMEDOUT)?;
+    }
+}
+
+/// # Safety
+/// The time can be read.
+unsafe fn wait_until(found: (&AtomicU32, Copies), clock: c_int, until: Time) -> Result<(), c_int> {
+    pthread_testcancel();
+    // Who gets one at once may give any time.
+    if take(found.0) {
+        return Ok(());
+    }
+    // SAFETY: the caller vouches for it.
+    wait(found, Some(unsafe { Deadline::new(clock, until) }?))
+}
+
+fn post((value, copies): (&AtomicU32, Copies)) -> Result<(), c_int> {
+    let more = |value: u32| (value < MOST).then_some(value + 1);
+    let posted = value.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+    posted.map_err(|_| libc::EOVERFLOW)?;
+    wake(copies, value, Wake::One);
+    Ok(())
+}
+
+/// What such a call returns.
+fn answer(done: Result<(), c_int>) -> c_int {
+    match done {
+        Ok(()) => 0,
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sem_post(semaphore: Semaphore) -> c_int {
+    // SAFETY: the program gives a semaphore.
+    if let Some(found) = unsafe { find(semaphore) } {
+        return answer(post(found));
+    }
+    match POST.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(semaphore) },
+        None => -1,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sem_trywait(semaphore: Semaphore) -> c_int {
+    // SAFETY: the program gives a semaphore.
+    if let Some((value, _)) = unsafe { find(semaphore) } {
+        return answer(take(value).then_some(()).ok_or(libc::EAGAIN));
+    }
+    match TRY.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(semaphore) },
+        None => -1,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sem_wait(semaphore: Semaphore) -> c_int {
+    // SAFETY: the program gives a semaphore.
+    if let Some(found) = unsafe { find(semaphore) } {
+        pthread_testcancel();
+        return answer(wait(found, None));
+    }
+    match WAIT.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(semaphore) },
+        None => -1,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sem_timedwait(semaphore: Semaphore, until: Time) -> c_int {
+    // SAFETY: the program gives a semaphore.
+    if let Some(found) = unsafe { find(semaphore) } {
+        // SAFETY: the program gives a time.
+        return answer(unsafe { wait_until(found, libc::CLOCK_REALTIME, until) });
+    }
+    match TIMED.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(semaphore, until) },
+        None => -1,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sem_clockwait(
+    semaphore: Semaphore,
+    clock: c_int,
+    until: Time,
+) -> c_int {
+    // SAFETY: the program gives a semaphore.
+    if let Some(found) = unsafe { find(semaphore) } {
+        // SAFETY: the program gives a time.
+        return answer(unsafe { wait_until(found, clock, until) });
+    }
+    match CLOCKED.known() {
+        // SAFETY: passed on as it came.
+        Some(real) => unsafe { real(semaphore, clock, until) },
+        None => -1,
+    }
+}
