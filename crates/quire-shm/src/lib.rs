@@ -9,7 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
-//! | `sizes` | `fstat` |
+//! | `sizes` | `fstat`, `fstatat`, `statx`, `lseek` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `mutexes` | `pthread_mutex_init` |
