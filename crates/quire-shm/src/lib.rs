@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
 //! | `sizes` | `fstat`, `fstatat`, `statx`, `lseek` |
+//! | `direct` | `read` and its kin where the file has `O_DIRECT` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `mutexes` | `pthread_mutex_init` |
@@ -36,6 +37,7 @@
 use std::sync::Once;
 
 mod capi;
+mod direct;
 mod ending;
 mod fallocate;
 mod host;
@@ -73,6 +75,7 @@ fn begin() {
         posix::start();
         fallocate::start();
         sizes::start();
+        direct::start();
         locks::start();
         mutexes::start();
         reopening::start();

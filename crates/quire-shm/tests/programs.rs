@@ -3,6 +3,7 @@
 
 mod capi;
 mod descriptors;
+mod direct;
 mod ending;
 mod handlers;
 mod harness;
