@@ -20,6 +20,7 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::handed;
 use crate::real::Real;
 use crate::state;
 use crate::taken;
@@ -86,7 +87,6 @@ impl Call {
 
     #[cold]
     fn looked_into(self, parts: &[libc::iovec]) -> Option<isize> {
-        let is_of_object = |part: &libc::iovec| state::concerns(&addresses(part));
         if !is_direct(self.descriptor) || !parts.iter().any(is_of_object) {
             return None;
         }
@@ -255,7 +255,13 @@ fn addresses(part: &libc::iovec) -> Range<u64> {
 
 #[inline]
 fn may_be_of_object(part: &libc::iovec) -> bool {
-    taken::may_have_any(&addresses(part))
+    let range = addresses(part);
+    taken::may_have_any(&range) || handed::has_any(&range)
+}
+
+fn is_of_object(part: &libc::iovec) -> bool {
+    let range = addresses(part);
+    state::concerns(&range) || handed::has_any(&range)
 }
 
 /// Whether what is read by a descriptor goes by no cache of the kernel. Changes no `errno`.

@@ -24,7 +24,7 @@
 //! | `made` | how often each object was made, which parents and children share |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
 //! | `uses` | which objects the program uses by descriptors alone |
-//! | `readers` | which addresses programs in C may only read |
+//! | `handed` | which addresses programs in C have, and which of these they may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
 //! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
@@ -40,6 +40,7 @@ mod capi;
 mod direct;
 mod ending;
 mod fallocate;
+mod handed;
 mod host;
 mod leaving;
 mod locks;
@@ -49,7 +50,6 @@ mod mutexes;
 mod pieces;
 mod posix;
 mod processes;
-mod readers;
 mod real;
 mod reopening;
 mod signals;

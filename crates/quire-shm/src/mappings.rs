@@ -7,10 +7,10 @@ use quire_core::dsm::message::Access;
 use quire_core::units::{AddrRange, BASE_PAGE, VirtAddr};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use crate::handed;
 use crate::host::{At, Entry, Placed, Wanted};
 use crate::pieces::{Pieces, Protection};
 use crate::posix;
-use crate::readers;
 use crate::real::{MMAP, MUNMAP, Real};
 use crate::state::{self, Mapped, State, answer};
 use crate::trouble::{Result, Trouble, set_errno};
@@ -423,7 +423,7 @@ unsafe extern "C" fn pkey_mprotect(at: *mut c_void, len: usize, prot: c_int, key
 /// Has the kernel change what a range allows, unless an object may not allow it.
 fn protect(at: *mut c_void, len: usize, prot: c_int, real: impl Fn() -> c_int) -> c_int {
     if prot & libc::PROT_WRITE != 0
-        && state::pages(at as usize, len).is_some_and(|range| readers::has_any(&range))
+        && state::pages(at as usize, len).is_some_and(|range| handed::has_read_only(&range))
     {
         set_errno(libc::EACCES);
         return -1;

@@ -3,7 +3,9 @@
  *     direct read NAME FILE   again and again, by each function, and looks whether it is there;
  *                             says "no" where there is no O_DIRECT
  *     direct take NAME FILE   meanwhile writes to the other half of each page, until it is told to end
- *     direct odd NAME FILE    much at once, to several parts, beyond the end, and what cannot be read */
+ *     direct odd NAME FILE    much at once, to several parts, beyond the end, and what cannot be read
+ *
+ * With IN_C it is a program in C, which is given the address of a server instead of a name. */
 #include "common.h"
 
 #include <pthread.h>
@@ -23,6 +25,18 @@ ssize_t __read_chk(int, void *, size_t, size_t);
 ssize_t __pread_chk(int, void *, size_t, off_t, size_t);
 ssize_t __pread64_chk(int, void *, size_t, off_t, size_t);
 
+#ifdef IN_C
+#include <quire_dsm.h>
+
+static unsigned char *map(const char *address, size_t size) {
+  quire_dsm *server = quire_dsm_connect_apart(address, NULL);
+  CHECK(server != NULL);
+  CHECK(quire_dsm_create(server, "grid", size, NULL) == 0 || errno == EEXIST);
+  quire_dsm_object *grid = quire_dsm_open(server, "grid", QUIRE_DSM_WRITE);
+  CHECK(grid != NULL);
+  return quire_dsm_address(grid);
+}
+#else
 static unsigned char *map(const char *name, size_t size) {
   int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
   CHECK(fd >= 0 && ftruncate(fd, size) == 0);
@@ -30,6 +44,7 @@ static unsigned char *map(const char *name, size_t size) {
   CHECK(at != MAP_FAILED && close(fd) == 0);
   return at;
 }
+#endif
 
 /* Each half of a page begins with its number in the file. */
 static unsigned char byte_at(size_t at) {
