@@ -30,8 +30,8 @@ use quire_dsm::node::Part;
 use quire_dsm::wire::control::{Answer, Name, Rights};
 
 use self::arguments::{Identity, Shape, bad};
+use crate::handed::Handed;
 use crate::leaving;
-use crate::readers::ReadOnly;
 use crate::streams;
 use crate::trouble::{Result, Trouble, set_errno};
 
@@ -53,7 +53,7 @@ struct Server(Client);
 struct Object {
     /// Parts that are mapped once more, by their addresses. They go before the object.
     parts: Mutex<BTreeMap<u64, Mapped>>,
-    whole: Option<ReadOnly>,
+    whole: Handed,
     shared: Shared,
     writable: bool,
     heaps: heap::Heaps,
@@ -64,15 +64,15 @@ struct Object {
 /// A part that is mapped once more. Its addresses may be somebody else's when it is gone: what is
 /// said of them goes first.
 struct Mapped {
-    #[expect(dead_code, reason = "it is there as long as this")]
-    read_only: Option<ReadOnly>,
+    #[expect(dead_code, reason = "it is known as long as this")]
+    handed: Handed,
     #[expect(dead_code, reason = "it is mapped as long as this")]
     region: Region,
 }
 
-/// Says of a range that it may only be read, if that is so.
-fn read_only(start: VirtAddr, length: Bytes, writable: bool) -> Option<ReadOnly> {
-    (!writable).then(|| ReadOnly::new(start.0..start.0 + length.0))
+/// Says of a range that the program has it.
+fn handed(start: VirtAddr, length: Bytes, writable: bool) -> Handed {
+    Handed::new(start.0..start.0 + length.0, writable)
 }
 
 impl Object {
@@ -290,7 +290,7 @@ unsafe extern "C" fn quire_dsm_open(
         let length = Bytes(shared.size().0.next_multiple_of(page.0));
         let object = Object {
             parts: Mutex::default(),
-            whole: read_only(shared.address(), length, write),
+            whole: handed(shared.address(), length, write),
             shared,
             writable: write,
             heaps: heap::Heaps::default(),
@@ -355,7 +355,7 @@ fn map(object: &Object, offset: u64, length: u64, address: u64) -> Result<u64> {
     let region = object.shared.map(part, place, object.writable)?;
     let range = region.range();
     let mapped = Mapped {
-        read_only: read_only(range.start, range.len(), object.writable),
+        handed: handed(range.start, range.len(), object.writable),
         region,
     };
     let parts = object.parts.lock();

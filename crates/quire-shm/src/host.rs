@@ -18,7 +18,7 @@ use quire_core::dsm::message::Access;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::attachment::{Attachment, Attachments};
 use quire_dsm::client::{Client, ClientError, Known, Options, Place, Region, Shared};
-use quire_dsm::node::Part;
+use quire_dsm::node::{Addresses, Part};
 use quire_dsm::wire::control::{
     Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
 };
@@ -167,6 +167,8 @@ pub struct Placed {
     pub number: u64,
     /// Where it starts.
     pub start: u64,
+    /// Its addresses, for whoever changes what is allowed there.
+    pub addresses: Addresses,
     /// Whether the program may write.
     pub writable: bool,
     /// How this process has the object.
@@ -362,11 +364,12 @@ impl Works {
         open.mappings += 1;
         open.was_mapped = true;
         self.last += 1;
-        let start = region.range().start.0;
+        let (start, addresses) = (region.range().start.0, region.addresses());
         self.regions.insert(self.last, (wanted.entry, region));
         Ok(Placed {
             number: self.last,
             start,
+            addresses,
             writable,
             copies,
             known: None,

@@ -9,7 +9,8 @@
 //! | module | holds |
 //! |---|---|
 //! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
-//! | `sizes` | `fstat` |
+//! | `sizes` | `fstat`, `fstatat`, `statx`, `lseek` |
+//! | `direct` | `read` and its kin where the file has `O_DIRECT` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `sync` | mutexes, conditions, semaphores, barriers and read-write locks in objects |
@@ -23,7 +24,7 @@
 //! | `made` | how often each object was made, which parents and children share |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
 //! | `uses` | which objects the program uses by descriptors alone |
-//! | `readers` | which addresses programs in C may only read |
+//! | `handed` | which addresses programs in C have, and which of these they may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
 //! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
@@ -36,8 +37,10 @@
 use std::sync::Once;
 
 mod capi;
+mod direct;
 mod ending;
 mod fallocate;
+mod handed;
 mod host;
 mod leaving;
 mod locks;
@@ -46,7 +49,6 @@ mod mappings;
 mod pieces;
 mod posix;
 mod processes;
-mod readers;
 mod real;
 mod reopening;
 mod signals;
@@ -73,6 +75,7 @@ fn begin() {
         posix::start();
         fallocate::start();
         sizes::start();
+        direct::start();
         locks::start();
         sync::start();
         reopening::start();

@@ -7,10 +7,10 @@ use quire_core::dsm::message::Access;
 use quire_core::units::{AddrRange, BASE_PAGE, VirtAddr};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use crate::handed;
 use crate::host::{At, Entry, Placed, Wanted};
 use crate::pieces::{Pieces, Protection};
 use crate::posix;
-use crate::readers;
 use crate::real::{MMAP, MUNMAP, Real};
 use crate::state::{self, Mapped, State, answer};
 use crate::trouble::{Result, Trouble, set_errno};
@@ -218,11 +218,13 @@ pub fn map(state: &mut State, part: Part, at: At, prot: Protection) -> Result<u6
     let writable = part.writable && placed.writable;
     let range = placed.start..placed.start + part.len;
     if prot != allowed(&placed) {
+        let _steady = placed.addresses.steady();
         protect_now(&range, prot);
     }
     let mapped = Mapped {
         entry: part.entry,
         number: placed.number,
+        addresses: placed.addresses.clone(),
         offset: part.offset,
         len: part.len,
         writable,
@@ -305,7 +307,7 @@ fn give_up(state: &mut State, range: &Range<u64>) -> Result<()> {
         if is_gone {
             state.take(start);
             state.run(move |works| works.unmap(number))?;
-        } else if !parts.iter().all(blank) {
+        } else if !state.steadily(&[start], || parts.iter().all(blank)) {
             return Err(Trouble::new(libc::ENOMEM, "no memory for an address range"));
         }
     }
@@ -420,31 +422,40 @@ unsafe extern "C" fn pkey_mprotect(at: *mut c_void, len: usize, prot: c_int, key
 }
 
 /// Has the kernel change what a range allows, unless an object may not allow it.
-fn protect(at: *mut c_void, len: usize, prot: c_int, real: impl FnOnce() -> c_int) -> c_int {
+fn protect(at: *mut c_void, len: usize, prot: c_int, real: impl Fn() -> c_int) -> c_int {
     if prot & libc::PROT_WRITE != 0
-        && state::pages(at as usize, len).is_some_and(|range| readers::has_any(&range))
+        && state::pages(at as usize, len).is_some_and(|range| handed::has_read_only(&range))
     {
         set_errno(libc::EACCES);
         return -1;
     }
-    let range = concerned(at as usize, len);
-    let allowed = range
-        .as_ref()
-        .and_then(|range| state::locked(|state| may_protect(state, range, prot)));
-    if let Some(Err(trouble)) = allowed {
-        return answer(Err(trouble), -1);
+    let protected = concerned(at as usize, len)
+        .and_then(|range| state::locked(|state| protect_objects(state, &range, prot, &real)));
+    match protected {
+        Some(protected) => answer(protected.map(|()| 0), -1),
+        None => real(),
     }
-    let done = real();
-    if let Some(range) = range.filter(|_| done == 0) {
-        state::locked(|state| {
-            for start in state.within(&range) {
-                if let Some(mapped) = state.mapped.get_mut(&start) {
-                    mapped.pieces.protect(&range, prot);
-                }
-            }
-        });
+}
+
+/// Has the kernel change what a range allows that has objects, and notes it.
+fn protect_objects(
+    state: &mut State,
+    range: &Range<u64>,
+    prot: c_int,
+    real: impl Fn() -> c_int,
+) -> Result<()> {
+    may_protect(state, range, prot)?;
+    let starts = state.within(range);
+    state.steadily(&starts, || match real() {
+        0 => Ok(()),
+        _ => Err(Trouble::last("mprotect")),
+    })?;
+    for start in starts {
+        if let Some(mapped) = state.mapped.get_mut(&start) {
+            mapped.pieces.protect(range, prot);
+        }
     }
-    done
+    Ok(())
 }
 
 /// Whether objects in a range may have a protection.

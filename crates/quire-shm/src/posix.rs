@@ -162,16 +162,10 @@ pub fn may_create(state: &mut State, entry: Entry) -> Result<()> {
     state.run(move |_| Err(Trouble::new(libc::EACCES, text)))
 }
 
-fn system(what: &str) -> Trouble {
-    let error = std::io::Error::last_os_error();
-    let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    Trouble::new(errno, format!("{what}: {error}"))
-}
-
 /// What a call of the system returned, if it did well.
 fn checked(returned: c_int, what: &str) -> Result<c_int> {
     match returned {
-        -1 => Err(system(what)),
+        -1 => Err(Trouble::last(what)),
         returned => Ok(returned),
     }
 }
@@ -192,7 +186,7 @@ fn descriptor(size: Option<u64>) -> Result<(c_int, FileId)> {
         // SAFETY: the descriptor was made here, and nobody has it.
         unsafe { libc::close(descriptor) };
     })?;
-    let file = id(descriptor).ok_or_else(|| system("a memory file"))?;
+    let file = id(descriptor).ok_or_else(|| Trouble::last("a memory file"))?;
     Ok((descriptor, file))
 }
 

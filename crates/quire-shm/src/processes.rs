@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::ending;
-use crate::host::{At, Wanted, Works};
+use crate::host::{At, Placed, Wanted, Works};
 use crate::mappings;
 use crate::real::Real;
 use crate::state::{self, Mapped, State};
@@ -92,8 +92,8 @@ fn renew(state: &mut State) {
     }
     for (start, mut mapped) in std::mem::take(&mut state.mapped) {
         // What cannot be had was logged. Touches fail.
-        if let Ok(number) = map_again(state, start, &mapped) {
-            mapped.number = number;
+        if let Ok(placed) = map_again(state, start, &mapped) {
+            (mapped.number, mapped.addresses) = (placed.number, placed.addresses);
             state.mapped.insert(start, mapped);
         }
     }
@@ -110,8 +110,8 @@ fn drop_apart(state: &mut State) {
     state.tell();
 }
 
-/// Maps one anew, and says what the thread calls it.
-fn map_again(state: &mut State, start: u64, mapped: &Mapped) -> Result<u64> {
+/// Maps one anew.
+fn map_again(state: &mut State, start: u64, mapped: &Mapped) -> Result<Placed> {
     let wanted = Wanted {
         entry: mapped.entry,
         offset: mapped.offset,
@@ -120,6 +120,8 @@ fn map_again(state: &mut State, start: u64, mapped: &Mapped) -> Result<u64> {
         write: false,
     };
     let placed = state.run(move |works| works.map(wanted))?;
+    let addresses = placed.addresses.clone();
+    let _steady = addresses.steady();
     let mut at = start;
     for (piece, rules) in mapped.pieces.iter() {
         if at < piece.start {
@@ -132,7 +134,7 @@ fn map_again(state: &mut State, start: u64, mapped: &Mapped) -> Result<u64> {
     if at < end {
         mappings::blank(&(at..end));
     }
-    Ok(placed.number)
+    Ok(placed)
 }
 
 /// The process ends: what was written goes to the servers.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use quire_core::units::BASE_PAGE;
 use quire_dsm::attachment::{Attachments, Target};
 use quire_dsm::client::Known;
+use quire_dsm::node::Addresses;
 use quire_linux::futex::Lock;
 
 use crate::ending;
@@ -69,6 +70,8 @@ pub struct Mapped {
     pub entry: Entry,
     /// What the thread calls it.
     pub number: u64,
+    /// Its addresses, which are to be held while what they allow is changed.
+    pub addresses: Addresses,
     /// Where in the object it starts, in bytes.
     pub offset: u64,
     pub len: u64,
@@ -184,6 +187,14 @@ impl State {
         let before = self.mapped.range(..range.end);
         let touched = before.filter(|(_, mapped)| !mapped.pieces.within(range).is_empty());
         touched.map(|(start, _)| *start).collect()
+    }
+
+    /// Does something to what mappings allow, by their starts. Meanwhile no other file takes the place of
+    /// one that is mapped, as happens when a server was started anew.
+    pub fn steadily<T>(&self, starts: &[u64], act: impl FnOnce() -> T) -> T {
+        let mapped = starts.iter().filter_map(|start| self.mapped.get(start));
+        let _steady: Vec<_> = mapped.map(|mapped| mapped.addresses.steady()).collect();
+        act()
     }
 
     /// The addresses that mappings take, by their starts.

@@ -27,6 +27,13 @@ impl Trouble {
         }
     }
 
+    /// What the C library has just said (`errno`).
+    pub fn last(text: &str) -> Trouble {
+        let error = std::io::Error::last_os_error();
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Trouble::new(errno, format!("{text}: {error}"))
+    }
+
     /// Whether the user should know. That something is there already, or not yet, is what
     /// programs ask for.
     pub fn is_worth_telling(&self) -> bool {

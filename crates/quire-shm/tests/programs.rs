@@ -3,6 +3,7 @@
 
 mod capi;
 mod descriptors;
+mod direct;
 mod ending;
 mod handlers;
 mod harness;
@@ -387,6 +388,29 @@ fn children_wait_for_a_server_that_is_away() {
             assert_eq!((contents[6], contents[3 * 4096 + 1]), (45, 46));
         }
     }
+}
+
+/// What pages allow is not undone when a new server's file comes in the place of the old one's.
+#[test]
+fn what_is_protected_while_the_server_comes_back_stays_so() {
+    let mut served = Served::start_with_store();
+    let protects = program(&served, "protects");
+    let mut running = Running::start(&mut served.run("grid", &protects, &["/grid"]));
+    running.hear("begins");
+    for _ in 0..12 {
+        served.kill();
+        served.start_again();
+        // That it is open again is known by the answer to a question about it.
+        let begin = Instant::now();
+        while !served
+            .does(&["object", "stat", "grid"])
+            .contains("open: protects")
+        {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it comes back");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    running.go_on();
 }
 
 /// The same with superpages for what else the programs have.

@@ -16,7 +16,7 @@ use quire_core::units::{AddrRange, Bytes, VirtAddr};
 use super::carrier::{Command, Key, Object};
 use super::{Client, ClientError, Inner, Shared, received};
 use crate::link::Links;
-use crate::node::{Cache, Mapping, MappingError, Part};
+use crate::node::{Addresses, Cache, Mapping, MappingError, Part};
 
 /// Where a part is to be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,12 @@ impl Region {
     #[must_use]
     pub const fn range(&self) -> AddrRange {
         self.mapping.range()
+    }
+
+    /// Its addresses, for whoever changes what is allowed there.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        self.mapping.addresses()
     }
 
     /// Ends without unmapping the addresses: something else was put there in its place.

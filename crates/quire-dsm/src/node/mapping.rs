@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
@@ -153,6 +153,28 @@ impl Hold {
     }
 }
 
+/// The addresses of a mapping, for whoever changes what the kernel allows there, or takes a part of them
+/// away. It holds nothing but their lock, and may outlive the mapping.
+#[derive(Clone, Debug)]
+pub struct Addresses(Arc<Mutex<Option<AddrRange>>>);
+
+impl Addresses {
+    /// Until that is dropped, nobody puts another file in the place of the one that is mapped
+    /// ([`Hold::replace`]), who might have looked what the old mapping allows before it was changed.
+    #[must_use]
+    pub fn steady(&self) -> Steady<'_> {
+        Steady {
+            _range: self.0.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+/// What is mapped at some addresses stays the same file for so long.
+#[derive(Debug)]
+pub struct Steady<'a> {
+    _range: MutexGuard<'a, Option<AddrRange>>,
+}
+
 /// What is needed of a mapping by others, for whom it may be dropped before.
 #[derive(Debug)]
 pub(super) struct Mapped {
@@ -289,6 +311,12 @@ impl Mapping {
             mapped: self.mapped(),
             part: self.part,
         }
+    }
+
+    /// Its addresses, for whoever changes what is allowed there.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        Addresses(Arc::clone(&self.mapped.range))
     }
 
     /// What a cache in the same process needs of it.

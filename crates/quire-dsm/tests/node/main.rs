@@ -886,6 +886,49 @@ fn what_a_program_unmapped_or_protected_stays_so_when_another_file_comes() {
     assert_eq!(poke(&mapping, 2, 7).unwrap(), probe(&mapping, 2).unwrap());
 }
 
+/// Who changes what a page allows, and holds the addresses for it, finds it so afterwards.
+#[test]
+fn what_is_protected_while_another_file_comes_stays_so() {
+    if !is_possible() {
+        return;
+    }
+    use rustix::mm::MprotectFlags as Allowed;
+    const PAGES: u64 = 8;
+    for _ in 0..10 {
+        let (old, new) = (filled_with(1, PAGES), filled_with(2, PAGES));
+        let mapping = old.map_as_another();
+        let ends = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let change = |page: u64| {
+                let at = mapping.range().start + Bytes(page * 4096);
+                let addresses = mapping.addresses();
+                while !ends.load(Ordering::SeqCst) {
+                    for allowed in [Allowed::READ, Allowed::READ | Allowed::WRITE] {
+                        let steady = addresses.steady();
+                        // SAFETY: nobody uses this page but this thread, by system calls.
+                        unsafe { rustix::mm::mprotect(at.as_ptr().cast(), 4096, allowed).unwrap() };
+                        drop(steady);
+                        let is_writable = !is_fault(&poke(&mapping, page, 7));
+                        assert_eq!(is_writable, allowed.contains(Allowed::WRITE), "page {page}");
+                    }
+                }
+            };
+            let changing: [_; PAGES as usize] =
+                std::array::from_fn(|page| scope.spawn(move || change(page as u64)));
+            thread::sleep(Duration::from_millis(5));
+            let hold = mapping.hold().replace(new.file()).unwrap().unwrap();
+            let uffd = hold.uffd().try_clone_to_owned().unwrap();
+            new.add(uffd, mapping.range().start, mapping.part());
+            thread::sleep(Duration::from_millis(5));
+            ends.store(true, Ordering::SeqCst);
+            for one in changing {
+                one.join().unwrap();
+            }
+        });
+        drop(mapping);
+    }
+}
+
 /// A write by a system call.
 fn poke(mapping: &Mapping, page: u64, value: u8) -> io::Result<u8> {
     let (reader, writer) = rustix::pipe::pipe()?;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::harness::{Running, Served, assert_well, library, link, source};
 
 /// A program of these tests, which is ended when it takes too long.
-fn limited(program: &Path, arguments: &[&str]) -> Command {
+pub fn limited(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command
         .args(["-s", "KILL", "60"])

@@ -324,11 +324,16 @@ impl Running {
 
     /// Waits until it says a line.
     pub fn hear(&mut self, wanted: &str) {
+        assert_eq!(self.listen(), wanted);
+    }
+
+    /// Waits until it says something.
+    pub fn listen(&mut self) -> String {
         let mut line = String::new();
         self.output
             .read_line(&mut line)
             .expect("the pipe can be read");
-        assert_eq!(line.trim_end(), wanted);
+        line.trim_end().to_owned()
     }
 
     /// Lets it go on, and asserts that it ends well.

@@ -6,7 +6,10 @@
  *     descriptors removed NAME   removed while a descriptor is all that is left of it
  *     descriptors anew NAME      made anew while there is an old descriptor
  *     descriptors heir NAME      a child has the descriptor when its parent has ended
- *     descriptors find NAME      opens it without a size, and waits until somebody gives it one
+ *     descriptors find NAME      opens it without a size, and waits until somebody gives it one;
+ *     descriptors statx NAME     the same with other calls that tell the size
+ *     descriptors fstatat NAME
+ *     descriptors lseek NAME
  *     descriptors hold NAME      opens it, and maps it when it is told to; then closes it */
 #include "common.h"
 
@@ -32,6 +35,20 @@ static long size_of(int fd) {
   CHECK(fstat(fd, &about) == 0);
   return about.st_size;
 }
+
+static long by_statx(int fd) {
+  struct statx about;
+  CHECK(statx(fd, "", AT_EMPTY_PATH, STATX_SIZE, &about) == 0);
+  return about.stx_size;
+}
+
+static long by_fstatat(int fd) {
+  struct stat about;
+  CHECK(fstatat(fd, "", &about, AT_EMPTY_PATH) == 0);
+  return about.st_size;
+}
+
+static long by_lseek(int fd) { return lseek(fd, 0, SEEK_END); }
 
 static void await(pid_t child) {
   int status;
@@ -133,17 +150,22 @@ static void heir(const char *name) {
   say("has it");
 }
 
-static void find(const char *name) {
+static void find_by(const char *name, long (*tell)(int)) {
   int fd = get(name, O_CREAT);
-  CHECK(size_of(fd) == 0);
+  CHECK(tell(fd) == 0);
   say("open");
-  for (int i = 0; size_of(fd) == 0; i++)
+  for (int i = 0; tell(fd) == 0; i++)
     CHECK(i < 20000 && usleep(1000) == 0);
-  CHECK(size_of(fd) == SIZE);
+  CHECK(tell(fd) == SIZE && size_of(fd) == SIZE);
   volatile unsigned char *at = map(fd);
   for (int i = 0; at[1] != 9; i++)
     CHECK(i < 20000 && usleep(1000) == 0);
 }
+
+static void find(const char *name) { find_by(name, size_of); }
+static void find_statx(const char *name) { find_by(name, by_statx); }
+static void find_fstatat(const char *name) { find_by(name, by_fstatat); }
+static void find_lseek(const char *name) { find_by(name, by_lseek); }
 
 static void hold(const char *name) {
   int fd = get(name, 0);
@@ -166,7 +188,8 @@ int main(int argc, char **argv) {
     void (*act)(const char *);
   } all[] = {{"early", early},     {"child", child}, {"nameless", nameless},
              {"removed", removed}, {"anew", anew},   {"heir", heir},
-             {"find", find},       {"hold", hold}};
+             {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
+             {"lseek", find_lseek}, {"hold", hold}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (strcmp(argv[1], all[i].name) == 0) {
       all[i].act(argv[2]);

@@ -9,7 +9,8 @@
 //!
 //! A program may have unmapped parts of its mapping, or changed what others allow. So each
 //! mapping that the kernel has of the old file there is replaced for itself, by one that allows
-//! the same.
+//! the same. Who changes that meanwhile has to hold the addresses for it ([`super::Addresses`]), as the
+//! change would be undone.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -51,7 +52,7 @@ impl Hold {
     pub fn replace(&self, file: BorrowedFd<'_>) -> Result<Option<Hold>, MappingError> {
         let refused = MappingError::Replace;
         let held = &self.mapped.range;
-        // Held until all is done, so that nobody unmaps it meanwhile.
+        // Held until all is done, so that nobody unmaps it meanwhile, or changes what it allows.
         let held = held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(range) = *held else {
             return Ok(None);

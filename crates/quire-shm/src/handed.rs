@@ -1,13 +1,13 @@
-//! Addresses of objects that a program in C has opened only to read. The kernel would let it make
-//! them writable, as their file must be open for writing; what it wrote then, the server would
-//! refuse, and end the link.
+//! Addresses of objects that a program in C has opened. Of those that it has opened only to read, the
+//! kernel would let it make the memory writable, as their file must be open for writing; what it wrote
+//! then, the server would refuse, and end the link.
 //!
-//! `mprotect` looks here at any time, also in an allocator and in a signal handler. So there is no
-//! lock: places for ranges are never freed, and used again.
+//! `mprotect` and `read` look here at any time, also in an allocator and in a signal handler. So there is
+//! no lock: places for ranges are never freed, and used again.
 
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A place for a range.
 struct Slot {
@@ -17,6 +17,8 @@ struct Slot {
     end: AtomicU64,
     /// The process that has it. A child has its addresses for something else.
     process: AtomicU32,
+    /// Whether it may be written to.
+    is_writable: AtomicBool,
     next: AtomicPtr<Slot>,
 }
 
@@ -33,12 +35,23 @@ fn all() -> impl Iterator<Item = &'static Slot> {
     std::iter::successors(first, move |last| slot(last.next.load(Ordering::Acquire)))
 }
 
-/// A range that may only be read, until this is dropped.
-pub struct ReadOnly(&'static Slot);
+impl Slot {
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        let end = self.end.load(Ordering::Acquire);
+        range.start < end && self.start.load(Ordering::Acquire) < range.end
+    }
 
-impl ReadOnly {
+    fn is_here(&self) -> bool {
+        self.process.load(Ordering::Relaxed) == std::process::id()
+    }
+}
+
+/// A range that a program in C has, until this is dropped.
+pub struct Handed(&'static Slot);
+
+impl Handed {
     /// From now on.
-    pub fn new(range: Range<u64>) -> ReadOnly {
+    pub fn new(range: Range<u64>, is_writable: bool) -> Handed {
         let is_taken = |slot: &&Slot| {
             let order = (Ordering::AcqRel, Ordering::Relaxed);
             let taken = slot
@@ -48,12 +61,13 @@ impl ReadOnly {
         };
         let slot = all().find(is_taken).unwrap_or_else(|| add(range.start));
         slot.process.store(std::process::id(), Ordering::Relaxed);
+        slot.is_writable.store(is_writable, Ordering::Relaxed);
         slot.end.store(range.end, Ordering::Release);
-        ReadOnly(slot)
+        Handed(slot)
     }
 }
 
-impl Drop for ReadOnly {
+impl Drop for Handed {
     fn drop(&mut self) {
         self.0.end.store(0, Ordering::Release);
         self.0.start.store(0, Ordering::Release);
@@ -66,6 +80,7 @@ fn add(start: u64) -> &'static Slot {
         start: AtomicU64::new(start),
         end: AtomicU64::new(0),
         process: AtomicU32::new(0),
+        is_writable: AtomicBool::new(false),
         next: AtomicPtr::default(),
     }));
     let it = ptr::from_ref(slot).cast_mut();
@@ -77,14 +92,15 @@ fn add(start: u64) -> &'static Slot {
     slot
 }
 
-/// Whether some of a range may only be read.
+/// Whether some of a range is an object's.
 pub fn has_any(range: &Range<u64>) -> bool {
-    let overlaps = |slot: &Slot| {
-        let end = slot.end.load(Ordering::Acquire);
-        range.start < end && slot.start.load(Ordering::Acquire) < range.end
-    };
-    let is_here = |slot: &Slot| slot.process.load(Ordering::Relaxed) == std::process::id();
-    all().any(|slot| overlaps(slot) && is_here(slot))
+    all().any(|slot| slot.overlaps(range) && slot.is_here())
+}
+
+/// Whether some of a range may only be read.
+pub fn has_read_only(range: &Range<u64>) -> bool {
+    let is_read_only = |slot: &Slot| !slot.is_writable.load(Ordering::Relaxed);
+    all().any(|slot| slot.overlaps(range) && is_read_only(slot) && slot.is_here())
 }
 
 #[cfg(test)]
@@ -93,8 +109,8 @@ mod tests {
 
     #[test]
     fn what_overlaps_is_found_until_it_is_dropped() {
-        let first = ReadOnly::new(0x1000..0x3000);
-        let second = ReadOnly::new(0x8000..0x9000);
+        let first = Handed::new(0x1000..0x3000, false);
+        let second = Handed::new(0x8000..0x9000, true);
         for (range, found) in [
             (0..0x1000, false),
             (0..0x1001, true),
@@ -104,11 +120,13 @@ mod tests {
         ] {
             assert_eq!(has_any(&range), found, "{range:?}");
         }
+        assert!(has_read_only(&(0x2fff..0x9000)) && !has_read_only(&(0x3000..0x9000)));
         drop(first);
         assert!(!has_any(&(0..0x8000)) && has_any(&(0..0x8001)));
         let places = all().count();
-        let third = ReadOnly::new(0x1000..0x2000);
+        let third = Handed::new(0x1000..0x2000, true);
         assert!(has_any(&(0x1000..0x1001)) && all().count() == places);
+        assert!(!has_read_only(&(0..u64::MAX)));
         drop((second, third));
         assert!(!has_any(&(0..u64::MAX)));
     }
