@@ -13,7 +13,7 @@
 //! | `direct` | `read` and its kin where the file has `O_DIRECT` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
-//! | `sync` | mutexes, conditions, semaphores, barriers and read-write locks in objects |
+//! | `sync` | mutexes, conditions, semaphores, barriers and read-write locks in objects, `sem_open` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `remap_file_pages`, `madvise`, `msync` |
 //! | `reopening` | `open`, `openat`, `fopen` of a descriptor's name in `/proc` |

@@ -35,11 +35,11 @@ pub fn start() {
     let (_, _, _) = (SHM_OPEN.get(), SHM_UNLINK.get(), FTRUNCATE.get());
 }
 
-/// The attachment that a name of the program means.
+/// The attachment that a name of the program means, with what the C library puts before it.
 ///
 /// # Safety
-/// The name is a C string.
-unsafe fn entry_named(name: *const c_char) -> Option<Entry> {
+/// The name is a C string, or null.
+pub unsafe fn entry_named(prefix: &str, name: *const c_char) -> Option<Entry> {
     crate::begin();
     if !state::is_active() || name.is_null() {
         return None;
@@ -48,13 +48,13 @@ unsafe fn entry_named(name: *const c_char) -> Option<Entry> {
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     // As the C library sees it.
     let name = name.trim_start_matches('/');
-    state::entry_of(&Target::Posix(name.to_owned()))
+    state::entry_of(&Target::Posix(format!("{prefix}{name}")))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the program gives a C string.
-    let entry = unsafe { entry_named(name) };
+    let entry = unsafe { entry_named("", name) };
     let opened = entry.and_then(|entry| state::locked(|state| open(state, entry, flags)));
     match (opened, SHM_OPEN.known()) {
         (Some(opened), _) => answer(opened, -1),
@@ -112,7 +112,7 @@ fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
 
 /// An object is to be made: one that the program has removed and still has descriptors of goes, and
 /// those come to nothing.
-fn make_room(state: &mut State, entry: Entry) -> Result<()> {
+pub fn make_room(state: &mut State, entry: Entry) -> Result<()> {
     if state.run(move |works| works.make_room(entry))? {
         let is_of_it = |opened: &&mut Opened| opened.entry == entry && !opened.is_pending;
         let all = state.files.values_mut().filter(is_of_it);
@@ -391,7 +391,7 @@ pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
-    let entry = unsafe { entry_named(name) };
+    let entry = unsafe { entry_named("", name) };
     let removed = entry.and_then(|entry| state::locked(|state| unlink(state, entry)));
     match (removed, SHM_UNLINK.known()) {
         (Some(removed), _) => answer(removed.map(|()| 0), -1),
@@ -402,7 +402,7 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
 }
 
 /// Removes a name, also that of an object which the program is about to make.
-fn unlink(state: &mut State, entry: Entry) -> Result<()> {
+pub fn unlink(state: &mut State, entry: Entry) -> Result<()> {
     match state.run(move |works| works.unlink(entry)) {
         Ok(made) => {
             state.removed.extend(made.map(|made| (entry, made)));

@@ -26,6 +26,7 @@ use crate::host::{Entry, Host, Placed, Works};
 use crate::made;
 use crate::pieces::Pieces;
 use crate::signals::Blocked;
+use crate::sync::Named;
 use crate::taken::{self, Copies, Taken};
 use crate::trouble::{Result, Trouble, set_errno};
 use crate::uses;
@@ -93,6 +94,8 @@ pub struct State {
     /// Objects that the program has removed while they were in use, and how often each had been
     /// made then.
     pub removed: BTreeMap<Entry, u64>,
+    /// Semaphores with names, by where they are mapped.
+    pub semaphores: BTreeMap<u64, Named>,
     /// What a child needs to know of objects, by what was opened last.
     pub known: BTreeMap<Entry, Known>,
     host: Option<Host>,
@@ -106,6 +109,7 @@ impl State {
             files: BTreeMap::new(),
             mapped: BTreeMap::new(),
             removed: BTreeMap::new(),
+            semaphores: BTreeMap::new(),
             known: BTreeMap::new(),
             host: None,
             blocked: Blocked::none(),

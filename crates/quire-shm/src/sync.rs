@@ -13,9 +13,12 @@
 mod barrier;
 mod condition;
 mod mutex;
+mod named;
 mod readwrite;
 mod semaphore;
 mod waiting;
+
+pub use named::Named;
 
 /// Looks up the functions behind all of these.
 pub fn start() {
@@ -23,6 +26,7 @@ pub fn start() {
     mutex::start();
     condition::start();
     semaphore::start();
+    named::start();
     barrier::start();
     readwrite::start();
 }

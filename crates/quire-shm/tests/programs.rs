@@ -209,6 +209,29 @@ fn locks_of_the_c_library_work() {
     }
 }
 
+/// Semaphores with names may be objects, too.
+#[test]
+fn semaphores_with_names_are_shared() {
+    for served in Served::both() {
+        let turns = program(&served, "turns");
+        let start = |me: &str| {
+            let options =
+                ["1", "2"].map(|turn| format!("turn-{turn}=sem.turn-{turn}@{}", served.address));
+            let [one, two] = options.each_ref().map(String::as_str);
+            let options = ["--dsm", one, "--dsm", two];
+            Running::start(
+                served
+                    .run_with("turn-0=sem.turn-0", &options, &turns)
+                    .arg(me),
+            )
+        };
+        let (one, other) = (start("0"), start("1"));
+        one.go_on();
+        other.go_on();
+        assert_eq!(served.objects(), [""; 0]);
+    }
+}
+
 /// A mutex that would not tell of an owner that ends is refused.
 #[test]
 fn robust_mutexes_are_refused() {

@@ -225,9 +225,10 @@ pub struct ServerArgs {
 pub struct AttachArgs {
     /// Give the program an object as shared memory: `grid@HOST:PORT` where it opens
     /// `/grid` (`shm_open`), `grid=NAME@ADDRESS` where it opens another name,
-    /// `grid=0x1234@ADDRESS` where it gets the segment of this key (`shmget`). ADDRESS is
-    /// HOST:PORT or unix:PATH, or several of them with commas between, as for --server of
-    /// `quire object`. May be given again
+    /// `grid=0x1234@ADDRESS` where it gets the segment of this key (`shmget`),
+    /// `turn=sem.NAME@ADDRESS` where it opens a semaphore (`sem_open`). ADDRESS is HOST:PORT or
+    /// unix:PATH, or several of them with commas between, as for --server of `quire object`. May
+    /// be given again
     #[arg(long, value_name = "OBJECT@ADDRESS")]
     pub dsm: Vec<Attachment>,
     /// Do not make objects that do not exist when the program makes shared memory

@@ -1,4 +1,4 @@
-//! Semaphores without a name in objects. `sem_init`, `sem_getvalue` and `sem_destroy` are the C library's,
+//! Semaphores in objects, with a name ([`super::named`]) or without. `sem_init`, `sem_getvalue` and `sem_destroy` are the C library's,
 //! which does nothing there but write and read the value.
 //!
 //! A signal does not end who waits for one: whether its handler was to (`SA_RESTART`) is not known here.
@@ -42,7 +42,7 @@ unsafe extern "C-unwind" {
 }
 
 /// The largest value.
-const MOST: u32 = i32::MAX.cast_unsigned();
+pub(super) const MOST: u32 = i32::MAX.cast_unsigned();
 
 /// A semaphore, if it lies in an object: its value, which it begins with.
 ///
