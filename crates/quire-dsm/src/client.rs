@@ -29,7 +29,7 @@ use rustix::process::Pid;
 use crate::heap::Lists;
 use crate::link::turn::{Config, Orders, Turn};
 use crate::link::{Address, Addresses, Security};
-use crate::node::{Kept, Mapping, MappingError, Where};
+use crate::node::{Kept, Mapping, MappingError, RangeLock, Where};
 use crate::programs::{Member, Team, Trouble, Word};
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Hello, Name, PageSize, Request, Rights, Role, SHARES_PAGES,
@@ -463,6 +463,12 @@ impl Shared {
         let kept = Kept::keep(self.mapping.range())?;
         let client = Client::connect(self.client.inner.options.clone())?;
         client.open_where(self.info.name.clone(), self.rights, Where::Kept(kept))
+    }
+
+    /// Its addresses, for whoever changes what is allowed there.
+    #[must_use]
+    pub fn addresses(&self) -> RangeLock {
+        self.mapping.addresses()
     }
 
     /// Where it is mapped.

@@ -33,7 +33,7 @@ use quire_linux::warden::Term;
 use quire_linux::{Errno, thread};
 
 use latency::Latency;
-pub use mapping::{Addresses, Hold, Kept, Mapping, MappingError, Part, Steady, Where};
+pub use mapping::{Hold, Kept, Mapping, MappingError, Part, RangeLock, Steady, Where};
 use memory::{AddressSpace, Memory};
 pub use room::{UNLIMITED, room_for};
 pub use until::Until;

@@ -18,6 +18,7 @@ mod serving;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,13 +27,14 @@ use quire_core::dsm::message::Access;
 use quire_core::dsm::sync::{Answer as Met, Name as Point, Request};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::client::{Client, ClientError, Place, Region, Shared};
-use quire_dsm::node::Part;
+use quire_dsm::node::{Part, RangeLock};
 use quire_dsm::wire::control::{Answer, Name, Rights};
 
 use self::arguments::{Identity, Shape, bad};
 use crate::handed::Handed;
 use crate::leaving;
 use crate::streams;
+use crate::taken::Copies;
 use crate::trouble::{Result, Trouble, set_errno};
 
 /// `QUIRE_DSM_API`.
@@ -71,8 +73,9 @@ struct Mapped {
 }
 
 /// Says of a range that the program has it.
-fn handed(start: VirtAddr, length: Bytes, writable: bool) -> Handed {
-    Handed::new(start.0..start.0 + length.0, writable)
+fn handed(shared: &Shared, range: Range<u64>, writable: bool, addresses: RangeLock) -> Handed {
+    let copies = Copies::of(shared);
+    Handed::new(range, writable, copies, Some(addresses))
 }
 
 impl Object {
@@ -288,9 +291,10 @@ unsafe extern "C" fn quire_dsm_open(
         let shared = server.0.open(name, Rights { read: true, write })?;
         let page = shared.info().page_size.bytes();
         let length = Bytes(shared.size().0.next_multiple_of(page.0));
+        let start = shared.address().0;
         let object = Object {
             parts: Mutex::default(),
-            whole: handed(shared.address(), length, write),
+            whole: handed(&shared, start..start + length.0, write, shared.addresses()),
             shared,
             writable: write,
             heaps: heap::Heaps::default(),
@@ -355,7 +359,12 @@ fn map(object: &Object, offset: u64, length: u64, address: u64) -> Result<u64> {
     let region = object.shared.map(part, place, object.writable)?;
     let range = region.range();
     let mapped = Mapped {
-        handed: handed(range.start, range.len(), object.writable),
+        handed: handed(
+            &object.shared,
+            range.start.0..range.start.0 + range.len().0,
+            object.writable,
+            region.addresses(),
+        ),
         region,
     };
     let parts = object.parts.lock();

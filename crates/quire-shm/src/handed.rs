@@ -2,12 +2,19 @@
 //! kernel would let it make the memory writable, as their file must be open for writing; what it wrote
 //! then, the server would refuse, and end the link.
 //!
-//! `mprotect` and `read` look here at any time, also in an allocator and in a signal handler. So there is
-//! no lock: places for ranges are never freed, and used again.
+//! `mprotect`, `read` and locks of the C library look here at any time, also in an allocator and in a signal
+//! handler. So there is no lock: places for ranges are never freed, and used again. Only who changes what
+//! such memory allows takes one.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use quire_dsm::node::RangeLock;
+use quire_linux::futex::Lock;
+
+use crate::taken::Copies;
 
 /// A place for a range.
 struct Slot {
@@ -19,8 +26,13 @@ struct Slot {
     process: AtomicU32,
     /// Whether it may be written to.
     is_writable: AtomicBool,
+    /// Whether all processes of this machine share a copy of it.
+    is_one: AtomicBool,
     next: AtomicPtr<Slot>,
 }
+
+/// What nobody replaces while somebody changes what it allows, by where it starts.
+static ADDRESSES: Lock<BTreeMap<u64, RangeLock>> = Lock::new(BTreeMap::new());
 
 /// All places.
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
@@ -51,7 +63,12 @@ pub struct Handed(&'static Slot);
 
 impl Handed {
     /// From now on.
-    pub fn new(range: Range<u64>, is_writable: bool) -> Handed {
+    pub fn new(
+        range: Range<u64>,
+        is_writable: bool,
+        copies: Copies,
+        addresses: Option<RangeLock>,
+    ) -> Handed {
         let is_taken = |slot: &&Slot| {
             let order = (Ordering::AcqRel, Ordering::Relaxed);
             let taken = slot
@@ -62,6 +79,11 @@ impl Handed {
         let slot = all().find(is_taken).unwrap_or_else(|| add(range.start));
         slot.process.store(std::process::id(), Ordering::Relaxed);
         slot.is_writable.store(is_writable, Ordering::Relaxed);
+        let is_one = copies == Copies::One;
+        slot.is_one.store(is_one, Ordering::Relaxed);
+        if let Some(addresses) = addresses {
+            ADDRESSES.lock().insert(range.start, addresses);
+        }
         slot.end.store(range.end, Ordering::Release);
         Handed(slot)
     }
@@ -70,6 +92,8 @@ impl Handed {
 impl Drop for Handed {
     fn drop(&mut self) {
         self.0.end.store(0, Ordering::Release);
+        let start = self.0.start.load(Ordering::Relaxed);
+        drop(ADDRESSES.lock().remove(&start));
         self.0.start.store(0, Ordering::Release);
     }
 }
@@ -81,6 +105,7 @@ fn add(start: u64) -> &'static Slot {
         end: AtomicU64::new(0),
         process: AtomicU32::new(0),
         is_writable: AtomicBool::new(false),
+        is_one: AtomicBool::new(false),
         next: AtomicPtr::default(),
     }));
     let it = ptr::from_ref(slot).cast_mut();
@@ -97,6 +122,35 @@ pub fn has_any(range: &Range<u64>) -> bool {
     all().any(|slot| slot.overlaps(range) && slot.is_here())
 }
 
+/// How this process has the object in which an address lies; nothing where it lies in none.
+pub fn copies_at(at: u64) -> Option<Copies> {
+    let has_it = |slot: &&Slot| slot.overlaps(&(at..at + 1)) && slot.is_here();
+    let copies = |slot: &Slot| match slot.is_one.load(Ordering::Relaxed) {
+        true => Copies::One,
+        false => Copies::Own,
+    };
+    all().find(has_it).map(copies)
+}
+
+/// Changes what a range allows. Meanwhile no other file takes the place of an object's that is mapped
+/// there, as happens when a server was started anew.
+pub fn steadily<T>(range: &Range<u64>, act: impl FnOnce() -> T) -> T {
+    let is_it = |slot: &&Slot| slot.overlaps(range) && slot.is_here();
+    let starts = all().filter(is_it);
+    let starts: Vec<u64> = starts
+        .map(|slot| slot.start.load(Ordering::Relaxed))
+        .collect();
+    let addresses: Vec<RangeLock> = {
+        let all = ADDRESSES.lock();
+        starts
+            .iter()
+            .filter_map(|start| all.get(start).cloned())
+            .collect()
+    };
+    let _steady: Vec<_> = addresses.iter().map(RangeLock::steady).collect();
+    act()
+}
+
 /// Whether some of a range may only be read.
 pub fn has_read_only(range: &Range<u64>) -> bool {
     let is_read_only = |slot: &Slot| !slot.is_writable.load(Ordering::Relaxed);
@@ -109,8 +163,9 @@ mod tests {
 
     #[test]
     fn what_overlaps_is_found_until_it_is_dropped() {
-        let first = Handed::new(0x1000..0x3000, false);
-        let second = Handed::new(0x8000..0x9000, true);
+        let new = |range, is_writable, copies| Handed::new(range, is_writable, copies, None);
+        let first = new(0x1000..0x3000, false, Copies::Own);
+        let second = new(0x8000..0x9000, true, Copies::One);
         for (range, found) in [
             (0..0x1000, false),
             (0..0x1001, true),
@@ -121,10 +176,18 @@ mod tests {
             assert_eq!(has_any(&range), found, "{range:?}");
         }
         assert!(has_read_only(&(0x2fff..0x9000)) && !has_read_only(&(0x3000..0x9000)));
+        for (at, copies) in [
+            (0xfff, None),
+            (0x2fff, Some(Copies::Own)),
+            (0x3000, None),
+            (0x8000, Some(Copies::One)),
+        ] {
+            assert_eq!(copies_at(at), copies, "{at:x}");
+        }
         drop(first);
         assert!(!has_any(&(0..0x8000)) && has_any(&(0..0x8001)));
         let places = all().count();
-        let third = Handed::new(0x1000..0x2000, true);
+        let third = new(0x1000..0x2000, true, Copies::One);
         assert!(has_any(&(0x1000..0x1001)) && all().count() == places);
         assert!(!has_read_only(&(0..u64::MAX)));
         drop((second, third));

@@ -18,7 +18,7 @@ use quire_core::dsm::message::Access;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::attachment::{Attachment, Attachments};
 use quire_dsm::client::{Client, ClientError, Known, Options, Place, Region, Shared};
-use quire_dsm::node::{Addresses, Part};
+use quire_dsm::node::{Part, RangeLock};
 use quire_dsm::wire::control::{
     Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
 };
@@ -168,7 +168,7 @@ pub struct Placed {
     /// Where it starts.
     pub start: u64,
     /// Its addresses, for whoever changes what is allowed there.
-    pub addresses: Addresses,
+    pub addresses: RangeLock,
     /// Whether the program may write.
     pub writable: bool,
     /// How this process has the object.
@@ -357,10 +357,7 @@ impl Works {
             // SAFETY: the program has given up what is there: it asked for this address.
             At::Over(at) => unsafe { shared.map_over(part, VirtAddr(at), writable)? },
         };
-        let copies = match shared.is_attached() {
-            true => Copies::One,
-            false => Copies::Own,
-        };
+        let copies = Copies::of(shared);
         open.mappings += 1;
         open.was_mapped = true;
         self.last += 1;

@@ -433,7 +433,10 @@ fn protect(at: *mut c_void, len: usize, prot: c_int, real: impl Fn() -> c_int) -
         .and_then(|range| state::locked(|state| protect_objects(state, &range, prot, &real)));
     match protected {
         Some(protected) => answer(protected.map(|()| 0), -1),
-        None => real(),
+        None => match state::pages(at as usize, len).filter(handed::has_any) {
+            Some(range) => handed::steadily(&range, real),
+            None => real(),
+        },
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use quire_core::units::BASE_PAGE;
 use quire_dsm::attachment::{Attachments, Target};
 use quire_dsm::client::Known;
-use quire_dsm::node::Addresses;
+use quire_dsm::node::RangeLock;
 use quire_linux::futex::Lock;
 
 use crate::ending;
@@ -72,7 +72,7 @@ pub struct Mapped {
     /// What the thread calls it.
     pub number: u64,
     /// Its addresses, which are to be held while what they allow is changed.
-    pub addresses: Addresses,
+    pub addresses: RangeLock,
     /// Where in the object it starts, in bytes.
     pub offset: u64,
     pub len: u64,

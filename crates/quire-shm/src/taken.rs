@@ -11,6 +11,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quire_dsm::client::Shared;
 use quire_linux::futex::Lock;
 
 use self::board::Board;
@@ -24,6 +25,16 @@ pub enum Copies {
     One,
     /// This one has pages of its own.
     Own,
+}
+
+impl Copies {
+    /// How this process has one that is open.
+    pub const fn of(shared: &Shared) -> Copies {
+        match shared.is_attached() {
+            true => Copies::One,
+            false => Copies::Own,
+        }
+    }
 }
 
 /// Addresses that a mapping takes.

@@ -16,7 +16,7 @@ use quire_core::units::{AddrRange, Bytes, VirtAddr};
 use super::carrier::{Command, Key, Object};
 use super::{Client, ClientError, Inner, Shared, received};
 use crate::link::Links;
-use crate::node::{Addresses, Cache, Mapping, MappingError, Part};
+use crate::node::{Cache, Mapping, MappingError, Part, RangeLock};
 
 /// Where a part is to be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Region {
 
     /// Its addresses, for whoever changes what is allowed there.
     #[must_use]
-    pub fn addresses(&self) -> Addresses {
+    pub fn addresses(&self) -> RangeLock {
         self.mapping.addresses()
     }
 

@@ -156,9 +156,9 @@ impl Hold {
 /// The addresses of a mapping, for whoever changes what the kernel allows there, or takes a part of them
 /// away. It holds nothing but their lock, and may outlive the mapping.
 #[derive(Clone, Debug)]
-pub struct Addresses(Arc<Mutex<Option<AddrRange>>>);
+pub struct RangeLock(Arc<Mutex<Option<AddrRange>>>);
 
-impl Addresses {
+impl RangeLock {
     /// Until that is dropped, nobody puts another file in the place of the one that is mapped
     /// ([`Hold::replace`]), who might have looked what the old mapping allows before it was changed.
     #[must_use]
@@ -315,8 +315,8 @@ impl Mapping {
 
     /// Its addresses, for whoever changes what is allowed there.
     #[must_use]
-    pub fn addresses(&self) -> Addresses {
-        Addresses(Arc::clone(&self.mapped.range))
+    pub fn addresses(&self) -> RangeLock {
+        RangeLock(Arc::clone(&self.mapped.range))
     }
 
     /// What a cache in the same process needs of it.

@@ -3,8 +3,9 @@
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use super::waiting::{Waiting, Wake, copies, wake};
+use super::waiting::{Deadline, Waiting, Wake, copies, wake};
 use crate::real::Real;
 use crate::taken::Copies;
 
@@ -23,6 +24,9 @@ static WAIT: Real<Act> = unsafe { Real::new(c"pthread_barrier_wait") };
 pub fn start() {
     let (_, _, _) = (INIT.get(), DESTROY.get(), WAIT.get());
 }
+
+/// Who has come to a barrier that is destroyed has left it in no time, or has ended.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A barrier in an object.
 #[repr(C)]
@@ -102,12 +106,11 @@ unsafe extern "C" fn pthread_barrier_destroy(barrier: Barrier) -> c_int {
     // SAFETY: the program gives a barrier.
     match (unsafe { find(barrier) }, DESTROY.get()) {
         (Some((words, copies)), _) => {
-            let mut waiting = Waiting::new(copies, None);
+            let mut waiting = Waiting::new(copies, Some(Deadline::after(PATIENCE)));
             loop {
-                match words.inside.load(Ordering::SeqCst) {
-                    0 => return 0,
-                    // It has no end.
-                    inside => drop(waiting.wait(&words.inside, inside)),
+                let inside = words.inside.load(Ordering::SeqCst);
+                if inside == 0 || waiting.wait(&words.inside, inside).is_err() {
+                    return 0;
                 }
             }
         }

@@ -232,12 +232,11 @@ unsafe extern "C" fn pthread_mutex_init(
         && let Some(text) = unsafe { refusal(attributes) }
     {
         // The thread writes it to the log.
-        let refused = state::locked(|state| {
-            state.run(move |_| -> Result<(), Trouble> { Err(Trouble::new(libc::ENOTSUP, text)) })
+        state::locked(|state| {
+            let refused = Trouble::new(libc::ENOTSUP, text);
+            let _: Result<(), Trouble> = state.run(move |_| Err(refused));
         });
-        if let Some(Err(trouble)) = refused {
-            return trouble.errno;
-        }
+        return libc::ENOTSUP;
     }
     match INIT.get() {
         // SAFETY: passed on as it came.

@@ -16,6 +16,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::handed;
 use crate::taken::{self, Copies};
 
 /// The first look, and the longest time between two.
@@ -52,7 +53,7 @@ fn bench(word: &AtomicU32) -> &'static Bench {
 /// How the copy of an object is kept in which something lies; nothing where it lies in none.
 #[inline]
 pub fn copies<T>(at: *const T) -> Option<Copies> {
-    taken::copies_at(at as u64)
+    taken::copies_at(at as u64).or_else(|| handed::copies_at(at as u64))
 }
 
 /// Wakes who waits for a word that has just changed.

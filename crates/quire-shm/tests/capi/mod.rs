@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::harness::{Running, Served, assert_well, library, link, source};
+use crate::protects_while_the_server_comes_back;
 
 /// A program of these tests, which is ended when it takes too long.
 pub fn limited(program: &Path, arguments: &[&str]) -> Command {
@@ -158,6 +159,34 @@ fn readers_do_not_make_their_memory_writable() {
     let readers = link("tests/programs/readers.c", served.path(), &[]);
     let output = limited(&readers, &[&served.address]).output();
     assert_well(&output.expect("it was built"));
+}
+
+/// What their memory allows is what they were told last, also where a server comes back.
+#[test]
+fn what_is_protected_in_c_while_the_server_comes_back_stays_so() {
+    let mut served = Served::start_with_store();
+    let protects = link(
+        "tests/programs/protects.c",
+        served.path(),
+        &["-DC_INTERFACE"],
+    );
+    let command = limited(&protects, &[&served.address]);
+    protects_while_the_server_comes_back(&mut served, command);
+}
+
+/// Locks of the C library work in memory of objects, wherever the others are who use them.
+#[test]
+fn locks_of_the_c_library_work_in_c() {
+    let served = Served::start();
+    let sync = link("tests/programs/sync.c", served.path(), &["-DC_INTERFACE"]);
+    for options in [&[][..], &["apart"]] {
+        let run = |me| limited(&sync, &[&[served.address.as_str(), me], options].concat());
+        let mut maker = Running::start(&mut run("0"));
+        maker.hear("ready");
+        assert_well(&run("1").output().expect("it was built"));
+        maker.go_on();
+        served.does(&["object", "rm", "sync"]);
+    }
 }
 
 /// An object may be closed as soon as its heap is, by another thread, too.

@@ -1,8 +1,15 @@
 /* Two processes, with two threads each, that use locks of the C library in shared memory.
  *
  *     sync NAME 0     makes the memory and the locks, and says so
- *     sync NAME 1     uses them with that one */
+ *     sync NAME 1     uses them with that one
+ *
+ * Built with C_INTERFACE, NAME is a server's address, and the memory an object that is opened there;
+ * a third argument has the process keep pages of its own. */
 #include "common.h"
+
+#ifdef C_INTERFACE
+#include <quire_dsm.h>
+#endif
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -263,14 +270,35 @@ static void by_threads(pthread_mutex_t *mutex) {
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
+#ifdef C_INTERFACE
+static quire_dsm_object *object;
+
+static void *memory_of(const char *name, int is_apart) {
+  quire_dsm *server = (is_apart ? quire_dsm_connect_apart : quire_dsm_connect)(name, NULL);
+  CHECK(server != NULL);
+  CHECK(quire_dsm_create(server, "sync", sizeof *memory, NULL) == 0 || errno == EEXIST);
+  object = quire_dsm_open(server, "sync", QUIRE_DSM_WRITE);
+  CHECK(object != NULL);
+  return quire_dsm_address(object);
+}
+#else
+static void *memory_of(const char *name, int is_apart) {
+  int fd = shm_open(name, O_CREAT | O_RDWR, 0600);
+  CHECK(!is_apart && fd >= 0 && ftruncate(fd, sizeof *memory) == 0);
+  return mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+#endif
+
 int main(int argc, char **argv) {
-  CHECK(argc == 3);
+  CHECK(argc >= 3);
   me = atoi(argv[2]);
-  int fd = shm_open(argv[1], O_CREAT | O_RDWR, 0600);
-  CHECK(fd >= 0 && ftruncate(fd, sizeof *memory) == 0);
-  memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  memory = memory_of(argv[1], argc > 3);
   CHECK(memory != MAP_FAILED);
   if (me == 0) {
+    pthread_mutexattr_t robust;
+    CHECK(pthread_mutexattr_init(&robust) == 0);
+    CHECK(pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST) == 0);
+    CHECK(pthread_mutex_init(&memory->plain, &robust) == ENOTSUP);
     make();
     say("ready");
   }
@@ -294,5 +322,8 @@ int main(int argc, char **argv) {
   }
   meet();
   CHECK(me == 1 || pthread_barrier_destroy(&memory->barrier) == 0);
+#ifdef C_INTERFACE
+  CHECK(quire_dsm_close(object) == 0);
+#endif
   return 0;
 }

@@ -9,7 +9,7 @@
 //!
 //! A program may have unmapped parts of its mapping, or changed what others allow. So each
 //! mapping that the kernel has of the old file there is replaced for itself, by one that allows
-//! the same. Who changes that meanwhile has to hold the addresses for it ([`super::Addresses`]), as the
+//! the same. Who changes that meanwhile has to hold the addresses for it ([`super::RangeLock`]), as the
 //! change would be undone.
 
 use std::io;
