@@ -185,7 +185,13 @@ int quire_dsm_close(quire_dsm_object *object);
  *
  * The server keeps mutexes, conditions, barriers and counters of an object, by names of 1 to
  * 255 bytes.  They need not be made.  Who may not write to the object may not synchronise (EACCES),
- * and there is an end to how many names there are (ENOSPC).  Nobody spins on a page that all want. */
+ * and there is an end to how many names there are (ENOSPC).  Nobody spins on a page that all want.
+ *
+ * Locks of the C library that lie in the object's memory (pthread_mutex_t, pthread_cond_t,
+ * pthread_rwlock_t, pthread_barrier_t, sem_t) work for all programs that share it, too, where the
+ * library comes before the C library among those that the program is linked with, as it does by
+ * -lquire_dsm.  Who waits for one looks again every 4 ms at most; robust ones are refused
+ * (ENOTSUP): only those here tell of an owner that is gone. */
 
 /* Waits until so many have arrived. */
 int quire_dsm_barrier(quire_dsm_object *object, const char *barrier, uint32_t parties);
