@@ -207,12 +207,13 @@ fn stat_at_rest(pid: u32) -> serde_json::Value {
 
 #[test]
 fn a_real_process_looks_like_its_statistics() {
-    // Dense memory, and a mapping of which every fourth page is touched.
+    // Dense memory, and a mapping of which every fourth page is touched, but for the rest of it, more
+    // than is reserved ahead.
     let script = "import ctypes\n\
                   libc = ctypes.CDLL(None)\n\
                   libc.mmap.restype = ctypes.c_void_p\n\
                   b = bytearray(64 << 20)\n\
-                  a = libc.mmap(None, ctypes.c_size_t(16 << 20), 3, 0x22, -1, None)\n\
+                  a = libc.mmap(None, ctypes.c_size_t(64 << 20), 3, 0x22, -1, None)\n\
                   for i in range(0, 8 << 20, 16384): ctypes.memset(a + i, 1, 1)";
     let real = match Real::start("reserve", &[], script) {
         Ok(real) => real,
