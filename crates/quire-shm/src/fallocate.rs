@@ -9,8 +9,8 @@ use crate::real::Real;
 use crate::state::{self, State, answer};
 use crate::trouble::{Result, Trouble};
 
-type PosixFallocate = unsafe extern "C" fn(c_int, libc::off_t, libc::off_t) -> c_int;
-type Fallocate = unsafe extern "C" fn(c_int, c_int, libc::off_t, libc::off_t) -> c_int;
+type PosixFallocate = unsafe extern "C-unwind" fn(c_int, libc::off_t, libc::off_t) -> c_int;
+type Fallocate = unsafe extern "C-unwind" fn(c_int, c_int, libc::off_t, libc::off_t) -> c_int;
 
 // SAFETY: the types of the C library's functions, here and below.
 static POSIX_FALLOCATE: Real<PosixFallocate> = unsafe { Real::new(c"posix_fallocate") };
@@ -72,7 +72,7 @@ fn allocate(state: &mut State, call: Call) -> Option<Result<()>> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn posix_fallocate(
+unsafe extern "C-unwind" fn posix_fallocate(
     descriptor: c_int,
     offset: libc::off_t,
     len: libc::off_t,
@@ -93,7 +93,7 @@ unsafe extern "C" fn posix_fallocate(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn posix_fallocate64(
+unsafe extern "C-unwind" fn posix_fallocate64(
     descriptor: c_int,
     offset: libc::off_t,
     len: libc::off_t,
@@ -103,7 +103,7 @@ unsafe extern "C" fn posix_fallocate64(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fallocate(
+unsafe extern "C-unwind" fn fallocate(
     descriptor: c_int,
     mode: c_int,
     offset: libc::off_t,
@@ -124,7 +124,7 @@ unsafe extern "C" fn fallocate(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fallocate64(
+unsafe extern "C-unwind" fn fallocate64(
     descriptor: c_int,
     mode: c_int,
     offset: libc::off_t,

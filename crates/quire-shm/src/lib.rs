@@ -62,6 +62,12 @@ mod trouble;
 mod uses;
 mod waits;
 
+#[cfg(panic = "abort")]
+compile_error!(
+    "threads of programs that are cancelled, or leave by pthread_exit, unwind through functions of \
+     this library: build it with --profile preload-dsm"
+);
+
 /// Whether all below is ready.
 static IS_READY: Once = Once::new();
 
@@ -69,6 +75,8 @@ static IS_READY: Once = Once::new();
 /// one, and may ask for shared memory then: so whatever takes a name or a key calls this, too.
 fn begin() {
     IS_READY.call_once(|| {
+        #[cfg(not(test))]
+        end_on_panic();
         // Who looks for a function has the loader's lock, and must not be stopped or left by a
         // signal then: that is over before the program begins.
         mappings::start();
@@ -85,6 +93,16 @@ fn begin() {
         processes::start();
         leaving::start();
     });
+}
+
+/// A thread that panics ends the program. If it is one of this library, memory would wait for it.
+#[cfg(not(test))]
+fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }
 
 extern "C" fn start() {

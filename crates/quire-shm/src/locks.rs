@@ -10,9 +10,9 @@ use crate::real::Real;
 use crate::state::{self, answer};
 use crate::trouble::{Result, Trouble};
 
-type Flock = unsafe extern "C" fn(c_int, c_int) -> c_int;
-type Lockf = unsafe extern "C" fn(c_int, c_int, libc::off_t) -> c_int;
-type Fcntl = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
+type Flock = unsafe extern "C-unwind" fn(c_int, c_int) -> c_int;
+type Lockf = unsafe extern "C-unwind" fn(c_int, c_int, libc::off_t) -> c_int;
+type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, *mut c_void) -> c_int;
 
 // SAFETY: the types of the C library's functions, here and below.
 static FLOCK: Real<Flock> = unsafe { Real::new(c"flock") };
@@ -56,7 +56,7 @@ const fn is_about_locks(command: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn flock(descriptor: c_int, operation: c_int) -> c_int {
+unsafe extern "C-unwind" fn flock(descriptor: c_int, operation: c_int) -> c_int {
     match (refused(descriptor), FLOCK.known()) {
         (Some(refused), _) => answer(refused, -1),
         // SAFETY: passed on as it came.
@@ -66,7 +66,7 @@ unsafe extern "C" fn flock(descriptor: c_int, operation: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lockf(descriptor: c_int, command: c_int, len: libc::off_t) -> c_int {
+unsafe extern "C-unwind" fn lockf(descriptor: c_int, command: c_int, len: libc::off_t) -> c_int {
     match (refused(descriptor), LOCKF.known()) {
         (Some(refused), _) => answer(refused, -1),
         // SAFETY: passed on as it came.
@@ -76,7 +76,7 @@ unsafe extern "C" fn lockf(descriptor: c_int, command: c_int, len: libc::off_t) 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lockf64(descriptor: c_int, command: c_int, len: libc::off_t) -> c_int {
+unsafe extern "C-unwind" fn lockf64(descriptor: c_int, command: c_int, len: libc::off_t) -> c_int {
     // SAFETY: the same function by another name.
     unsafe { lockf(descriptor, command, len) }
 }
@@ -84,7 +84,11 @@ unsafe extern "C" fn lockf64(descriptor: c_int, command: c_int, len: libc::off_t
 /// In C it takes any number of arguments. The one that the program may have passed lies where a
 /// third argument lies, a number or a pointer.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn fcntl(
+    descriptor: c_int,
+    command: c_int,
+    argument: *mut c_void,
+) -> c_int {
     let refused = match is_about_locks(command) {
         true => refused(descriptor),
         false => None,
@@ -98,7 +102,11 @@ unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: *mut c_v
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn fcntl64(
+    descriptor: c_int,
+    command: c_int,
+    argument: *mut c_void,
+) -> c_int {
     // SAFETY: the same function by another name.
     unsafe { fcntl(descriptor, command, argument) }
 }

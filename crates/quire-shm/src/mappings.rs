@@ -19,7 +19,8 @@ type Mprotect = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 type PkeyMprotect = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int) -> c_int;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
 type RemapFilePages = unsafe extern "C" fn(*mut c_void, usize, c_int, usize, c_int) -> c_int;
-type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+// Threads are cancelled in `msync`, which unwinds them.
+type Advise = unsafe extern "C-unwind" fn(*mut c_void, usize, c_int) -> c_int;
 
 // SAFETY: the types of the C library's functions, here and below.
 static MPROTECT: Real<Mprotect> = unsafe { Real::new(c"mprotect") };
@@ -615,7 +616,7 @@ fn need(at: *mut c_void, len: usize, access: Access) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn msync(at: *mut c_void, len: usize, flags: c_int) -> c_int {
+unsafe extern "C-unwind" fn msync(at: *mut c_void, len: usize, flags: c_int) -> c_int {
     let flushed = concerned(at as usize, len).filter(|_| flags & libc::MS_SYNC != 0);
     let flushed = flushed.and_then(|range| state::locked(|state| flush(state, &range)));
     match (flushed, MSYNC.known()) {

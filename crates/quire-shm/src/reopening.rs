@@ -11,11 +11,11 @@ use crate::posix;
 use crate::real::Real;
 use crate::state;
 
-type Open = unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int;
-type OpenTwo = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
-type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, libc::mode_t) -> c_int;
-type OpenAtTwo = unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
-type Fopen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
+type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, libc::mode_t) -> c_int;
+type OpenTwo = unsafe extern "C-unwind" fn(*const c_char, c_int) -> c_int;
+type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, libc::mode_t) -> c_int;
+type OpenAtTwo = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int) -> c_int;
+type Fopen = unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut libc::FILE;
 
 // SAFETY: the types of the C library's functions, here and below; the last argument of this one and
 // the next, which may be missing, is passed like any other.
@@ -45,7 +45,7 @@ fn opened(descriptor: c_int, flags: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     match OPEN.known() {
         // SAFETY: passed on as it came.
         Some(real) => opened(unsafe { real(path, flags, mode) }, flags),
@@ -54,13 +54,13 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the same function by another name: files may be large in both.
     unsafe { open(path, flags, mode) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn openat(
+unsafe extern "C-unwind" fn openat(
     directory: c_int,
     path: *const c_char,
     flags: c_int,
@@ -74,7 +74,7 @@ unsafe extern "C" fn openat(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn openat64(
+unsafe extern "C-unwind" fn openat64(
     directory: c_int,
     path: *const c_char,
     flags: c_int,
@@ -86,7 +86,7 @@ unsafe extern "C" fn openat64(
 
 /// What `open` becomes where the compiler adds checks (`_FORTIFY_SOURCE`).
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+unsafe extern "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
     match OPEN_TWO.known() {
         // SAFETY: passed on as it came.
         Some(real) => opened(unsafe { real(path, flags) }, flags),
@@ -95,13 +95,17 @@ unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+unsafe extern "C-unwind" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the same function by another name.
     unsafe { __open_2(path, flags) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+unsafe extern "C-unwind" fn __openat_2(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> c_int {
     match OPENAT_TWO.known() {
         // SAFETY: passed on as it came.
         Some(real) => opened(unsafe { real(directory, path, flags) }, flags),
@@ -110,13 +114,17 @@ unsafe extern "C" fn __openat_2(directory: c_int, path: *const c_char, flags: c_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+unsafe extern "C-unwind" fn __openat64_2(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the same function by another name.
     unsafe { __openat_2(directory, path, flags) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+unsafe extern "C-unwind" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     let Some(real) = FOPEN.known() else {
         return std::ptr::null_mut();
     };
@@ -131,7 +139,7 @@ unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut lib
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+unsafe extern "C-unwind" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: the same function by another name.
     unsafe { fopen(path, mode) }
 }

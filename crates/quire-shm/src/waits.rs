@@ -15,13 +15,14 @@ use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
 use crate::real::Real;
 use crate::trouble::set_errno;
 
-type Waitpid = unsafe extern "C" fn(c_int, *mut c_int, c_int) -> c_int;
-type Wait3 = unsafe extern "C" fn(*mut c_int, c_int, *mut libc::rusage) -> c_int;
-type Wait4 = unsafe extern "C" fn(c_int, *mut c_int, c_int, *mut libc::rusage) -> c_int;
+type Waitpid = unsafe extern "C-unwind" fn(c_int, *mut c_int, c_int) -> c_int;
+type Wait3 = unsafe extern "C-unwind" fn(*mut c_int, c_int, *mut libc::rusage) -> c_int;
+type Wait4 = unsafe extern "C-unwind" fn(c_int, *mut c_int, c_int, *mut libc::rusage) -> c_int;
 type Waitid =
-    unsafe extern "C" fn(libc::idtype_t, libc::id_t, *mut libc::siginfo_t, c_int) -> c_int;
+    unsafe extern "C-unwind" fn(libc::idtype_t, libc::id_t, *mut libc::siginfo_t, c_int) -> c_int;
 type Ptrace = unsafe extern "C" fn(c_int, *mut c_void, *mut c_void, *mut c_void) -> c_long;
 
+// Threads are cancelled in these calls, which unwinds them.
 // SAFETY: the types of the C library's functions, here and below.
 static WAITPID: Real<Waitpid> = unsafe { Real::new(c"waitpid") };
 // SAFETY: as above.
@@ -137,7 +138,7 @@ fn any_child_of(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int {
+unsafe extern "C-unwind" fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int {
     let Some(real) = WAITPID.known() else {
         return -1;
     };
@@ -150,7 +151,11 @@ unsafe extern "C" fn waitpid(child: c_int, status: *mut c_int, options: c_int) -
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn wait3(status: *mut c_int, options: c_int, used: *mut libc::rusage) -> c_int {
+unsafe extern "C-unwind" fn wait3(
+    status: *mut c_int,
+    options: c_int,
+    used: *mut libc::rusage,
+) -> c_int {
     match WAIT3.known() {
         // SAFETY: passed on as it came.
         Some(real) => beside_warden(options, || unsafe { real(status, options, used) }),
@@ -159,7 +164,7 @@ unsafe extern "C" fn wait3(status: *mut c_int, options: c_int, used: *mut libc::
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn wait4(
+unsafe extern "C-unwind" fn wait4(
     child: c_int,
     status: *mut c_int,
     options: c_int,
@@ -177,7 +182,7 @@ unsafe extern "C" fn wait4(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn waitid(
+unsafe extern "C-unwind" fn waitid(
     which: libc::idtype_t,
     number: libc::id_t,
     told: *mut libc::siginfo_t,

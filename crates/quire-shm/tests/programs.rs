@@ -209,6 +209,15 @@ fn locks_of_the_c_library_work() {
     }
 }
 
+/// Threads are cancelled, and leave, as ever.
+#[test]
+fn threads_are_cancelled_and_leave() {
+    let served = Served::start();
+    let cancels = program(&served, "cancels");
+    let output = served.run("grid", &cancels, &["/grid"]).output();
+    assert_well(&output.expect("it was built"));
+}
+
 /// Semaphores with names may be objects, too.
 #[test]
 fn semaphores_with_names_are_shared() {

@@ -15,17 +15,21 @@ struct Wanted {
     variable: &'static str,
     /// The crate that it is built from.
     package: &'static str,
+    /// The profile that it is built with, and so where it lies in a build tree.
+    profile: &'static str,
 }
 
 const MANAGER: Wanted = Wanted {
     name: "libquire.so",
     variable: "QUIRE_LIB",
     package: "quire-preload",
+    profile: "preload",
 };
 const SHARED_MEMORY: Wanted = Wanted {
     name: "libquire_dsm.so",
     variable: "QUIRE_DSM_LIB",
     package: "quire-shm",
+    profile: "preload-dsm",
 };
 /// As much of the head of an ELF file as is looked at: its class and order of bytes, its type, and
 /// for which machine it is.
@@ -97,7 +101,7 @@ fn find_wanted(wanted: &Wanted) -> Outcome<Library> {
     }
     let exe = env::current_exe().and_then(|exe| exe.canonicalize());
     let near = exe.ok();
-    let near = near.and_then(|exe| exe.parent().map(|dir| candidates_near(dir, name)));
+    let near = near.and_then(|exe| exe.parent().map(|dir| candidates_near(dir, wanted)));
     let installed = INSTALLED.iter().map(|dir| Path::new(dir).join(name));
     near.into_iter()
         .flatten()
@@ -130,18 +134,20 @@ fn absent(wanted: &Wanted) -> Failure {
         name,
         variable,
         package,
+        profile,
     } = wanted;
     Failure::bad_usage(format!(
-        "{name} was not found: build it with `cargo build --profile preload -p {package}`, or set {variable} to its path"
+        "{name} was not found: build it with `cargo build --profile {profile} -p {package}`, or set {variable} to its path"
     ))
 }
 
 /// Where the library may lie, given the directory of this executable. In a
 /// build tree it has a profile, and so a directory, of its own.
-fn candidates_near(dir: &Path, name: &str) -> Vec<PathBuf> {
+fn candidates_near(dir: &Path, wanted: &Wanted) -> Vec<PathBuf> {
+    let name = wanted.name;
     let mut list = Vec::new();
     if dir.ends_with("debug") || dir.ends_with("release") {
-        list.push(dir.with_file_name("preload").join(name));
+        list.push(dir.with_file_name(wanted.profile).join(name));
     }
     list.push(dir.join(name));
     if let Some(prefix) = dir.parent() {
@@ -156,10 +162,12 @@ mod tests {
 
     #[test]
     fn a_build_tree_comes_before_its_own_directory() {
-        let list = candidates_near(Path::new("/w/target/release"), MANAGER.name);
+        let list = candidates_near(Path::new("/w/target/release"), &MANAGER);
         assert_eq!(list[0], Path::new("/w/target/preload/libquire.so"));
         assert_eq!(list[1], Path::new("/w/target/release/libquire.so"));
-        let list = candidates_near(Path::new("/opt/bin"), MANAGER.name);
+        let list = candidates_near(Path::new("/w/target/debug"), &SHARED_MEMORY);
+        assert_eq!(list[0], Path::new("/w/target/preload-dsm/libquire_dsm.so"));
+        let list = candidates_near(Path::new("/opt/bin"), &MANAGER);
         assert_eq!(list[0], Path::new("/opt/bin/libquire.so"));
         assert_eq!(list[1], Path::new("/opt/lib/quire/libquire.so"));
     }
