@@ -34,6 +34,10 @@ struct Slot {
 /// What nobody replaces while somebody changes what it allows, by where it starts.
 static ADDRESSES: Lock<BTreeMap<u64, RangeLock>> = Lock::new(BTreeMap::new());
 
+/// All that ever was handed to the program lies between these addresses.
+static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
+static HIGHEST: AtomicU64 = AtomicU64::new(0);
+
 /// All places.
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
@@ -45,6 +49,15 @@ fn all() -> impl Iterator<Item = &'static Slot> {
     };
     let first = slot(FIRST.load(Ordering::Acquire));
     std::iter::successors(first, move |last| slot(last.next.load(Ordering::Acquire)))
+}
+
+/// Those that have some of a range. Most ranges are told from all of them by two loads.
+fn those_of(range: &Range<u64>) -> impl Iterator<Item = &'static Slot> {
+    let between = HIGHEST.load(Ordering::Acquire).min(range.end);
+    let lies_between = range.start < between && LOWEST.load(Ordering::Acquire) < range.end;
+    let range = range.clone();
+    let places = lies_between.then(all).into_iter().flatten();
+    places.filter(move |slot| slot.overlaps(&range) && slot.is_here())
 }
 
 impl Slot {
@@ -76,6 +89,8 @@ impl Handed {
                 .compare_exchange(0, range.start, order.0, order.1);
             taken.is_ok()
         };
+        LOWEST.fetch_min(range.start, Ordering::AcqRel);
+        HIGHEST.fetch_max(range.end, Ordering::AcqRel);
         let slot = all().find(is_taken).unwrap_or_else(|| add(range.start));
         slot.process.store(std::process::id(), Ordering::Relaxed);
         slot.is_writable.store(is_writable, Ordering::Relaxed);
@@ -119,25 +134,22 @@ fn add(start: u64) -> &'static Slot {
 
 /// Whether some of a range is an object's.
 pub fn has_any(range: &Range<u64>) -> bool {
-    all().any(|slot| slot.overlaps(range) && slot.is_here())
+    those_of(range).next().is_some()
 }
 
 /// How this process has the object in which an address lies; nothing where it lies in none.
 pub fn copies_at(at: u64) -> Option<Copies> {
-    let has_it = |slot: &&Slot| slot.overlaps(&(at..at + 1)) && slot.is_here();
     let copies = |slot: &Slot| match slot.is_one.load(Ordering::Relaxed) {
         true => Copies::One,
         false => Copies::Own,
     };
-    all().find(has_it).map(copies)
+    those_of(&(at..at.saturating_add(1))).next().map(copies)
 }
 
 /// Changes what a range allows. Meanwhile no other file takes the place of an object's that is mapped
 /// there, as happens when a server was started anew.
 pub fn steadily<T>(range: &Range<u64>, act: impl FnOnce() -> T) -> T {
-    let is_it = |slot: &&Slot| slot.overlaps(range) && slot.is_here();
-    let starts = all().filter(is_it);
-    let starts: Vec<u64> = starts
+    let starts: Vec<u64> = those_of(range)
         .map(|slot| slot.start.load(Ordering::Relaxed))
         .collect();
     let addresses: Vec<RangeLock> = {
@@ -153,8 +165,7 @@ pub fn steadily<T>(range: &Range<u64>, act: impl FnOnce() -> T) -> T {
 
 /// Whether some of a range may only be read.
 pub fn has_read_only(range: &Range<u64>) -> bool {
-    let is_read_only = |slot: &Slot| !slot.is_writable.load(Ordering::Relaxed);
-    all().any(|slot| slot.overlaps(range) && is_read_only(slot) && slot.is_here())
+    those_of(range).any(|slot| !slot.is_writable.load(Ordering::Relaxed))
 }
 
 #[cfg(test)]
