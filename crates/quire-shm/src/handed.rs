@@ -34,6 +34,22 @@ struct Slot {
 /// What nobody replaces while somebody changes what it allows, by where it starts.
 static ADDRESSES: Lock<BTreeMap<u64, RangeLock>> = Lock::new(BTreeMap::new());
 
+/// Has forks find that at rest.
+pub fn start() {
+    // SAFETY: the handlers live as long as the library, which is never unloaded.
+    unsafe {
+        libc::pthread_atfork(Some(hold), Some(release), Some(release));
+    }
+}
+
+unsafe extern "C" fn hold() {
+    ADDRESSES.hold();
+}
+
+unsafe extern "C" fn release() {
+    ADDRESSES.release_held();
+}
+
 /// All that ever was handed to the program lies between these addresses.
 static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
 static HIGHEST: AtomicU64 = AtomicU64::new(0);

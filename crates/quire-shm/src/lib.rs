@@ -83,6 +83,7 @@ fn begin() {
         posix::start();
         fallocate::start();
         sizes::start();
+        handed::start();
         direct::start();
         locks::start();
         sync::start();
