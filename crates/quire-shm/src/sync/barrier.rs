@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::waiting::{Deadline, Waiting, Wake, copies, wake};
+use super::waiting::{Deadline, Waiting, Wake, find, wake};
 use crate::real::Real;
 use crate::taken::Copies;
 
@@ -38,20 +38,6 @@ struct Words {
     all: AtomicU32,
     /// So many have come and not left: the memory must stay a barrier for them.
     inside: AtomicU32,
-}
-
-const _: () = assert!(size_of::<Words>() <= size_of::<libc::pthread_barrier_t>());
-const _: () = assert!(align_of::<Words>() <= align_of::<libc::pthread_barrier_t>());
-
-/// A barrier, if it lies in an object.
-///
-/// # Safety
-/// It is one of the program, if that is not null, for as long as it is used.
-unsafe fn find<'a>(barrier: Barrier) -> Option<(&'a Words, Copies)> {
-    let copies = copies(barrier)?;
-    // SAFETY: the caller vouches for it; all that is made of it are words that are changed as a
-    // whole, by all programs, and it is as large and as aligned.
-    Some((unsafe { &*barrier.cast::<Words>() }, copies))
 }
 
 fn wait(found: (&Words, Copies)) -> c_int {
@@ -87,7 +73,7 @@ unsafe extern "C" fn pthread_barrier_init(
     count: c_uint,
 ) -> c_int {
     // SAFETY: the program gives a barrier.
-    match (unsafe { find(barrier) }, INIT.get()) {
+    match (unsafe { find::<_, Words>(barrier) }, INIT.get()) {
         (Some(_), _) if count == 0 => libc::EINVAL,
         (Some((words, _)), _) => {
             words.there.store(0, Ordering::SeqCst);
@@ -104,7 +90,7 @@ unsafe extern "C" fn pthread_barrier_init(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_barrier_destroy(barrier: Barrier) -> c_int {
     // SAFETY: the program gives a barrier.
-    match (unsafe { find(barrier) }, DESTROY.get()) {
+    match (unsafe { find::<_, Words>(barrier) }, DESTROY.get()) {
         (Some((words, copies)), _) => {
             let mut waiting = Waiting::new(copies, Some(Deadline::after(PATIENCE)));
             loop {
@@ -123,7 +109,7 @@ unsafe extern "C" fn pthread_barrier_destroy(barrier: Barrier) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_barrier_wait(barrier: Barrier) -> c_int {
     // SAFETY: the program gives a barrier.
-    match (unsafe { find(barrier) }, WAIT.get()) {
+    match (unsafe { find::<_, Words>(barrier) }, WAIT.get()) {
         (Some(found), _) => wait(found),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(barrier) },

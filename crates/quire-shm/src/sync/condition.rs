@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::mutex::{pthread_mutex_lock, pthread_mutex_unlock};
-use super::waiting::{Deadline, Waiting, Wake, copies, wake};
+use super::waiting::{Deadline, Waiting, Wake, copies, find, pthread_testcancel, wake};
 use crate::real::Real;
 use crate::taken::Copies;
 
@@ -42,11 +42,6 @@ pub fn start() {
     let (_, _, _) = (WAIT.get(), TIMED.get(), CLOCKED.get());
 }
 
-unsafe extern "C-unwind" {
-    /// Ends the thread, if somebody has cancelled it.
-    safe fn pthread_testcancel();
-}
-
 /// Who waits for so long is sent to look whether it still has to, and is cancelled then.
 const LONGEST: Duration = Duration::from_millis(100);
 
@@ -56,21 +51,6 @@ struct Words {
     number: AtomicU32,
     /// The clock by which times count.
     clock: AtomicU32,
-}
-
-const _: () = assert!(size_of::<Words>() <= size_of::<libc::pthread_cond_t>());
-const _: () = assert!(align_of::<Words>() <= align_of::<libc::pthread_cond_t>());
-
-/// A condition, if it lies in an object.
-///
-/// # Safety
-/// It is one of the program, if that is not null, for as long as it is used.
-#[inline]
-unsafe fn find<'a>(condition: Condition) -> Option<(&'a Words, Copies)> {
-    let copies = copies(condition)?;
-    // SAFETY: the caller vouches for it; all that is made of it are words that are changed as a
-    // whole, by all programs, and it is as large and as aligned.
-    Some((unsafe { &*condition.cast::<Words>() }, copies))
 }
 
 /// Waits with a mutex that is locked, and let go of meanwhile.
@@ -124,7 +104,7 @@ unsafe extern "C" fn pthread_cond_init(
     attributes: *const libc::pthread_condattr_t,
 ) -> c_int {
     // SAFETY: the program gives a condition.
-    match (unsafe { find(condition) }, INIT.get()) {
+    match (unsafe { find::<_, Words>(condition) }, INIT.get()) {
         (Some((words, _)), _) => {
             let mut clock = libc::CLOCK_REALTIME;
             if !attributes.is_null() {
@@ -161,7 +141,7 @@ fn go_on((words, copies): (&Words, Copies), who: Wake) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_cond_signal(condition: Condition) -> c_int {
     // SAFETY: the program gives a condition.
-    match (unsafe { find(condition) }, SIGNAL.get()) {
+    match (unsafe { find::<_, Words>(condition) }, SIGNAL.get()) {
         (Some(found), _) => go_on(found, Wake::One),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(condition) },
@@ -172,7 +152,7 @@ unsafe extern "C" fn pthread_cond_signal(condition: Condition) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_cond_broadcast(condition: Condition) -> c_int {
     // SAFETY: the program gives a condition.
-    match (unsafe { find(condition) }, BROADCAST.get()) {
+    match (unsafe { find::<_, Words>(condition) }, BROADCAST.get()) {
         (Some(found), _) => go_on(found, Wake::All),
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(condition) },
@@ -183,7 +163,7 @@ unsafe extern "C" fn pthread_cond_broadcast(condition: Condition) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_cond_wait(condition: Condition, mutex: Mutex) -> c_int {
     // SAFETY: the program gives a condition.
-    match (unsafe { find(condition) }, WAIT.get()) {
+    match (unsafe { find::<_, Words>(condition) }, WAIT.get()) {
         // SAFETY: the program gives a mutex.
         (Some(found), _) => unsafe { wait(found, mutex, None) },
         // SAFETY: as above.
@@ -201,7 +181,7 @@ unsafe extern "C-unwind" fn pthread_cond_timedwait(
     until: Time,
 ) -> c_int {
     // SAFETY: the program gives a condition.
-    match (unsafe { find(condition) }, TIMED.get()) {
+    match (unsafe { find::<_, Words>(condition) }, TIMED.get()) {
         (Some(found), _) => {
             let clock = found.0.clock.load(Ordering::Relaxed).cast_signed();
             // SAFETY: the program gives a mutex and a time.
@@ -226,7 +206,7 @@ unsafe extern "C-unwind" fn pthread_cond_clockwait(
     until: Time,
 ) -> c_int {
     // SAFETY: the program gives a condition.
-    match (unsafe { find(condition) }, CLOCKED.get()) {
+    match (unsafe { find::<_, Words>(condition) }, CLOCKED.get()) {
         // SAFETY: the program gives a mutex and a time.
         (Some(found), _) => unsafe { wait_until(found, mutex, (clock, until)) },
         // SAFETY: as above.

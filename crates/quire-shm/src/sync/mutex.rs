@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use super::waiting::{Deadline, Waiting, Wake, copies, me, wake};
+use super::waiting::{Deadline, Waiting, Wake, copies, find, me, wake};
 use crate::real::Real;
 use crate::state;
 use crate::taken::Copies;
@@ -59,9 +59,6 @@ struct Words {
     kind: AtomicI32,
 }
 
-const _: () = assert!(size_of::<Words>() <= size_of::<libc::pthread_mutex_t>());
-const _: () = assert!(align_of::<Words>() <= align_of::<libc::pthread_mutex_t>());
-
 /// Which kind it is, among what else its kind says.
 const KIND: c_int = 3;
 /// It is robust, lends its priority, or has one.
@@ -87,10 +84,8 @@ impl<'a> Held<'a> {
     /// It is a mutex of the program, if that is not null, for as long as it is used.
     #[inline]
     pub unsafe fn find(mutex: Mutex) -> Option<Held<'a>> {
-        let copies = copies(mutex)?;
-        // SAFETY: the caller vouches for it; all that is made of it are words that are changed as a
-        // whole, by all programs, and it is as large and as aligned.
-        let words = unsafe { &*mutex.cast::<Words>() };
+        // SAFETY: the caller vouches for it.
+        let (words, copies) = unsafe { find(mutex) }?;
         Some(Held { words, copies })
     }
 

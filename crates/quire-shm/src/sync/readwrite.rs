@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::waiting::{Deadline, Waiting, Wake, copies, wake};
+use super::waiting::{Deadline, Waiting, Wake, find, wake};
 use crate::real::Real;
 use crate::taken::Copies;
 
@@ -40,7 +40,7 @@ pub fn start() {
     let (_, _) = (CLOCKED_READ.get(), CLOCKED_WRITE.get());
 }
 
-/// A writer has it; else the word says how many readers do.
+/// A writer has it; else the first word of a lock says how many readers do.
 const WRITER: u32 = 1 << 31;
 
 /// What somebody wants to do.
@@ -48,22 +48,6 @@ const WRITER: u32 = 1 << 31;
 enum Access {
     Read,
     Write,
-}
-
-/// A lock, if it lies in an object: its first word says who has it.
-///
-/// # Safety
-/// It is one of the program, if that is not null, for as long as it is used.
-#[inline]
-unsafe fn find<'a>(lock: Lock) -> Option<(&'a AtomicU32, Copies)> {
-    const {
-        assert!(size_of::<libc::pthread_rwlock_t>() >= 4);
-        assert!(align_of::<libc::pthread_rwlock_t>() >= 4);
-    }
-    let copies = copies(lock)?;
-    // SAFETY: the caller vouches for it; all that is made of it is a word that is changed as a whole,
-    // by all programs, and it is as large and as aligned.
-    Some((unsafe { &*lock.cast::<AtomicU32>() }, copies))
 }
 
 /// Takes it, if it can be had; else what is in the way.
@@ -137,7 +121,7 @@ unsafe fn either<F: Copy>(
     theirs: impl FnOnce(F) -> c_int,
 ) -> c_int {
     // SAFETY: the caller vouches for it.
-    match (unsafe { find(at) }, real.get()) {
+    match (unsafe { find::<_, AtomicU32>(at) }, real.get()) {
         (Some(found), _) => mine(found),
         (None, Some(real)) => theirs(real),
         (None, None) => libc::ENOSYS,

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::waiting::{Deadline, Waiting, Wake, copies, wake};
+use super::waiting::{Deadline, Waiting, Wake, find, pthread_testcancel, wake};
 use crate::real::Real;
 use crate::taken::Copies;
 use crate::trouble::set_errno;
@@ -36,26 +36,8 @@ pub fn start() {
     let (_, _, _) = (WAIT.get(), TIMED.get(), CLOCKED.get());
 }
 
-unsafe extern "C-unwind" {
-    /// Ends the thread, if somebody has cancelled it.
-    safe fn pthread_testcancel();
-}
-
-/// The largest value.
+/// The largest value. A semaphore begins with its value.
 pub(super) const MOST: u32 = i32::MAX.cast_unsigned();
-
-/// A semaphore, if it lies in an object: its value, which it begins with.
-///
-/// # Safety
-/// It is one of the program, if that is not null, for as long as it is used.
-#[inline]
-unsafe fn find<'a>(semaphore: Semaphore) -> Option<(&'a AtomicU32, Copies)> {
-    const { assert!(size_of::<libc::sem_t>() >= 4 && align_of::<libc::sem_t>() >= 4) };
-    let copies = copies(semaphore)?;
-    // SAFETY: the caller vouches for it; all that is made of it is a word that is changed as a whole,
-    // by all programs, and it is as large and as aligned.
-    Some((unsafe { &*semaphore.cast::<AtomicU32>() }, copies))
-}
 
 /// Takes one, if there is one.
 fn take(value: &AtomicU32) -> bool {
@@ -110,7 +92,7 @@ fn answer(done: Result<(), c_int>) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sem_post(semaphore: Semaphore) -> c_int {
     // SAFETY: the program gives a semaphore.
-    if let Some(found) = unsafe { find(semaphore) } {
+    if let Some(found) = unsafe { find::<_, AtomicU32>(semaphore) } {
         return answer(post(found));
     }
     match POST.known() {
@@ -123,7 +105,7 @@ unsafe extern "C" fn sem_post(semaphore: Semaphore) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sem_trywait(semaphore: Semaphore) -> c_int {
     // SAFETY: the program gives a semaphore.
-    if let Some((value, _)) = unsafe { find(semaphore) } {
+    if let Some((value, _)) = unsafe { find::<_, AtomicU32>(semaphore) } {
         return answer(take(value).then_some(()).ok_or(libc::EAGAIN));
     }
     match TRY.known() {
@@ -136,7 +118,7 @@ unsafe extern "C" fn sem_trywait(semaphore: Semaphore) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sem_wait(semaphore: Semaphore) -> c_int {
     // SAFETY: the program gives a semaphore.
-    if let Some(found) = unsafe { find(semaphore) } {
+    if let Some(found) = unsafe { find::<_, AtomicU32>(semaphore) } {
         pthread_testcancel();
         return answer(wait(found, None));
     }
@@ -150,7 +132,7 @@ unsafe extern "C-unwind" fn sem_wait(semaphore: Semaphore) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sem_timedwait(semaphore: Semaphore, until: Time) -> c_int {
     // SAFETY: the program gives a semaphore.
-    if let Some(found) = unsafe { find(semaphore) } {
+    if let Some(found) = unsafe { find::<_, AtomicU32>(semaphore) } {
         // SAFETY: the program gives a time.
         return answer(unsafe { wait_until(found, libc::CLOCK_REALTIME, until) });
     }
@@ -168,7 +150,7 @@ unsafe extern "C-unwind" fn sem_clockwait(
     until: Time,
 ) -> c_int {
     // SAFETY: the program gives a semaphore.
-    if let Some(found) = unsafe { find(semaphore) } {
+    if let Some(found) = unsafe { find::<_, AtomicU32>(semaphore) } {
         // SAFETY: the program gives a time.
         return answer(unsafe { wait_until(found, clock, until) });
     }

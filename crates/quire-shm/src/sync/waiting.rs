@@ -56,6 +56,28 @@ pub fn copies<T>(at: *const T) -> Option<Copies> {
     taken::copies_at(at as u64).or_else(|| handed::copies_at(at as u64))
 }
 
+/// A lock of the C library that lies in an object: what it is made of here, and how the object's copy
+/// is kept; nothing where it lies in none.
+///
+/// # Safety
+/// It is a lock of the program, if that is not null, for as long as it is used, and `Words` is made of
+/// nothing but words that are changed as a whole, by all programs.
+#[inline]
+pub unsafe fn find<'a, Lock, Words>(at: *mut Lock) -> Option<(&'a Words, Copies)> {
+    const {
+        assert!(size_of::<Words>() <= size_of::<Lock>());
+        assert!(align_of::<Words>() <= align_of::<Lock>());
+    }
+    let copies = copies(at)?;
+    // SAFETY: the caller vouches for it, and it is as large and as aligned.
+    Some((unsafe { &*at.cast::<Words>() }, copies))
+}
+
+unsafe extern "C-unwind" {
+    /// Ends the thread, if somebody has cancelled it.
+    pub safe fn pthread_testcancel();
+}
+
 /// Wakes who waits for a word that has just changed.
 pub fn wake(copies: Copies, word: &AtomicU32, who: Wake) {
     match (copies, who) {
