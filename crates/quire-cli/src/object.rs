@@ -42,11 +42,11 @@ pub fn object(options: &ObjectArgs) -> Outcome<()> {
         ObjectAction::Ls { json } => list(&client, *json),
         ObjectAction::Stat(options) => stat::stat(&client, options),
         ObjectAction::Trace(options) => trace::trace(&client, options),
-        ObjectAction::Rm { names } => {
-            for name in names {
-                client.remove(name.clone()).map_err(failed)?;
-            }
-            Ok(())
+        ObjectAction::Rm { names, when_unused } => {
+            names.iter().try_for_each(|name| match when_unused {
+                true => client.discard(name.clone()).map_err(failed),
+                false => client.remove(name.clone()).map_err(failed),
+            })
         }
         ObjectAction::Grant { name, to, rights } => {
             let (name, to) = (name.clone(), to.clone());
@@ -91,6 +91,9 @@ fn refused(kind: FailureKind, error: &ClientError) -> Failure {
         )),
         FailureKind::Busy => Failure::system(format!(
             "{error}; `quire object stat` shows who has it open"
+        )),
+        FailureKind::Begun => Failure::bad_usage(format!(
+            "{error}; `quire object create` makes it, `quire object rm` removes the name"
         )),
         FailureKind::Invalid => Failure::bad_usage(error.to_string()),
         _ => Failure::system(error.to_string()),
@@ -166,7 +169,7 @@ fn find(client: &Client, name: &Name) -> Outcome<Option<Object>> {
         Ok(Answer::Statistics { info, .. }) => Ok(Some(info)),
         Ok(_) => Err(failed(ClientError::Confused)),
         Err(ClientError::Refused(Refusal {
-            kind: FailureKind::NotFound,
+            kind: FailureKind::NotFound | FailureKind::Begun,
             ..
         })) => Ok(None),
         Err(error) => Err(failed(error)),

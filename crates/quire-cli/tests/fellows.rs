@@ -253,6 +253,62 @@ fn names_belong_to_all_servers() {
     assert!(names(&there).is_empty());
 }
 
+/// An object that is discarded at one server goes when it is open at none, whoever is the last; one of a
+/// single server, too.
+#[test]
+fn what_is_discarded_goes_with_the_last_at_any_server() {
+    let group = Group::of(3);
+    let clients: Vec<Client> = (0..3).map(|server| group.client(server)).collect();
+    let is_gone = |client: &Client| client.list().unwrap().is_empty();
+    let waits_for = |what: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !what() {
+            assert!(begin.elapsed() < SOON);
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    for last in 0..3 {
+        clients[0].create(grid(1)).unwrap();
+        let mut shared: Vec<Option<Shared>> = clients.iter().map(open).map(Some).collect();
+        clients[1].discard(name("grid")).unwrap();
+        let again = clients[1].discard(name("grid")).unwrap_err().to_string();
+        assert!(again.contains("was removed"), "{again}");
+        let taken = clients[0].create(grid(1)).unwrap_err().to_string();
+        assert!(
+            taken.contains("still open") || taken.contains("already"),
+            "{taken}"
+        );
+        for server in (0..3).filter(|server| *server != last) {
+            drop(shared[server].take());
+        }
+        let left = shared[last].as_ref().expect("it is open");
+        word(left, 0).fetch_add(1, Ordering::Relaxed);
+        assert!(clients.iter().all(|client| !is_gone(client)));
+        drop(shared);
+        waits_for(&|| clients.iter().all(is_gone));
+    }
+    let alone = || object("grid", Bytes(4096), SchedulerKind::Multi);
+    clients[2].create(alone()).unwrap();
+    let shared = open(&clients[2]);
+    clients[2].discard(name("grid")).unwrap();
+    drop(shared);
+    waits_for(&|| is_gone(&clients[0]));
+    clients[0].create(alone()).unwrap();
+    clients[0].discard(name("grid")).unwrap();
+    assert!(is_gone(&clients[1]));
+    // What is begun at a server is removed there.
+    clients[1].begin(name("grid")).unwrap();
+    let begun = clients[1]
+        .open(name("grid"), BOTH)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(begun.contains("no size yet"), "{begun}");
+    clients[1].discard(name("grid")).unwrap();
+    let none = clients[1].remove(name("grid")).unwrap_err().to_string();
+    assert!(none.contains("no object"), "{none}");
+}
+
 #[test]
 fn rights_count_at_all_servers() {
     let directory = TempDir::new().unwrap();

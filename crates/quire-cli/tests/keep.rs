@@ -244,6 +244,30 @@ fn objects_rights_and_contents_survive_a_restart() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
+/// What is discarded goes from the store with its last user, and its name is free at once.
+#[test]
+fn what_is_discarded_goes_from_the_store() {
+    let home = Home::new();
+    let served = home.serve();
+    let client = served.client();
+    for round in 0..3 {
+        served.does(&["object", "create", "grid", "--size", "4K"]);
+        let shared = open(&client, "grid");
+        shared.words()[round].store(1, Ordering::Relaxed);
+        let busy = served.quire(&["object", "rm", "grid"]);
+        assert_refused(&busy, 1, &["is open, 1 times"]);
+        served.does(&["object", "rm", "--when-unused", "grid"]);
+        let told = served.does(&["object", "stat", "grid", "--json"]);
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["removed"], true);
+        shared.close().unwrap();
+    }
+    served.end();
+    let served = home.serve();
+    assert_eq!(served.does(&["object", "ls", "--json"]).trim(), "[]");
+    served.end();
+}
+
 #[test]
 fn rights_are_kept_to_after_a_restart() {
     let home = Home::new();

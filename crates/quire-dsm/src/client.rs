@@ -310,6 +310,23 @@ impl Client {
         done(self.ask(Request::Remove { name })?)
     }
 
+    /// Begins an object: it has a name, and gets a size when somebody makes it. Until then nobody else
+    /// can begin it at this server.
+    ///
+    /// # Errors
+    /// When the server refuses, as where there is such an object already, or cannot be reached.
+    pub fn begin(&self, name: Name) -> Result<(), ClientError> {
+        done(self.ask(Request::Begin { name })?)
+    }
+
+    /// Removes an object as soon as nobody has it open, or one that is only begun.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn discard(&self, name: Name) -> Result<(), ClientError> {
+        done(self.ask(Request::Discard { name })?)
+    }
+
     /// Says what types the data of an object have.
     ///
     /// # Errors

@@ -285,6 +285,10 @@ impl Server {
             Out::Tagged { name, asker, part } => {
                 self.with_fellows(links, |fellows, a| fellows.tagged(a, &name, asker, part));
             }
+            Out::Unused(name) if self.fellows.is_some() => {
+                self.with_fellows(links, |fellows, a| fellows.unused(a, &name));
+            }
+            Out::Unused(name) => self.core.let_unused_go(&name, &mut self.out),
             Out::Parted { name, kernel, how } => {
                 self.with_fellows(links, |fellows, a| fellows.parted(a, &name, kernel, how));
             }

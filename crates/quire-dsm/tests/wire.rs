@@ -13,7 +13,7 @@ use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::wire::control::{Handle, PageSize};
 use quire_dsm::wire::frame::{MAX_CONTROL, MAX_PAGES};
 use quire_dsm::wire::{
-    Contents, Control, Decoder, Lent, Limits, Loans, Outgoing, Pool, Sink, WireError,
+    Contents, Control, Decoder, Lent, Limits, Loans, Outgoing, Pool, Sink, VERSION, WireError,
 };
 use wire_support::{bytes_of, message, scatter};
 
@@ -654,7 +654,8 @@ fn what_is_wrong_is_said() {
         })
     };
     assert!(with(&|b| b[0] = b'G').contains("maybe the peer is not quire"));
-    assert!(with(&|b| b[4] = 9).contains("speaks version 9 of the protocol, we speak 6"));
+    let versions = format!("speaks version 99 of the protocol, we speak {VERSION}");
+    assert!(with(&|b| b[4] = 99).contains(&versions));
     assert!(with(&|b| b[8] ^= 1).contains("checksum of a frame's header"));
     assert!(with(&|b| b[24] ^= 1).contains("checksum of a frame's control part"));
     assert!(with(&|b| b[60] = 1).contains("fill is not zero"));

@@ -8,7 +8,7 @@
 //! either (`streams`). So nothing here may be used or dropped on another thread. Signals are
 //! blocked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvError, RecvTimeoutError, Sender};
 use std::thread;
@@ -26,7 +26,6 @@ use quire_linux::thread::block_program_signals;
 
 use crate::ending;
 use crate::leaving;
-use crate::made;
 use crate::signals::{self, Blocked};
 use crate::state;
 use crate::streams;
@@ -186,19 +185,34 @@ struct Open {
     was_mapped: bool,
 }
 
-/// An object that was removed while it was in use.
-#[derive(Clone, Copy)]
-struct Removed {
-    by: Remover,
-    /// How often it had been made then.
-    made: u64,
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    Nothing,
+    /// What somebody has made, and given no size yet.
+    Begun,
+    /// An object of this size.
+    Sized(u64),
 }
 
-/// Who has removed an object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Remover {
-    This,
-    Parent,
+impl Meaning {
+    /// The size of the object, if there is one.
+    pub const fn size(self) -> Option<u64> {
+        match self {
+            Meaning::Sized(size) => Some(size),
+            Meaning::Nothing | Meaning::Begun => None,
+        }
+    }
+}
+
+/// An object that is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub size: u64,
+    /// How often it is open, as far as this program may know.
+    pub open: usize,
+    /// Its name was removed.
+    pub is_removed: bool,
 }
 
 /// What the thread has.
@@ -208,8 +222,8 @@ pub struct Works {
     open: BTreeMap<Entry, Open>,
     /// By the servers' addresses, as they are given.
     clients: BTreeMap<String, Client>,
-    /// Objects that were removed while they were in use.
-    removed: BTreeMap<Entry, Removed>,
+    /// What was removed while this program had it open.
+    removed: BTreeSet<Entry>,
     /// What this process's parent had open, and this one has not.
     expected: BTreeMap<Entry, Known>,
     /// Descriptors that the program has of objects.
@@ -224,7 +238,7 @@ impl Works {
             regions: BTreeMap::new(),
             open: BTreeMap::new(),
             clients: BTreeMap::new(),
-            removed: BTreeMap::new(),
+            removed: BTreeSet::new(),
             expected: BTreeMap::new(),
             uses: Uses::default(),
             last: 0,
@@ -254,17 +268,31 @@ impl Works {
         Ok(options)
     }
 
-    /// The size of an object and how often it is open, as far as this program may know, if it
-    /// exists.
-    pub fn find(&mut self, entry: Entry) -> Result<Option<(u64, usize)>> {
+    /// An object, if it exists, also where its name was removed.
+    pub fn find(&mut self, entry: Entry) -> Result<Option<Found>> {
+        Ok(self.look(entry)?.ok())
+    }
+
+    /// An object, or what its name stands for where there is none.
+    fn look(&mut self, entry: Entry) -> Result<std::result::Result<Found, Meaning>> {
         let name = self.attachment(entry).object.clone();
         match self.client(entry)?.statistics(name, None) {
-            Ok(Answer::Statistics { info, inside, .. }) => {
-                let open = inside.map_or(0, |inside| inside.open);
-                Ok(Some((info.size.0, open as usize)))
-            }
+            Ok(Answer::Statistics {
+                info,
+                inside,
+                is_discarded,
+                ..
+            }) => Ok(Ok(Found {
+                size: info.size.0,
+                open: inside.map_or(0, |inside| inside.open as usize),
+                is_removed: is_discarded,
+            })),
             Ok(_) => Err(ClientError::Confused.into()),
-            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::NotFound => Ok(None),
+            Err(ClientError::Refused(failure)) => match failure.kind {
+                FailureKind::NotFound => Ok(Err(Meaning::Nothing)),
+                FailureKind::Begun => Ok(Err(Meaning::Begun)),
+                _ => Err(ClientError::Refused(failure).into()),
+            },
             Err(error) => Err(error.into()),
         }
     }
@@ -280,8 +308,6 @@ impl Works {
             machine: MachineCode(0),
             tags: Vec::new(),
         };
-        // There was none when the program asked for it: none is left to be removed.
-        made::note(entry);
         let made = self.client(entry)?.create(object).map_err(Trouble::from);
         match made {
             Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {
@@ -293,9 +319,9 @@ impl Works {
 
     /// Whether an object that exists has this size.
     pub fn check_size(&mut self, entry: Entry, size: u64) -> Result<()> {
-        match self.find(entry)? {
-            Some((is, _)) if is == size => Ok(()),
-            Some((is, _)) => {
+        match self.find(entry)?.map(|found| found.size) {
+            Some(is) if is == size => Ok(()),
+            Some(is) => {
                 let name = &self.attachment(entry).object;
                 let text = format!(
                     "{name} has {is} bytes, and the program asks for {size}: an object keeps its \
@@ -307,18 +333,14 @@ impl Works {
         }
     }
 
-    /// Removes an object. One that is in use goes when it is not, if this program is the
-    /// last; then it says how often the object had been made.
-    pub fn remove(&mut self, entry: Entry) -> Result<Option<u64>> {
-        let made = made::times(entry);
-        match self.remove_now(entry) {
-            Err(trouble) if trouble.errno == libc::EBUSY => {
-                let by = Remover::This;
-                self.removed.insert(entry, Removed { by, made });
-                Ok(Some(made))
-            }
-            other => other.map(|()| None),
+    /// Removes a name. The object goes when nobody uses it any more.
+    pub fn remove(&mut self, entry: Entry) -> Result<()> {
+        let name = self.attachment(entry).object.clone();
+        self.client(entry)?.discard(name)?;
+        if self.open.contains_key(&entry) {
+            self.removed.insert(entry);
         }
+        Ok(())
     }
 
     /// Removes an object that nobody uses.
@@ -460,7 +482,6 @@ impl Works {
         };
         if !self.uses.has(entry) {
             self.close(entry);
-            self.remove_unused(entry);
         } else if std::mem::take(&mut open.was_mapped) {
             let given_back = open.shared.flush();
             self.told_if_lost(entry, given_back);
@@ -472,6 +493,7 @@ impl Works {
         let Some(open) = self.open.remove(&entry) else {
             return;
         };
+        self.removed.remove(&entry);
         self.told_if_lost(entry, open.shared.close());
     }
 
@@ -479,23 +501,6 @@ impl Works {
         if let Err(error) = given_back {
             let name = &self.attachment(entry).object;
             tracing::error!("{name}: what was written may be lost: {error}");
-        }
-    }
-
-    /// Removes an object that the program has removed while it was in use. One that was made in its
-    /// place stays.
-    fn remove_unused(&mut self, entry: Entry) {
-        let Some(removed) = self.removed.get(&entry) else {
-            return;
-        };
-        if removed.made != made::times(entry) {
-            self.removed.remove(&entry);
-            return;
-        }
-        match self.remove_now(entry) {
-            Err(trouble) if trouble.errno == libc::EBUSY => {}
-            // Somebody else was faster, or it is not ours to remove.
-            _ => drop(self.removed.remove(&entry)),
         }
     }
 
@@ -528,36 +533,21 @@ impl Works {
         Ok(())
     }
 
-    /// The process ends: what was written is given back, and what was removed goes.
+    /// The process ends: what was written is given back, and what was removed is used no more, so that it
+    /// goes before the program does.
     fn finish(&mut self) {
         self.clients.values().for_each(Client::process_ends);
         // What goes wrong is logged.
         let _ = self.flush_all();
-        for (entry, Removed { by, .. }) in self.removed.clone() {
+        for entry in std::mem::take(&mut self.removed) {
             self.regions.retain(|_, (of, _)| *of != entry);
             self.close(entry);
-            self.remove_unused(entry);
-            if self.removed.contains_key(&entry) && by == Remover::This {
-                let name = &self.attachment(entry).object;
-                tracing::warn!(
-                    "{name} is to be removed and open elsewhere; if it stays: quire object rm {name}"
-                );
-            }
         }
     }
 
-    /// Takes over, in a forked child, what its parent had removed, and what it has open.
-    pub fn inherit(
-        &mut self,
-        removed: BTreeMap<Entry, u64>,
-        open: BTreeMap<Entry, Known>,
-    ) -> Result<()> {
+    /// Takes over, in a forked child, what its parent has open.
+    pub fn inherit(&mut self, open: BTreeMap<Entry, Known>) -> Result<()> {
         self.expected = open;
-        let by = Remover::Parent;
-        let parents = removed.into_iter();
-        self.removed = parents
-            .map(|(entry, made)| (entry, Removed { by, made }))
-            .collect();
         Ok(())
     }
 }

@@ -44,7 +44,6 @@ mod handed;
 mod host;
 mod leaving;
 mod locks;
-mod made;
 mod mappings;
 mod pieces;
 mod posix;

@@ -8,12 +8,12 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
 use quire_dsm::attachment::Target;
-use rustix::fd::{BorrowedFd, IntoRawFd as _};
+use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use crate::host::Entry;
+use crate::host::{Entry, Meaning};
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
 use crate::trouble::{Result, Trouble};
@@ -65,49 +65,58 @@ unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mod
 }
 
 fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
-    let has = |flag| flags & flag != 0;
+    // First, as what is begun must not stay so because there is none.
+    let (descriptor, file) = descriptor()?;
+    let size = size_named(state, entry, flags)?;
     let writable = flags & libc::O_ACCMODE == libc::O_RDWR;
-    let only_new = has(libc::O_CREAT) && has(libc::O_EXCL);
-    let exists = || Trouble::new(libc::EEXIST, "the object exists");
-    let mut size = state.run(move |works| works.named(entry))?;
-    if size.is_some() && only_new {
-        return Err(exists());
-    }
-    if size.is_some() && has(libc::O_TRUNC) && writable {
-        state.run(move |works| works.clear(entry))?;
-        size = None;
-    } else if size.is_none()
+    if size.is_none()
         && let Some(descriptor) = open_pending(state, entry, writable)?
     {
-        return match only_new {
-            true => Err(exists()),
-            false => Ok(descriptor),
-        };
-    } else if size.is_none() && !has(libc::O_CREAT) {
-        return Err(Trouble::new(libc::ENOENT, "there is no such object"));
+        return Ok(descriptor.into_raw_fd());
     }
-    if size.is_none() {
-        may_create(state, entry)?;
-        make_room(state, entry)?;
-    }
-    let (descriptor, file) = descriptor(size)?;
-    let opened = Opened {
+    let mut opened = Opened {
         entry,
         writable,
-        is_pending: size.is_none(),
-        only_new,
+        is_pending: true,
         is_unlinked: false,
         is_stale: false,
     };
-    let opened = match size {
-        Some(_) => hold(state, file, opened).inspect_err(|_| {
-            // SAFETY: the descriptor was made here, and nobody has it.
-            unsafe { libc::close(descriptor) };
-        })?,
-        None => opened,
-    };
+    if let Some(size) = size {
+        sized(descriptor.as_raw_fd(), size)?;
+        opened = hold(state, file, opened)?;
+    }
     state.opened(file, opened);
-    Ok(descriptor)
+    Ok(descriptor.into_raw_fd())
+}
+
+/// The size of the object that a name stands for; none where somebody has begun it, or this does.
+fn size_named(state: &mut State, entry: Entry, flags: c_int) -> Result<Option<u64>> {
+    let has = |flag| flags & flag != 0;
+    let only_new = has(libc::O_CREAT) && has(libc::O_EXCL);
+    let clears = has(libc::O_TRUNC) && flags & libc::O_ACCMODE == libc::O_RDWR;
+    match state.run(move |works| works.named(entry))? {
+        Meaning::Sized(_) | Meaning::Begun if only_new => {
+            return Err(Trouble::new(libc::EEXIST, "the object exists"));
+        }
+        Meaning::Sized(_) if clears => state.run(move |works| works.clear(entry))?,
+        Meaning::Sized(size) => return Ok(Some(size)),
+        Meaning::Begun => return Ok(None),
+        Meaning::Nothing if has(libc::O_CREAT) => {
+            // Who has begun it before has it no more: its name was removed.
+            pending_of(state, entry).for_each(|(_, opened)| opened.is_unlinked = true);
+        }
+        Meaning::Nothing => return Err(Trouble::new(libc::ENOENT, "there is no such object")),
+    }
+    may_create(state, entry)?;
+    make_room(state, entry)?;
+    match state.run(move |works| works.begin(entry)) {
+        // Somebody was faster.
+        Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {
+            let named = state.run(move |works| works.named(entry))?;
+            Ok(named.size())
+        }
+        begun => begun.map(|()| None),
+    }
 }
 
 /// An object is to be made: one that the program has removed and still has descriptors of goes, and
@@ -121,11 +130,15 @@ pub fn make_room(state: &mut State, entry: Entry) -> Result<()> {
     Ok(())
 }
 
-/// Once more what the program, its parents or its children have opened to make it, and given no size
-/// yet.
-fn open_pending(state: &mut State, entry: Entry, writable: bool) -> Result<Option<c_int>> {
-    let is_it = |opened: &Opened| opened.entry == entry && opened.is_pending && !opened.is_unlinked;
-    let mut pending = state.files.iter_mut().filter(|(_, opened)| is_it(opened));
+/// What the program, its parents or its children have begun, and given no size yet.
+fn pending_of(state: &mut State, entry: Entry) -> impl Iterator<Item = (&FileId, &mut Opened)> {
+    let all = state.files.iter_mut();
+    all.filter(move |(_, opened)| opened.entry == entry && opened.is_pending && !opened.is_unlinked)
+}
+
+/// Once more what they have begun.
+fn open_pending(state: &mut State, entry: Entry, writable: bool) -> Result<Option<OwnedFd>> {
+    let mut pending = pending_of(state, entry);
     let found = pending.find_map(|(file, opened)| Some((uses::name_of(*file)?, opened)));
     let Some((name, opened)) = found else {
         return Ok(None);
@@ -135,7 +148,7 @@ fn open_pending(state: &mut State, entry: Entry, writable: bool) -> Result<Optio
     let failed = |errno: Errno| Trouble::new(errno.raw_os_error(), "a descriptor of a memory file");
     let again = again.map_err(failed)?;
     opened.writable |= writable;
-    Ok(Some(again.into_raw_fd()))
+    Ok(Some(again))
 }
 
 /// The object of a descriptor is in use as long as that is open.
@@ -174,33 +187,33 @@ fn checked(returned: c_int, what: &str) -> Result<c_int> {
 const NAME: &CStr = c"quire-dsm-object";
 pub const SHOWN: &[u8] = b"/memfd:quire-dsm-object (deleted)";
 
-/// A descriptor of a memory file of a size, or of one whose size is not known yet. It is the
-/// program's from now on.
-fn descriptor(size: Option<u64>) -> Result<(c_int, FileId)> {
+/// A descriptor of a memory file whose size is not known yet.
+fn descriptor() -> Result<(OwnedFd, FileId)> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string.
     let made = unsafe { libc::memfd_create(NAME.as_ptr(), flags) };
     let descriptor = checked(made, "a memory file")?;
-    let file = sized(descriptor, size).and_then(|()| only_write(descriptor));
-    file.inspect_err(|_| {
-        // SAFETY: the descriptor was made here, and nobody has it.
-        unsafe { libc::close(descriptor) };
-    })?;
+    // SAFETY: it was made here, and nobody else has it.
+    let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    seal(descriptor, false)?;
+    only_write(descriptor)?;
     let file = id(descriptor).ok_or_else(|| Trouble::last("a memory file"))?;
-    Ok((descriptor, file))
+    Ok((owned, file))
 }
 
-/// Gives a memory file its size, and makes that and its contents unchangeable.
-fn sized(descriptor: c_int, size: Option<u64>) -> Result<()> {
-    // SAFETY: the calls have no conditions but their arguments' types.
-    unsafe {
-        if let Some(size) = size {
-            let size = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
-            checked(libc::ftruncate(descriptor, size), "the size")?;
-        }
-        let sealed = libc::fcntl(descriptor, libc::F_ADD_SEALS, seals(size.is_some()));
-        checked(sealed, "a seal").map(drop)
-    }
+/// Gives a memory file its size, for ever.
+fn sized(descriptor: c_int, size: u64) -> Result<()> {
+    let size = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
+    // SAFETY: the call has no conditions but its arguments' types.
+    checked(unsafe { libc::ftruncate(descriptor, size) }, "the size")?;
+    seal(descriptor, true)
+}
+
+/// Makes the contents of a memory file unchangeable, and its size where it has one.
+fn seal(descriptor: c_int, has_size: bool) -> Result<()> {
+    // SAFETY: as above.
+    let sealed = unsafe { libc::fcntl(descriptor, libc::F_ADD_SEALS, seals(has_size)) };
+    checked(sealed, "a seal").map(drop)
 }
 
 const fn seals(has_size: bool) -> c_int {
@@ -301,15 +314,18 @@ pub fn caught_up(state: &mut State, descriptor: c_int) -> Option<Result<(FileId,
     }
     let made = match has_size(descriptor) {
         true => Ok(Some(size)),
-        false if opened.only_new || opened.is_unlinked => Ok(None),
-        false => state.run(move |works| works.named(opened.entry)),
+        false if opened.is_unlinked => Ok(None),
+        false => {
+            let named = state.run(move |works| works.named(opened.entry));
+            named.map(|named| named.size())
+        }
     };
     let settled = made.and_then(|made| match made {
         None => Ok((file, opened, size)),
         Some(size) => {
             let opened = hold(state, file, opened)?;
             if !has_size(descriptor) {
-                sized(descriptor, Some(size))?;
+                sized(descriptor, size)?;
             }
             state.opened(file, opened);
             Ok((file, opened, size))
@@ -329,19 +345,20 @@ fn has_size(descriptor: c_int) -> bool {
 
 /// The file of an object that does not exist has a size now: the object is made.
 pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Result<()> {
-    let (entry, only_new) = (opened.entry, opened.only_new || opened.is_unlinked);
-    state.run(move |works| match size {
+    let (entry, has_name) = (opened.entry, !opened.is_unlinked);
+    may_create(state, entry)?;
+    let has_name = state.run(move |works| match size {
         0 => {
             let text = "shared memory is mapped before it has a size (ftruncate)";
             Err(Trouble::new(libc::ENXIO, text))
         }
-        size => works.create(entry, size, only_new),
+        size => works.give_size(entry, size, has_name),
     })?;
     let opened = hold(state, file, opened)?;
     state.opened(file, opened);
-    match opened.is_unlinked {
-        true => remove(state, entry),
-        false => Ok(()),
+    match has_name {
+        true => Ok(()),
+        false => state.run(move |works| works.remove(entry)),
     }
 }
 
@@ -385,7 +402,7 @@ pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option
         return Some(Ok(()));
     }
     let settled = settle(state, file, opened, size);
-    Some(settled.and_then(|()| sized(descriptor, Some(size))))
+    Some(settled.and_then(|()| sized(descriptor, size)))
 }
 
 #[unsafe(no_mangle)]
@@ -401,32 +418,14 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     }
 }
 
-/// Removes a name, also that of an object which the program is about to make.
+/// Removes a name, also that of an object which somebody has begun. One that is in use goes when it is
+/// not.
 pub fn unlink(state: &mut State, entry: Entry) -> Result<()> {
-    match state.run(move |works| works.unlink(entry)) {
-        Ok(made) => {
-            state.removed.extend(made.map(|made| (entry, made)));
-            Ok(())
-        }
-        Err(trouble) if trouble.errno == libc::ENOENT && unlink_pending(state, entry) => Ok(()),
-        Err(trouble) => Err(trouble),
-    }
-}
-
-/// What is to be made has no name any more. Whether there was such a thing.
-fn unlink_pending(state: &mut State, entry: Entry) -> bool {
-    let is_it = |opened: &Opened| opened.entry == entry && opened.is_pending && !opened.is_unlinked;
-    let open = uses::open_files().unwrap_or_default();
-    let all = state.files.iter_mut();
-    let pending = all.filter(|(file, opened)| is_it(opened) && open.contains(*file));
-    pending.map(|(_, opened)| opened.is_unlinked = true).count() > 0
-}
-
-/// Removes an object, now or when it is not in use any more.
-pub fn remove(state: &mut State, entry: Entry) -> Result<()> {
-    if let Some(made) = state.run(move |works| works.remove(entry))? {
-        state.removed.insert(entry, made);
-    }
+    state.run(move |works| {
+        works.let_go();
+        works.remove(entry)
+    })?;
+    pending_of(state, entry).for_each(|(_, opened)| opened.is_unlinked = true);
     Ok(())
 }
 

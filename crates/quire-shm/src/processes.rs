@@ -11,8 +11,11 @@
 //! process that is killed, or that executes another program, loses what it wrote since it was last
 //! given back.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::ending;
 use crate::host::{At, Placed, Wanted, Works};
@@ -74,7 +77,7 @@ unsafe extern "C" fn child() {
 /// Maps all anew.
 fn renew(state: &mut State) {
     state.forget_host();
-    drop_apart(state);
+    let apart = drop_apart(state);
     let held = state.held();
     if state.mapped.is_empty() && held.is_empty() {
         return;
@@ -83,9 +86,10 @@ fn renew(state: &mut State) {
     for (start, mapped) in &state.mapped {
         mappings::blank(&(*start..start + mapped.len));
     }
-    let (removed, open) = (state.removed.clone(), state.known.clone());
+    let free: Vec<Free> = apart.into_iter().filter_map(Free::keep).collect();
+    let open = state.known.clone();
     // Without the thread, nothing below can be had either, and touches fail.
-    let _ = state.run(move |works| works.inherit(removed, open));
+    let _ = state.run(move |works| works.inherit(open));
     for (entry, file) in held {
         // What cannot be had is said when it is to be mapped.
         let _ = state.run(move |works| works.hold(entry, file));
@@ -97,17 +101,51 @@ fn renew(state: &mut State) {
             state.mapped.insert(start, mapped);
         }
     }
+    drop(free);
     state.tell();
 }
 
 /// What the program has kept from its children is not mapped here. The addresses of a mapping that
-/// is kept as a whole are free.
-fn drop_apart(state: &mut State) {
-    for mapped in state.mapped.values_mut() {
+/// is kept as a whole are free: which those are.
+fn drop_apart(state: &mut State) -> Vec<Range<u64>> {
+    let mut free = Vec::new();
+    state.mapped.retain(|start, mapped| {
         mapped.pieces.drop_apart();
-    }
-    state.mapped.retain(|_, mapped| !mapped.pieces.is_empty());
+        if mapped.pieces.is_empty() {
+            free.push(*start..start + mapped.len);
+        }
+        !mapped.pieces.is_empty()
+    });
     state.tell();
+    free
+}
+
+/// Addresses that are to be free when all is mapped anew: until then nothing of this library's comes to
+/// lie there, such as a thread's stack for signals.
+struct Free {
+    start: *mut c_void,
+    len: usize,
+}
+
+impl Free {
+    /// Keeps them, unless somebody else was faster.
+    fn keep(range: Range<u64>) -> Option<Free> {
+        let (start, len) = (
+            range.start as *mut c_void,
+            (range.end - range.start) as usize,
+        );
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
+        // SAFETY: it is new memory, where nothing is.
+        let kept = unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) };
+        kept.is_ok().then_some(Free { start, len })
+    }
+}
+
+impl Drop for Free {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped for this alone, and nobody else knows it.
+        let _ = unsafe { rustix::mm::munmap(self.start, self.len) };
+    }
 }
 
 /// Maps one anew.

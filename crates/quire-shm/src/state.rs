@@ -23,7 +23,6 @@ use quire_linux::futex::Lock;
 
 use crate::ending;
 use crate::host::{Entry, Host, Placed, Works};
-use crate::made;
 use crate::pieces::Pieces;
 use crate::signals::Blocked;
 use crate::sync::Named;
@@ -57,8 +56,6 @@ pub struct Opened {
     pub writable: bool,
     /// The object does not exist yet: it is made when its size is known.
     pub is_pending: bool,
-    /// It must be a new one.
-    pub only_new: bool,
     /// The program has removed its name, before it existed.
     pub is_unlinked: bool,
     /// The program has removed its object, and makes another one by the name.
@@ -91,9 +88,6 @@ pub struct State {
     pub files: BTreeMap<FileId, Opened>,
     /// By their starts.
     pub mapped: BTreeMap<u64, Mapped>,
-    /// Objects that the program has removed while they were in use, and how often each had been
-    /// made then.
-    pub removed: BTreeMap<Entry, u64>,
     /// Semaphores with names, by where they are mapped.
     pub semaphores: BTreeMap<u64, Named>,
     /// What a child needs to know of objects, by what was opened last.
@@ -108,7 +102,6 @@ impl State {
         State {
             files: BTreeMap::new(),
             mapped: BTreeMap::new(),
-            removed: BTreeMap::new(),
             semaphores: BTreeMap::new(),
             known: BTreeMap::new(),
             host: None,
@@ -223,7 +216,6 @@ impl State {
 pub fn start() {
     // What cannot be read is `quire run`'s business to refuse.
     if let Ok(Some(attachments)) = Attachments::from_env(|name| std::env::var(name).ok()) {
-        made::start(attachments.list().len());
         let _ = ATTACHMENTS.set(attachments);
     }
 }

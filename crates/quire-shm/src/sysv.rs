@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use quire_core::units::BASE_PAGE;
 use quire_dsm::attachment::Target;
 
-use crate::host::{At, Entry};
+use crate::host::{At, Entry, Meaning};
 use crate::mappings::{self, Part};
 use crate::posix;
 use crate::real::Real;
@@ -73,14 +73,16 @@ unsafe extern "C" fn shmget(key: libc::key_t, size: usize, flags: c_int) -> c_in
 fn get(state: &mut State, entry: Entry, size: u64, flags: c_int) -> Result<c_int> {
     let create = flags & libc::IPC_CREAT != 0;
     let only_new = create && flags & libc::IPC_EXCL != 0;
-    match state.run(move |works| works.find(entry))? {
-        Some(_) if only_new => return Err(Trouble::new(libc::EEXIST, "the object exists")),
-        Some((is, _)) if size > is => {
+    match state.run(move |works| works.named(entry))? {
+        Meaning::Sized(_) | Meaning::Begun if only_new => {
+            return Err(Trouble::new(libc::EEXIST, "the object exists"));
+        }
+        Meaning::Sized(is) if size > is => {
             state.run(move |works| works.check_size(entry, size))?;
         }
-        Some(_) => {}
-        None if !create => return Err(absent()),
-        None => {
+        Meaning::Sized(_) => {}
+        Meaning::Nothing | Meaning::Begun if !create => return Err(absent()),
+        Meaning::Nothing | Meaning::Begun => {
             posix::may_create(state, entry)?;
             state.run(move |works| works.create(entry, size, only_new))?;
         }
@@ -153,7 +155,8 @@ fn attach(state: &mut State, entry: Entry, at: u64, flags: c_int) -> Result<u64>
         at => At::Free(at),
     };
     let found = state.run(move |works| works.find(entry))?;
-    let (size, _) = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+    let found = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+    let size = found.size;
     let part = Part {
         entry,
         offset: 0,
@@ -196,7 +199,7 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
     let entry = entry_of(id);
     let done = entry.and_then(|entry| {
         state::locked(|state| match command {
-            libc::IPC_RMID => posix::remove(state, entry).map(|()| None),
+            libc::IPC_RMID => remove(state, entry).map(|()| None),
             libc::IPC_STAT if about.is_null() => Err(Trouble::new(libc::EFAULT, "no room")),
             libc::IPC_STAT => tell(state, entry).map(Some),
             _ => state.run(|_| {
@@ -217,11 +220,23 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
     }
 }
 
+/// Removes a segment, which goes when nobody has it attached; once more does no harm.
+fn remove(state: &mut State, entry: Entry) -> Result<()> {
+    match state.run(move |works| works.remove(entry)) {
+        Err(trouble) if trouble.errno == libc::ENOENT => {
+            let found = state.run(move |works| works.find(entry))?;
+            found.map(drop).ok_or(trouble)
+        }
+        removed => removed,
+    }
+}
+
 /// What is known of a segment. A program counts as one attachment, however often it has it
 /// attached, but for this program itself.
 fn tell(state: &mut State, entry: Entry) -> Result<libc::shmid_ds> {
     let found = state.run(move |works| works.find(entry))?;
-    let (size, open) = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+    let found = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+    let (size, open) = (found.size, found.open);
     let here = state.mapped.values().filter(|m| m.entry == entry).count();
     let others = open - usize::from(here > 0).min(open);
     let key = state::attachments().map(|all| all.list()[entry].target.clone());

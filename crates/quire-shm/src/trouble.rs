@@ -59,7 +59,7 @@ impl From<ClientError> for Trouble {
 
 fn refused(kind: FailureKind) -> c_int {
     match kind {
-        FailureKind::NotFound => libc::ENOENT,
+        FailureKind::NotFound | FailureKind::Begun => libc::ENOENT,
         FailureKind::Exists => libc::EEXIST,
         FailureKind::Denied => libc::EACCES,
         FailureKind::Invalid => libc::EINVAL,

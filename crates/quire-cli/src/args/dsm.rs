@@ -289,6 +289,10 @@ pub enum ObjectAction {
         /// The objects
         #[arg(required = true)]
         names: Vec<Name>,
+        /// Also objects that are open: each goes when nobody has it open any more, and until then
+        /// no other can be made by its name
+        #[arg(long)]
+        when_unused: bool,
     },
     /// Say what others may do to an object; its maker may do everything
     Grant {

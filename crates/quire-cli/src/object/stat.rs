@@ -34,6 +34,7 @@ pub fn stat(client: &Client, options: &StatArgs) -> Outcome<()> {
 struct About {
     object: Object,
     owner: String,
+    is_discarded: bool,
     inside: Option<Inside>,
 }
 
@@ -42,10 +43,12 @@ fn answered(answer: Result<Answer, ClientError>) -> Outcome<About> {
         Answer::Statistics {
             info,
             owner,
+            is_discarded,
             inside,
         } => Ok(About {
             object: info,
             owner,
+            is_discarded,
             inside,
         }),
         _ => Err(failed(ClientError::Confused)),
@@ -143,6 +146,9 @@ fn print(about: &About, options: &StatArgs) -> Outcome<()> {
         scheduler(object.scheduler),
         about.owner
     )?;
+    if about.is_discarded {
+        writeln!(stdout, "removed: it goes when nobody has it open")?;
+    }
     if !object.tags.is_empty() {
         writeln!(stdout, "types: {}", types(object))?;
     }
@@ -261,6 +267,7 @@ fn print_pages(out: &mut impl Write, inside: &Inside, options: &StatArgs) -> Out
 fn print_json(about: &About) -> Outcome<()> {
     let mut whole = in_json(&about.object);
     whole["owner"] = about.owner.as_str().into();
+    whole["removed"] = about.is_discarded.into();
     whole["may_read"] = about.inside.is_some().into();
     if let Some(inside) = &about.inside {
         whole["faults"] = faults(inside.faults);

@@ -141,6 +141,11 @@ fn check(all: &Attachments, attachment: &Attachment) -> Outcome<()> {
     };
     match client.open(object.clone(), rights) {
         Ok(_) => Ok(()),
+        // Another program is about to say how large it is.
+        Err(ClientError::Refused(Refusal {
+            kind: FailureKind::Begun,
+            ..
+        })) => Ok(()),
         Err(ClientError::Refused(Refusal {
             kind: FailureKind::NotFound,
             ..

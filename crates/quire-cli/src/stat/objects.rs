@@ -187,7 +187,9 @@ fn ask_one(client: &Client, given: &Given) -> SharedObject {
             None => unknown(given, "only those who may read it are told"),
         },
         Ok(_) => unknown(given, ClientError::Confused),
-        Err(ClientError::Refused(failure)) if failure.kind == FailureKind::NotFound => {
+        Err(ClientError::Refused(failure))
+            if matches!(failure.kind, FailureKind::NotFound | FailureKind::Begun) =>
+        {
             SharedObject {
                 state: State::Missing,
                 why: None,

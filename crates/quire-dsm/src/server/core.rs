@@ -10,6 +10,8 @@ use quire_core::dsm::scheduler::distributed::{Message, MissedView};
 use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
+use naming::Begun;
+
 use super::backed::Asker;
 use super::keeping::Keeping;
 use super::object::tags::MOST_SEGMENTS;
@@ -21,6 +23,7 @@ use crate::wire::control::{
 use crate::wire::{Contents, Control};
 
 mod look;
+mod naming;
 
 /// Objects that one answer lists at most.
 const LISTED: usize = 128;
@@ -69,6 +72,9 @@ pub(super) const MACHINE: PeerId = PeerId(0);
 /// As whom the core knows the part of this server that speaks with fellows.
 pub(super) const FELLOWS: PeerId = PeerId(u64::MAX);
 
+/// Who asks for what nobody asked for: the answer goes nowhere.
+pub(super) const NOBODY: PeerId = PeerId(u64::MAX - 1);
+
 /// As what an object is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
@@ -114,6 +120,8 @@ pub enum Out {
         /// The part, and its type.
         part: control::Segment,
     },
+    /// Nobody has an object open here any more that was discarded.
+    Unused(Name),
     /// Somebody is gone who had an object open that several servers share.
     Parted {
         /// The object.
@@ -129,6 +137,7 @@ pub enum Out {
 #[derive(Default)]
 pub struct Core {
     pub(super) objects: BTreeMap<Name, Object>,
+    begun: Begun,
     pub(super) peers: BTreeMap<PeerId, Peer>,
     /// Which peer a kernel belongs to, and what it calls the object.
     pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,
@@ -268,6 +277,8 @@ impl Core {
             Request::Close { object } => return self.close_handle((id, number), object, out),
             Request::Create(info) => return self.create((id, number), info, out),
             Request::Remove { name } => return self.remove((id, number), &name, out),
+            Request::Begin { name } => self.begin(id, name),
+            Request::Discard { name } => return self.discard((id, number), &name, out),
             Request::List { after } => Ok(self.list(after.as_ref())),
             Request::Statistics { name, pages } => self.statistics(id, &name, pages),
             Request::Hottest { name, most } => self.hottest(id, &name, most),
@@ -324,6 +335,9 @@ impl Core {
         rights: Rights,
         opening: Opening,
     ) -> Result<Answer, Refused> {
+        if !self.objects.contains_key(&name) {
+            return Err(self.lacks(&name));
+        }
         let Some(peer) = self.peers.get_mut(&id) else {
             return Err((FailureKind::Denied, "the link has ended".into()));
         };
@@ -402,6 +416,9 @@ impl Core {
             object.sync.gone(Party(kernel.0), how, &mut answers);
             object.is_joint
         });
+        if self.is_to_go(&name) {
+            out.push(Out::Unused(name.clone()));
+        }
         if is_joint == Some(true) {
             out.push(Out::Parted { name, kernel, how });
         }
@@ -431,13 +448,11 @@ impl Core {
         info: control::Object,
         owner: String,
     ) -> Result<Object, Refused> {
-        if self.objects.contains_key(&info.name) || self.keeping.is_busy_with(&info.name) {
-            let text = format!("there is an object {} already", info.name);
-            return Err((FailureKind::Exists, text));
+        if let Some(taken) = self.is_taken(&info.name) {
+            return Err(taken);
         }
-        if self.objects.len() + self.keeping.underway() >= MOST_OBJECTS {
-            let text = format!("{MOST_OBJECTS} objects are here already; remove some");
-            return Err((FailureKind::Full, text));
+        if !self.begun.contains_key(&info.name) {
+            self.may_be_more()?;
         }
         Object::new(info, owner, None)
     }
@@ -450,12 +465,15 @@ impl Core {
         part: Option<Part>,
     ) -> Result<(), Refused> {
         let name = info.name.clone();
-        self.objects.insert(name, Object::new(info, owner, part)?);
+        self.put(name, Object::new(info, owner, part)?);
         Ok(())
     }
 
     /// The object, if the peer may change what it is.
     fn own(&mut self, id: PeerId, name: &Name) -> Result<&mut Object, Refused> {
+        if !self.objects.contains_key(name) {
+            return Err(self.lacks(name));
+        }
         let object = self.objects.get_mut(name).ok_or_else(|| not_found(name))?;
         match self.peers.get(&id) {
             Some(peer) if peer.identity == object.owner => Ok(object),
@@ -467,6 +485,11 @@ impl Core {
     }
 
     fn remove(&mut self, asker: Asker, name: &Name, out: &mut Vec<Out>) {
+        if !self.objects.contains_key(name)
+            && let Some(ended) = self.end_begun(asker.0, name)
+        {
+            return answer_with(asker.0, asker.1, ended.map(|()| Answer::Done), out);
+        }
         match self.may_remove(asker.0, name) {
             Ok(()) => {
                 self.collect(name);
@@ -729,7 +752,7 @@ fn not_found(name: &Name) -> Refused {
 
 /// What is said where an object cannot be removed.
 pub(super) fn still_open(name: &Name, open: usize) -> Refused {
-    let text = format!("{name} is open, {open} times; it is removed when nobody uses it");
+    let text = format!("{name} is open, {open} times; it can be removed when nobody uses it");
     (FailureKind::Busy, text)
 }
 

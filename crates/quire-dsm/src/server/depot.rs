@@ -97,6 +97,16 @@ impl Depot {
         self.readers.store().remove_then(id, removed);
     }
 
+    /// The same where nobody waits for it. Where it fails, the log says so.
+    pub fn drop_later(&self, id: ObjectId, name: Name) {
+        let removed = move |removed: Result<(), StoreError>| {
+            if let Err(error) = removed {
+                tracing::error!("{name} was removed, and is still in the store: {error}");
+            }
+        };
+        self.readers.store().remove_then(id, removed);
+    }
+
     /// Keeps what an object is now.
     pub fn change(&self, id: ObjectId, object: &Object, asker: Asker) {
         let tell = self.teller();

@@ -308,6 +308,8 @@ fn is_new(request: &Request) -> bool {
             | Request::Register { .. }
             | Request::Create(_)
             | Request::Remove { .. }
+            | Request::Begin { .. }
+            | Request::Discard { .. }
             | Request::Tag { .. }
             | Request::TagPart { .. }
             | Request::Grant { .. }

@@ -23,6 +23,7 @@
 //! | `types` | the types of these objects, which all servers must know |
 //! | `known` | objects as the directory has them |
 //! | `roll` | who is a member, from lists and changes that cross |
+//! | `discarding` | objects that go when nobody has them open |
 //! | `gathering` | what a server that ends gathers of what it keeps on its disk |
 //! | `handing` | what a server that ends hands over |
 //! | `complaint` | what is said now and then |
@@ -49,6 +50,7 @@ use crate::wire::Control;
 use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
 
 mod complaint;
+mod discarding;
 mod gathering;
 mod handing;
 mod joint;
@@ -62,6 +64,7 @@ mod types;
 mod wires;
 
 use complaint::Complaint;
+use discarding::Discarding;
 use gathering::Gathering;
 use joint::Joint;
 use keeper::Keepers;
@@ -179,6 +182,7 @@ pub(super) struct Fellows {
     keepers: Keepers,
     /// What this server gathers, as it ends.
     gathering: Gathering,
+    discarding: Discarding,
     /// This server ends.
     is_ending: bool,
     /// Fellows that end, too.
@@ -240,6 +244,7 @@ impl Fellows {
             look_at: None,
             keepers: Keepers::new(store),
             gathering: Gathering::default(),
+            discarding: Discarding::default(),
             is_ending: false,
             parting: BTreeSet::new(),
             awaited: None,
@@ -613,7 +618,9 @@ impl Fellows {
         };
         let waiting = self.waiting.iter().map(|waiting| waiting.until).min();
         let offer = self.keepers.open_at;
-        let all = [stage, waiting, self.look_at, self.wires.deadline(), offer];
+        let unused = self.discarding.deadline();
+        let wires = self.wires.deadline();
+        let all = [stage, waiting, self.look_at, wires, offer, unused];
         all.into_iter().flatten().min()
     }
 
@@ -628,6 +635,7 @@ impl Fellows {
         self.offer(a, now);
         self.send_parcels(a);
         self.go_on_gathering(a, now);
+        self.look_for_unused(a, now);
         let is_due = self.look_at.is_some_and(|at| at <= now);
         if is_due {
             self.look_at = None;

@@ -12,7 +12,7 @@ use quire_core::units::Bytes;
 use super::backed::bell::Bell;
 use super::backed::held::PAUSE;
 use super::backed::{Asker, Behind};
-use super::core::{Core, Out, answer_with};
+use super::core::{Core, NOBODY, Out, answer_with};
 use super::depot::{Depot, Kept, refusal};
 use super::distant::{Distant, Queue};
 use super::object::{Object, Part, Refused};
@@ -239,7 +239,7 @@ impl Core {
         let anyone = object.grant("anyone".to_owned(), offer.anyone);
         anyone.map_err(failure)?;
         object.behind = Some(self.keeping.behind(pager, &object.info, offer.patience));
-        self.objects.insert(object.info.name.clone(), object);
+        self.put(object.info.name.clone(), object);
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl Core {
             self.keeping.underway.insert(name, (asker, object));
             return;
         }
-        self.objects.insert(name, object);
+        self.put(name, object);
         answer_with(asker.0, asker.1, Ok(Answer::Done), out);
     }
 
@@ -266,13 +266,23 @@ impl Core {
         let waiting = object.behind.as_mut().map(Behind::dismiss);
         for (peer, id) in waiting.into_iter().flatten() {
             let gone = (FailureKind::NotFound, format!("{name} was removed"));
-            answer_with(peer, id, Err(gone), out);
+            // Where it goes with its last user, that waits for nothing that is lost to anybody.
+            let answer = match asker.0 {
+                NOBODY => Ok(Answer::Done),
+                _ => Err(gone),
+            };
+            answer_with(peer, id, answer, out);
         }
-        if let (Some(id), Some(depot)) = (object.id, &self.keeping.depot) {
-            depot.remove(id, name.clone());
-            let underway = (asker, object);
-            self.keeping.underway.insert(name.clone(), underway);
-            return;
+        match (object.id, &self.keeping.depot) {
+            // Whatever is made by its name comes to the store after this.
+            (Some(id), Some(depot)) if asker.0 == NOBODY => depot.drop_later(id, name.clone()),
+            (Some(id), Some(depot)) => {
+                depot.remove(id, name.clone());
+                let underway = (asker, object);
+                self.keeping.underway.insert(name.clone(), underway);
+                return;
+            }
+            _ => {}
         }
         if let Some(behind) = object.behind.take() {
             behind.end();
@@ -428,7 +438,7 @@ impl Core {
         let answer = answer.map(|kept_as| {
             if let Some(depot) = self.keeping.depot.take() {
                 let object = self.kept(&depot, kept_as, object);
-                self.objects.insert(name.clone(), object);
+                self.put(name.clone(), object);
                 self.keeping.depot = Some(depot);
             }
             Answer::Done

@@ -155,7 +155,7 @@ impl Local {
         (id, request): (RequestId, Request),
         descriptors: Vec<OwnedFd>,
     ) -> Asked {
-        if let Request::Remove { name } = &request {
+        if let Request::Remove { name } | Request::Discard { name } = &request {
             self.forget_the_dead(around, name);
         }
         if !self.processes.contains_key(&peer) {
@@ -402,8 +402,10 @@ impl Local {
                 None => cached.cache.remove(mapped.space),
             }
         }
-        if silent.is_some() {
+        if silent.is_some() || around.core.is_discarded(&cached.name) {
             cached.forget_the_dead();
+        }
+        if silent.is_some() {
             self.look.get_or_insert(around.links.now() + LOOK);
         }
         self.retire(around, cache);

@@ -89,6 +89,8 @@ pub struct Object {
     pub(super) scheduler: Box<dyn Fault>,
     /// Whether several servers share it.
     pub(super) is_joint: bool,
+    /// Whether it goes when nobody has it open any more.
+    pub(super) is_discarded: bool,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
     pub(super) actions: Vec<Action<Page>>,
@@ -153,6 +155,7 @@ impl Object {
             tags,
             scheduler,
             is_joint: part.is_some(),
+            is_discarded: false,
             mail: Vec::new(),
             actions: Vec::new(),
             pool: Pool::new(),

@@ -99,6 +99,11 @@ pub(crate) enum Said {
         /// How often.
         times: u64,
     },
+    /// An object goes when nobody has it open at any server.
+    Discarded {
+        /// The object.
+        object: ObjectId,
+    },
     /// The directory is asked.
     Ask {
         /// Which question it is.

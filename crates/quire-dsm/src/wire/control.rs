@@ -716,6 +716,18 @@ pub enum Request {
         /// How.
         access: Access,
     },
+    /// Begin an object: it has a name, and no size yet. Nobody else can begin or open it, until
+    /// somebody makes it or removes its name: [`Answer::Done`].
+    Begin {
+        /// Its name.
+        name: Name,
+    },
+    /// Remove an object as soon as nobody has it open, or what is begun: [`Answer::Done`] at once,
+    /// where it is in use. Until it goes it can be opened, and no other object can be made by its name.
+    Discard {
+        /// Its name.
+        name: Name,
+    },
 }
 
 /// What is answered.
@@ -743,6 +755,8 @@ pub enum Answer {
         info: Object,
         /// As whom its maker counts.
         owner: String,
+        /// Whether it was discarded, and goes when nobody has it open.
+        is_discarded: bool,
         /// What only those are told who may read it.
         inside: Option<Inside>,
     },
@@ -824,4 +838,6 @@ pub enum FailureKind {
     Full,
     /// What is needed for it is not there now.
     Unavailable,
+    /// There is an object of this name, which is begun and has no size.
+    Begun,
 }

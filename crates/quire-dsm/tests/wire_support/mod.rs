@@ -198,6 +198,8 @@ fn request() -> impl Strategy<Value = Request> {
         handle().prop_map(|object| Request::Close { object }),
         object().prop_map(Request::Create),
         name().prop_map(|name| Request::Remove { name }),
+        name().prop_map(|name| Request::Begin { name }),
+        name().prop_map(|name| Request::Discard { name }),
         option::of(name()).prop_map(|after| Request::List { after }),
         (name(), option::of(pages())).prop_map(|(name, pages)| Request::Statistics { name, pages }),
         (name(), option::of(pages())).prop_map(|(name, pages)| Request::Watch { name, pages }),
@@ -344,13 +346,16 @@ fn answer() -> impl Strategy<Value = Answer> {
         (handle(), object()).prop_map(|(object, info)| Answer::Opened { object, info }),
         (vec(object(), 0..4), any::<bool>())
             .prop_map(|(objects, more)| Answer::Listed { objects, more }),
-        (object(), ".{0,20}", option::of(inside())).prop_map(|(info, owner, inside)| {
-            Answer::Statistics {
-                info,
-                owner,
-                inside,
+        (object(), ".{0,20}", any::<bool>(), option::of(inside())).prop_map(
+            |(info, owner, is_discarded, inside)| {
+                Answer::Statistics {
+                    info,
+                    owner,
+                    is_discarded,
+                    inside,
+                }
             }
-        }),
+        ),
         watched().prop_map(Answer::Watched),
         synchronised().prop_map(Answer::Synchronised),
         (handle(), object()).prop_map(|(object, info)| Answer::Attached { object, info }),
@@ -366,6 +371,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         Just(FailureKind::Busy),
         Just(FailureKind::Full),
         Just(FailureKind::Unavailable),
+        Just(FailureKind::Begun),
     ];
     (kind, ".{0,60}").prop_map(|(kind, text)| Failure { kind, text })
 }

@@ -3,26 +3,19 @@
 
 use quire_dsm::client::Known;
 
-use crate::host::{Entry, Works};
-use crate::made;
+use crate::host::{Entry, Meaning, Works};
 use crate::state::FileId;
-use crate::trouble::{Result, Trouble};
+use crate::trouble::Result;
 
 impl Works {
-    /// What a name stands for, as this program sees it: the size of the object, if there is one.
-    pub fn named(&mut self, entry: Entry) -> Result<Option<u64>> {
+    /// What a name stands for. What was removed and is in use has none.
+    pub fn named(&mut self, entry: Entry) -> Result<Meaning> {
         self.let_go();
-        if self.is_removed(entry) {
-            return Ok(None);
-        }
-        Ok(self.find(entry)?.map(|(size, _)| size))
-    }
-
-    /// Whether the program has removed an object that it still uses.
-    fn is_removed(&self, entry: Entry) -> bool {
-        let removed = self.removed.get(&entry);
-        let is_this = removed.is_some_and(|removed| removed.made == made::times(entry));
-        is_this && self.open.contains_key(&entry)
+        Ok(match self.look(entry)? {
+            Ok(found) if found.is_removed => Meaning::Nothing,
+            Ok(found) => Meaning::Sized(found.size),
+            Err(named) => named,
+        })
     }
 
     /// The program has a descriptor of an object, which stays open as long as that.
@@ -32,19 +25,26 @@ impl Works {
         Ok(known)
     }
 
-    /// Removes a name. An object that is in use goes when it is not, if this program is the last;
-    /// then it says how often the object had been made.
-    pub fn unlink(&mut self, entry: Entry) -> Result<Option<u64>> {
-        self.let_go();
-        match self.is_removed(entry) {
-            true => Err(Trouble::new(libc::ENOENT, "the object was removed")),
-            false => self.remove(entry),
-        }
+    /// Begins an object: it has a name, and no size yet.
+    pub fn begin(&mut self, entry: Entry) -> Result<()> {
+        let name = self.attachment(entry).object.clone();
+        Ok(self.client(entry)?.begin(name)?)
     }
 
-    /// A new object is to be made in the place of one that the program has removed. Whether it had.
+    /// Makes an object that the program has begun. Where somebody has removed its name since, it goes
+    /// when nobody uses it; whether it has a name.
+    pub fn give_size(&mut self, entry: Entry, size: u64, has_name: bool) -> Result<bool> {
+        let has_name = has_name && self.named(entry)? != Meaning::Nothing;
+        self.create(entry, size, !has_name)?;
+        Ok(has_name)
+    }
+
+    /// A new object is to be made in the place of one whose name was removed, and that this program
+    /// has open. Whether it had.
     pub fn make_room(&mut self, entry: Entry) -> Result<bool> {
-        match self.is_removed(entry) {
+        let found = self.find(entry)?;
+        let is_own = found.is_some_and(|found| found.is_removed) && self.open.contains_key(&entry);
+        match is_own {
             true => self.clear(entry).map(|()| true),
             false => Ok(false),
         }
@@ -62,14 +62,10 @@ impl Works {
             Err(trouble) if trouble.errno == libc::ENOENT => Ok(()),
             cleared => cleared,
         };
-        match cleared {
-            Ok(()) => drop(self.removed.remove(&entry)),
-            Err(_) if files.is_empty() => {}
-            Err(_) => {
-                self.uses.put(entry, files);
-                // Where it cannot be had again, the log says so when it is used.
-                let _ = self.open(entry);
-            }
+        if cleared.is_err() && !files.is_empty() {
+            self.uses.put(entry, files);
+            // Where it cannot be had again, the log says so when it is used.
+            let _ = self.open(entry);
         }
         cleared
     }

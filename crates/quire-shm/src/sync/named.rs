@@ -10,7 +10,7 @@ use quire_core::units::BASE_PAGE;
 
 use super::semaphore::MOST;
 use super::waiting::{Deadline, Waiting, Wake, copies, wake};
-use crate::host::{At, Entry};
+use crate::host::{At, Entry, Meaning};
 use crate::mappings::{self, Part};
 use crate::posix;
 use crate::real::Real;
@@ -86,16 +86,16 @@ fn open(state: &mut State, entry: Entry, call: Call) -> Result<u64> {
         };
     }
     match state.run(move |works| works.named(entry))? {
-        Some(_) if call.only_new => return Err(exists()),
-        Some(BASE_PAGE) => {}
-        Some(_) => {
+        Meaning::Sized(_) | Meaning::Begun if call.only_new => return Err(exists()),
+        Meaning::Sized(BASE_PAGE) => {}
+        Meaning::Sized(_) => {
             let text = "an object of this size is no semaphore";
             return state.run(move |_| Err(Trouble::new(libc::EINVAL, text)));
         }
-        None if !call.makes => {
+        Meaning::Nothing | Meaning::Begun if !call.makes => {
             return Err(Trouble::new(libc::ENOENT, "there is no such semaphore"));
         }
-        None => {
+        Meaning::Nothing | Meaning::Begun => {
             posix::may_create(state, entry)?;
             posix::make_room(state, entry)?;
             state.run(move |works| works.create(entry, BASE_PAGE, call.only_new))?;

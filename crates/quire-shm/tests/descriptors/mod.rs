@@ -7,7 +7,7 @@ use crate::harness::{Running, Served, assert_well};
 use crate::program;
 
 /// Somebody makes the object, with a nine in it.
-fn make(served: &Served) {
+pub fn make(served: &Served) {
     let nine = served.path().join("nine");
     let mut contents = vec![0; 8192];
     contents[1] = 9;
@@ -79,7 +79,7 @@ fn an_open_descriptor_counts_as_use() {
     }
 }
 
-fn until(done: impl Fn() -> bool) {
+pub fn until(done: impl Fn() -> bool) {
     let begin = Instant::now();
     while !done() {
         assert!(begin.elapsed() < Duration::from_secs(10));

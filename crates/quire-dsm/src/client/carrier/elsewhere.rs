@@ -150,6 +150,7 @@ pub(super) const fn is_about_an_object(request: &Request) -> bool {
         Request::Statistics { .. }
             | Request::Hottest { .. }
             | Request::Remove { .. }
+            | Request::Discard { .. }
             | Request::Grant { .. }
             | Request::Tag { .. }
     )

@@ -67,7 +67,7 @@ impl Core {
         name: &Name,
         pages: impl FnOnce(&Object) -> Vec<PageState>,
     ) -> Result<Answer, Refused> {
-        let object = self.objects.get(name).ok_or_else(|| not_found(name))?;
+        let object = self.objects.get(name).ok_or_else(|| self.lacks(name))?;
         let inside = self.may_read(id, object).then(|| Inside {
             faults: faults(object.counted().faults),
             touched: object.touched_count() as u64,
@@ -80,6 +80,7 @@ impl Core {
         Ok(Answer::Statistics {
             info: object.info.clone(),
             owner: object.owner.clone(),
+            is_discarded: object.is_discarded,
             inside,
         })
     }
@@ -109,7 +110,7 @@ impl Core {
     }
 
     /// How often an object is open.
-    fn times_open(&self, name: &Name, object: &Object) -> u64 {
+    pub(super) fn times_open(&self, name: &Name, object: &Object) -> u64 {
         let shared = self.machines_kernel(name).map(|_| self.sharing(name).len());
         let kernels = object.kernels.len();
         shared.map_or(kernels, |programs| kernels - 1 + programs) as u64
@@ -138,7 +139,7 @@ impl Core {
         let object = match self.objects.get(&name) {
             // What was seen before it was removed is still told.
             None if is_begun => None,
-            object => Some(object.ok_or_else(|| not_found(&name))?),
+            object => Some(object.ok_or_else(|| self.lacks(&name))?),
         };
         if let Some(object) = object.filter(|object| !self.may_read(id, object)) {
             let text = format!(

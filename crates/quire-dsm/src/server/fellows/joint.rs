@@ -467,6 +467,12 @@ impl Fellows {
                 let open = Said::Open { object, times };
                 self.wires.say(a.links, from, &open, None);
             }
+            Said::Discarded { object } => {
+                let name = self.joints.get(&object).map(|joint| &joint.name);
+                if let Some(here) = name.and_then(|name| a.core.object(name)) {
+                    here.is_discarded = true;
+                }
+            }
             Said::Open { object, times } => self.is_open(a, object, from, times),
             Said::Keep {
                 object,
@@ -570,19 +576,12 @@ impl Fellows {
         (peer, number): (PeerId, RequestId),
         name: &Name,
     ) {
-        let me = self.me();
-        let Some((&object, joint)) = self
-            .ids
-            .get(name)
-            .and_then(|id| Some((id, self.joints.get_mut(id)?)))
-        else {
+        let others = self.others_with(name);
+        let others = others.filter(|(_, others)| !others.is_empty());
+        let joint = others.and_then(|(id, silent)| Some((id, silent, self.joints.get_mut(&id)?)));
+        let Some((object, silent, joint)) = joint else {
             return self.withdraw(a, (peer, number), name.clone());
         };
-        let others = joint.views.members().iter().copied();
-        let silent: BTreeSet<ServerId> = others.filter(|it| Some(*it) != me).collect();
-        if silent.is_empty() {
-            return self.withdraw(a, (peer, number), name.clone());
-        }
         if joint.removal.is_some() {
             let refused = (
                 FailureKind::Busy,
@@ -599,6 +598,14 @@ impl Fellows {
             self.wires
                 .say(a.links, server, &Said::IsOpen { object }, None);
         }
+    }
+
+    /// The other servers that have a part in an object, if it is one that several share.
+    pub(super) fn others_with(&self, name: &Name) -> Option<(ObjectId, BTreeSet<ServerId>)> {
+        let (id, joint) = self.joints.get_key_value(self.ids.get(name)?)?;
+        let me = self.me();
+        let members = joint.views.members().iter().copied();
+        Some((*id, members.filter(|it| Some(*it) != me).collect()))
     }
 
     /// A server says how often an object is open there.

@@ -308,7 +308,10 @@ impl Fellows {
 
     /// What is to be told where an object's keeper alone may do what is asked.
     pub(super) fn only_keeper(&self, name: &Name, request: &Request) -> Option<Refused> {
-        let is_so = matches!(request, Request::Remove { .. } | Request::Grant { .. });
+        let is_so = matches!(
+            request,
+            Request::Remove { .. } | Request::Discard { .. } | Request::Grant { .. }
+        );
         let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
         let keeper = joint.and_then(|joint| joint.keeper);
         let keeper = keeper.filter(|keeper| is_so && Some(*keeper) != self.me())?;

@@ -104,7 +104,8 @@ impl Fellows {
             | Request::Watch { name, .. }
             | Request::Tag { name, .. }
             | Request::Grant { name, .. }
-            | Request::Remove { name } => name.clone(),
+            | Request::Remove { name }
+            | Request::Discard { name } => name.clone(),
             Request::List { after } => {
                 self.list(a, (peer, number), after.clone());
                 return None;
@@ -294,6 +295,10 @@ impl Fellows {
                 }
                 return None;
             }
+            Request::Discard { .. } => {
+                self.discard(a, (peer, number), name);
+                return None;
+            }
             Request::Tag { .. } if self.ids.contains_key(name) => {
                 let text = "the types of an object that several servers share are chosen \
                             when it is made";
@@ -437,10 +442,7 @@ impl Fellows {
         }
         let entry = match found {
             Ok(Some(entry)) => entry,
-            Ok(None) => {
-                let text = format!("there is no object {name}");
-                return self.fail(a, &name, &(FailureKind::NotFound, text));
-            }
+            Ok(None) => return self.nowhere(a, &name),
             Err(error) => return self.fail(a, &name, &refused(&error)),
         };
         let Some((info, owner)) = known::info(&entry) else {
@@ -603,7 +605,7 @@ impl Fellows {
         }
     }
 
-    fn take_waiting(&mut self, name: &Name) -> Vec<Waiting> {
+    pub(super) fn take_waiting(&mut self, name: &Name) -> Vec<Waiting> {
         let all = std::mem::take(&mut self.waiting);
         let (these, others) = all.into_iter().partition(|waiting| waiting.name == *name);
         self.waiting = others;
