@@ -13,6 +13,7 @@ pub mod execution;
 pub mod frame_map;
 pub mod futex;
 pub mod huge_file;
+pub mod left;
 pub mod memory;
 mod noted;
 pub mod own_threads;

@@ -276,6 +276,25 @@ pub fn block_program_signals() -> ProgramSignalsBlocked {
     ProgramSignalsBlocked(crate::futex::set_signal_mask(!OF_THE_LIBRARY))
 }
 
+/// The signals that a thread blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct SignalMask(u64);
+
+impl ProgramSignalsBlocked {
+    /// What the thread blocked before.
+    #[must_use]
+    pub const fn before(&self) -> SignalMask {
+        SignalMask(self.0)
+    }
+}
+
+impl SignalMask {
+    /// The calling thread blocks these, and no others.
+    pub fn set(self) {
+        crate::futex::set_signal_mask(self.0);
+    }
+}
+
 impl Drop for ProgramSignalsBlocked {
     fn drop(&mut self) {
         crate::futex::set_signal_mask(self.0);

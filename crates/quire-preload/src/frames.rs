@@ -73,7 +73,7 @@ pub fn are_wanted() -> bool {
 }
 
 #[inline]
-fn wanted() -> Option<&'static FrameConfig> {
+pub fn wanted() -> Option<&'static FrameConfig> {
     WANTED.get().filter(|_| !STOPPED.load(Ordering::Acquire))
 }
 

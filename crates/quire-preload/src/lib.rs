@@ -16,6 +16,7 @@
 //! | `beside` | nothing: it answers what `libquire_dsm.so` asks |
 //! | `align` | nothing: it says where mappings begin, for `mappings` |
 //! | `processes` | `fork`, `_Fork`, `clone`, and the order of fork handlers |
+//! | `leaving` | `pthread_exit` and `thrd_exit` of the first thread |
 //! | `files` | `open` and its relatives, which it passes on |
 //! | `shared` | `shmat`, and the part of `mmap` that is about shared memory and files |
 //! | `text` | `dlclose`, which must not come between while text is moved |
@@ -33,6 +34,7 @@ mod files;
 mod frames;
 mod heap;
 mod internal;
+mod leaving;
 mod mappings;
 mod plugins;
 mod processes;
@@ -70,6 +72,7 @@ extern "C" fn start() {
     MANAGER.configure(config);
     frames::configure(FrameConfig::from_env(get).unwrap_or_default());
     processes::start();
+    leaving::start();
     files::start();
     heap::start();
     frames::start();

@@ -135,6 +135,12 @@ programs! {
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
         under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+    leaves = "leaves" ["posix", "64"], limit None,
+        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour binhop;
+    leaves_c11 = "leaves" ["c11", "64"], limit None,
+        under plain reserve_ahead colour;
+    leaves_child = "leaves" ["child", "64"], limit None,
+        under plain reserve_ahead colour;
     kept = "kept" [], limit None,
         under plain base eager reserve adaptive reserve_limit;
     stacks = "stacks" ["3"], limit None,

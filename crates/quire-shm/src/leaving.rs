@@ -1,21 +1,18 @@
 //! A program whose first thread leaves by `pthread_exit`: it ends when its last thread does. The C
 //! library counts the threads of this library, too, which stay. So when the first thread leaves, one
-//! more is started, which looks from time to time whether any of the program's is left, and else
-//! ends the program in the way of the C library, by `exit(0)`.
+//! more is started, which looks from time to time whether any of the program's is left
+//! ([`quire_linux::left`]), and else ends the program in the way of the C library, by `exit(0)`.
 //!
 //! The library's threads say so themselves when they begin: those that it starts, and all that these
-//! start. So do those of `libquire.so` beside it. Whoever has not said so is the program's, also a
-//! thread that has begun just now, or that was made by a bare system call: nobody ends a program that
-//! goes on.
+//! start. So do those of `libquire.so` beside it.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::fs;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
+use quire_linux::left;
 use quire_linux::own_threads::{self, Own};
 use quire_linux::thread::{block_program_signals, current_id};
 
@@ -45,8 +42,6 @@ static LEAVE_C11: Real<LeaveC11> = unsafe { Real::new(c"thrd_exit") };
 static LOOKED_FOR: AtomicU32 = AtomicU32::new(0);
 /// The function of `libquire.so` that knows its threads; null where there is none.
 static BESIDE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// How often it is looked.
-const LOOK: Duration = Duration::from_millis(100);
 
 thread_local! {
     /// Whether threads that this one starts are the library's.
@@ -169,15 +164,7 @@ fn leaves() {
 /// Waits until the program has no thread any more, and ends it.
 fn end_when_left(blocked: &Blocked) {
     is_own_now();
-    // What is found once may have been about to change.
-    let mut is_left = false;
-    loop {
-        thread::sleep(LOOK);
-        let was_left = std::mem::replace(&mut is_left, has_only_own());
-        if is_left && was_left {
-            break;
-        }
-    }
+    left::wait_for_others(is_own);
     // The program's last functions run here.
     STARTS_OWN.set(false);
     blocked.restore();
@@ -185,59 +172,6 @@ fn end_when_left(blocked: &Blocked) {
     unsafe { libc::exit(0) };
 }
 
-/// Whether the first thread has left, and all others are the library's, as far as is known for sure.
-fn has_only_own() -> bool {
-    let first = std::process::id();
-    let Some(threads) = threads() else {
-        return false;
-    };
-    threads
-        .iter()
-        .all(|thread| *thread == first || is_own(*thread))
-        && has_left(first)
-        && count() == Some(threads.len())
-}
-
 fn is_own(thread: u32) -> bool {
     own_threads::is_one(thread) || is_of_library_beside(thread)
-}
-
-/// The numbers of all threads.
-fn threads() -> Option<Vec<u32>> {
-    let number =
-        |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
-    fs::read_dir("/proc/self/task").ok()?.map(number).collect()
-}
-
-/// How many there are, the first one included as long as the process lives.
-fn count() -> Option<usize> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Threads:"))?;
-    line.trim().parse().ok()
-}
-
-/// Whether a thread has ended, and is only kept because it was the first.
-fn has_left(thread: u32) -> bool {
-    let about = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything.
-    let state = about
-        .rsplit(')')
-        .next()
-        .and_then(|rest| rest.trim_start().chars().next());
-    state == Some('Z')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_has_not_said_so_is_the_programs() {
-        let all = threads().expect("there is /proc");
-        assert!(all.contains(&current_id()));
-        assert!(!has_only_own());
-        assert!(!has_left(current_id()));
-    }
 }
