@@ -27,6 +27,7 @@
 //! | `handed` | which addresses programs in C have, and which of these they may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
+//! | `heirs` | parents wait until children have what they have removed |
 //! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
 //! | `host` | the thread that speaks with servers |
 //! | `streams` | the program's standard streams, which are not kept open, and the log |
@@ -41,6 +42,7 @@ mod direct;
 mod ending;
 mod fallocate;
 mod handed;
+mod heirs;
 mod host;
 mod leaving;
 mod locks;

@@ -358,7 +358,10 @@ pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Res
     state.opened(file, opened);
     match has_name {
         true => Ok(()),
-        false => state.run(move |works| works.remove(entry)),
+        false => {
+            state.has_removed = true;
+            state.run(move |works| works.remove(entry))
+        }
     }
 }
 
@@ -425,6 +428,7 @@ pub fn unlink(state: &mut State, entry: Entry) -> Result<()> {
         works.let_go();
         works.remove(entry)
     })?;
+    state.has_removed = true;
     pending_of(state, entry).for_each(|(_, opened)| opened.is_unlinked = true);
     Ok(())
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::ending;
+use crate::heirs::Heirs;
 use crate::host::{At, Placed, Wanted, Works};
 use crate::mappings;
 use crate::real::Real;
@@ -62,16 +63,29 @@ pub fn start() {
 }
 
 unsafe extern "C" fn prepare() {
-    state::hold();
+    state::hold(|state| {
+        if state.has_removed {
+            state.heirs = Heirs::new();
+        }
+    });
 }
 
 unsafe extern "C" fn parent() {
-    state::release(|_| {});
+    state::release(|state| {
+        if let Some(heirs) = state.heirs.take() {
+            heirs.wait();
+        }
+    });
 }
 
 unsafe extern "C" fn child() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
-    state::release(renew);
+    state::release(|state| {
+        let heirs = state.heirs.take();
+        renew(state);
+        // The parent may end now.
+        drop(heirs);
+    });
 }
 
 /// Maps all anew.

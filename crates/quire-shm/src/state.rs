@@ -22,6 +22,7 @@ use quire_dsm::node::RangeLock;
 use quire_linux::futex::Lock;
 
 use crate::ending;
+use crate::heirs::Heirs;
 use crate::host::{Entry, Host, Placed, Works};
 use crate::pieces::Pieces;
 use crate::signals::Blocked;
@@ -88,6 +89,10 @@ pub struct State {
     pub files: BTreeMap<FileId, Opened>,
     /// By their starts.
     pub mapped: BTreeMap<u64, Mapped>,
+    /// Whether the program has removed something, which it may have open.
+    pub has_removed: bool,
+    /// Who waits for whom, while the process forks.
+    pub heirs: Option<Heirs>,
     /// Semaphores with names, by where they are mapped.
     pub semaphores: BTreeMap<u64, Named>,
     /// What a child needs to know of objects, by what was opened last.
@@ -102,6 +107,8 @@ impl State {
         State {
             files: BTreeMap::new(),
             mapped: BTreeMap::new(),
+            has_removed: false,
+            heirs: None,
             semaphores: BTreeMap::new(),
             known: BTreeMap::new(),
             host: None,
@@ -288,8 +295,8 @@ pub fn locked<T>(act: impl FnOnce(&mut State) -> T) -> Option<T> {
     Some(done)
 }
 
-/// Takes the lock before a fork.
-pub fn hold() {
+/// Takes the lock before a fork, and does something with it held.
+pub fn hold(act: impl FnOnce(&mut State)) {
     if !is_active() || HOLDER.load(Ordering::Acquire) == me() {
         return;
     }
@@ -297,8 +304,12 @@ pub fn hold() {
     STATE.hold();
     HOLDER.store(me(), Ordering::Release);
     FORKS.store(true, Ordering::Release);
+    let begin = |state: &mut State| {
+        state.blocked = blocked;
+        act(state);
+    };
     // SAFETY: this thread holds the lock, until `release`.
-    unsafe { STATE.with_held(|state| state.blocked = blocked) };
+    unsafe { STATE.with_held(begin) };
     taken::hold();
 }
 

@@ -222,6 +222,7 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
 
 /// Removes a segment, which goes when nobody has it attached; once more does no harm.
 fn remove(state: &mut State, entry: Entry) -> Result<()> {
+    state.has_removed = true;
     match state.run(move |works| works.remove(entry)) {
         Err(trouble) if trouble.errno == libc::ENOENT => {
             let found = state.run(move |works| works.find(entry))?;

@@ -43,6 +43,18 @@ fn a_descriptor_outlives_the_parent() {
     }
 }
 
+/// Nor does it matter how soon its parent ends.
+#[test]
+fn who_inherits_what_was_removed_has_it_in_time() {
+    for served in Served::both() {
+        let descriptors = program(&served, "descriptors");
+        let mut heirs = start(&served, &descriptors, "heirs");
+        heirs.hear("has it");
+        heirs.go_on();
+        until(|| served.objects().is_empty());
+    }
+}
+
 /// Who opens it before it has a size finds the size that another program gives it, whichever call tells
 /// it.
 #[test]

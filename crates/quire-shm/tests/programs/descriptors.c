@@ -6,6 +6,7 @@
  *     descriptors removed NAME   removed while a descriptor is all that is left of it
  *     descriptors anew NAME      made anew while there is an old descriptor
  *     descriptors heir NAME      a child has the descriptor when its parent has ended
+ *     descriptors heirs NAME     several children in turn, whose parents end at once
  *     descriptors find NAME      opens it without a size, and waits until somebody gives it one;
  *     descriptors statx NAME     the same with other calls that tell the size
  *     descriptors fstatat NAME
@@ -150,6 +151,24 @@ static void heir(const char *name) {
   say("has it");
 }
 
+static void heirs(const char *name) {
+  int fd = get(name, O_CREAT);
+  CHECK(ftruncate(fd, SIZE) == 0);
+  volatile unsigned char *at = map(fd);
+  CHECK(shm_unlink(name) == 0);
+  for (int i = 0; i < 20; i++) {
+    CHECK(at[i] == 0);
+    at[i + 1] = at[i];
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid > 0)
+      _exit(0);
+  }
+  at[1] = 1;
+  CHECK(map(fd)[1] == 1);
+  say("has it");
+}
+
 static void find_by(const char *name, long (*tell)(int)) {
   int fd = get(name, O_CREAT);
   CHECK(tell(fd) == 0);
@@ -188,7 +207,7 @@ int main(int argc, char **argv) {
     void (*act)(const char *);
   } all[] = {{"early", early},     {"child", child}, {"nameless", nameless},
              {"removed", removed}, {"anew", anew},   {"heir", heir},
-             {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
+             {"heirs", heirs}, {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
              {"lseek", find_lseek}, {"hold", hold}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (strcmp(argv[1], all[i].name) == 0) {
