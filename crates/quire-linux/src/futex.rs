@@ -62,22 +62,23 @@ pub fn wait(word: &AtomicU32, value: u32) {
     let _ = unsafe { syscall(libc::SYS_futex, args) };
 }
 
-/// Waits until `word` is no longer `value`, until woken, or for `time`.
-pub fn wait_for(word: &AtomicU32, value: u32, time: Duration) {
+/// Waits until `word` is no longer `value`, until woken, or for `time`. Whether a handler of a signal
+/// ended that.
+pub fn wait_for(word: &AtomicU32, value: u32, time: Duration) -> bool {
     wait_by(
         word,
         value,
         time,
         libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-    );
+    )
 }
 
 /// The same for a word that processes share: whoever of them wakes it.
-pub fn wait_shared_for(word: &AtomicU32, value: u32, time: Duration) {
-    wait_by(word, value, time, libc::FUTEX_WAIT);
+pub fn wait_shared_for(word: &AtomicU32, value: u32, time: Duration) -> bool {
+    wait_by(word, value, time, libc::FUTEX_WAIT)
 }
 
-fn wait_by(word: &AtomicU32, value: u32, time: Duration, op: i32) {
+fn wait_by(word: &AtomicU32, value: u32, time: Duration, op: i32) -> bool {
     let time = libc::timespec {
         tv_sec: time.as_secs() as i64,
         tv_nsec: i64::from(time.subsec_nanos()),
@@ -92,7 +93,8 @@ fn wait_by(word: &AtomicU32, value: u32, time: Duration, op: i32) {
         0,
     ];
     // SAFETY: the word and the time outlive the call.
-    let _ = unsafe { syscall(libc::SYS_futex, args) };
+    let waited = unsafe { syscall(libc::SYS_futex, args) };
+    waited.is_err_and(|errno| errno.0 == libc::EINTR)
 }
 
 /// Wakes all who wait for `word`.

@@ -61,13 +61,35 @@ pub fn obey(before: &Blocked) {
     }
 }
 
+/// Those that a thread raises itself by what it does, which ends no call.
+const OF_FAULTS: [c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+];
+
+/// Whether a handler of the program may be one that ends calls: one that is not to have them go on.
+pub fn end_calls() -> bool {
+    let sent = (1..=libc::SIGRTMAX()).filter(|signal| !OF_FAULTS.contains(signal));
+    sent.filter_map(action).any(|action| {
+        let is_handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+        is_handled && action.sa_flags & libc::SA_RESTART == 0
+    })
+}
+
 /// Whether the program leaves it to the system what a signal does.
 fn is_usual(signal: c_int) -> bool {
+    action(signal).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL)
+}
+
+/// What a signal does; nothing where it is the C library's own.
+fn action(signal: c_int) -> Option<libc::sigaction> {
     // SAFETY: zeros are a value of this type, and the call only asks.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
-        libc::sigaction(signal, ptr::null(), &raw mut action) == 0
-            && action.sa_sigaction == libc::SIG_DFL
+        (libc::sigaction(signal, ptr::null(), &raw mut action) == 0).then_some(action)
     }
 }
 

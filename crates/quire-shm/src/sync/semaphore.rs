@@ -1,13 +1,15 @@
 //! Semaphores in objects, with a name ([`super::named`]) or without. `sem_init`, `sem_getvalue` and `sem_destroy` are the C library's,
 //! which does nothing there but write and read the value.
 //!
-//! A signal does not end who waits for one: whether its handler was to (`SA_RESTART`) is not known here.
+//! Who waits for one is ended by a signal, unless all handlers of the program are to have calls go on
+//! (`SA_RESTART`): which of them it was is not known here.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::waiting::{Deadline, Waiting, Wake, find, pthread_testcancel, wake};
 use crate::real::Real;
+use crate::signals;
 use crate::taken::Copies;
 use crate::trouble::set_errno;
 
@@ -55,6 +57,9 @@ fn wait((value, copies): (&AtomicU32, Copies), end: Option<Deadline>) -> Result<
         }
         pthread_testcancel();
         waiting.wait(value, 0).map_err(|_| libc::ETIMEDOUT)?;
+        if waiting.was_interrupted() && signals::end_calls() {
+            return Err(libc::EINTR);
+        }
     }
 }
 

@@ -101,6 +101,7 @@ pub struct Waiting {
     copies: Copies,
     pause: Duration,
     end: Option<Deadline>,
+    was_interrupted: bool,
 }
 
 /// The time is over.
@@ -112,7 +113,13 @@ impl Waiting {
             copies,
             pause: FIRST,
             end,
+            was_interrupted: false,
         }
+    }
+
+    /// Whether a handler of a signal has ended the last wait.
+    pub const fn was_interrupted(&self) -> bool {
+        self.was_interrupted
     }
 
     /// Waits while a word is what was seen, but not for long: then it is to be looked at again.
@@ -122,18 +129,18 @@ impl Waiting {
             return Err(Over);
         }
         let pause = self.pause.min(left);
-        match self.copies {
+        self.was_interrupted = match self.copies {
             Copies::One => futex::wait_shared_for(word, seen, pause),
             Copies::Own => {
                 let bench = bench(word);
                 let turn = bench.turn.load(Ordering::SeqCst);
                 bench.waiting.fetch_add(1, Ordering::SeqCst);
-                if word.load(Ordering::SeqCst) == seen {
-                    futex::wait_for(&bench.turn, turn, pause);
-                }
+                let interrupted = word.load(Ordering::SeqCst) == seen
+                    && futex::wait_for(&bench.turn, turn, pause);
                 bench.waiting.fetch_sub(1, Ordering::SeqCst);
+                interrupted
             }
-        }
+        };
         self.pause = (2 * self.pause).min(LONGEST);
         Ok(())
     }

@@ -13,6 +13,8 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #define THREADS 2
@@ -270,6 +272,49 @@ static void by_threads(pthread_mutex_t *mutex) {
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
+static atomic_int signals, is_bothered;
+static pthread_t waiter;
+
+static void on_signal(int signal) { signals += signal == SIGUSR1; }
+
+/* Sends signals until they have ended who waits, or so many, and then lets it go on. */
+static void *bother(void *most) {
+  for (int i = 0; is_bothered && i < (most ? *(int *)most : 1000); i++) {
+    usleep(10000);
+    CHECK(pthread_kill(waiter, SIGUSR1) == 0);
+  }
+  if (most)
+    CHECK(sem_post(&memory->to[0]) == 0);
+  return NULL;
+}
+
+static void wait_with(int flags, int most, int is_timed) {
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
+  CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+  signals = 0;
+  is_bothered = 1;
+  waiter = pthread_self();
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, bother, most ? &most : NULL) == 0);
+  struct timespec until;
+  CHECK(clock_gettime(CLOCK_REALTIME, &until) == 0);
+  until.tv_sec += 20;
+  int waited = is_timed ? sem_timedwait(&memory->to[0], &until) : sem_wait(&memory->to[0]);
+  CHECK(most ? waited == 0 : waited == -1 && errno == EINTR);
+  is_bothered = 0;
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(most ? signals == most : signals > 0);
+}
+
+/* Handlers end who waits for a semaphore, unless they are to have it go on. */
+static void interruption(void) {
+  for (int is_timed = 0; is_timed < 2; is_timed++) {
+    wait_with(0, 0, is_timed);
+    wait_with(SA_RESTART, 5, is_timed);
+  }
+  CHECK(signal(SIGUSR1, SIG_DFL) != SIG_ERR);
+}
+
 #ifdef C_INTERFACE
 static quire_dsm_object *object;
 
@@ -313,6 +358,7 @@ int main(int argc, char **argv) {
   meet();
   if (me == 0) {
     cancellation();
+    interruption();
     by_threads(&own_mutex);
     by_threads(&memory->checks);
     CHECK(pthread_mutex_destroy(&memory->checks) == 0);
