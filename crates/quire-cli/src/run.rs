@@ -51,6 +51,12 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     let mut command = managed_command(&program, &options.command, &config, &library);
     command.envs(frames.to_env());
     if let Some(objects) = &mut objects {
+        if !options.quiet
+            && let Some(limit) = dsm::limit()
+        {
+            // Who does not listen need not know.
+            let _ = writeln!(io::stderr(), "quire: {limit}");
+        }
         objects.give_to(&mut command, session.as_ref().ok());
     }
     if options.no_inherit {

@@ -24,6 +24,7 @@ use quire_core::dsm::sync;
 use quire_core::dsm::types::{Machine, Report, Segment, TypeTag};
 use quire_core::units::{Bytes, ObjectOffset, VirtAddr};
 use quire_linux::touch;
+use quire_linux::uffd::Scope;
 use rustix::process::Pid;
 
 use crate::heap::Lists;
@@ -575,7 +576,8 @@ impl Shared {
     }
 
     /// Copies bytes out as [`Shared::read_at`] does, but where memory cannot be had, that is
-    /// an error and no `SIGBUS`.
+    /// an error and no `SIGBUS`. (It is one where the system answers no touches of system calls:
+    /// [`Mapping::scope`].)
     ///
     /// # Errors
     /// When some of it is lost, or the server did not give it in time.
@@ -589,11 +591,17 @@ impl Shared {
     ) -> Result<(), ClientError> {
         let bytes = &self.bytes()[offset.0 as usize..][..into.len()];
         let (at, length) = (VirtAddr(bytes.as_ptr() as u64), bytes.len());
-        quire_linux::memory::read_checked(at, into).map_err(|_| self.lost(offset, length))
+        let read = quire_linux::memory::read_checked(at, into);
+        if read.is_err() && self.mapping.scope() == Scope::UserOnly {
+            // The kernel does not wait for what is not here yet.
+            self.read_at(offset, into);
+            return Ok(());
+        }
+        read.map_err(|_| self.lost(offset, length))
     }
 
     /// Copies bytes in as [`Shared::write_at`] does, but where memory cannot be had, that is
-    /// an error and no `SIGBUS`. Some of them may have been written then.
+    /// an error and no `SIGBUS`, as for [`Shared::checked_read_at`]. Some of them may have been written then.
     ///
     /// # Errors
     /// When some of it is lost, may not be written to, or the server did not give it in time.
@@ -605,6 +613,11 @@ impl Shared {
         let at = VirtAddr(bytes.as_ptr() as u64);
         // SAFETY: others write to an object at any time; here it is seen as atomics only.
         let written = unsafe { quire_linux::memory::write_checked(at, from) };
+        let is_user_only = self.mapping.scope() == Scope::UserOnly;
+        if written.is_err() && is_user_only && self.rights.write {
+            self.write_at(offset, from);
+            return Ok(());
+        }
         written.map_err(|_| self.lost(offset, from.len()))
     }
 

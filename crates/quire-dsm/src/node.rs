@@ -33,7 +33,9 @@ use quire_linux::warden::Term;
 use quire_linux::{Errno, thread};
 
 use latency::Latency;
-pub use mapping::{Hold, Kept, Mapping, MappingError, Part, RangeLock, Steady, Where};
+pub use mapping::{
+    Hold, Kept, Mapping, MappingError, Part, RangeLock, Steady, Where, system_calls_fail,
+};
 use memory::{AddressSpace, Memory};
 pub use room::{UNLIMITED, room_for};
 pub use until::Until;

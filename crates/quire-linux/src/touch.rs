@@ -1,8 +1,35 @@
-//! A write that changes nothing: for who wants to have a page to be written to, and not yet to
+//! Touches of memory that is not all there.
+//!
+//! A write that changes nothing is for who wants to have a page to be written to, and not yet to
 //! write. A compiler that sees an atomic operation change nothing, as when no bits are set, makes a
 //! read of it, and a page that is only read stays where it is.
 
 use std::sync::atomic::AtomicU64;
+
+/// Copies bytes as the program itself would: each page that is not there is waited for, also where system
+/// calls that touch one fail (`Scope::UserOnly`). Memory that cannot be had ends the program (`SIGBUS`).
+///
+/// # Safety
+/// So many bytes may be read there, and written to; nothing that Rust knows of may lie where they go, or
+/// be written to where they come from, except for what others change at any time anyway.
+pub unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller vouches for both sides; the direction flag is clear, as everywhere.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") length => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for at in 0..length {
+        // SAFETY: the caller vouches for both sides.
+        unsafe { to.add(at).write_volatile(from.add(at).read_volatile()) };
+    }
+}
 
 /// Writes a word as it is, in one step.
 pub fn write(word: &AtomicU64) {

@@ -14,13 +14,15 @@ use std::ops::Range;
 use std::slice;
 
 use quire_core::units::{BASE_PAGE, VirtAddr};
-use quire_linux::memory;
+use quire_dsm::node;
+use quire_linux::{memory, touch};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::handed;
+use crate::impatient;
 use crate::real::Real;
 use crate::state;
 use crate::taken;
@@ -62,9 +64,9 @@ pub fn start() {
 /// So much is read at once.
 const PIECE: usize = 1 << 20;
 /// The kernel reads no more in one call.
-const MOST: usize = 0x7fff_f000;
+pub const MOST: usize = 0x7fff_f000;
 /// Nor to more parts of memory.
-const PARTS: c_int = 1024;
+pub const PARTS: c_int = 1024;
 
 /// What is to be read, and how.
 #[derive(Clone, Copy)]
@@ -87,8 +89,19 @@ impl Call {
 
     #[cold]
     fn looked_into(self, parts: &[libc::iovec]) -> Option<isize> {
-        if !is_direct(self.descriptor) || !parts.iter().any(is_of_object) {
+        if !parts.iter().any(is_of_object) {
             return None;
+        }
+        if !is_direct(self.descriptor) {
+            return match node::system_calls_fail() {
+                true => Some(impatient::read(
+                    self.descriptor,
+                    self.offset,
+                    self.flags,
+                    parts,
+                )),
+                false => None,
+            };
         }
         let sizes = parts.iter().map(|part| part.iov_len);
         let sum = sizes.fold(0usize, usize::saturating_add);
@@ -194,11 +207,9 @@ fn read_parts(
             let room = buffer.like(at, left.min(PIECE));
             let wanted = room.len();
             let read = source.read(done, room).and_then(|read| {
-                let to = VirtAddr(at);
                 // SAFETY: the program wants it there. To Rust that is memory which others write to at
                 // any time.
-                let copied = unsafe { memory::write_checked(to, &room[..read]) };
-                copied.map(|()| read).map_err(|_| Errno::FAULT)
+                unsafe { put(VirtAddr(at), &room[..read]) }.map(|()| read)
             });
             match read {
                 Err(errno) if done == 0 => return Err(errno),
@@ -213,6 +224,20 @@ fn read_parts(
         }
     }
     Ok(done)
+}
+
+/// Puts what was read where the program wants it.
+///
+/// # Safety
+/// It may be written there.
+unsafe fn put(to: VirtAddr, read: &[u8]) -> Result<(), Errno> {
+    if node::system_calls_fail() {
+        // SAFETY: the caller vouches for it.
+        unsafe { touch::copy(read.as_ptr(), to.as_ptr(), read.len()) };
+        return Ok(());
+    }
+    // SAFETY: as before.
+    unsafe { memory::write_checked(to, read) }.map_err(|_| Errno::FAULT)
 }
 
 /// Memory to read to.
@@ -248,18 +273,18 @@ impl Drop for Buffer {
     }
 }
 
-fn addresses(part: &libc::iovec) -> Range<u64> {
+pub fn addresses(part: &libc::iovec) -> Range<u64> {
     let start = part.iov_base as u64;
     start..start.saturating_add(part.iov_len as u64)
 }
 
 #[inline]
-fn may_be_of_object(part: &libc::iovec) -> bool {
+pub fn may_be_of_object(part: &libc::iovec) -> bool {
     let range = addresses(part);
     taken::may_have_any(&range) || handed::has_any(&range)
 }
 
-fn is_of_object(part: &libc::iovec) -> bool {
+pub fn is_of_object(part: &libc::iovec) -> bool {
     let range = addresses(part);
     state::concerns(&range) || handed::has_any(&range)
 }

@@ -28,6 +28,7 @@
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
 //! | `heirs` | parents wait until children have what they have removed |
+//! | `impatient` | reads and writes of programs whose system calls do not wait for memory |
 //! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
 //! | `host` | the thread that speaks with servers |
 //! | `streams` | the program's standard streams, which are not kept open, and the log |
@@ -44,6 +45,7 @@ mod fallocate;
 mod handed;
 mod heirs;
 mod host;
+mod impatient;
 mod leaving;
 mod locks;
 mod mappings;
@@ -86,6 +88,7 @@ fn begin() {
         sizes::start();
         handed::start();
         direct::start();
+        impatient::start();
         locks::start();
         sync::start();
         reopening::start();

@@ -14,6 +14,7 @@ mod sharing;
 mod shown;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -207,6 +208,26 @@ fn locks_of_the_c_library_work() {
         let other = served.run("grid", &sync, &["/grid", "1"]).output();
         assert_well(&other.expect("it was built"));
         maker.go_on();
+    }
+}
+
+/// A program without the right to have the kernel's own touches answered reads and writes as ever.
+#[test]
+fn reads_and_writes_of_ordinary_users_wait_for_memory() {
+    for served in Served::both() {
+        let impatient = program(&served, "impatient");
+        let directory = TempDir::new().expect("a directory");
+        let all = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(directory.path(), all).expect("it is ours");
+        let file = directory.path().join("file");
+        let file = file.to_str().expect("text");
+        let output = served.run("grid", &impatient, &["/grid", file]).output();
+        let output = output.expect("it was built");
+        assert_well(&output);
+        match String::from_utf8_lossy(&output.stdout).trim() {
+            "did it all" => assert!(served.objects().is_empty(), "it was removed"),
+            told => eprintln!("SKIP: reads_and_writes_of_ordinary_users: an ordinary user {told}"),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use quire_dsm::attachment::{Attachment, Attachments, ENV_ALL, Target, Tls};
 use quire_dsm::client::{Client, ClientError};
 use quire_dsm::link::identity::Files;
 use quire_dsm::wire::control::{Failure as Refusal, FailureKind, Rights};
+use quire_linux::uffd::{Scope, shared};
 use tracing::Level;
 
 use super::library::{self, Library};
@@ -53,6 +54,16 @@ pub fn prepare(options: &AttachArgs, program: &Program) -> Outcome<Option<Object
         attachments,
         library,
     }))
+}
+
+/// What does not work for this user, if something does not.
+pub fn limit() -> Option<&'static str> {
+    let (_, scope) = shared::open().ok()?;
+    (scope == Scope::UserOnly).then_some(
+        "--dsm: userfaultfd handles user mode only: reads, writes, send and recv wait for memory of \
+         objects, and other system calls that touch what is not here yet fail with EFAULT (run as root, \
+         or sysctl vm.unprivileged_userfaultfd=1)",
+    )
 }
 
 impl Objects {

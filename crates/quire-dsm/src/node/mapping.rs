@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
@@ -15,6 +16,15 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::Pid;
 
 mod replace;
+
+/// Something of this process is mapped for touches of user mode only.
+static SYSTEM_CALLS_FAIL: AtomicBool = AtomicBool::new(false);
+
+/// Whether system calls of this process that touch what is not here yet may get `EFAULT`: something
+/// is mapped by a userfaultfd that is for user mode only.
+pub fn system_calls_fail() -> bool {
+    SYSTEM_CALLS_FAIL.load(Ordering::Relaxed)
+}
 
 /// A part of an object, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +241,9 @@ impl Mapping {
             return Err(MappingError::Unaligned);
         }
         let (uffd, scope) = shared::open().map_err(MappingError::Uffd)?;
+        if scope == Scope::UserOnly {
+            SYSTEM_CALLS_FAIL.store(true, Ordering::Relaxed);
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
         let nothing = rustix::fs::memfd_create(c"quire-dsm-nothing", flags);
         let nothing = nothing.map_err(|errno| MappingError::Addresses(errno.into()))?;
