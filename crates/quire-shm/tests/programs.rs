@@ -9,6 +9,7 @@ mod ending;
 mod handlers;
 mod harness;
 mod moving;
+mod postgres;
 mod refusals;
 mod sharing;
 mod shown;

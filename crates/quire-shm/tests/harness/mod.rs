@@ -70,7 +70,7 @@ pub fn path_with_command() -> OsString {
 }
 
 /// `libquire.so`: `QUIRE_LIB`, or what Cargo builds.
-fn manager() -> &'static Path {
+pub fn manager() -> &'static Path {
     static MANAGER: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os("QUIRE_LIB") {
         Some(path) => path.into(),
         None => {
