@@ -194,8 +194,15 @@ impl Local {
             Request::Sync { object } | Request::Close { object }
                 if self.programs.contains_key(&(peer, object)) =>
             {
-                if matches!(request, Request::Close { .. }) {
+                let closes = matches!(request, Request::Close { .. });
+                if closes {
                     self.forget_mappings(around, (peer, object));
+                }
+                if !self.is_kept_apart(around, (peer, object)) {
+                    if closes {
+                        self.detach(around, (peer, object), true);
+                    }
+                    return Asked::Other(request);
                 }
                 self.giving_back.push_back(GivingBack {
                     who: (peer, object),
@@ -359,6 +366,15 @@ impl Local {
             }
             None => self.all_given_back(around, giving),
         }
+    }
+
+    /// Whether what programs wrote to an object is to be given back where it is to be safe: somebody
+    /// else keeps it. Where this server alone has it, in memory, its own copy is as safe as anything.
+    fn is_kept_apart(&self, around: &mut Around<'_>, who: (PeerId, Handle)) -> bool {
+        let cache = self.programs.get(&who).map(|program| program.cache);
+        let name = cache.and_then(|cache| self.caches.get(&cache));
+        let object = name.and_then(|cached| around.core.object(&cached.name));
+        object.is_some_and(|object| object.is_joint || object.behind.is_some())
     }
 
     /// The scheduler has all that was written; the rest of the answer is the core's.
