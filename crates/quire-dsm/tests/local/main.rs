@@ -292,18 +292,20 @@ fn what_a_killed_program_wrote_stays() {
     assert_eq!(elsewhere.words()[8 * WORDS].load(Ordering::SeqCst), 11);
 }
 
+/// The copy that programs share is the server's, which has nothing more of the object than that.
 #[test]
-fn what_is_flushed_or_closed_is_the_servers() {
+fn what_is_flushed_stays_and_what_is_closed_goes_back() {
     let machine = Machine::start();
     let mut program = machine.attached();
     program.does("set 0 3");
     let owner = || machine.statistics().2.expect("a page").owner;
     assert!(owner().is_some());
     assert_eq!(program.does("flush"), "true");
-    assert!(owner().is_none());
+    assert!(owner().is_some(), "it was taken away for nothing");
     assert_eq!(program.does("add 0 1"), "done");
     assert_eq!(program.does("close"), "done");
     assert_eq!(machine.statistics().0, 0);
+    assert!(owner().is_none());
     program.attach("grid");
     assert_eq!(program.does("get 0"), "4");
 }

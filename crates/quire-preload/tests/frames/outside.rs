@@ -202,6 +202,10 @@ fn a_debugger_reads_and_writes() {
                 "x/gx fresh + 8",
             ],
         );
+        // Of some processors a debugger knows less than the system: calls go wrong then in any program.
+        if complaint.contains("Couldn't write extended state") {
+            return skip("this gdb cannot restore the registers of this processor");
+        }
         let values: Vec<&str> = said
             .lines()
             .filter_map(|line| line.rsplit_once(":\t"))
