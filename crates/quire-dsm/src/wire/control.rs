@@ -635,7 +635,8 @@ pub enum Request {
         request: sync::Request,
     },
     /// Say when all that was given back to an object so far is safe: [`Answer::Done`]. Where
-    /// the server's own copy is shared, it gives back first what programs wrote to that.
+    /// the server's own copy is shared, and a store, a pager or other servers have more of the object, it
+    /// gives back first what programs wrote to that copy.
     Sync {
         /// The object.
         object: Handle,
