@@ -33,7 +33,7 @@ type Read = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
 type Pread = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize, libc::off_t) -> isize;
 type Readv = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int) -> isize;
 type Preadv = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int, libc::off_t) -> isize;
-type PreadvTwo =
+pub type PreadvTwo =
     unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int, libc::off_t, c_int) -> isize;
 type ReadChecked = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize, usize) -> isize;
 type PreadChecked =
@@ -48,7 +48,7 @@ static READV: Real<Readv> = unsafe { Real::new(c"readv") };
 // SAFETY: as above.
 static PREADV: Real<Preadv> = unsafe { Real::new(c"preadv") };
 // SAFETY: as above.
-static PREADV_TWO: Real<PreadvTwo> = unsafe { Real::new(c"preadv2") };
+pub static PREADV_TWO: Real<PreadvTwo> = unsafe { Real::new(c"preadv2") };
 // SAFETY: as above.
 static READ_CHECKED: Real<ReadChecked> = unsafe { Real::new(c"__read_chk") };
 // SAFETY: as above.

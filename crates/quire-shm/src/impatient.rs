@@ -14,7 +14,7 @@ use quire_linux::touch;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::direct::{MOST, PARTS, is_of_object, may_be_of_object};
+use crate::direct::{MOST, PARTS, PREADV_TWO, is_of_object, may_be_of_object};
 use crate::real::Real;
 use crate::trouble::set_errno;
 
@@ -43,8 +43,6 @@ type ReceiveFrom = unsafe extern "C-unwind" fn(
     *mut libc::sockaddr,
     *mut libc::socklen_t,
 ) -> isize;
-type Preadv =
-    unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int, libc::off_t, c_int) -> isize;
 
 // SAFETY: the types of the C library's functions, here and below.
 static WRITE: Real<Write> = unsafe { Real::new(c"write") };
@@ -64,15 +62,13 @@ static SEND_TO: Real<SendTo> = unsafe { Real::new(c"sendto") };
 static RECEIVE: Real<Receive> = unsafe { Real::new(c"recv") };
 // SAFETY: as above.
 static RECEIVE_FROM: Real<ReceiveFrom> = unsafe { Real::new(c"recvfrom") };
-// SAFETY: as above.
-static PREADV_TWO: Real<Preadv> = unsafe { Real::new(c"preadv2") };
 
 /// Looks up the functions behind these.
 pub fn start() {
     let (_, _, _) = (WRITE.get(), PWRITE.get(), WRITEV.get());
     let (_, _) = (PWRITEV.get(), PWRITEV_TWO.get());
     let (_, _) = (SEND.get(), SEND_TO.get());
-    let (_, _, _) = (RECEIVE.get(), RECEIVE_FROM.get(), PREADV_TWO.get());
+    let (_, _) = (RECEIVE.get(), RECEIVE_FROM.get());
 }
 
 /// More than that goes in several calls, as it may: the first of them is done.
@@ -184,6 +180,34 @@ fn into(parts: &[libc::iovec], read: impl FnOnce(*mut c_void, usize) -> isize) -
     read
 }
 
+/// The same with one part, by a buffer where that is needed.
+#[inline]
+fn out_of(
+    from: *const c_void,
+    length: usize,
+    write: impl FnOnce(*const c_void, usize) -> isize,
+) -> isize {
+    let one = [part(from, length)];
+    match is_needed(&one) {
+        true => out(&one, write),
+        false => write(from, length),
+    }
+}
+
+/// The same the other way.
+#[inline]
+fn into_one(
+    to: *mut c_void,
+    length: usize,
+    read: impl FnOnce(*mut c_void, usize) -> isize,
+) -> isize {
+    let one = [part(to, length)];
+    match is_needed(&one) {
+        true => into(&one, read),
+        false => read(to, length),
+    }
+}
+
 /// Reads a file, or what else a descriptor is of.
 pub fn read(
     descriptor: c_int,
@@ -227,15 +251,10 @@ unsafe fn needed<'a>(parts: *const libc::iovec, count: c_int) -> Option<&'a [lib
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn write(descriptor: c_int, from: *const c_void, length: usize) -> isize {
     let Some(real) = WRITE.known() else { return -1 };
-    let one = [part(from, length)];
-    match is_needed(&one) {
-        // SAFETY: it writes what the program's memory holds.
-        true => out(&one, |from, length| unsafe {
-            real(descriptor, from, length)
-        }),
-        // SAFETY: passed on as it came.
-        false => unsafe { real(descriptor, from, length) },
-    }
+    // SAFETY: it writes what the program's memory holds.
+    out_of(from, length, |from, length| unsafe {
+        real(descriptor, from, length)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -248,13 +267,10 @@ unsafe extern "C-unwind" fn pwrite(
     let Some(real) = PWRITE.known() else {
         return -1;
     };
-    let one = [part(from, length)];
     // SAFETY: it writes what the program's memory holds.
-    let act = |from, length| unsafe { real(descriptor, from, length, offset) };
-    match is_needed(&one) {
-        true => out(&one, act),
-        false => act(from, length),
-    }
+    out_of(from, length, |from, length| unsafe {
+        real(descriptor, from, length, offset)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -365,13 +381,10 @@ unsafe extern "C-unwind" fn send(
     flags: c_int,
 ) -> isize {
     let Some(real) = SEND.known() else { return -1 };
-    let one = [part(from, length)];
     // SAFETY: it sends what the program's memory holds.
-    let act = |from, length| unsafe { real(socket, from, length, flags) };
-    match is_needed(&one) {
-        true => out(&one, act),
-        false => act(from, length),
-    }
+    out_of(from, length, |from, length| unsafe {
+        real(socket, from, length, flags)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -386,13 +399,10 @@ unsafe extern "C-unwind" fn sendto(
     let Some(real) = SEND_TO.known() else {
         return -1;
     };
-    let one = [part(from, length)];
     // SAFETY: it sends what the program's memory holds; the rest is passed on as it came.
-    let act = |from, length| unsafe { real(socket, from, length, flags, to, size) };
-    match is_needed(&one) {
-        true => out(&one, act),
-        false => act(from, length),
-    }
+    out_of(from, length, |from, length| unsafe {
+        real(socket, from, length, flags, to, size)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -405,13 +415,10 @@ unsafe extern "C-unwind" fn recv(
     let Some(real) = RECEIVE.known() else {
         return -1;
     };
-    let one = [part(to, length)];
     // SAFETY: there is room for as much.
-    let act = |to, length| unsafe { real(socket, to, length, flags) };
-    match is_needed(&one) {
-        true => into(&one, act),
-        false => act(to, length),
-    }
+    into_one(to, length, |to, length| unsafe {
+        real(socket, to, length, flags)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -426,11 +433,8 @@ unsafe extern "C-unwind" fn recvfrom(
     let Some(real) = RECEIVE_FROM.known() else {
         return -1;
     };
-    let one = [part(to, length)];
     // SAFETY: there is room for as much; the rest is passed on as it came.
-    let act = |to, length| unsafe { real(socket, to, length, flags, from, size) };
-    match is_needed(&one) {
-        true => into(&one, act),
-        false => act(to, length),
-    }
+    into_one(to, length, |to, length| unsafe {
+        real(socket, to, length, flags, from, size)
+    })
 }

@@ -42,9 +42,9 @@ impl Works {
     /// A new object is to be made in the place of one whose name was removed, and that this program
     /// has open. Whether it had.
     pub fn make_room(&mut self, entry: Entry) -> Result<bool> {
-        let found = self.find(entry)?;
-        let is_own = found.is_some_and(|found| found.is_removed) && self.open.contains_key(&entry);
-        match is_own {
+        let is_removed = self.open.contains_key(&entry)
+            && self.find(entry)?.is_some_and(|found| found.is_removed);
+        match is_removed {
             true => self.clear(entry).map(|()| true),
             false => Ok(false),
         }
