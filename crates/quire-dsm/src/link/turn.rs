@@ -46,6 +46,11 @@ const BUDGET: u32 = 256;
 /// What is due earlier than this is waited for to the microsecond.
 const EXACT: Duration = Duration::from_millis(2);
 
+/// What is due sooner is done that late. A sleep of a few microseconds takes 20 on a virtual machine,
+/// and is over before the kernel has given the processor to another thread, maybe to the one that is
+/// waited for. This is long enough that it gets to run.
+const SHORTEST: Duration = Duration::from_micros(25);
+
 /// A turn without any deadline lasts at most so long.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -303,6 +308,7 @@ impl Turn {
     /// Sleeps until something is ready, or for so long.
     fn sleep(&self, longest: Duration) -> io::Result<()> {
         let mut ready = [PollFd::new(self.poll.registry(), PollFlags::IN)];
+        let longest = longest.max(SHORTEST);
         let longest = Timespec {
             tv_sec: 0,
             tv_nsec: longest.subsec_nanos().into(),

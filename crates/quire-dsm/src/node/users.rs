@@ -5,6 +5,8 @@
 //! as long where it sleeps or is another's. So when somebody else waits for such a page, it is
 //! looked at now and then how long those threads have run since it came, and the page goes on as
 //! soon as they have had it for long enough. Nothing of that is done while nobody waits for the page.
+//! Who looks stays awake as long as those threads run, and lack little: a sleep would take longer. If
+//! they do not run, he sleeps: they may wait for his processor.
 //!
 //! Where there are more programs than processors, a thread may get none before the page would go
 //! on: it would fault again, and the page travel for nothing, again and again, since who passes
@@ -20,6 +22,8 @@ use quire_core::dsm::message::{PageNumber, Pages};
 const REMEMBERED: usize = 16;
 /// Two looks are at least so far from each other.
 const PAUSE: Duration = Duration::from_micros(2);
+/// A thread that runs, and lacks no more than this, has had enough before a sleep would be over.
+const AWAKE: Duration = Duration::from_micros(25);
 /// A page waits no longer for threads that get no processor. Long enough for one to get it while
 /// those that pass pages on rest, and not so long that programs wait for one that has none because
 /// they compute themselves.
@@ -116,45 +120,63 @@ impl Users {
             let before = user.came.map_or(ran, |(_, before)| before);
             user.before = Some(before);
             let lacks = enough.saturating_sub(ran.saturating_sub(before));
-            self.next.get_or_insert(now + lacks);
+            self.next.get_or_insert(now + lacks.saturating_sub(AWAKE));
         }
     }
 
-    /// Looks at the threads of pages that somebody else waits for. Says which pages all of them
-    /// have had for long enough.
+    /// Looks at the threads of pages that somebody else waits for, and stays awake for those that
+    /// run and lack little. Says which pages all of them have had for long enough.
     pub(super) fn look(
         &mut self,
         now: Time,
         enough: Duration,
         time_of: impl Fn(u32) -> Option<Duration>,
     ) -> Vec<PageNumber> {
+        let mut all = self.lacking(enough, &time_of);
+        loop {
+            let most = all.iter().map(|(_, lacks)| *lacks).max();
+            if most.is_none_or(|most| most.is_zero() || most > AWAKE) {
+                break;
+            }
+            let before = std::mem::replace(&mut all, self.lacking(enough, &time_of));
+            if all == before {
+                break;
+            }
+        }
+        let lacking = all.iter().filter(|(_, lacks)| !lacks.is_zero());
+        let next = lacking.clone().map(|(_, lacks)| *lacks).min();
+        self.next = next.map(|lacks| now + lacks.max(PAUSE));
+        let is_used = |page: &PageNumber| lacking.clone().all(|(lacking, _)| lacking != page);
+        let pages = all.iter().map(|(page, _)| *page);
+        let mut used: Vec<PageNumber> = pages.filter(is_used).collect();
+        used.dedup();
+        used
+    }
+
+    /// The pages that somebody else waits for, once for each thread, and for how long it lacks them.
+    fn lacking(
+        &self,
+        enough: Duration,
+        time_of: impl Fn(u32) -> Option<Duration>,
+    ) -> Vec<(PageNumber, Duration)> {
         let lacks = |user: &User| {
             let before = user.before?;
             // A thread that is gone needs it no more.
             let ran = time_of(user.thread).map(|time| time.saturating_sub(before));
-            Some(ran.map_or(Duration::ZERO, |ran| enough.saturating_sub(ran)))
+            let lacks = ran.map_or(Duration::ZERO, |ran| enough.saturating_sub(ran));
+            Some((user.page, lacks))
         };
-        let looked_at: Vec<(PageNumber, Duration)> = self
-            .all
-            .iter()
-            .filter_map(|user| Some((user.page, lacks(user)?)))
-            .collect();
-        let lacking = looked_at.iter().filter(|(_, lacks)| !lacks.is_zero());
-        let next = lacking.clone().map(|(_, lacks)| *lacks).min();
-        self.next = next.map(|lacks| now + lacks.max(PAUSE));
-        let is_used = |page: &PageNumber| lacking.clone().all(|(lacking, _)| lacking != page);
-        let pages = looked_at.iter().map(|(page, _)| *page);
-        let mut used: Vec<PageNumber> = pages.filter(is_used).collect();
-        used.dedup();
-        used
+        self.all.iter().filter_map(lacks).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
-    const ENOUGH: Duration = Duration::from_micros(10);
+    const ENOUGH: Duration = Duration::from_micros(35);
 
     fn us(micros: u64) -> Duration {
         Duration::from_micros(micros)
@@ -190,18 +212,54 @@ mod tests {
         assert_eq!(users.deadline(), Some(Time(10_000)));
         // Being waited for again changes nothing.
         users.watch(Time(5_000), Pages::one(page(1)), ENOUGH, |_| Some(us(5000)));
-        let one = |thread| Some(us(if thread == 7 { 710 } else { 804 }));
+        let one = |thread| Some(us(if thread == 7 { 735 } else { 804 }));
         assert_eq!(users.look(Time(10_000), ENOUGH, one), []);
-        assert_eq!(users.deadline(), Some(Time(16_000)));
-        let nearly = |thread| Some(us(if thread == 7 { 711 } else { 809 }));
-        assert_eq!(users.look(Time(16_000), ENOUGH, nearly), []);
-        assert_eq!(users.deadline(), Some(Time(18_000)), "not all the time");
+        assert_eq!(users.deadline(), Some(Time(41_000)));
+        let nearly = |thread| Some(us(if thread == 7 { 736 } else { 834 }));
+        assert_eq!(users.look(Time(41_000), ENOUGH, nearly), []);
+        assert_eq!(users.deadline(), Some(Time(43_000)), "not all the time");
         // One has ended.
-        let gone = |thread| (thread == 7).then_some(us(712));
-        assert_eq!(users.look(Time(18_000), ENOUGH, gone), [page(1)]);
+        let gone = |thread| (thread == 7).then_some(us(737));
+        assert_eq!(users.look(Time(43_000), ENOUGH, gone), [page(1)]);
         assert_eq!(users.deadline(), None);
         users.gone(Pages::one(page(1)));
-        assert_eq!(users.look(Time(30_000), ENOUGH, gone), []);
+        assert_eq!(users.look(Time(50_000), ENOUGH, gone), []);
+    }
+
+    /// A clock that shows these times one after the other, and the last one from then on.
+    fn shows<'a>(
+        times: &'a [u64],
+        shown: &'a Cell<usize>,
+    ) -> impl Fn(u32) -> Option<Duration> + 'a {
+        move |_| {
+            let next = shown.replace(shown.get() + 1).min(times.len() - 1);
+            Some(us(times[next]))
+        }
+    }
+
+    #[test]
+    fn who_looks_stays_awake_while_threads_run_that_lack_little() {
+        const SOON: Duration = Duration::from_micros(10);
+        let (mut users, _) = two_who_wait();
+        let one = Pages::one(page(1));
+        users.come(one, || Time(0), |_| Some(us(100)));
+        users.watch(Time(0), one, SOON, |_| Some(us(100)));
+        assert_eq!(users.deadline(), Some(Time(0)), "it may be running");
+        let shown = Cell::new(0);
+        let look = |users: &mut Users, enough, times: &[u64]| {
+            shown.set(0);
+            users.look(Time(0), enough, shows(times, &shown))
+        };
+        let runs = [101, 104, 108, 110];
+        assert_eq!(look(&mut users, SOON, &runs), [page(1)]);
+        assert_eq!(look(&mut users, SOON, &[100]), [], "it does not run");
+        assert_eq!(shown.get(), 2);
+        assert_eq!(users.deadline(), Some(Time(10_000)));
+        assert_eq!(look(&mut users, SOON, &[101, 104]), [], "it ran");
+        assert_eq!(users.deadline(), Some(Time(6_000)));
+        let long = AWAKE + us(2);
+        assert_eq!(look(&mut users, long, &[101, 200]), [], "it lacks much");
+        assert_eq!(shown.get(), 1);
     }
 
     #[test]
@@ -212,14 +270,14 @@ mod tests {
         users.watch(Time(6_000), Pages::one(page(1)), ENOUGH, |_| Some(us(106)));
         assert_eq!(users.deadline(), Some(Time(10_000)));
         assert_eq!(
-            users.look(Time(10_000), ENOUGH, |_| Some(us(110))),
+            users.look(Time(10_000), ENOUGH, |_| Some(us(135))),
             [page(1)]
         );
         users.gone(Pages::one(page(1)));
-        users.watch(Time(20_000), both, ENOUGH, |_| Some(us(111)));
+        users.watch(Time(20_000), both, ENOUGH, |_| Some(us(136)));
         assert_eq!(users.deadline(), Some(Time(20_000)), "it had enough");
         assert_eq!(
-            users.look(Time(20_000), ENOUGH, |_| Some(us(111))),
+            users.look(Time(20_000), ENOUGH, |_| Some(us(136))),
             [page(2)]
         );
     }
