@@ -320,6 +320,11 @@ impl Cache {
         self.kernel.set_hold(self.hold);
     }
 
+    /// Who turns it looks for what is ready again and again.
+    pub const fn is_polled(&mut self) {
+        self.users.polls();
+    }
+
     /// Whether what is given back is sent from where it lies, where that is of use. For a link that
     /// says so ([`Links::sends_files`](crate::link::turn::Links::sends_files)) and over which the
     /// server gives pages only after it has read what was given back of them.
@@ -499,7 +504,7 @@ impl Cache {
         }
         self.kernel.pass(now, &mut self.actions);
         if self.users.deadline().is_some_and(|due| due <= now) {
-            for page in self.users.look(now, self.enough, thread::time_of) {
+            for page in self.users.look(self::now, self.enough, thread::time_of) {
                 self.kernel.used(now, page, &mut self.actions);
             }
         }

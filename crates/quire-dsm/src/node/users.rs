@@ -29,6 +29,51 @@ const AWAKE: Duration = Duration::from_micros(25);
 /// they compute themselves.
 const PATIENCE: Duration = Duration::from_micros(300);
 
+/// So long a thread on another processor takes to run, which has to be woken up.
+const WAKING: Duration = Duration::from_micros(40);
+/// A thread that runs, and has not run on for so long, does not run any more.
+const RESTING: Duration = Duration::from_micros(2);
+/// So often at most a thread is taken to have the processor of who looks at it without a look whether
+/// that is so.
+const LOOKS: u32 = 16;
+
+/// Where threads run that pages come for: it makes no sense to wait awake for one that needs the
+/// same processor. Nobody tells, and it seldom changes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// So often it may still be taken to be the same processor.
+    same: u32,
+    /// Who looks does so again and again anyhow, and gives way to others in between.
+    polls: bool,
+}
+
+impl Place {
+    /// For how long to look at a thread that does not run on.
+    const fn patience(self, ran: bool) -> Duration {
+        match (ran, self.same) {
+            (true, _) => RESTING,
+            (false, 0) if !self.polls => WAKING,
+            (false, _) => Duration::ZERO,
+        }
+    }
+
+    /// Threads were looked at: whether some ran on meanwhile, and whether they still lack the page.
+    const fn looked(&mut self, ran: bool, lacks: bool) {
+        self.same = match (ran, lacks, self.same) {
+            (true, _, _) => 0,
+            (false, true, 0) => LOOKS,
+            (false, _, same) => same.saturating_sub(1),
+        };
+    }
+}
+
+/// Whether threads lack pages for a while yet, and all of them for no longer than it is worth to stay
+/// awake for.
+fn is_little(lacking: &[(PageNumber, Duration)]) -> bool {
+    let most = lacking.iter().map(|(_, lacks)| *lacks).max();
+    most.is_some_and(|most| !most.is_zero() && most <= AWAKE)
+}
+
 /// A thread that waited for a page.
 #[derive(Clone, Copy, Debug)]
 struct User {
@@ -47,9 +92,15 @@ pub(super) struct Users {
     all: Vec<User>,
     /// When to look next.
     next: Option<Time>,
+    place: Place,
 }
 
 impl Users {
+    /// Who looks at threads does so again and again.
+    pub(super) const fn polls(&mut self) {
+        self.place.polls = true;
+    }
+
     /// A thread waits for a page.
     pub(super) fn wait(&mut self, page: PageNumber, thread: u32) {
         self.all
@@ -128,24 +179,24 @@ impl Users {
     /// run and lack little. Says which pages all of them have had for long enough.
     pub(super) fn look(
         &mut self,
-        now: Time,
+        now: impl Fn() -> Time,
         enough: Duration,
         time_of: impl Fn(u32) -> Option<Duration>,
     ) -> Vec<PageNumber> {
         let mut all = self.lacking(enough, &time_of);
-        loop {
-            let most = all.iter().map(|(_, lacks)| *lacks).max();
-            if most.is_none_or(|most| most.is_zero() || most > AWAKE) {
-                break;
-            }
+        let mut at = now();
+        let (mut seen, mut ran) = (at, false);
+        while is_little(&all) && at < seen + self.place.patience(ran) {
             let before = std::mem::replace(&mut all, self.lacking(enough, &time_of));
-            if all == before {
-                break;
+            at = now();
+            if all != before {
+                (seen, ran) = (at, true);
             }
         }
+        self.place.looked(ran, is_little(&all));
         let lacking = all.iter().filter(|(_, lacks)| !lacks.is_zero());
         let next = lacking.clone().map(|(_, lacks)| *lacks).min();
-        self.next = next.map(|lacks| now + lacks.max(PAUSE));
+        self.next = next.map(|lacks| at + lacks.max(PAUSE));
         let is_used = |page: &PageNumber| lacking.clone().all(|(lacking, _)| lacking != page);
         let pages = all.iter().map(|(page, _)| *page);
         let mut used: Vec<PageNumber> = pages.filter(is_used).collect();
@@ -201,65 +252,120 @@ mod tests {
     #[test]
     fn a_page_is_used_when_its_threads_have_run_since_it_was_waited_for() {
         let mut users = Users::default();
+        users.polls();
         users.wait(page(1), 7);
         users.wait(page(1), 8);
         users.wait(page(2), 9);
         // Nobody waits for them.
         assert_eq!(users.deadline(), None);
-        assert_eq!(users.look(Time(0), ENOUGH, |_| Some(us(99))), []);
+        assert_eq!(users.look(|| Time(0), ENOUGH, |_| Some(us(99))), []);
         let ran = |thread| Some(us(100 * u64::from(thread)));
         users.watch(Time(0), Pages::one(page(1)), ENOUGH, ran);
         assert_eq!(users.deadline(), Some(Time(10_000)));
         // Being waited for again changes nothing.
         users.watch(Time(5_000), Pages::one(page(1)), ENOUGH, |_| Some(us(5000)));
         let one = |thread| Some(us(if thread == 7 { 735 } else { 804 }));
-        assert_eq!(users.look(Time(10_000), ENOUGH, one), []);
+        assert_eq!(users.look(|| Time(10_000), ENOUGH, one), []);
         assert_eq!(users.deadline(), Some(Time(41_000)));
         let nearly = |thread| Some(us(if thread == 7 { 736 } else { 834 }));
-        assert_eq!(users.look(Time(41_000), ENOUGH, nearly), []);
+        assert_eq!(users.look(|| Time(41_000), ENOUGH, nearly), []);
         assert_eq!(users.deadline(), Some(Time(43_000)), "not all the time");
         // One has ended.
         let gone = |thread| (thread == 7).then_some(us(737));
-        assert_eq!(users.look(Time(43_000), ENOUGH, gone), [page(1)]);
+        assert_eq!(users.look(|| Time(43_000), ENOUGH, gone), [page(1)]);
         assert_eq!(users.deadline(), None);
         users.gone(Pages::one(page(1)));
-        assert_eq!(users.look(Time(50_000), ENOUGH, gone), []);
+        assert_eq!(users.look(|| Time(50_000), ENOUGH, gone), []);
     }
 
-    /// A clock that shows these times one after the other, and the last one from then on.
-    fn shows<'a>(
-        times: &'a [u64],
-        shown: &'a Cell<usize>,
-    ) -> impl Fn(u32) -> Option<Duration> + 'a {
-        move |_| {
-            let next = shown.replace(shown.get() + 1).min(times.len() - 1);
-            Some(us(times[next]))
+    /// A thread and the clock: what it has run, in microseconds, at each look at it, each of which
+    /// takes half a microsecond. It runs no more after the last.
+    struct Shown<'a> {
+        ran: &'a [u64],
+        looks: Cell<usize>,
+    }
+
+    impl Shown<'_> {
+        fn look(ran: &[u64], users: &mut Users, enough: Duration) -> (Vec<PageNumber>, usize) {
+            let looks = Cell::new(0);
+            let shown = Shown { ran, looks };
+            let now = || Time(500 * shown.looks.get() as u64);
+            let used = users.look(now, enough, |_| Some(us(shown.next())));
+            (used, shown.looks.get())
+        }
+
+        fn next(&self) -> u64 {
+            let looks = self.looks.replace(self.looks.get() + 1);
+            self.ran[looks.min(self.ran.len() - 1)]
         }
     }
 
-    #[test]
-    fn who_looks_stays_awake_while_threads_run_that_lack_little() {
-        const SOON: Duration = Duration::from_micros(10);
+    /// One page came, for which a thread waited that had run for 100 us, and somebody else waits.
+    fn one_is_waited_for() -> Users {
         let (mut users, _) = two_who_wait();
         let one = Pages::one(page(1));
         users.come(one, || Time(0), |_| Some(us(100)));
         users.watch(Time(0), one, SOON, |_| Some(us(100)));
         assert_eq!(users.deadline(), Some(Time(0)), "it may be running");
-        let shown = Cell::new(0);
-        let look = |users: &mut Users, enough, times: &[u64]| {
-            shown.set(0);
-            users.look(Time(0), enough, shows(times, &shown))
-        };
-        let runs = [101, 104, 108, 110];
-        assert_eq!(look(&mut users, SOON, &runs), [page(1)]);
-        assert_eq!(look(&mut users, SOON, &[100]), [], "it does not run");
-        assert_eq!(shown.get(), 2);
-        assert_eq!(users.deadline(), Some(Time(10_000)));
-        assert_eq!(look(&mut users, SOON, &[101, 104]), [], "it ran");
-        assert_eq!(users.deadline(), Some(Time(6_000)));
+        users
+    }
+
+    const SOON: Duration = Duration::from_micros(10);
+
+    #[test]
+    fn who_looks_stays_awake_while_threads_run_that_lack_little() {
+        let mut users = one_is_waited_for();
+        let used = vec![page(1)];
+        assert_eq!(
+            Shown::look(&[101, 104, 108, 110], &mut users, SOON),
+            (used, 4)
+        );
+        let (unused, looks) = Shown::look(&[101, 104], &mut users, SOON);
+        assert_eq!(unused, [], "it stopped");
+        assert_eq!(looks as u128, 2 + RESTING.as_nanos() / 500);
+        let late = Time(500 * looks as u64);
+        assert_eq!(users.deadline(), Some(late + us(6)));
         let long = AWAKE + us(2);
-        assert_eq!(look(&mut users, long, &[101, 200]), [], "it lacks much");
-        assert_eq!(shown.get(), 1);
+        assert_eq!(
+            Shown::look(&[101, 200], &mut users, long),
+            (vec![], 1),
+            "it lacks much"
+        );
+    }
+
+    #[test]
+    fn who_looks_waits_awake_for_threads_of_other_processors_only() {
+        let mut users = one_is_waited_for();
+        let awake = WAKING.as_micros() as usize * 2 + 1;
+        let late: Vec<u64> = (0..60).map(|look| 100 + look / 30 * 10).collect();
+        assert_eq!(Shown::look(&late, &mut users, SOON), (vec![page(1)], 31));
+        assert_eq!(Shown::look(&[100], &mut users, SOON), (vec![], awake));
+        for _ in 0..LOOKS {
+            assert_eq!(
+                Shown::look(&[100], &mut users, SOON),
+                (vec![], 1),
+                "it is the same"
+            );
+        }
+        assert_eq!(
+            Shown::look(&[100], &mut users, SOON),
+            (vec![], awake),
+            "once more"
+        );
+        assert_eq!(
+            Shown::look(&[110], &mut users, SOON),
+            (vec![page(1)], 1),
+            "it has run"
+        );
+        assert_eq!(
+            Shown::look(&late, &mut users, SOON),
+            (vec![], 1),
+            "it is the same yet"
+        );
+        users.polls();
+        for _ in 0..2 * LOOKS {
+            assert_eq!(Shown::look(&late, &mut users, SOON), (vec![], 1));
+        }
     }
 
     #[test]
@@ -270,14 +376,14 @@ mod tests {
         users.watch(Time(6_000), Pages::one(page(1)), ENOUGH, |_| Some(us(106)));
         assert_eq!(users.deadline(), Some(Time(10_000)));
         assert_eq!(
-            users.look(Time(10_000), ENOUGH, |_| Some(us(135))),
+            users.look(|| Time(10_000), ENOUGH, |_| Some(us(135))),
             [page(1)]
         );
         users.gone(Pages::one(page(1)));
         users.watch(Time(20_000), both, ENOUGH, |_| Some(us(136)));
         assert_eq!(users.deadline(), Some(Time(20_000)), "it had enough");
         assert_eq!(
-            users.look(Time(20_000), ENOUGH, |_| Some(us(136))),
+            users.look(|| Time(20_000), ENOUGH, |_| Some(us(136))),
             [page(2)]
         );
     }

@@ -15,6 +15,7 @@ use quire_core::frames::record::Record;
 use quire_core::units::{AddrRange, Frame, VirtAddr};
 use quire_linux::pagemap;
 
+use crate::harness::moved::unless_moved;
 use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
 use crate::harness::{build, process, skip};
@@ -171,37 +172,25 @@ fn wrong(pid: u32, strategy: &str, range: AddrRange) -> usize {
     frames.iter().filter(is_wrong).count()
 }
 
-/// Pages that the kernel has moved so far, whosever they are: other tests have it compact memory,
-/// and it does so itself to make room for large folios.
-fn moved() -> u64 {
-    let counters = fs::read_to_string("/proc/vmstat").expect("there is a vmstat");
-    let mut lines = counters.lines();
-    let number = lines.find_map(|line| line.strip_prefix("pgmigrate_success "));
-    number.map_or(0, |number| number.parse().expect("a number"))
-}
-
-/// All that the program says has the frames that it asked for. When the kernel moved pages
-/// meanwhile, which it may, it is asked again.
+/// All that the program says has the frames that it asked for.
 fn check_kinds(command: &[OsString]) {
     if !process::is_root() {
         return skip("only root may see frames");
     }
-    for attempt in 1.. {
-        let before = moved();
+    unless_moved(|| {
         let scratch = Scratch::new(false);
         let asking = Asking::hear(command, scratch.path());
         assert_eq!(asking.said.len(), 12);
         let said = asking.said.iter();
         let found = said.map(|(pid, strategy, range)| wrong(*pid, strategy, *range));
         let found: Vec<usize> = found.collect();
-        let is_right = found.iter().all(|wrong| *wrong == 0);
-        let may_be_moved = moved() != before && attempt < 10;
-        assert!(is_right || may_be_moved, "{found:?} of {:x?}", asking.said);
+        let looked = match found.iter().all(|wrong| *wrong == 0) {
+            true => Ok(()),
+            false => Err(format!("{found:?} of {:x?}", asking.said)),
+        };
         asking.end();
-        if is_right {
-            return;
-        }
-    }
+        looked
+    });
 }
 
 fn linked(setting: &Setting, what: &str) -> Vec<OsString> {

@@ -4,6 +4,7 @@
 pub mod build;
 pub mod cgroup;
 pub mod held;
+pub mod moved;
 pub mod pool;
 pub mod process;
 pub mod scratch;

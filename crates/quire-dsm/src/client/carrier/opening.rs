@@ -66,6 +66,9 @@ impl Carrier {
         let mut cache = cache.map_err(system)?;
         cache.set_round_trip(self.round_trip);
         cache.send_in_place(self.in_place);
+        if !self.options.spin.is_zero() {
+            cache.is_polled();
+        }
         let part = Part {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
