@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 use quire_dsm::link::Address;
@@ -22,8 +22,6 @@ use crate::memory::Block;
 use crate::processors;
 
 const PAGE: usize = BASE_PAGE as usize;
-/// So many threads answer faults, one after the other.
-const ANSWERING: usize = 7;
 /// The longest that who answers faults sleeps without a look whether it shall end.
 const LONGEST: Timespec = Timespec {
     tv_sec: 0,
@@ -89,10 +87,14 @@ impl End {
     /// Has the calling thread stay on a processor that the other end does not use, if it may use
     /// several.
     fn stay_apart(self) -> Result<()> {
-        let mine = processors::of_this_thread()?;
+        self.stay_on_one_of(&processors::of_this_thread()?)
+    }
+
+    /// The same, where both may use these.
+    fn stay_on_one_of(self, processors: &[usize]) -> Result<()> {
         let chosen = match self {
-            End::Asks => mine.first().copied(),
-            End::Answers => mine.last().copied(),
+            End::Asks => processors.first().copied(),
+            End::Answers => processors.last().copied(),
         };
         Ok(processors::stay_on(chosen.as_slice())?)
     }
@@ -157,18 +159,12 @@ fn round_trips(server: &Address, polls: bool, trip: Trip, count: usize) -> Resul
     (0..count).map(|_| trip()).collect()
 }
 
-/// Microseconds of round trips through a userfaultfd. Where a thread sleeps that answers them, they
-/// take 4 us if it has the processor of the one that faults, and 60 if it has another, which has to be
-/// woken up. The kernel mostly leaves it on the one that it came to first, and that is mostly another one.
-/// So those of several threads are measured.
+/// Microseconds of round trips through a userfaultfd. The thread that faults and the one that answers have
+/// a processor each, as the kernel mostly has those of programs: where one answers, the other is woken
+/// up on another one. Left to itself it has these two on one at times, for as long as they live.
 fn faults(polls: bool, count: usize) -> Result<Vec<f64>> {
-    let each = (0..ANSWERING).map(|_| faults_of_one(polls, count));
-    let all: Result<Vec<Vec<f64>>> = each.collect();
-    Ok(all?.concat())
-}
-
-/// The same, all answered by one thread.
-fn faults_of_one(polls: bool, count: usize) -> Result<Vec<f64>> {
+    let processors = processors::of_this_thread()?;
+    End::Asks.stay_on_one_of(&processors)?;
     let mut memory = Block::map(count * PAGE)?;
     // The page that each fault is answered with.
     let mut page = Block::map(PAGE)?;
@@ -179,8 +175,12 @@ fn faults_of_one(polls: bool, count: usize) -> Result<Vec<f64>> {
     uffd::register(uffd.as_fd(), range, Mode::Missing)?;
     let ends = AtomicBool::new(false);
     let from = VirtAddr(page.address() as u64);
-    Ok(thread::scope(|scope| {
-        scope.spawn(|| supply(uffd.as_fd(), from, polls, &ends));
+    thread::scope(|scope| {
+        let supplier = scope.spawn(|| {
+            End::Answers.stay_on_one_of(&processors)?;
+            supply(uffd.as_fd(), from, polls, &ends);
+            anyhow::Ok(())
+        });
         let mut touch = |at: usize| {
             let begun = Instant::now();
             memory.touch_at(at * PAGE);
@@ -188,8 +188,10 @@ fn faults_of_one(polls: bool, count: usize) -> Result<Vec<f64>> {
         };
         let times = (0..count).map(&mut touch).collect();
         ends.store(true, Ordering::Relaxed);
-        times
-    }))
+        let supplied = supplier.join();
+        supplied.map_err(|_| anyhow!("who answers faults panicked"))??;
+        Ok(times)
+    })
 }
 
 /// Answers faults until it shall end.
