@@ -6,7 +6,8 @@
 //! looked at now and then how long those threads have run since it came, and the page goes on as
 //! soon as they have had it for long enough. Nothing of that is done while nobody waits for the page.
 //! Who looks stays awake as long as those threads run, and lack little: a sleep would take longer. If
-//! they do not run, he sleeps: they may wait for his processor.
+//! they do not run, they are being woken up on another processor, or wait for his: as it was with the
+//! last ones, he stays awake, or sleeps (`Place`).
 //!
 //! Where there are more programs than processors, a thread may get none before the page would go
 //! on: it would fault again, and the page travel for nothing, again and again, since who passes
