@@ -41,8 +41,8 @@ pub(super) enum Wish {
 #[derive(Clone, Debug)]
 pub(super) struct Views {
     me: ServerId,
-    /// This server has made the object.
-    is_maker: bool,
+    /// Who has made the object, and makes its first view.
+    maker: ServerId,
     epoch: u64,
     members: Vec<ServerId>,
     /// Up to which epoch a fellow gets nothing more, as something was lost on its way.
@@ -51,10 +51,10 @@ pub(super) struct Views {
 
 impl Views {
     /// Before any view is known.
-    pub fn new(me: ServerId, is_maker: bool) -> Views {
+    pub fn new(me: ServerId, maker: ServerId) -> Views {
         Views {
             me,
-            is_maker,
+            maker,
             epoch: 0,
             members: Vec::new(),
             barred: BTreeMap::new(),
@@ -72,6 +72,12 @@ impl Views {
     /// The members, those who came first at the beginning.
     pub fn members(&self) -> &[ServerId] {
         &self.members
+    }
+
+    /// Whose end would mean something: the members, and before there are any, the maker.
+    pub fn awaited(&self) -> impl Iterator<Item = ServerId> {
+        let maker = (self.epoch == 0).then_some(self.maker);
+        self.members.iter().copied().chain(maker)
     }
 
     /// Whether this server is in the view.
@@ -114,9 +120,12 @@ impl Views {
         (has_left, is_gone): (impl Fn(ServerId) -> bool, impl Fn(ServerId) -> bool),
         is_up: impl Fn(ServerId) -> bool,
     ) -> Wish {
-        if self.epoch == 0 && !self.is_maker {
-            // Whoever made the object makes its first view.
-            return Wish::Nothing;
+        if self.epoch == 0 && self.maker != self.me {
+            // Whoever made the object makes its first view; or it never came to that.
+            return match is_gone(self.maker) {
+                true => Wish::Lost,
+                false => Wish::Nothing,
+            };
         }
         let mut next: Vec<ServerId> = self.members.clone();
         next.retain(|member| !is_gone(*member));
@@ -161,11 +170,11 @@ mod tests {
 
     #[test]
     fn the_maker_makes_the_first_view_and_others_join() {
-        let mut a = Views::new(A, true);
+        let mut a = Views::new(A, A);
         assert_eq!(a.wish((nobody, nobody), all), Wish::Next(1, vec![A]));
         assert_eq!(a.heard(1, vec![A]), Heard::Enter);
         assert_eq!(a.wish((nobody, nobody), all), Wish::Nothing);
-        let mut b = Views::new(B, false);
+        let mut b = Views::new(B, A);
         assert_eq!(b.wish((nobody, nobody), all), Wish::Nothing);
         assert_eq!(b.heard(1, vec![A]), Heard::Outside);
         assert_eq!(b.wish((nobody, nobody), all), Wish::Next(2, vec![A, B]));
@@ -173,7 +182,7 @@ mod tests {
 
     #[test]
     fn who_does_not_reach_a_member_does_not_join() {
-        let mut c = Views::new(C, false);
+        let mut c = Views::new(C, A);
         c.heard(4, vec![A, B]);
         assert_eq!(c.wish((nobody, nobody), is_a), Wish::Nothing);
         assert_eq!(c.wish((nobody, nobody), all), Wish::Next(5, vec![A, B, C]));
@@ -181,14 +190,14 @@ mod tests {
         let is_b = |who| who == B;
         assert_eq!(c.wish((is_b, is_b), is_a), Wish::Next(5, vec![A, C]));
         // Who is a member stays one, and the others go on with whom they reach.
-        let mut b = Views::new(B, false);
+        let mut b = Views::new(B, A);
         b.heard(4, vec![A, B]);
         assert_eq!(b.wish((nobody, nobody), nobody), Wish::Nothing);
     }
 
     #[test]
     fn who_is_gone_is_left_out_and_the_last_takes_all_with_it() {
-        let mut b = Views::new(B, false);
+        let mut b = Views::new(B, A);
         b.heard(1, vec![A]);
         assert_eq!(b.wish((is_a, is_a), all), Wish::Lost);
         assert_eq!(b.heard(2, vec![A, B, C]), Heard::Enter);
@@ -199,8 +208,19 @@ mod tests {
     }
 
     #[test]
+    fn an_object_whose_maker_made_no_view_is_gone_with_it() {
+        let mut b = Views::new(B, A);
+        assert!(b.awaited().eq([A]));
+        assert_eq!(b.wish((is_a, nobody), all), Wish::Nothing);
+        assert_eq!(b.wish((is_a, is_a), all), Wish::Lost);
+        b.heard(1, vec![A, C]);
+        assert!(b.awaited().eq([A, C]));
+        assert_eq!(b.wish((is_a, is_a), all), Wish::Next(2, vec![C, B]));
+    }
+
+    #[test]
     fn nobody_joins_those_who_have_left() {
-        let mut b = Views::new(B, false);
+        let mut b = Views::new(B, A);
         b.heard(1, vec![A]);
         assert_eq!(b.wish((is_a, nobody), all), Wish::Lost);
         b.heard(2, vec![A, C]);
@@ -209,14 +229,14 @@ mod tests {
         b.heard(3, Vec::new());
         assert_eq!(b.wish((nobody, nobody), all), Wish::Lost);
         // Who is in waits until A is gone.
-        let mut c = Views::new(C, false);
+        let mut c = Views::new(C, A);
         c.heard(2, vec![A, C]);
         assert_eq!(c.wish((is_a, nobody), all), Wish::Nothing);
     }
 
     #[test]
     fn a_link_that_broke_needs_a_view_when_it_is_there_again() {
-        let mut b = Views::new(B, false);
+        let mut b = Views::new(B, A);
         b.heard(5, vec![A, B]);
         b.broke(A);
         assert!(!b.may_send(A, 5));

@@ -36,6 +36,8 @@ pub(super) struct Joint {
     is_asked: bool,
     /// The directory is not asked before.
     pub not_before: Instant,
+    /// Its maker is gone, and the directory was asked since whether there is a first view of it.
+    is_asked_at_last: bool,
     /// It is opened by nobody until then: it is about to be removed elsewhere.
     pub closed_until: Option<Instant>,
     /// Somebody wants to remove it.
@@ -72,16 +74,18 @@ struct Removal {
 
 impl Fellows {
     /// This server has a part in an object from now on.
-    pub(super) fn add(&mut self, id: ObjectId, name: Name, (me, is_maker): (ServerId, bool)) {
+    pub(super) fn add(&mut self, id: ObjectId, name: Name, (me, maker): (ServerId, ServerId)) {
         self.ids.insert(name.clone(), id);
+        let is_maker = me == maker;
         let joint = Joint {
             name,
-            views: Views::new(me, is_maker),
+            views: Views::new(me, maker),
             types: Types::new(is_maker),
             meeting: Meeting::new(me),
             early: Vec::new(),
             is_asked: !is_maker,
             not_before: (self.clock)(),
+            is_asked_at_last: false,
             closed_until: None,
             removal: None,
             keeper: None,
@@ -137,9 +141,7 @@ impl Fellows {
     fn look_who_is_gone(&mut self, now: Instant) {
         let certain = self.certain();
         let joints = self.joints.values();
-        let in_views: BTreeSet<ServerId> = joints
-            .flat_map(|joint| joint.views.members().iter().copied())
-            .collect();
+        let in_views: BTreeSet<ServerId> = joints.flat_map(|joint| joint.views.awaited()).collect();
         for member in &in_views {
             self.is_absent(*member);
         }
@@ -188,12 +190,17 @@ impl Fellows {
         let wish = joint
             .views
             .wish((has_left, is_gone), |id| self.wires.is_up(id));
-        if wish == Wish::Nothing && joint.views.epoch() == 0 {
+        // The view that it made at last may not be known yet.
+        let is_lost = wish == Wish::Lost && joint.views.epoch() == 0;
+        let is_to_be_asked = is_lost && !std::mem::replace(&mut joint.is_asked_at_last, is_lost);
+        let is_awaited = wish == Wish::Nothing && joint.views.epoch() == 0;
+        if is_to_be_asked || is_awaited {
             joint.is_asked = true;
             self.desk
                 .ask_later(Matter::Views, AGAIN / 5, move |directory| {
                     Told::Viewed(id, false, directory.view(id))
                 });
+            return None;
         }
         Some(wish)
     }

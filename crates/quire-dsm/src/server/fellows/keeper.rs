@@ -149,7 +149,7 @@ impl Fellows {
         let name = making.info.name.clone();
         if making.info.scheduler == SchedulerKind::Distributed {
             if self.me() == Some(making.home) {
-                self.add(making.id, name.clone(), (making.home, true));
+                self.add(making.id, name.clone(), (making.home, making.home));
                 self.is_kept_by(making.id, making.home, None);
             } else {
                 // It started anew meanwhile.
@@ -262,7 +262,7 @@ impl Fellows {
         match done {
             Ok(()) => {
                 if a.core.object(&name).is_some_and(|object| object.is_joint) {
-                    self.add(id, name.clone(), (home, true));
+                    self.add(id, name.clone(), (home, home));
                     self.is_kept_by(id, home, None);
                 }
                 self.retry(a, &name);

@@ -401,7 +401,7 @@ impl Fellows {
             Err(error) => Err(refused(&error)),
         };
         if made.is_ok() && is_joint {
-            self.add(id, name, (home, true));
+            self.add(id, name, (home, home));
         }
         let answer = made.map(|()| Answer::Done);
         core::answer_with(peer, number, answer, a.out);
@@ -465,7 +465,7 @@ impl Fellows {
         match a.core.insert(info, owner, Some(part)) {
             Ok(()) => {
                 let id = entry.object.id;
-                self.add(id, name.clone(), (me, false));
+                self.add(id, name.clone(), (me, entry.home));
                 if entry.keeper.is_some() {
                     let (pager, queue) = Distant::new();
                     a.core.keep_elsewhere(&name, pager, queue.clone());
@@ -498,7 +498,11 @@ impl Fellows {
         for waiting in self.take_waiting(name) {
             let (peer, number) = (waiting.peer, waiting.number);
             let is_owner = a.core.identity(peer) == Some(owner);
-            if is_owner && matches!(waiting.request, Request::Remove { .. }) {
+            let removes = matches!(
+                waiting.request,
+                Request::Remove { .. } | Request::Discard { .. }
+            );
+            if is_owner && removes {
                 self.withdraw(a, (peer, number), name.clone());
                 continue;
             }
