@@ -146,7 +146,12 @@ fn list(client: &Client, in_json_form: bool) -> Outcome<()> {
     let objects = client.list().map_err(failed)?;
     let mut stdout = io::stdout().lock();
     if in_json_form {
-        let objects: Vec<Value> = objects.iter().map(in_json).collect();
+        let listed = |object: &Object| {
+            let mut listed = in_json(object);
+            listed["removed"] = (!object.name.is_plain()).into();
+            listed
+        };
+        let objects: Vec<Value> = objects.iter().map(listed).collect();
         serde_json::to_writer_pretty(&mut stdout, &objects)?;
         return Ok(writeln!(stdout)?);
     }

@@ -19,7 +19,7 @@ use quire_core::dsm::message::ServerId;
 use quire_core::dsm::sync::{Answer, Name as Point, Request};
 use quire_core::dsm::types::Machine;
 use quire_core::units::{Bytes, ObjectOffset};
-use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::client::{Client, ClientError, Options, Shared};
 use quire_dsm::link::turn::{Closed, Config};
 use quire_dsm::link::{Established, Handler, LinkId, Links, Security, Turn};
 use quire_dsm::programs::Program;
@@ -272,12 +272,9 @@ fn what_is_discarded_goes_with_the_last_at_any_server() {
         let mut shared: Vec<Option<Shared>> = clients.iter().map(open).map(Some).collect();
         clients[1].discard(name("grid")).unwrap();
         let again = clients[1].discard(name("grid")).unwrap_err().to_string();
+        assert!(again.contains("no object grid"), "{again}");
+        let again = clients[1].discard(name("grid~")).unwrap_err().to_string();
         assert!(again.contains("was removed"), "{again}");
-        let taken = clients[0].create(grid(1)).unwrap_err().to_string();
-        assert!(
-            taken.contains("still open") || taken.contains("already"),
-            "{taken}"
-        );
         for server in (0..3).filter(|server| *server != last) {
             drop(shared[server].take());
         }
@@ -296,17 +293,125 @@ fn what_is_discarded_goes_with_the_last_at_any_server() {
     clients[0].create(alone()).unwrap();
     clients[0].discard(name("grid")).unwrap();
     assert!(is_gone(&clients[1]));
-    // What is begun at a server is removed there.
-    clients[1].begin(name("grid")).unwrap();
-    let begun = clients[1]
-        .open(name("grid"), BOTH)
-        .err()
-        .unwrap()
-        .to_string();
-    assert!(begun.contains("no size yet"), "{begun}");
-    clients[1].discard(name("grid")).unwrap();
-    let none = clients[1].remove(name("grid")).unwrap_err().to_string();
-    assert!(none.contains("no object"), "{none}");
+}
+
+/// What is begun at one server is known to all: none begins it once more, any gives it a size or removes
+/// it, and it goes with its server.
+#[test]
+fn what_is_begun_is_begun_at_all_servers() {
+    let mut group = Group::of(3);
+    let clients: Vec<Client> = (0..3).map(|server| group.client(server)).collect();
+    let refused = |done: Result<(), ClientError>, words: &str| {
+        let why = done.expect_err(words).to_string();
+        assert!(why.contains(words), "{why}");
+    };
+    let is_begun = |text: &str| {
+        for client in &clients {
+            let open = client.open(name(text), BOTH).map(drop);
+            refused(open, "no size yet");
+            refused(client.begin(name(text)), "already");
+        }
+        assert!(listed(&clients[0]).is_empty());
+    };
+    let alone = || object("grid", Bytes(4096), SchedulerKind::Multi);
+    for (begins, other) in [(0, 1), (1, 2), (2, 2)] {
+        clients[begins].begin(name("grid")).unwrap();
+        is_begun("grid");
+        clients[other].discard(name("grid")).unwrap();
+        refused(clients[begins].remove(name("grid")), "no object");
+        // Whoever is the first to say how large it is has made it.
+        clients[begins].begin(name("grid")).unwrap();
+        clients[other].create(alone()).unwrap();
+        refused(clients[begins].create(alone()), "already");
+        refused(clients[begins].begin(name("grid")), "already");
+        // One that is removed and used leaves its name to what is begun.
+        let old = open(&clients[other]);
+        clients[other].discard(name("grid")).unwrap();
+        clients[begins].begin(name("grid")).unwrap();
+        for client in &clients {
+            refused(client.open(name("grid"), BOTH).map(drop), "no size yet");
+        }
+        clients[other].create(grid(2)).unwrap();
+        assert_eq!(open(&clients[begins]).info().size, grid(2).size);
+        old.close().unwrap();
+        clients[other].remove(name("grid")).unwrap();
+    }
+    clients[2].begin(name("grid")).unwrap();
+    refused(clients[0].begin(name("grid")), "already");
+    group.servers[2].kill().unwrap();
+    let begin = Instant::now();
+    while let Err(why) = clients[0].begin(name("grid")) {
+        assert!(begin.elapsed() < SOON, "{why}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    clients[1].create(grid(1)).unwrap();
+}
+
+/// The names of all objects, as a server lists them.
+fn listed(client: &Client) -> Vec<String> {
+    let all = client.list().unwrap().into_iter();
+    all.map(|object| object.name.to_string()).collect()
+}
+
+/// What is discarded leaves its name to another object at once, at all servers; whoever has it goes
+/// on with it, and finds it by the exact spelling of its key at any of them.
+#[test]
+fn a_name_that_was_removed_is_free_at_all_servers() {
+    let group = Group::of(3);
+    let clients: Vec<Client> = (0..3).map(|server| group.client(server)).collect();
+    let mut left: Vec<Shared> = Vec::new();
+    let mut spellings = Vec::new();
+    // Whoever removes one need not be who made it, and who makes the next one need not have any part in
+    // that.
+    for (generation, (discards, makes)) in [(1, 2), (2, 0), (0, 1)].into_iter().enumerate() {
+        let size = generation as u64 + 1;
+        if generation == 0 {
+            clients[0].create(grid(size)).unwrap();
+        }
+        let shared: Vec<Shared> = clients.iter().map(open).collect();
+        for one in &shared {
+            assert_eq!(one.info().size, grid(size).size);
+            assert_eq!(one.info().name, name("grid"));
+            word(one, 0).fetch_add(size, Ordering::Relaxed);
+        }
+        spellings.push(shared[0].exact().clone());
+        clients[discards].discard(name("grid")).unwrap();
+        for client in &clients {
+            let none = client.open(name("grid"), BOTH).err().unwrap().to_string();
+            assert!(none.contains("no object grid"), "{none}");
+        }
+        clients[makes].create(grid(size + 1)).unwrap();
+        let taken = clients[discards].create(grid(1)).unwrap_err().to_string();
+        assert!(taken.contains("grid already"), "{taken}");
+        left.extend(shared.into_iter().skip(generation));
+    }
+    assert_eq!(spellings[0], name("grid~"));
+    assert!(spellings[1] != spellings[2] && spellings[1].key().is_some());
+    for client in &clients {
+        let mut names: Vec<String> = spellings.iter().map(ToString::to_string).collect();
+        names.push("grid".to_owned());
+        names.sort();
+        assert_eq!(listed(client), names);
+        for (generation, exact) in spellings.iter().enumerate() {
+            let size = generation as u64 + 1;
+            let old = client.open(exact.clone(), BOTH).unwrap();
+            assert_eq!(word(&old, 0).load(Ordering::Relaxed), 3 * size);
+        }
+        let living = open(client);
+        assert_eq!(living.info().size, grid(4).size);
+        assert_eq!(word(&living, 0).load(Ordering::Relaxed), 0);
+    }
+    drop(left);
+    let begin = Instant::now();
+    while clients.iter().any(|client| listed(client) != ["grid"]) {
+        assert!(begin.elapsed() < SOON, "{:?}", listed(&clients[0]));
+        thread::sleep(Duration::from_millis(20));
+    }
+    clients[0].remove(name("grid")).unwrap();
+    clients[1].create(grid(5)).unwrap();
+    for client in &clients {
+        assert_eq!(open(client).info().size, grid(5).size);
+    }
 }
 
 #[test]

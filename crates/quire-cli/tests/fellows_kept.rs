@@ -263,6 +263,69 @@ fn look_after_removal(group: &mut Group) {
     assert_eq!(names, ["alone"]);
 }
 
+#[test]
+fn what_was_removed_comes_back_with_its_keeper() {
+    let is_well = |address: &str| TcpStream::connect(address).is_ok();
+    let etcd = Etcd::start(Command::new("etcd"), [free(), free()], is_well);
+    let Some(etcd) = etcd else { return };
+    removed_comes_back(Group::new(3, |_| ["--etcd".to_owned(), etcd.url.clone()]));
+}
+
+#[test]
+fn what_was_removed_comes_back_with_copies_of_the_directory() {
+    removed_comes_back(Group::with_copies(3));
+}
+
+#[test]
+fn what_was_removed_comes_back_with_its_keeper_and_the_directory() {
+    removed_comes_back(Group::new(3, |all| ["--peers".to_owned(), all.join(",")]));
+}
+
+/// The names of all objects, as a server lists them.
+fn listed(group: &Group, server: usize) -> Vec<String> {
+    let all = group.client(server).list().unwrap().into_iter();
+    all.map(|object| object.name.to_string()).collect()
+}
+
+/// An object that was removed and is used is kept like the one that has its name by then.
+fn removed_comes_back(mut group: Group) {
+    let keeper = group.client(0);
+    create(&keeper, "grid", SchedulerKind::Distributed);
+    let (_old_client, old) = group.open(1, "grid");
+    set(&old, 0, 1);
+    old.flush().unwrap();
+    keeper.discard(name("grid")).unwrap();
+    create(&keeper, "grid", SchedulerKind::Distributed);
+    let (_new_client, new) = group.open(2, "grid");
+    set(&new, 0, 2);
+    new.flush().unwrap();
+    assert_eq!(get(&old, 0), 1);
+    assert_eq!(old.exact(), &name("grid~"));
+    assert_ne!(new.exact(), old.exact());
+    let exact = new.exact().to_string();
+    drop(keeper);
+    group.kill(0);
+    let end = Instant::now() + SOON;
+    while [&old, &new].iter().any(|shared| checked(shared, 0).is_ok()) {
+        assert!(Instant::now() < end, "objects of a dead keeper are used");
+        thread::sleep(Duration::from_millis(100));
+    }
+    group.start(0);
+    let (_c1, old_again) = group.open(1, "grid~");
+    let (_c2, new_again) = group.open(2, "grid");
+    let (_c3, spelled) = group.open(0, &exact);
+    assert_eq!(get(&old_again, 0), 1);
+    assert_eq!((get(&new_again, 0), get(&spelled, 0)), (2, 2));
+    assert_eq!(listed(&group, 1), ["grid", "grid~"]);
+    drop((old, old_again));
+    let end = Instant::now() + SOON;
+    while listed(&group, 2) != ["grid"] {
+        assert!(Instant::now() < end, "{:?}", listed(&group, 2));
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(get(&new_again, 0), 2);
+}
+
 /// More is given back at once than a link takes.
 #[test]
 fn much_that_is_written_at_another_server_is_kept() {

@@ -257,7 +257,9 @@ fn what_is_discarded_goes_from_the_store() {
         let busy = served.quire(&["object", "rm", "grid"]);
         assert_refused(&busy, 1, &["is open, 1 times"]);
         served.does(&["object", "rm", "--when-unused", "grid"]);
-        let told = served.does(&["object", "stat", "grid", "--json"]);
+        let gone = served.quire(&["object", "stat", "grid"]);
+        assert_refused(&gone, 2, &["no object grid"]);
+        let told = served.does(&["object", "stat", "grid~", "--json"]);
         let told: Value = serde_json::from_str(&told).unwrap();
         assert_eq!(told["removed"], true);
         shared.close().unwrap();
@@ -266,6 +268,67 @@ fn what_is_discarded_goes_from_the_store() {
     let served = home.serve();
     assert_eq!(served.does(&["object", "ls", "--json"]).trim(), "[]");
     served.end();
+}
+
+/// What was removed and is used outlives its server: whoever has it comes back for it, and does not get
+/// what has its name by then, which is kept, too. What nobody comes back for goes.
+#[test]
+fn what_was_removed_and_is_used_outlives_its_server() {
+    let home = Home::new();
+    let mut served = home.serve();
+    let one = |shared: &Shared, value| {
+        shared.words()[0].store(value, Ordering::Relaxed);
+        shared.flush().unwrap();
+    };
+    let names = |served: &Served| {
+        let told = served.does(&["object", "ls", "--json"]);
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let all = told.as_array().unwrap().iter();
+        let all = all.map(|it| (it["name"].to_string(), it["removed"] == true));
+        all.collect::<Vec<_>>()
+    };
+    served.does(&["object", "create", "grid", "--size", "8K"]);
+    let client = served.client();
+    let old = open(&client, "grid");
+    one(&old, 1);
+    served.does(&["object", "rm", "--when-unused", "grid"]);
+    let bad = served.quire(&["object", "create", "grid~", "--size", "8K"]);
+    assert_refused(&bad, 2, &["grid~", "take grid"]);
+    served.does(&["object", "create", "grid", "--size", "4K"]);
+    let new = open(&client, "grid");
+    one(&new, 2);
+    let both = [
+        ("\"grid\"".to_owned(), false),
+        ("\"grid~\"".to_owned(), true),
+    ];
+    for round in 1..=3 {
+        assert_eq!(names(&served), both);
+        served.kill();
+        served = home.serve();
+        // The first touches come back for both.
+        for (shared, size, value) in [(&old, 8 << 10, 1), (&new, 4 << 10, 2)] {
+            assert_eq!(shared.info().size, Bytes(size));
+            assert_eq!(shared.words()[0].load(Ordering::Relaxed), value * round);
+            one(shared, value * (round + 1));
+        }
+    }
+    served.kill();
+    drop((old, new, client));
+    let served = home.serve();
+    assert_eq!(names(&served), both);
+    let begin = Instant::now();
+    while names(&served) != both[..1] {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            names(&served)
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+    served.does(&["object", "rm", "grid"]);
+    assert!(names(&served).is_empty());
+    served.end();
+    assert!(home.parts().is_empty());
 }
 
 #[test]

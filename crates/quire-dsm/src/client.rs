@@ -46,7 +46,7 @@ mod region;
 mod replica;
 mod watch;
 
-use carrier::{Carrier, Command, Key, Opened, Told, Wanted};
+use carrier::{Carrier, Command, Found, Key, Opened, Told, Wanted};
 pub use cells::Cell;
 pub use expected::Known;
 pub use progress::Progress;
@@ -403,7 +403,7 @@ impl Client {
     fn shared(&self, opened: Opened, rights: Rights) -> Shared {
         Shared {
             mapping: opened.mapping,
-            info: opened.info,
+            is: opened.is,
             key: opened.key,
             rights,
             is_attached: opened.is_attached,
@@ -446,7 +446,7 @@ impl Drop for Inner {
 /// An object that is open: memory that is shared.
 pub struct Shared {
     mapping: Mapping,
-    info: control::Object,
+    is: Found,
     key: Key,
     rights: Rights,
     is_attached: bool,
@@ -480,7 +480,7 @@ impl Shared {
         // What the connection needs itself must not come to lie there.
         let kept = Kept::keep(self.mapping.range())?;
         let client = Client::connect(self.client.inner.options.clone())?;
-        client.open_where(self.info.name.clone(), self.rights, Where::Kept(kept))
+        client.open_where(self.is.exact.clone(), self.rights, Where::Kept(kept))
     }
 
     /// Its addresses, for whoever changes what is allowed there.
@@ -498,13 +498,19 @@ impl Shared {
     /// Its size; memory goes on to the end of the last page.
     #[must_use]
     pub const fn size(&self) -> Bytes {
-        self.info.size
+        self.is.info.size
     }
 
     /// What it was made as.
     #[must_use]
     pub const fn info(&self) -> &control::Object {
-        &self.info
+        &self.is.info
+    }
+
+    /// The exact spelling of its key: by this it is asked for also when its name is removed.
+    #[must_use]
+    pub const fn exact(&self) -> &Name {
+        &self.is.exact
     }
 
     /// The object as words, which others change meanwhile.
@@ -623,7 +629,7 @@ impl Shared {
 
     fn lost(&self, from: ObjectOffset, length: usize) -> ClientError {
         ClientError::Lost {
-            name: self.info.name.clone(),
+            name: self.is.info.name.clone(),
             from,
             to: ObjectOffset((from.0 + length as u64).saturating_sub(1)),
         }
@@ -695,7 +701,7 @@ impl Shared {
     /// Gives whole pages back, before anything that is written or said later.
     pub(crate) fn give_back(&self, range: Range<ObjectOffset>) -> Result<(), ClientError> {
         let length = Bytes(range.end.0.saturating_sub(range.start.0));
-        let page = self.info.page_size.bytes();
+        let page = self.is.info.page_size.bytes();
         let pages = Pages::covering(range.start, length, page).ok_or(ClientError::Confused)?;
         let (reply, answer) = mpsc::channel();
         self.client.command(Command::GiveBack {
@@ -711,7 +717,7 @@ impl Shared {
     /// the object's end there is nothing. A hint: nothing is said of what becomes of it. Who may
     /// only read needs nothing to write.
     pub fn will_need(&self, range: Range<ObjectOffset>, access: Access) {
-        let page = self.info.page_size.bytes();
+        let page = self.is.info.page_size.bytes();
         let access = access.min(Access::of(self.rights.write));
         self.client.will_need((self.key.0, page), range, access);
     }
@@ -719,7 +725,7 @@ impl Shared {
     /// Makes this program the only one that has some pages, by writing to each.
     fn take(&self, range: &Range<ObjectOffset>) {
         let words = (range.start.0 / 8) as usize..(range.end.0 / 8) as usize;
-        let page = self.info.page_size.bytes().0 as usize / 8;
+        let page = self.is.info.page_size.bytes().0 as usize / 8;
         let words = self.words()[words].iter();
         words.step_by(page).for_each(touch::write);
     }
@@ -730,7 +736,7 @@ impl Shared {
     /// # Errors
     /// When the server cannot be reached.
     pub fn reported(&self) -> Result<Report, ClientError> {
-        match self.client.statistics(self.info.name.clone(), None)? {
+        match self.client.statistics(self.is.exact.clone(), None)? {
             Answer::Statistics { inside, .. } => {
                 Ok(inside.map(|inside| *inside.report).unwrap_or_default())
             }
@@ -795,7 +801,7 @@ impl Drop for Shared {
         if let Err(error) = self.end()
             && self.client.inner.is_own()
         {
-            tracing::error!("{} was closed, but: {error}", self.info.name);
+            tracing::error!("{} was closed, but: {error}", self.is.info.name);
         }
     }
 }

@@ -17,6 +17,15 @@
 //! Every call may wait, for a disk or the network. A server's event loop asks through a
 //! [`Desk`].
 //!
+//! # Names and keys
+//! Each object has a *key*, which never changes, and is what its [`Entry`] calls it: its name
+//! (`grid`), or that with a tilde and hex digits (`grid~8f3a`), which is for when an object that
+//! was removed and is still used has the plain one. So whoever uses an object finds it by its
+//! key, spelled exactly ([`exact`]: `grid~`, `grid~8f3a`), and everybody else finds by a name
+//! what lives. An object that is removed gives its name up in one transaction
+//! ([`Directory::discard`]), and is forgotten when nobody uses it any more
+//! ([`Directory::withdraw`]).
+//!
 //! # A lease ends on its holder's clock first
 //! A [`Lease`] counts from when the last renewal that was answered was *sent*. The directory
 //! counts from when it received it, which is later. So a server knows that it is out, and
@@ -43,6 +52,7 @@ mod login;
 mod remote;
 mod replicated;
 mod secured;
+mod slots;
 mod socket;
 mod state;
 
@@ -55,6 +65,7 @@ pub use remote::Remote;
 pub(crate) use replicated::Letter;
 pub use replicated::{Inbox, Plan, PlanError, Replicated};
 pub use secured::EtcdFiles;
+pub use slots::{exact, name_of};
 
 pub use crate::pager::Waker;
 
@@ -67,7 +78,7 @@ pub struct Member {
     pub address: String,
 }
 
-/// A name, and the object behind it.
+/// An object, as it is known by its key: `object.is.name`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The object.
@@ -78,6 +89,17 @@ pub struct Entry {
     /// when it comes back, and the same store.
     #[serde(default)]
     pub keeper: Option<u64>,
+    /// It was removed, and goes when nobody uses it any more: its name is free.
+    #[serde(default)]
+    pub is_removed: bool,
+}
+
+impl Entry {
+    /// Whether it is begun: it has a name, and no size yet.
+    #[must_use]
+    pub const fn is_begun(&self) -> bool {
+        self.object.is.size.0 == 0
+    }
 }
 
 /// Who has a part in an object.
@@ -105,9 +127,12 @@ pub enum Change {
     Joined(Member),
     /// A server's lease has ended.
     Left(ServerId),
-    /// There is an object of this name.
+    /// There is this object, or it was removed and is still used ([`Entry::is_removed`]).
     Published(Entry),
-    /// There is no object of this name any more.
+    /// The name, or the exact spelling of a removed one's key, under which there is nothing any
+    /// more. Where an object gives its name up, some directories tell of the name, too, before
+    /// or after they tell that it was removed; so who hears this asks [`Directory::find`] for
+    /// the exact spelling before it believes that the object is gone.
     Withdrawn(String),
     /// An object has a new view.
     Viewed(View),
@@ -137,6 +162,9 @@ pub enum DirectoryError {
     /// Somebody was there before.
     #[error("{0} is there already")]
     Exists(String),
+    /// Another object has this key, as it was removed and is still used.
+    #[error("{0} was removed and is still used")]
+    InUse(String),
     /// There is nothing of that name.
     #[error("there is no {0}")]
     Missing(String),
@@ -204,29 +232,54 @@ pub trait Directory: Send + Sync {
     /// Where the directory does not answer.
     fn members(&self) -> Result<Vec<Member>, DirectoryError>;
 
-    /// Makes a name known.
+    /// Begins an object, which has no size ([`Entry::is_begun`]). It is forgotten with the membership of
+    /// its home, whose lease this is, unless it was published until then.
     ///
     /// # Errors
-    /// [`DirectoryError::Exists`] where there is one already.
+    /// As [`Directory::publish`], and [`DirectoryError::LeaseOver`].
+    fn begin(&self, lease: LeaseId, entry: &Entry) -> Result<(), DirectoryError>;
+
+    /// Forgets an object that is begun, by its key.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Missing`] where none is begun that has this key.
+    fn end_begun(&self, key: &str) -> Result<(), DirectoryError>;
+
+    /// Makes an object known: its name leads to it, or where it was removed, the exact spelling of
+    /// its key. It takes the place of one that is begun.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Exists`] where it lives, and there is one of its name already.
+    /// [`DirectoryError::InUse`] where another one has its key: it can be made known under another.
     fn publish(&self, entry: &Entry) -> Result<(), DirectoryError>;
 
-    /// What is behind a name.
+    /// What is behind a name; by the exact spelling of a key ([`exact`]), the object that has
+    /// it, whether it lives or was removed.
     ///
     /// # Errors
     /// Where the directory does not answer.
     fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError>;
 
-    /// All names, in order.
+    /// All objects, those that were removed as well: by the names of those that live, and the
+    /// exact spellings of the keys of the others, in order.
     ///
     /// # Errors
     /// Where the directory does not answer.
     fn entries(&self) -> Result<Vec<Entry>, DirectoryError>;
 
-    /// Forgets a name, and its object's view.
+    /// Has the object with a key, plain or not, give its name up: it is removed, and found only
+    /// by the exact spelling of its key. Nothing happens where that was done before.
     ///
     /// # Errors
-    /// [`DirectoryError::Missing`] where there is none.
-    fn withdraw(&self, name: &str) -> Result<(), DirectoryError>;
+    /// [`DirectoryError::Missing`] where no object has this key, or it is begun.
+    fn discard(&self, key: &str) -> Result<(), DirectoryError>;
+
+    /// Forgets the object with a key, plain or not, and its view, whether it lives or was
+    /// removed. Another one that has its name by now stays.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Missing`] where no object has this key.
+    fn withdraw(&self, key: &str) -> Result<(), DirectoryError>;
 
     /// An object's view.
     ///

@@ -80,6 +80,10 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// The loop looks at least so often whether it shall end.
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// So many leases programs have to come back for removed objects after a server was started again:
+/// they look for it for three.
+const COME_BACK: u32 = 4;
+
 /// What parts of a server act on.
 struct Around<'a> {
     core: &'a mut Core,
@@ -106,6 +110,8 @@ pub struct Server {
     bundles: Bundles,
     /// The pages that programs of this machine share.
     local: Local,
+    /// When removed objects of the store go that nobody has come back for.
+    forsaken_at: Option<Instant>,
     /// Somebody wants it to end.
     is_over: bool,
 }
@@ -129,17 +135,21 @@ impl Server {
             sent: Vec::new(),
             bundles: Bundles::default(),
             local: Local::default(),
+            forsaken_at: None,
             is_over: false,
         }
     }
 
     /// Keeps objects in a store from now on: they, their rights and what was acknowledged
-    /// outlive the server. Those that are there already are served.
+    /// outlive the server. Those that are there already are served. Programs may come back for
+    /// those that were removed, as their links broke; else these go.
     ///
     /// # Errors
     /// Where threads that read from it cannot be started.
     pub fn keep_in(&mut self, store: Store) -> io::Result<()> {
-        self.core.keep_in(store)
+        self.core.keep_in(store)?;
+        self.forsaken_at = Some(Instant::now() + COME_BACK * self.lease);
+        Ok(())
     }
 
     /// Makes an object whose contents a pager supplies. It lives as long as the server, and
@@ -339,6 +349,7 @@ impl Server {
                 .flatten(),
             None => Some(message),
         };
+        let message = message.and_then(|it| self.core.resolve(peer, it, &mut self.out));
         let message = message.and_then(|message| self.ask_local(links, peer, message, descriptors));
         if let Some(message) = message {
             self.core.says(peer, message, &mut self.out);
@@ -547,6 +558,7 @@ impl Handler for Server {
         let leaving = self.leaving.first_key_value().map(|((at, _), _)| *at);
         let fellows = self.fellows.as_ref().and_then(Fellows::deadline);
         let due = leaving.into_iter().chain(self.core.next_look());
+        let due = due.chain(self.forsaken_at);
         due.chain(fellows).chain(self.local.deadline()).min()
     }
 
@@ -558,6 +570,9 @@ impl Handler for Server {
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
+        if self.forsaken_at.take_if(|at| *at <= now).is_some() {
+            self.core.forsaken(&mut self.out);
+        }
         self.core.look_behind(now, &mut self.out);
         self.with_fellows(links, |fellows, a| fellows.turn_ends(a, now));
         self.send(links);

@@ -1,6 +1,6 @@
-//! The directory: the same tests for the embedded one, for one that three servers keep
-//! together, and for a real etcd that they start; and what becomes of leases when an etcd
-//! stops or a part of a cluster is cut off.
+//! The directory: the same tests for the embedded one, for one over a link, for one that three
+//! servers keep together, and for a real etcd that they start; and what becomes of leases when an
+//! etcd stops or a part of a cluster is cut off.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use quire_core::dsm::types::Machine;
 use quire_core::units::Bytes;
 use quire_dsm::directory::{
     Access, Change, Desk, Directory, DirectoryError, Embedded, Entry, Etcd, EtcdUser, Lease,
-    Matter, Member, Shared, View, Watcher,
+    LeaseId, Matter, Member, Shared, View, Watcher,
 };
 use quire_dsm::store::{NewObject, Object, ObjectId, SchedulerKind, Settings, Store};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -26,6 +26,10 @@ use rustls::ClientConfig;
 mod crowd;
 #[path = "directory/endpoints.rs"]
 mod endpoints;
+#[path = "directory/names.rs"]
+mod names;
+#[path = "directory/remote.rs"]
+mod remote;
 #[path = "directory/replicated.rs"]
 mod replicated;
 
@@ -54,6 +58,7 @@ fn entry(name: &str, id: u64) -> Entry {
         },
         home: ServerId(1),
         keeper: None,
+        is_removed: false,
     }
 }
 
@@ -166,6 +171,9 @@ fn behaves(directory: &Shared) {
         matches!(again, Err(DirectoryError::Missing(_))),
         "{again:?}"
     );
+    names::are_free_at_once(directory);
+    names::race(directory);
+    names::are_begun(directory);
 }
 
 /// Servers race for each epoch: exactly one makes it, and it grows by one.
@@ -282,16 +290,16 @@ impl Directory for Cut {
         &self,
         member: &Member,
         lease: Duration,
-    ) -> Result<(quire_dsm::directory::LeaseId, Duration), DirectoryError> {
+    ) -> Result<(LeaseId, Duration), DirectoryError> {
         self.through()?.join(member, lease)
     }
-    fn renew(&self, lease: quire_dsm::directory::LeaseId) -> Result<Duration, DirectoryError> {
+    fn renew(&self, lease: LeaseId) -> Result<Duration, DirectoryError> {
         let renewed = self.through()?.renew(lease);
         // The answer takes its time: what counts is when the question was sent.
         std::thread::sleep(Duration::from_millis(200));
         renewed
     }
-    fn leave(&self, lease: quire_dsm::directory::LeaseId) -> Result<(), DirectoryError> {
+    fn leave(&self, lease: LeaseId) -> Result<(), DirectoryError> {
         self.through()?.leave(lease)
     }
     fn members(&self) -> Result<Vec<Member>, DirectoryError> {
@@ -307,17 +315,22 @@ impl Directory for Cut {
     fn entries(&self) -> Result<Vec<Entry>, DirectoryError> {
         self.through()?.entries()
     }
-    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
-        self.through()?.withdraw(name)
+    fn begin(&self, lease: LeaseId, entry: &Entry) -> Result<(), DirectoryError> {
+        self.through()?.begin(lease, entry)
+    }
+    fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
+        self.through()?.end_begun(key)
+    }
+    fn discard(&self, key: &str) -> Result<(), DirectoryError> {
+        self.through()?.discard(key)
+    }
+    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
+        self.through()?.withdraw(key)
     }
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
         self.through()?.view(object)
     }
-    fn propose(
-        &self,
-        lease: quire_dsm::directory::LeaseId,
-        view: &View,
-    ) -> Result<(), DirectoryError> {
+    fn propose(&self, lease: LeaseId, view: &View) -> Result<(), DirectoryError> {
         self.through()?.propose(lease, view)
     }
     fn watch(&self, watcher: Watcher) -> Result<(), DirectoryError> {

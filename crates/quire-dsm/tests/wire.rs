@@ -735,7 +735,33 @@ fn names_and_page_sizes_are_checked() {
     for good in ["a", "matrix", "0", "A.b_c-d", &"x".repeat(200)] {
         assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
     }
+    for (text, plain, key) in [
+        ("grid", "grid", None),
+        ("grid~", "grid", Some("grid")),
+        ("grid~8f3a", "grid", Some("grid~8f3a")),
+    ] {
+        let name: Name = text.parse().unwrap();
+        assert_eq!(name.plain().as_str(), plain);
+        assert_eq!(name.key().as_ref().map(Name::as_str), key);
+        assert_eq!(name.is_plain(), key.is_none());
+        let exact = name.key().map(|key| key.exact());
+        assert!(exact.is_none_or(|exact| exact == name));
+        // All that can be between names that begin like it is none of its keys.
+        let keys = name.all_numbered();
+        assert!(keys.contains(&name.numbered(1)) && keys.contains(&name.numbered(u64::MAX)));
+        for other in [
+            "grid", "grid-1", "grid_", "gridz", "grie", "grid.~1", "gri~1",
+        ] {
+            assert!(!keys.contains(&other.parse().unwrap()), "{other}");
+        }
+    }
     for bad in [
+        "~",
+        "~1",
+        "grid~g",
+        "grid~A",
+        "grid~1~",
+        "grid~0123456789abcdef0",
         "",
         ".",
         "-a",

@@ -45,6 +45,7 @@ fn answered(answer: Result<Answer, ClientError>) -> Outcome<About> {
             owner,
             is_discarded,
             inside,
+            ..
         } => Ok(About {
             object: info,
             owner,

@@ -20,13 +20,15 @@ use quire_linux::sysinfo::maps::FileId;
 use rustix::fs::MemfdFlags;
 
 use super::ClientError;
-use super::carrier::{Form, Wanted};
+use super::carrier::{Form, Found};
 use crate::node::{Hold, Mapping, Part};
 use crate::wire::control::{Handle, MappingNumber, Name, Request, Rights};
 
 /// An object that is attached.
 pub(super) struct Attached {
     name: Name,
+    /// The exact spelling of its key.
+    exact: Name,
     rights: Rights,
     file: OwnedFd,
     /// As it was when it was opened.
@@ -61,15 +63,16 @@ impl Attached {
     /// An object of which nothing is mapped yet.
     pub fn new(
         handle: Handle,
-        wanted: &Wanted,
-        form: Form,
+        is: &Found,
+        rights: Rights,
         file: Option<OwnedFd>,
     ) -> Result<Attached, ClientError> {
         Ok(Attached {
-            name: wanted.name.clone(),
-            rights: wanted.rights,
+            name: is.info.name.clone(),
+            exact: is.exact.clone(),
+            rights,
             file: file.ok_or(ClientError::Confused)?,
-            form,
+            form: Form::from(&is.info),
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
             is_expected: false,
@@ -79,19 +82,20 @@ impl Attached {
 
     /// An object that a server will have, or the memory fails then. Until then its file is empty.
     pub fn expected(
-        wanted: &Wanted,
-        (form, length): (Form, Bytes),
-        until: Instant,
+        is: &Found,
+        rights: Rights,
+        (length, until): (Bytes, Instant),
     ) -> Result<Attached, ClientError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
         let file = rustix::fs::memfd_create(c"quire-dsm-expected", flags);
         let file = file.map_err(io::Error::from)?;
         rustix::fs::ftruncate(&file, length.0).map_err(io::Error::from)?;
         Ok(Attached {
-            name: wanted.name.clone(),
-            rights: wanted.rights,
+            name: is.info.name.clone(),
+            exact: is.exact.clone(),
+            rights,
             file,
-            form,
+            form: Form::from(&is.info),
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
             is_expected: true,
@@ -209,7 +213,7 @@ impl Attached {
 
     /// What asks for it over a new link.
     pub fn again(&self) -> Request {
-        let (name, rights) = (self.name.clone(), self.rights);
+        let (name, rights) = (self.exact.clone(), self.rights);
         Request::Attach { name, rights }
     }
 

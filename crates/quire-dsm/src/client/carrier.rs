@@ -40,7 +40,7 @@ use crate::wire::control::{
 use crate::wire::{Contents, Control, Lent};
 use asking::Awaited;
 use commands::Reply;
-pub(super) use commands::{Command, Opened, Told, Wanted};
+pub(super) use commands::{Command, Found, Opened, Told, Wanted};
 use elsewhere::{Question, Reopening, Servers};
 use giving_back::{GivingBack, NEXT_PIECE, Then};
 pub(super) use opening::Form;
@@ -59,6 +59,8 @@ pub(super) struct Object {
     pub(super) cache: Cache,
     space: Space,
     name: Name,
+    /// The exact spelling of its key.
+    exact: Name,
     rights: Rights,
     /// As it was when it was opened.
     form: Form,

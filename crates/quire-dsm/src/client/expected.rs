@@ -5,14 +5,14 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::carrier::Command;
+use super::carrier::{Command, Found};
 use super::{Client, ClientError, Options, Shared, received};
-use crate::wire::control::{Object, Rights};
+use crate::wire::control::Rights;
 
 /// What is known of an object that is open, for a child that cannot ask.
 #[derive(Clone, Debug)]
 pub struct Known {
-    pub(super) info: Object,
+    pub(super) is: Found,
     pub(super) rights: Rights,
     pub(super) is_attached: bool,
     /// How long touches wait for a new link.
@@ -32,7 +32,7 @@ impl Shared {
     #[must_use]
     pub fn known(&self) -> Known {
         Known {
-            info: self.info.clone(),
+            is: self.is.clone(),
             rights: self.rights,
             is_attached: self.is_attached,
             reconnect: self.reconnect,

@@ -126,7 +126,7 @@ impl Shared {
         Ok(Region {
             mapping,
             number,
-            page: self.info.page_size.bytes(),
+            page: self.is.info.page_size.bytes(),
             writable,
             client: Client {
                 inner: Arc::<Inner>::clone(&self.client.inner),

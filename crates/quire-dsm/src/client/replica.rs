@@ -25,7 +25,7 @@ impl Client {
             name: wanted,
             rights,
         })?;
-        let Answer::Opened { object, info } = opened else {
+        let Answer::Opened { object, info, .. } = opened else {
             return Err(ClientError::Confused);
         };
         // What has a part in an object is the server, not this program.

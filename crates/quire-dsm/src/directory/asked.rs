@@ -23,6 +23,9 @@ pub(crate) enum Question {
     Withdraw(String),
     View(ObjectId),
     Propose(LeaseId, View),
+    Discard(String),
+    Begin(LeaseId, Entry),
+    EndBegun(String),
 }
 
 impl Question {
@@ -38,7 +41,10 @@ impl Question {
             Question::Publish(_)
             | Question::Find(_)
             | Question::Entries
-            | Question::Withdraw(_) => Matter::Names,
+            | Question::Withdraw(_)
+            | Question::Discard(_)
+            | Question::Begin(..)
+            | Question::EndBegun(_) => Matter::Names,
         }
     }
 }
@@ -70,6 +76,7 @@ pub(crate) enum Failed {
     Other(String),
     /// It may have done it.
     Unknown(String),
+    InUse(String),
 }
 
 /// What has changed: [`Change`].
@@ -200,8 +207,20 @@ impl<T: Answers> Directory for T {
         })
     }
 
-    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
-        self.wants(Question::Withdraw(name.to_owned()), done)
+    fn begin(&self, lease: LeaseId, entry: &Entry) -> Result<(), DirectoryError> {
+        self.wants(Question::Begin(lease, entry.clone()), done)
+    }
+
+    fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
+        self.wants(Question::EndBegun(key.to_owned()), done)
+    }
+
+    fn discard(&self, key: &str) -> Result<(), DirectoryError> {
+        self.wants(Question::Discard(key.to_owned()), done)
+    }
+
+    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
+        self.wants(Question::Withdraw(key.to_owned()), done)
     }
 
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
@@ -245,9 +264,12 @@ impl Question {
             Question::Publish(entry) => directory.publish(&entry).map(|()| Reply::Done),
             Question::Find(name) => directory.find(&name).map(Reply::Found),
             Question::Entries => directory.entries().map(Reply::Entries),
-            Question::Withdraw(name) => directory.withdraw(&name).map(|()| Reply::Done),
+            Question::Withdraw(key) => directory.withdraw(&key).map(|()| Reply::Done),
             Question::View(object) => directory.view(object).map(Reply::Viewed),
             Question::Propose(lease, view) => directory.propose(lease, &view).map(|()| Reply::Done),
+            Question::Discard(key) => directory.discard(&key).map(|()| Reply::Done),
+            Question::Begin(lease, entry) => directory.begin(lease, &entry).map(|()| Reply::Done),
+            Question::EndBegun(key) => directory.end_begun(&key).map(|()| Reply::Done),
         };
         answer.unwrap_or_else(|error| Reply::Failed(error.into()))
     }
@@ -258,6 +280,7 @@ impl From<DirectoryError> for Failed {
         match error {
             DirectoryError::LeaseOver => Failed::LeaseOver,
             DirectoryError::Exists(what) => Failed::Exists(what),
+            DirectoryError::InUse(what) => Failed::InUse(what),
             DirectoryError::Missing(what) => Failed::Missing(what),
             DirectoryError::Overtaken(view) => Failed::Overtaken(view),
             DirectoryError::WrongEpoch { current, wanted } => {
@@ -275,6 +298,7 @@ impl Failed {
         match self {
             Failed::LeaseOver => DirectoryError::LeaseOver,
             Failed::Exists(what) => DirectoryError::Exists(what),
+            Failed::InUse(what) => DirectoryError::InUse(what),
             Failed::Missing(what) => DirectoryError::Missing(what),
             Failed::Overtaken(view) => DirectoryError::Overtaken(view),
             Failed::WrongEpoch { current, wanted } => {

@@ -4,13 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::asked::{Answers, Question, Reply};
-use super::state::{Ages, Command, State};
+use super::state::{Ages, Command, Lasting, State};
 use super::{Change, DirectoryError, LeaseId, Watcher};
 use crate::random::random;
 use crate::store::Store;
 
 /// Under which name it is kept in the store.
 const KEPT: &str = "directory";
+
+/// The version of its format, which is kept in front of it. What earlier versions kept began with
+/// how many names there were: never so many.
+const FORMAT: u32 = 0x5144_0002;
 
 /// What errors call it.
 const NAME: &str = "of this server";
@@ -36,7 +40,7 @@ impl Embedded {
     /// A directory; with a store, what was kept there.
     ///
     /// # Errors
-    /// Where what was kept cannot be read.
+    /// Where what was kept cannot be read, or another version of this library kept it.
     pub fn new(store: Option<Arc<Store>>) -> Result<Embedded, DirectoryError> {
         Embedded::with_clock(store, Arc::new(Instant::now))
     }
@@ -46,9 +50,9 @@ impl Embedded {
     /// # Errors
     /// As [`Embedded::new`].
     pub fn with_clock(store: Option<Arc<Store>>, clock: Clock) -> Result<Embedded, DirectoryError> {
-        let kept = store.as_ref().map(|store| store.kept(KEPT)).transpose()?;
+        let lasting = store.as_deref().map(kept).transpose()?;
         let inside = Inside {
-            state: State::new(kept.flatten().unwrap_or_default()),
+            state: State::new(lasting.unwrap_or_default()),
             ..Inside::default()
         };
         Ok(Embedded {
@@ -85,11 +89,23 @@ impl Embedded {
             let mut then = inside.state.clone();
             then.apply(command.clone());
             if then.lasting != inside.state.lasting {
-                store.keep(KEPT, &then.lasting)?;
+                store.keep(KEPT, &(FORMAT, &then.lasting))?;
             }
         }
         Ok(inside.apply(command, (self.clock)()))
     }
+}
+
+/// What was kept in a store.
+fn kept(store: &Store) -> Result<Lasting, DirectoryError> {
+    // The format alone comes first: what follows may not be ours.
+    if store.kept::<u32>(KEPT)?.is_some_and(|it| it != FORMAT) {
+        let what =
+            "its store has it in the format of another version; use the version that made it";
+        return Err(DirectoryError::Refused(NAME.to_owned(), what.to_owned()));
+    }
+    let kept = store.kept::<(u32, Lasting)>(KEPT)?;
+    Ok(kept.map(|(_, lasting)| lasting).unwrap_or_default())
 }
 
 impl Inside {
@@ -122,5 +138,31 @@ impl Answers for Embedded {
             inside.watchers.push(watcher);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::store::Settings;
+
+    /// What an earlier version kept, as its names and views, is not taken for something else.
+    #[test]
+    fn what_another_version_kept_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            log: Settings::SMALLEST_LOG,
+            ..Settings::default()
+        };
+        let store = Arc::new(Store::open(place.path(), &settings).unwrap());
+        let earlier = [BTreeMap::from([(1u64, 1u64)]), BTreeMap::new()];
+        store.keep(KEPT, &earlier).unwrap();
+        let refused = Embedded::new(Some(store.clone())).err();
+        let text = refused.expect("it is another format").to_string();
+        assert!(text.contains("format of another version"), "{text}");
+        store.keep(KEPT, &(FORMAT, Lasting::default())).unwrap();
+        assert!(Embedded::new(Some(store)).is_ok());
     }
 }

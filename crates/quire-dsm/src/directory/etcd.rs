@@ -4,10 +4,11 @@
 //! gRPC: a few requests a second need neither a second runtime nor a compiler for
 //! protocol buffers to build with.
 //!
-//! Under a prefix, `members/ID`, `names/NAME` and `views/OBJECT` are JSON, so `etcdctl get
-//! --prefix` shows them. Whatever depends on something is one transaction that compares
-//! it. Reads are linearizable. An answer may be lost, and the request be sent to another etcd
-//! then. Each value says who made it, so that what was done already is recognised.
+//! Under a prefix, `members/ID`, `names/SLOT` and `views/OBJECT` are JSON, so `etcdctl get
+//! --prefix` shows them; `slots` says at which slots objects lie. Whatever depends on something is
+//! one transaction that compares it. Reads are linearizable. An answer may be lost, and the
+//! request be sent to another etcd then. Each value says who made it, so that what was done
+//! already is recognised.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +24,14 @@ use serde_json::{Value, json};
 
 use super::http::{Client, Failure};
 use super::login::{EtcdUser, Login};
-use super::{Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher, look_at_epoch};
+use super::{
+    Directory, DirectoryError, Entry, LeaseId, Member, View, Watcher, look_at_epoch, slots,
+};
 use crate::store::ObjectId;
+use names::removed;
 use watch::Watch;
 
+mod names;
 mod watch;
 
 /// An etcd cluster, and the prefix of all keys in it.
@@ -102,10 +107,6 @@ impl Etcd {
         format!("{}members/{:016x}", self.prefix, id.0)
     }
 
-    fn name(&self, name: &str) -> String {
-        format!("{}names/{name}", self.prefix)
-    }
-
     fn view_of(&self, object: ObjectId) -> String {
         format!("{}views/{object}", self.prefix)
     }
@@ -156,6 +157,10 @@ impl Etcd {
 
     fn is_at(key: &str, revision: &str) -> Value {
         json!({ "target": "MOD", "key": encode(key), "mod_revision": revision })
+    }
+
+    fn forget(key: &str) -> Value {
+        json!({ "request_delete_range": { "key": encode(key) } })
     }
 
     fn put<T: Serialize>(&self, key: &str, value: &T, lease: u64) -> Result<Value, DirectoryError> {
@@ -226,40 +231,54 @@ impl Directory for Etcd {
         self.all("members")
     }
 
+    fn begin(&self, lease: LeaseId, entry: &Entry) -> Result<(), DirectoryError> {
+        self.publish_living(entry, lease.0)
+    }
+
+    fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
+        self.change_object(key, |lying| match lying.entry.is_begun() {
+            true => Ok(Some(json!([Etcd::forget(&lying.at)]))),
+            false => Err(DirectoryError::Missing(format!(
+                "object {key} that is begun"
+            ))),
+        })
+    }
+
     fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {
-        let name = &entry.object.is.name;
-        let key = self.name(name);
-        let put = self.put(&key, entry, 0)?;
-        if self.when(&json!([Etcd::is_new(&key)]), &json!([put]))?
-            || self.find(name)?.as_ref() == Some(entry)
-        {
-            return Ok(());
+        match entry.is_removed {
+            true => self.publish_removed(entry),
+            false => self.publish_living(entry, 0),
         }
-        Err(DirectoryError::Exists(format!("an object {name}")))
     }
 
     fn find(&self, name: &str) -> Result<Option<Entry>, DirectoryError> {
-        let found = self.get(&self.name(name))?;
-        found.map(|found| self.read(&found)).transpose()
+        Ok(self.lying(name)?.map(|lying| lying.entry))
     }
 
     fn entries(&self) -> Result<Vec<Entry>, DirectoryError> {
         self.all("names")
     }
 
-    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
-        let key = self.name(name);
-        let Some(found) = self.get(&key)? else {
-            return Err(DirectoryError::Missing(format!("object {name}")));
-        };
-        let entry: Entry = self.read(&found)?;
-        let forget = |key: &str| json!({ "request_delete_range": { "key": encode(key) } });
-        let success = json!([forget(&key), forget(&self.view_of(entry.object.id))]);
-        // Names are only made and forgotten. Where this one is not as it was found, it is
-        // forgotten, by this request, whose answer was lost, or by another's; what is there now
-        // is another object's.
-        self.when(&json!([Etcd::is_at(&key, &found.revision)]), &success)?;
-        Ok(())
+    fn discard(&self, key: &str) -> Result<(), DirectoryError> {
+        let to = self.slot(&slots::exact(key));
+        self.change_object(key, |lying| {
+            if lying.at == to {
+                return Ok(None);
+            }
+            if lying.entry.is_begun() {
+                let what = format!("object {key} that has a size");
+                return Err(DirectoryError::Missing(what));
+            }
+            let put = self.put(&to, &removed(&lying.entry), 0)?;
+            Ok(Some(json!([Etcd::forget(&lying.at), put])))
+        })
+    }
+
+    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
+        self.change_object(key, |lying| {
+            let view = self.view_of(lying.entry.object.id);
+            Ok(Some(json!([Etcd::forget(&lying.at), Etcd::forget(&view)])))
+        })
     }
 
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {

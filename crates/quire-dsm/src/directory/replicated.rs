@@ -18,6 +18,7 @@
 //! know the first one of each server, and another one takes no part: bring the old one back,
 //! or end all servers and begin with empty directories.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ const FEWEST: usize = 3;
 /// The file of a copy.
 const FILE: &str = "directory";
 /// The version of what is in it.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// How a directory is kept by all servers of a list.
 pub struct Plan {
@@ -110,6 +111,11 @@ pub enum PlanError {
     /// A newer version wrote it.
     #[error("{0} has a newer format than this version knows; use the version that made it")]
     Newer(String),
+    /// An earlier version wrote it.
+    #[error(
+        "{0} has an older format than this version reads; use the version that made it, or end all servers and begin with empty directories"
+    )]
+    Older(String),
     /// The disk.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -246,8 +252,10 @@ fn opened(plan: &Plan, names: &[String]) -> Result<(Place, Log, Small), PlanErro
         return Ok((place, log, disk));
     };
     let at = || plan.place.display().to_string();
-    if kept.format > FORMAT {
-        return Err(PlanError::Newer(at()));
+    match kept.format.cmp(&FORMAT) {
+        Ordering::Less => return Err(PlanError::Older(at())),
+        Ordering::Equal => {}
+        Ordering::Greater => return Err(PlanError::Newer(at())),
     }
     if (kept.me, &kept.peers[..]) != (me, names) {
         let was = kept.peers.get(kept.me as usize - 1);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::asked::{Failed, Question, Reply};
-use super::{Change, Entry, LeaseId, Member, View, look_at_epoch};
+use super::{Change, Entry, LeaseId, Member, View, look_at_epoch, slots};
 use crate::store::ObjectId;
 
 /// What is to be done.
@@ -26,8 +26,39 @@ pub(super) enum Command {
 /// What outlives all servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lasting {
+    /// Objects, by their slots.
     names: BTreeMap<String, Entry>,
     views: BTreeMap<u64, View>,
+}
+
+impl Lasting {
+    /// The slot of what is asked for by a name or an exact spelling.
+    fn slot<'a>(&self, asked: &'a str) -> Option<&'a str> {
+        slots::of(asked).find(|slot| {
+            let there = self.names.get(*slot);
+            there.is_some_and(|entry| slots::is_meant(asked, entry))
+        })
+    }
+
+    fn find(&self, asked: &str) -> Option<&Entry> {
+        self.names.get(self.slot(asked)?)
+    }
+
+    /// Whether the object with a key is begun.
+    fn has_begun(&self, key: &str) -> bool {
+        let exact = slots::exact(key);
+        let slot = self.slot(&exact);
+        let found = slot.and_then(|slot| self.names.get(slot));
+        found.is_some_and(Entry::is_begun)
+    }
+
+    /// Takes the object with a key from where it lies, and says where that was.
+    fn take(&mut self, key: &str) -> Result<(String, Entry), Failed> {
+        let exact = slots::exact(key);
+        let slot = self.slot(&exact);
+        let taken = slot.and_then(|slot| self.names.remove_entry(slot));
+        taken.ok_or_else(|| Failed::Missing(format!("object {key}")))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +80,8 @@ type Outcome = Result<(Reply, Option<Change>), Failed>;
 
 impl State {
     /// A directory in which nobody is a member.
-    pub fn new(lasting: Lasting) -> State {
+    pub fn new(mut lasting: Lasting) -> State {
+        lasting.names.retain(|_, entry| !entry.is_begun());
         State {
             lasting,
             ..State::default()
@@ -85,7 +117,7 @@ impl State {
                 None => Reply::Failed(Failed::LeaseOver),
             },
             Question::Members => Reply::Members(self.members()),
-            Question::Find(name) => Reply::Found(names.get(name).cloned()),
+            Question::Find(name) => Reply::Found(self.lasting.find(name).cloned()),
             Question::Entries => Reply::Entries(names.values().cloned().collect()),
             Question::View(ObjectId(object)) => Reply::Viewed(views.get(object).cloned()),
             _ => return None,
@@ -97,7 +129,10 @@ impl State {
             Question::Join(member, length) => self.join(fresh, member, length),
             Question::Leave(lease) => Ok((Reply::Done, self.end(lease))),
             Question::Publish(entry) => self.publish(entry),
-            Question::Withdraw(name) => self.withdraw(&name),
+            Question::Discard(key) => self.discard(&key),
+            Question::Begin(lease, entry) => self.begin(lease, entry),
+            Question::EndBegun(key) => self.end_begun(&key),
+            Question::Withdraw(key) => self.withdraw(&key),
             Question::Propose(lease, view) => self.propose(lease, view),
             looks => {
                 let seen = self.look(&looks);
@@ -122,6 +157,8 @@ impl State {
 
     fn end(&mut self, lease: LeaseId) -> Option<Change> {
         let held = self.leases.remove(&lease.0)?;
+        let is_left = |entry: &Entry| !entry.is_begun() || entry.home != held.member.id;
+        self.lasting.names.retain(|_, entry| is_left(entry));
         Some(Change::Left(held.member.id))
     }
 
@@ -133,19 +170,57 @@ impl State {
     }
 
     fn publish(&mut self, entry: Entry) -> Outcome {
-        let name = &entry.object.is.name;
-        if self.lasting.names.contains_key(name) {
+        let names = &mut self.lasting.names;
+        let key = &entry.object.is.name;
+        let (name, exact) = (slots::name_of(key), slots::exact(key));
+        let lives = names.get(name);
+        let is_free = lives.is_none_or(|lives| lives.is_begun() && !entry.is_begun());
+        if !(is_free || entry.is_removed) {
             return Err(Failed::Exists(format!("an object {name}")));
         }
-        self.lasting.names.insert(name.clone(), entry.clone());
+        let has_key = lives.is_some_and(|lives| lives.object.is.name == *key);
+        if (has_key && entry.is_removed) || names.contains_key(&exact) {
+            return Err(Failed::InUse(format!("object {key}")));
+        }
+        let slot = match entry.is_removed {
+            true => exact,
+            false => name.to_owned(),
+        };
+        names.insert(slot, entry.clone());
         Ok((Reply::Done, Some(Change::Published(entry))))
     }
 
-    fn withdraw(&mut self, name: &str) -> Outcome {
-        let gone = self.lasting.names.remove(name);
-        let gone = gone.ok_or_else(|| Failed::Missing(format!("object {name}")))?;
+    fn begin(&mut self, lease: LeaseId, entry: Entry) -> Outcome {
+        let home = self.leases.get(&lease.0).map(|held| held.member.id);
+        match home == Some(entry.home) {
+            true => self.publish(entry),
+            false => Err(Failed::LeaseOver),
+        }
+    }
+
+    fn end_begun(&mut self, key: &str) -> Outcome {
+        match self.lasting.has_begun(key) {
+            true => self.withdraw(key),
+            false => Err(Failed::Missing(format!("object {key} that is begun"))),
+        }
+    }
+
+    fn discard(&mut self, key: &str) -> Outcome {
+        if self.lasting.has_begun(key) {
+            return Err(Failed::Missing(format!("object {key} that has a size")));
+        }
+        let (slot, mut entry) = self.lasting.take(key)?;
+        let exact = slots::exact(key);
+        let is_new = slot != exact;
+        entry.is_removed = true;
+        self.lasting.names.insert(exact, entry.clone());
+        Ok((Reply::Done, is_new.then_some(Change::Published(entry))))
+    }
+
+    fn withdraw(&mut self, key: &str) -> Outcome {
+        let (slot, gone) = self.lasting.take(key)?;
         self.lasting.views.remove(&gone.object.id.0);
-        Ok((Reply::Done, Some(Change::Withdrawn(name.to_owned()))))
+        Ok((Reply::Done, Some(Change::Withdrawn(slot))))
     }
 
     fn propose(&mut self, lease: LeaseId, view: View) -> Outcome {
@@ -200,3 +275,6 @@ impl Ages {
         self.0.values().min().copied()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,12 +11,14 @@ use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
 use naming::Begun;
+pub(super) use naming::{is_begun, was_removed};
 
 use super::backed::Asker;
 use super::keeping::Keeping;
 use super::object::tags::MOST_SEGMENTS;
 use super::object::{Object, Page, Part, Refused};
 use super::watch::Watchers;
+use crate::random::random;
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
 };
@@ -273,7 +275,7 @@ impl Core {
 
     fn asked(&mut self, id: PeerId, number: RequestId, request: Request, out: &mut Vec<Out>) {
         let answer = match request {
-            Request::Open { name, rights } => self.open(id, name, rights, Opening::Kernel),
+            Request::Open { name, rights } => self.open(id, &name, rights, Opening::Kernel),
             Request::Close { object } => return self.close_handle((id, number), object, out),
             Request::Create(info) => return self.create((id, number), info, out),
             Request::Remove { name } => return self.remove((id, number), &name, out),
@@ -328,23 +330,19 @@ impl Core {
         found.is_some_and(|(peer, object)| object.allows(&peer.identity, rights))
     }
 
+    /// A peer opens an object, by its key.
     pub(super) fn open(
         &mut self,
         id: PeerId,
-        name: Name,
+        key: &Name,
         rights: Rights,
         opening: Opening,
     ) -> Result<Answer, Refused> {
-        if !self.objects.contains_key(&name) {
-            return Err(self.lacks(&name));
-        }
         let Some(peer) = self.peers.get_mut(&id) else {
             return Err((FailureKind::Denied, "the link has ended".into()));
         };
-        let object = self
-            .objects
-            .get_mut(&name)
-            .ok_or_else(|| not_found(&name))?;
+        let name = key.plain();
+        let object = self.objects.get_mut(key).ok_or_else(|| not_found(&name))?;
         if opening != Opening::Machine && !object.allows(&peer.identity, rights) {
             let text = format!(
                 "{} has no right to {name}; its maker, {}, can grant it",
@@ -371,7 +369,7 @@ impl Core {
         peer.open.insert(
             handle,
             Open {
-                name,
+                name: key.clone(),
                 kernel,
                 rights,
                 opening,
@@ -379,7 +377,8 @@ impl Core {
         );
         Ok(Answer::Opened {
             object: handle,
-            info: object.info.clone(),
+            exact: key.exact(),
+            info: object.told(),
         })
     }
 
@@ -426,8 +425,8 @@ impl Core {
     }
 
     fn create(&mut self, asker: Asker, info: control::Object, out: &mut Vec<Out>) {
-        let owner = self.may_create(asker.0, &info);
-        match owner.and_then(|owner| Object::new(info, owner, None)) {
+        let owner = self.owner_to_be(asker.0);
+        match owner.and_then(|owner| self.new_object(info, owner)) {
             Ok(object) => self.admit(asker, object, out),
             Err(refused) => answer_with(asker.0, asker.1, Err(refused), out),
         }
@@ -435,46 +434,50 @@ impl Core {
 
     /// As whom a peer would own an object that it wants to make, if it may.
     pub(super) fn may_create(&self, id: PeerId, info: &control::Object) -> Result<String, Refused> {
-        let Some(peer) = self.peers.get(&id) else {
-            return Err((FailureKind::Denied, "the link has ended".into()));
-        };
-        self.new_object(info.clone(), peer.identity.clone())?;
-        Ok(peer.identity.clone())
+        let owner = self.owner_to_be(id)?;
+        self.new_object(info.clone(), owner.clone())?;
+        Ok(owner)
     }
 
-    /// An object that there may be. It is not among the others yet.
+    pub(super) fn owner_to_be(&self, id: PeerId) -> Result<String, Refused> {
+        let identity = self.identity(id).map(str::to_owned);
+        identity.ok_or_else(|| (FailureKind::Denied, "the link has ended".into()))
+    }
+
+    /// An object that there may be, with a key. It is not among the others yet.
     pub(super) fn new_object(
         &self,
-        info: control::Object,
+        mut info: control::Object,
         owner: String,
     ) -> Result<Object, Refused> {
-        if let Some(taken) = self.is_taken(&info.name) {
-            return Err(taken);
-        }
+        self.may_have(&info.name)?;
         if !self.begun.contains_key(&info.name) {
             self.may_be_more()?;
         }
+        info.name = self.free_key(&info.name, random);
         Object::new(info, owner, None)
     }
 
-    /// Adds an object that holds zeros, or this server's part in one.
+    /// Adds an object that holds zeros, or this server's part in one, which may have been removed.
     pub(super) fn insert(
         &mut self,
         info: control::Object,
         owner: String,
         part: Option<Part>,
+        is_removed: bool,
     ) -> Result<(), Refused> {
-        let name = info.name.clone();
-        self.put(name, Object::new(info, owner, part)?);
+        let key = info.name.clone();
+        let mut object = Object::new(info, owner, part)?;
+        object.is_discarded = is_removed;
+        self.put(key, object);
         Ok(())
     }
 
     /// The object, if the peer may change what it is.
     fn own(&mut self, id: PeerId, name: &Name) -> Result<&mut Object, Refused> {
-        if !self.objects.contains_key(name) {
-            return Err(self.lacks(name));
-        }
-        let object = self.objects.get_mut(name).ok_or_else(|| not_found(name))?;
+        let object = self.objects.get_mut(name);
+        let name = name.plain();
+        let object = object.ok_or_else(|| not_found(&name))?;
         match self.peers.get(&id) {
             Some(peer) if peer.identity == object.owner => Ok(object),
             _ => Err((
@@ -485,11 +488,6 @@ impl Core {
     }
 
     fn remove(&mut self, asker: Asker, name: &Name, out: &mut Vec<Out>) {
-        if !self.objects.contains_key(name)
-            && let Some(ended) = self.end_begun(asker.0, name)
-        {
-            return answer_with(asker.0, asker.1, ended.map(|()| Answer::Done), out);
-        }
         match self.may_remove(asker.0, name) {
             Ok(()) => {
                 self.collect(name);
@@ -612,7 +610,8 @@ impl Core {
         let (open, object) =
             found.ok_or((FailureKind::NotFound, "the object is not open".into()))?;
         if !open.rights.write {
-            let text = format!("{} is open to be read; open it to be written", open.name);
+            let name = open.name.plain();
+            let text = format!("{name} is open to be read; open it to be written");
             return Err((FailureKind::Denied, text));
         }
         let kernel = match open.opening {
@@ -641,13 +640,15 @@ impl Core {
     }
 
     fn list(&self, after: Option<&Name>) -> Answer {
-        let is_later = |object: &&Object| after.is_none_or(|after| object.info.name > *after);
-        listed(
-            self.objects
-                .values()
-                .filter(is_later)
-                .map(|object| object.info.clone()),
-        )
+        let all = self
+            .objects
+            .values()
+            .map(|object| (object.listed_as(), object));
+        let is_later = |name: &Name| after.is_none_or(|after| name > after);
+        let mut later: Vec<_> = all.filter(|(name, _)| is_later(name)).collect();
+        // They are in this order already, but for some of those whose names were removed.
+        later.sort_by(|(one, _), (other, _)| one.cmp(other));
+        listed(later.into_iter().map(|(_, object)| object.listed()))
     }
 
     fn synchronise(
@@ -665,7 +666,7 @@ impl Core {
             return not_open((id, number), out);
         };
         if !peer.is_some_and(|peer| object.allows(&peer.identity, TO_WRITE)) {
-            let name = &object.info.name;
+            let name = object.info.name.plain();
             let text = format!("who may not write to {name} does not synchronise with others");
             return answer_with(id, number, Err((FailureKind::Denied, text)), out);
         }
@@ -752,6 +753,7 @@ fn not_found(name: &Name) -> Refused {
 
 /// What is said where an object cannot be removed.
 pub(super) fn still_open(name: &Name, open: usize) -> Refused {
+    let name = name.plain();
     let text = format!("{name} is open, {open} times; it can be removed when nobody uses it");
     (FailureKind::Busy, text)
 }

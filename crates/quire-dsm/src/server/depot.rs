@@ -154,6 +154,9 @@ pub fn refusal(error: &StoreError) -> Refused {
     (kind, error.to_string())
 }
 
+/// What the name of an object ends with that was removed, and is in the store while it is used.
+const REMOVED: char = '~';
+
 /// An object as the store keeps it.
 fn record(object: &Object) -> NewObject {
     let grant = |(who, rights): (&String, Rights)| Grant {
@@ -161,10 +164,10 @@ fn record(object: &Object) -> NewObject {
         read: rights.read,
         write: rights.write,
     };
-    NewObject {
-        rights: object.grants.held().map(grant).collect(),
-        ..described(&object.info, object.machine(), &object.owner)
-    }
+    let mut kept = described(&object.info, object.machine(), &object.owner);
+    kept.rights = object.grants.held().map(grant).collect();
+    kept.name.extend(object.is_discarded.then_some(REMOVED));
+    kept
 }
 
 /// What an object is, in the words of the store and the directory, without rights.
@@ -216,8 +219,12 @@ pub(super) fn info(kept: &NewObject) -> Result<control::Object, String> {
 
 /// The object that the store kept.
 fn restored(kept: &NewObject) -> Result<Object, String> {
-    let object = Object::new(info(kept)?, kept.owner.clone(), None);
+    let mut is = kept.clone();
+    let is_removed = is.name.ends_with(REMOVED);
+    is.name.truncate(kept.name.len() - usize::from(is_removed));
+    let object = Object::new(info(&is)?, is.owner, None);
     let mut object = object.map_err(|(_, text)| text)?;
+    object.is_discarded = is_removed;
     object.grants = kept
         .rights
         .iter()

@@ -42,6 +42,7 @@ use super::said::Said;
 use crate::directory::asked::Reply;
 use crate::directory::{
     Change, Desk, DirectoryError, Entry, Inbox, Lease, Matter, Member, Shared, View, Watcher,
+    name_of,
 };
 use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
@@ -124,6 +125,8 @@ enum Told {
     Listed(Vec<Lister>, Result<Vec<Entry>, DirectoryError>),
     Published(Making, Result<(), DirectoryError>),
     Withdrawn(PeerId, RequestId, Name, Result<(), DirectoryError>),
+    Discarded(PeerId, RequestId, Name, Result<(), DirectoryError>),
+    EndedBegun(Box<Waiting>, Result<(), DirectoryError>),
     Proposed(View, Result<(), DirectoryError>),
     /// Where changes may have been missed, with `true`.
     Viewed(ObjectId, bool, Result<Option<View>, DirectoryError>),
@@ -144,6 +147,13 @@ struct Making {
     owner: String,
     id: ObjectId,
     home: ServerId,
+}
+
+impl Making {
+    /// Whether it is only begun: it has no size yet.
+    const fn is_begun(&self) -> bool {
+        self.info.size.0 == 0
+    }
 }
 
 /// The fellows of a server.
@@ -177,6 +187,8 @@ pub(super) struct Fellows {
     sought: BTreeSet<Name>,
     /// Those of them whose servers are no members as far as is known, until all are.
     unsure: BTreeSet<Name>,
+    /// Names that were begun here, and have no size yet, as far as is known.
+    begun: BTreeSet<String>,
     /// Views are to be looked at, now or then.
     look_at: Option<Instant>,
     keepers: Keepers,
@@ -241,6 +253,7 @@ impl Fellows {
             line: Line::default(),
             sought: BTreeSet::new(),
             unsure: BTreeSet::new(),
+            begun: BTreeSet::new(),
             look_at: None,
             keepers: Keepers::new(store),
             gathering: Gathering::default(),
@@ -382,15 +395,15 @@ impl Fellows {
                 self.roll.changed(id, None);
                 self.left(a, id);
             }
-            Change::Published(entry) => self.retry_away(a, Some(&entry.object.is.name)),
-            Change::Withdrawn(name) => {
-                // Another object may have this name by now: the directory is asked.
-                if let Ok(name) = Name::try_from(name) {
-                    self.desk.ask(Matter::Names, move |directory| {
-                        let found = directory.find(name.as_str());
-                        Told::Behind(name, found)
-                    });
-                }
+            Change::Published(entry) if entry.is_begun() => {}
+            Change::Published(entry) if entry.is_removed => self.was_discarded(a, entry.object.id),
+            Change::Published(entry) => {
+                self.begun.remove(name_of(&entry.object.is.name));
+                self.retry_away(a, Some(&entry.object.is.name));
+            }
+            Change::Withdrawn(slot) => {
+                self.begun.remove(slot.as_str());
+                self.look_behind(&slot);
             }
             Change::Viewed(view) => self.viewed(a, view, true),
             Change::Missed => {
@@ -404,6 +417,19 @@ impl Fellows {
             }
         }
         self.look_soon();
+    }
+
+    /// Something went from a name, or from an exact spelling. What this server has may have been
+    /// removed, and be there still: the directory is asked.
+    fn look_behind(&self, slot: &str) {
+        let name = name_of(slot);
+        for key in self.ids.keys().filter(|key| name_of(key.as_str()) == name) {
+            let key = key.clone();
+            self.desk.ask(Matter::Names, move |directory| {
+                let found = directory.find(key.exact().as_str());
+                Told::Behind(key, found)
+            });
+        }
     }
 
     fn call_the_roll(&mut self) {
@@ -441,6 +467,7 @@ impl Fellows {
         self.parting.remove(&id);
         self.left.entry(id).or_insert_with(self.clock);
         self.wires.left(id);
+        self.knows_of_discarded(a, id, None);
         self.hand_over_anew(id);
         self.keeper_left(a, id);
         if Some(id) == self.me() {
@@ -488,6 +515,10 @@ impl Fellows {
             Told::Withdrawn(peer, number, name, done) => {
                 self.removed(a, (peer, number), &name, done);
             }
+            Told::Discarded(peer, number, name, done) => {
+                self.discarded(a, (peer, number), &name, done);
+            }
+            Told::EndedBegun(waiting, done) => self.ended_begun(a, *waiting, done),
             Told::Proposed(view, done) => self.proposed(a, view, done),
             Told::Viewed(object, missed, view) => self.view_read(a, object, missed, view),
             Told::Past(me, is_there) => self.past(me, is_there),
@@ -552,7 +583,9 @@ impl Fellows {
             }
         }
         self.ids.clear();
+        self.begun.clear();
         self.wires.start(None, a.links);
+        self.nobody_is_told(a);
         // It waits for its thread, which may wait for the directory.
         self.desk.ask(Matter::Views, move |_| {
             drop(lease);

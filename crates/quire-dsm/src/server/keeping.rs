@@ -66,9 +66,15 @@ impl Keeping {
         self.underway.len()
     }
 
-    /// Whether an object is being made or removed.
-    pub(super) fn is_busy_with(&self, name: &Name) -> bool {
-        self.underway.contains_key(name)
+    /// Whether an object with a key is being made or removed.
+    pub(super) fn is_busy_with(&self, key: &Name) -> bool {
+        self.underway.contains_key(key)
+    }
+
+    /// Whether an object that has a name is being made or removed.
+    pub(super) fn has_name(&self, name: &Name) -> bool {
+        let mut all = self.underway.iter();
+        all.any(|(key, (_, object))| !object.is_discarded && key.plain() == *name)
     }
 
     /// Puts a pager behind an object.
@@ -178,7 +184,7 @@ impl Core {
             return;
         };
         let (info, owner) = (old.info.clone(), old.owner.clone());
-        let (grants, id) = (old.grants.clone(), old.id);
+        let (grants, id, is_discarded) = (old.grants.clone(), old.id, old.is_discarded);
         self.drop_object(name, why, out);
         let (Some(id), Some(depot)) = (id, self.keeping.depot.take()) else {
             return;
@@ -187,6 +193,7 @@ impl Core {
             Ok(object) => {
                 let mut object = self.kept(&depot, id, object);
                 object.grants = grants;
+                object.is_discarded = is_discarded;
                 self.objects.insert(name.clone(), object);
             }
             Err((_, text)) => tracing::error!("{name} is not served: {text}"),
@@ -265,7 +272,10 @@ impl Core {
         object.in_memory = Bytes::ZERO;
         let waiting = object.behind.as_mut().map(Behind::dismiss);
         for (peer, id) in waiting.into_iter().flatten() {
-            let gone = (FailureKind::NotFound, format!("{name} was removed"));
+            let gone = (
+                FailureKind::NotFound,
+                format!("{} was removed", name.plain()),
+            );
             // Where it goes with its last user, that waits for nothing that is lost to anybody.
             let answer = match asker.0 {
                 NOBODY => Ok(Answer::Done),

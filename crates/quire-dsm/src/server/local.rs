@@ -58,7 +58,7 @@ type Answered = (Result<Answer, Refused>, Vec<OwnedFd>);
 /// What becomes of a request.
 pub(super) enum Asked {
     /// It is answered, with descriptors.
-    Answered(Result<Answer, Refused>, Vec<OwnedFd>),
+    Answered(Box<Result<Answer, Refused>>, Vec<OwnedFd>),
     /// It is answered later.
     Later,
     /// It is not for here.
@@ -164,7 +164,7 @@ impl Local {
         let done = match request {
             Request::Attach { name, rights } => {
                 let (answer, with) = self.attach(around, peer, name, rights);
-                return Asked::Answered(answer, with);
+                return Asked::Answered(Box::new(answer), with);
             }
             Request::Register {
                 object,
@@ -215,7 +215,7 @@ impl Local {
             }
             other => return Asked::Other(other),
         };
-        Asked::Answered(done.map(|()| Answer::Done), Vec::new())
+        Asked::Answered(Box::new(done.map(|()| Answer::Done)), Vec::new())
     }
 
     fn attach(
@@ -230,12 +230,16 @@ impl Local {
             false => None,
         };
         let Some((cache, file)) = file else {
-            let opened = around.core.open(peer, name, rights, Opening::Kernel);
+            let opened = around.core.open(peer, &name, rights, Opening::Kernel);
             return (opened, Vec::new());
         };
-        let opened = around.core.open(peer, name, rights, Opening::Program);
+        let opened = around.core.open(peer, &name, rights, Opening::Program);
         let attached = opened.map(|answer| match answer {
-            Answer::Opened { object, info } => {
+            Answer::Opened {
+                object,
+                exact,
+                info,
+            } => {
                 let program = Program {
                     cache,
                     mapped: BTreeMap::new(),
@@ -244,7 +248,11 @@ impl Local {
                 if let Some(cached) = self.caches.get_mut(&cache) {
                     cached.programs += 1;
                 }
-                Answer::Attached { object, info }
+                Answer::Attached {
+                    object,
+                    exact,
+                    info,
+                }
             }
             other => other,
         });
@@ -273,10 +281,8 @@ impl Local {
     }
 
     fn make_cache(&mut self, around: &mut Around<'_>, name: &Name) -> Option<Handle> {
-        let opened = around
-            .core
-            .open(MACHINE, name.clone(), BOTH, Opening::Machine);
-        let Ok(Answer::Opened { object, info }) = opened else {
+        let opened = around.core.open(MACHINE, name, BOTH, Opening::Machine);
+        let Ok(Answer::Opened { object, info, .. }) = opened else {
             return None;
         };
         let shape = Shape {

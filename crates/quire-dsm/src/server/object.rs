@@ -1,6 +1,7 @@
 //! One object of a server: its scheduler, its types, who may do what to it, and who meets
 //! over it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ use super::replica::Replica;
 use super::rights::{self, Grants, Stamp};
 use super::watch::Tap;
 use crate::store::ObjectId;
-use crate::wire::control::{self, Answer, FailureKind, Rights, SchedulerKind};
+use crate::wire::control::{self, Answer, FailureKind, Name, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
 
 pub(super) mod tags;
@@ -66,6 +67,23 @@ impl Fault for Replica {
     }
 }
 
+/// What an object with a key is in a list of all: one that was removed is spelled exactly.
+pub(super) fn listed(info: &control::Object, is_removed: bool) -> control::Object {
+    control::Object {
+        name: listed_as(&info.name, is_removed).into_owned(),
+        ..info.clone()
+    }
+}
+
+/// By what an object with a key is listed: its name, or what spells the key exactly.
+fn listed_as(key: &Name, is_removed: bool) -> Cow<'_, Name> {
+    match (is_removed, key.is_plain()) {
+        (false, true) | (true, false) => Cow::Borrowed(key),
+        (false, false) => Cow::Owned(key.plain()),
+        (true, true) => Cow::Owned(key.exact()),
+    }
+}
+
 /// A server's part in an object that several servers share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -77,7 +95,7 @@ pub(super) struct Part {
 
 /// An object.
 pub struct Object {
-    /// What it was made as.
+    /// What it was made as; its name here is its key.
     pub info: control::Object,
     pub(super) sync: SyncTable,
     pub(super) kernels: BTreeMap<KernelId, Machine>,
@@ -89,7 +107,7 @@ pub struct Object {
     pub(super) scheduler: Box<dyn Fault>,
     /// Whether several servers share it.
     pub(super) is_joint: bool,
-    /// Whether it goes when nobody has it open any more.
+    /// Whether it goes when nobody has it open any more; its name is free.
     pub(super) is_discarded: bool,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
@@ -170,6 +188,24 @@ impl Object {
             report: Report::new(),
             tap: Tap::default(),
         })
+    }
+
+    /// What those who use it are told that it is.
+    pub(super) fn told(&self) -> control::Object {
+        control::Object {
+            name: self.info.name.plain(),
+            ..self.info.clone()
+        }
+    }
+
+    /// By what it is listed among all: its name, if it has that still.
+    pub(super) fn listed_as(&self) -> Cow<'_, Name> {
+        listed_as(&self.info.name, self.is_discarded)
+    }
+
+    /// What it is in such a list.
+    pub(super) fn listed(&self) -> control::Object {
+        listed(&self.info, self.is_discarded)
     }
 
     /// Whether it can only be read, as far as its pager has said.

@@ -99,8 +99,14 @@ pub(crate) enum Said {
         /// How often.
         times: u64,
     },
-    /// An object goes when nobody has it open at any server.
+    /// An object goes when nobody has it open at any server, and has no name any more:
+    /// [`Said::DiscardedToo`].
     Discarded {
+        /// The object.
+        object: ObjectId,
+    },
+    /// That is known: who asks by the name does not get it.
+    DiscardedToo {
         /// The object.
         object: ObjectId,
     },

@@ -66,7 +66,7 @@ impl World {
                 me: id(number),
                 of: id(0),
             };
-            core.insert(object(), "anyone".into(), Some(part))
+            core.insert(object(), "anyone".into(), Some(part), false)
                 .expect("it is an object");
             core.joined(PEER, Peer::new("anyone".into(), Machine::native()));
             One { core, page: None }

@@ -165,6 +165,15 @@ impl Watchers {
         self.0.get_mut(name)?.get_mut(&peer)
     }
 
+    /// The objects that a peer watches.
+    pub fn watched_by(&self, peer: PeerId) -> impl Iterator<Item = &Name> {
+        let of_it = self
+            .0
+            .iter()
+            .filter(move |(_, all)| all.contains_key(&peer));
+        of_it.map(|(name, _)| name)
+    }
+
     /// A peer watches an object from now on.
     pub fn begin(&mut self, name: Name, peer: PeerId) -> &mut Watcher {
         let all = self.0.entry(name).or_default();

@@ -2,6 +2,7 @@
 //! [`super::Outgoing`] takes them out into the payload, and [`super::Decoder`] puts them back.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use quire_core::dsm::message::{
@@ -246,6 +247,11 @@ fn split(
 
 /// A name of an object, a node or a server: 1 to 200 of `a-z A-Z 0-9 . _ -`, the first of them
 /// a letter or digit.
+///
+/// What was removed and is still used leaves its name to others, so that objects have a *key*, too,
+/// which they keep: the name, or where another object had that as its key just then, the name, a tilde and
+/// a number (`grid~8f3a`). Whoever has an object asks for it by the *exact spelling* of its key, which
+/// has a tilde in any case: `grid~` is the object whose key is `grid`, and `grid` the one that has the name now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
@@ -279,8 +285,58 @@ impl Name {
             name
         })
     }
+
+    /// Whether it is a name alone, and no exact spelling.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        !self.0.contains(TILDE)
+    }
+
+    /// The name alone.
+    #[must_use]
+    pub fn plain(&self) -> Name {
+        let name = self.0.split(TILDE).next();
+        Name(name.unwrap_or_default().to_owned())
+    }
+
+    /// The key that this spells exactly; none where it is a name alone.
+    #[must_use]
+    pub fn key(&self) -> Option<Name> {
+        let (name, number) = self.0.split_once(TILDE)?;
+        Some(match number {
+            "" => Name(name.to_owned()),
+            _ => self.clone(),
+        })
+    }
+
+    /// The exact spelling of a key.
+    #[must_use]
+    pub fn exact(&self) -> Name {
+        match self.is_plain() {
+            true => Name(format!("{}{TILDE}", self.0)),
+            false => self.clone(),
+        }
+    }
+
+    /// The key of an object of this name that has this number.
+    #[must_use]
+    pub fn numbered(&self, number: u64) -> Name {
+        Name(format!("{}{TILDE}{number:x}", self.plain()))
+    }
+
+    /// Where all keys of this name with numbers lie among others.
+    #[must_use]
+    pub fn all_numbered(&self) -> Range<Name> {
+        let name = self.plain();
+        let end = char::from(TILDE as u8 + 1);
+        Name(format!("{name}{TILDE}"))..Name(format!("{name}{end}"))
+    }
 }
 
+/// What stands before the number of a key. It comes after all that a name may have.
+const TILDE: char = '~';
+/// The longest number of a key, in digits.
+const LONGEST_NUMBER: usize = 16;
 /// The longest name, in bytes.
 const LONGEST_NAME: usize = 200;
 
@@ -289,18 +345,27 @@ fn is_known(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
 }
 
+/// Whether it can be a name alone.
+fn is_name(text: &str) -> bool {
+    let first = text.bytes().next();
+    let begins = first.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    begins && text.len() <= LONGEST_NAME && text.bytes().all(is_known)
+}
+
+/// Whether it can be the number of a key, as it is written.
+fn is_number(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() <= LONGEST_NUMBER && text.bytes().all(is_digit)
+}
+
 impl TryFrom<String> for Name {
     type Error = NameError;
 
     fn try_from(text: String) -> Result<Name, NameError> {
-        let first = text
-            .bytes()
-            .next()
-            .is_some_and(|b| b.is_ascii_alphanumeric());
-        if first && text.len() <= LONGEST_NAME && text.bytes().all(is_known) {
-            Ok(Name(text))
-        } else {
-            Err(NameError(text.chars().take(LONGEST_NAME).collect()))
+        let (name, number) = text.split_once(TILDE).unwrap_or((&text, ""));
+        match is_name(name) && is_number(number) {
+            true => Ok(Name(text)),
+            false => Err(NameError(text.chars().take(LONGEST_NAME).collect())),
         }
     }
 }
@@ -599,7 +664,8 @@ pub enum Request {
         /// Its name.
         name: Name,
     },
-    /// Objects, by name: [`Answer::Listed`].
+    /// Objects, by name: [`Answer::Listed`]. Those that were removed and are still used are listed by
+    /// the exact spellings of their keys.
     List {
         /// The first to be listed is the one after this.
         after: Option<Name>,
@@ -724,11 +790,35 @@ pub enum Request {
         name: Name,
     },
     /// Remove an object as soon as nobody has it open, or what is begun: [`Answer::Done`] at once,
-    /// where it is in use. Until it goes it can be opened, and no other object can be made by its name.
+    /// where it is in use. Until it goes it can be opened by the exact spelling of its key; its name is
+    /// free.
     Discard {
         /// Its name.
         name: Name,
     },
+}
+
+impl Request {
+    /// By what it asks for an object that is to be there: a name, or an exact spelling.
+    pub(crate) const fn asks_by(&mut self) -> Option<&mut Name> {
+        match self {
+            Request::Open { name, .. }
+            | Request::Attach { name, .. }
+            | Request::Statistics { name, .. }
+            | Request::Hottest { name, .. }
+            | Request::Watch { name, .. }
+            | Request::Tag { name, .. }
+            | Request::Grant { name, .. }
+            | Request::Remove { name }
+            | Request::Discard { name } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether it asks that an object goes.
+    pub(crate) const fn removes(&self) -> bool {
+        matches!(self, Request::Remove { .. } | Request::Discard { .. })
+    }
 }
 
 /// What is answered.
@@ -740,6 +830,8 @@ pub enum Answer {
     Opened {
         /// What it is called on this link from now on.
         object: Handle,
+        /// The exact spelling of its key, by which it is asked for over other links.
+        exact: Name,
         /// What it is.
         info: Object,
     },
@@ -752,6 +844,8 @@ pub enum Answer {
     },
     /// What is known of an object.
     Statistics {
+        /// The exact spelling of its key.
+        exact: Name,
         /// What it is.
         info: Object,
         /// As whom its maker counts.
@@ -769,6 +863,8 @@ pub enum Answer {
     Attached {
         /// What it is called on this link from now on.
         object: Handle,
+        /// The exact spelling of its key, by which it is asked for over other links.
+        exact: Name,
         /// What it is.
         info: Object,
     },

@@ -302,10 +302,13 @@ fn an_answer_that_is_lost_is_recognised_in_the_next() {
     assert_eq!(real.members().unwrap(), [member(1)]);
     assert_eq!(real.find("one").unwrap(), Some(entry("one", 1)));
     assert_eq!(real.view(ObjectId(1)).unwrap(), Some(view(1, 1, 1)));
-    lossy().withdraw("one").expect("it is withdrawn");
+    lossy().discard("one").expect("its name is given up");
     assert_eq!(real.find("one").unwrap(), None);
+    assert!(real.find("one~").unwrap().is_some());
+    lossy().withdraw("one").expect("it is withdrawn");
+    assert_eq!(real.find("one~").unwrap(), None);
     assert_eq!(real.view(ObjectId(1)).unwrap(), None);
     let asked = front.asked.lock().unwrap();
     let changes = asked.iter().filter(|asked| asked.contains("/v3/kv/txn"));
-    assert_eq!(changes.count(), 4);
+    assert_eq!(changes.count(), 5);
 }

@@ -95,7 +95,9 @@ impl Wish {
 
 /// Whose answer it is.
 enum Awaited {
-    Open,
+    /// Asked in this moment of the history.
+    Open(u64),
+    Discard,
     Create,
     Close,
 }
@@ -116,9 +118,14 @@ pub struct Program {
     hub: Arc<Hub>,
     random: Random,
     epoch: Instant,
-    /// The server's incarnation on whose object this works; with several servers, which of
-    /// the objects it is that took each other's place.
+    /// The server's incarnation on whose object this works; with several servers, which of all
+    /// objects it is.
     run: u64,
+    /// The number in the object's name, where there are several servers: another one takes its
+    /// place where all servers of the object are gone.
+    name: u64,
+    /// How the object is asked for when it was opened once.
+    exact: Option<Name>,
     /// Which server is tried.
     turn: usize,
     /// When the next one is tried.
@@ -140,7 +147,7 @@ pub struct Program {
 impl Program {
     pub fn new(host: usize, seed: u64, manner: &Manner, hub: &Arc<Hub>, world: &Shared) -> Program {
         let session = world.borrow_mut().session();
-        let run = world.borrow().run;
+        let (name, run) = (world.borrow().run, world.borrow().run);
         let now = clock();
         let page = || Page {
             bytes: vec![0; PAGE],
@@ -155,6 +162,8 @@ impl Program {
             random: Random::new(seed, session),
             epoch: now,
             run,
+            name,
+            exact: None,
             turn: 0,
             onward: None,
             session,
@@ -189,10 +198,15 @@ impl Program {
     /// The name of the object.
     fn object(&self) -> Name {
         let name = match self.manner.joined {
-            Some(_) => format!("words-{}", self.run),
+            Some(_) => format!("words-{}", self.name),
             None => "words".into(),
         };
         name.parse().expect("a name")
+    }
+
+    /// By what the object is asked for.
+    fn asked(&self) -> Name {
+        self.exact.clone().unwrap_or_else(|| self.object())
     }
 
     fn ask(&mut self, links: &mut Links, request: Request, awaited: Awaited) {
@@ -206,14 +220,39 @@ impl Program {
     }
 
     fn open(&mut self, links: &mut Links) {
+        let since = self.world.borrow_mut().moment();
         let request = Request::Open {
-            name: self.object(),
+            name: self.asked(),
             rights: Rights {
                 read: true,
                 write: true,
             },
         };
-        self.ask(links, request, Awaited::Open);
+        self.ask(links, request, Awaited::Open(since));
+    }
+
+    /// The object is to leave its name to another one.
+    fn discard(&mut self, links: &mut Links) {
+        if let Some(name) = self.exact.clone() {
+            self.note(format_args!("discards {name}"));
+            self.ask(links, Request::Discard { name }, Awaited::Discard);
+        }
+    }
+
+    /// Which object it is, where there are several servers. The key may be another one's than before,
+    /// which was made when that was gone.
+    fn found(&mut self, office: &Office, exact: Name, asked: u64) {
+        let object = office.object(exact.as_str());
+        let mut world = self.world.borrow_mut();
+        let before = self.exact.replace(exact.clone());
+        if before.as_ref().is_some_and(|before| *before != exact) {
+            world.fail(format!("c{} gets {exact}, not {before:?}", self.host));
+        }
+        let is_removed = object.is_some_and(|object| world.was_removed(object, asked));
+        if before.is_none() && is_removed {
+            world.fail(format!("c{} gets {exact}, which was removed", self.host));
+        }
+        self.run = world.object(object);
     }
 
     fn create(&mut self, links: &mut Links) {
@@ -259,13 +298,28 @@ impl Program {
             return;
         };
         match (awaited, answer) {
-            (Awaited::Open, Ok(Answer::Opened { object, .. })) => self.opened(links, object),
-            (Awaited::Open, Err(refused)) if refused.kind == FailureKind::NotFound => {
-                if self.kernel.is_none() {
-                    self.create(links);
+            (Awaited::Open(asked), Ok(Answer::Opened { object, exact, .. })) => {
+                if let Some(office) = self.manner.joined.clone() {
+                    self.found(&office, exact, asked);
+                }
+                self.opened(links, object);
+            }
+            (Awaited::Open(_), Err(refused)) if refused.kind == FailureKind::NotFound => {
+                match self.exact {
+                    None => self.create(links),
+                    // It went while this program was away.
+                    Some(_) => self.note(format_args!("finds nothing: {}", refused.text)),
                 }
             }
-            (Awaited::Open, Err(refused)) if refused.kind == FailureKind::Unavailable => {
+            (Awaited::Discard, Ok(_)) => {
+                self.world.borrow_mut().removed(self.run);
+            }
+            (Awaited::Discard, Err(refused))
+                if matches!(
+                    refused.kind,
+                    FailureKind::NotFound | FailureKind::Unavailable | FailureKind::Busy
+                ) => {}
+            (Awaited::Open(_), Err(refused)) if refused.kind == FailureKind::Unavailable => {
                 self.refused(links, &refused.text);
             }
             (Awaited::Create, _) => self.open(links),
@@ -286,17 +340,17 @@ impl Program {
     /// object are gone, another takes its place.
     fn refused(&mut self, links: &mut Links, why: &str) {
         let office = self.manner.joined.as_ref();
-        let is_gone = office.is_some_and(|office| office.is_gone(self.object().as_str()));
-        self.note(format_args!("is refused {}: {why}", self.object()));
+        let is_gone = office.is_some_and(|office| office.is_gone(self.asked().as_str()));
+        self.note(format_args!("is refused {}: {why}", self.asked()));
         if why.contains("are gone") && !is_gone {
             let what = format!("c{}: {why}, which is not so", self.host);
             self.world.borrow_mut().fail(what);
         }
         if is_gone {
             let mut world = self.world.borrow_mut();
-            world.run = world.run.max(self.run + 1);
+            world.run = world.run.max(self.name + 1);
             if self.kernel.is_none() {
-                self.run = world.run;
+                self.name = world.run;
             }
         }
         if let Some(link) = self.link {
@@ -480,6 +534,9 @@ impl Program {
         let rests = |thread: &Thread| matches!(thread, Thread::Rests(_));
         if self.random.once_in(150) && self.handle.is_some() && self.threads.iter().all(rests) {
             return self.leave(links);
+        }
+        if self.manner.joined.is_some() && self.random.once_in(150) && self.handle.is_some() {
+            self.discard(links);
         }
         let kind = match self.random.once_in(self.manner.writes) {
             true => Kind::Write,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use quire_core::dsm::kernel::Failure;
 use quire_core::dsm::message::{Access, ServerId};
+use quire_dsm::store::ObjectId;
 
 use crate::checker::{Kind, Operation, check, forget_lost};
 use crate::joined::losses::Losses;
@@ -50,6 +51,8 @@ pub struct Counts {
     pub lost: u64,
     /// Servers that ended as they were told to.
     pub ended: u64,
+    /// Objects that were removed.
+    pub removed: u64,
     /// Accesses that succeeded after the faults.
     pub calm: u64,
     /// What was noted.
@@ -63,6 +66,7 @@ impl Counts {
         self.late += other.late;
         self.lost += other.lost;
         self.ended += other.ended;
+        self.removed += other.removed;
         self.calm += other.calm;
         self.events += other.events;
     }
@@ -82,7 +86,12 @@ pub struct World {
     pub trace: Vec<String>,
     hash: u64,
     /// The server's incarnation. Without a store, each has objects of its own.
+    /// With several servers, the number in the name of their object.
     pub run: u64,
+    /// The objects of several servers.
+    objects: Vec<Option<ObjectId>>,
+    /// Those that were removed, and in which moment that was known.
+    removed: BTreeMap<u64, u64>,
     /// No access takes longer than this, whatever happens: it succeeds or fails by then.
     pub longest: Duration,
     /// When something went wrong last, with several servers.
@@ -130,6 +139,8 @@ impl World {
             trace: Vec::new(),
             hash: 0xcbf2_9ce4_8422_2325,
             run: 0,
+            objects: Vec::new(),
+            removed: BTreeMap::new(),
             longest: Duration::from_millis(2500),
             troubled: Duration::ZERO,
             is_joined: false,
@@ -291,6 +302,34 @@ impl World {
     pub fn fail(&mut self, what: String) {
         self.note(format_args!("WRONG: {what}"));
         self.wrong.get_or_insert(what);
+    }
+
+    /// Which object of several servers it is, by its number in their directory; another one, where
+    /// that does not know it any more.
+    pub fn object(&mut self, known: Option<ObjectId>) -> u64 {
+        let place = self
+            .objects
+            .iter()
+            .position(|it| known.is_some() && *it == known);
+        let place = place.unwrap_or_else(|| {
+            self.objects.push(known);
+            self.objects.len() - 1
+        });
+        place as u64 + 1
+    }
+
+    /// An object was removed.
+    pub fn removed(&mut self, object: u64) {
+        let now = self.moment();
+        self.counts.removed += 1;
+        self.removed.entry(object).or_insert(now);
+    }
+
+    /// Whether an object was removed in an earlier moment.
+    pub fn was_removed(&self, known: ObjectId, moment: u64) -> bool {
+        let place = self.objects.iter().position(|it| *it == Some(known));
+        let removed = place.and_then(|place| self.removed.get(&(place as u64 + 1)));
+        removed.is_some_and(|removed| *removed < moment)
     }
 
     /// What a host may do to a page from now on.

@@ -51,7 +51,7 @@ pub fn scatter(bytes: &[u8], pieces: &mut [IoSliceMut<'_>]) -> usize {
 }
 
 fn name() -> impl Strategy<Value = Name> {
-    "[a-zA-Z0-9][a-zA-Z0-9._-]{0,40}".prop_map(|text| text.parse().unwrap())
+    "[a-zA-Z0-9][a-zA-Z0-9._-]{0,40}(~[0-9a-f]{0,16})?".prop_map(|text| text.parse().unwrap())
 }
 
 fn page_size() -> impl Strategy<Value = PageSize> {
@@ -343,22 +343,36 @@ fn page_state() -> impl Strategy<Value = PageState> {
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         Just(Answer::Done),
-        (handle(), object()).prop_map(|(object, info)| Answer::Opened { object, info }),
+        (handle(), name(), object()).prop_map(|(object, exact, info)| Answer::Opened {
+            object,
+            exact,
+            info
+        }),
         (vec(object(), 0..4), any::<bool>())
             .prop_map(|(objects, more)| Answer::Listed { objects, more }),
-        (object(), ".{0,20}", any::<bool>(), option::of(inside())).prop_map(
-            |(info, owner, is_discarded, inside)| {
+        (
+            name(),
+            object(),
+            ".{0,20}",
+            any::<bool>(),
+            option::of(inside())
+        )
+            .prop_map(|(exact, info, owner, is_discarded, inside)| {
                 Answer::Statistics {
+                    exact,
                     info,
                     owner,
                     is_discarded,
                     inside,
                 }
-            }
-        ),
+            }),
         watched().prop_map(Answer::Watched),
         synchronised().prop_map(Answer::Synchronised),
-        (handle(), object()).prop_map(|(object, info)| Answer::Attached { object, info }),
+        (handle(), name(), object()).prop_map(|(object, exact, info)| Answer::Attached {
+            object,
+            exact,
+            info
+        }),
     ]
 }
 

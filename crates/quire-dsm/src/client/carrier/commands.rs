@@ -106,10 +106,18 @@ pub(in crate::client) struct Wanted {
     pub at: Where,
 }
 
+/// What a server says that an object is.
+#[derive(Clone, Debug)]
+pub(in crate::client) struct Found {
+    /// The exact spelling of its key.
+    pub exact: Name,
+    pub info: control::Object,
+}
+
 /// An object that was opened.
 pub(in crate::client) struct Opened {
     pub mapping: Mapping,
-    pub info: control::Object,
+    pub is: Found,
     pub key: Key,
     pub breaks: Arc<AtomicU64>,
     pub is_attached: bool,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use quire_core::dsm::kernel;
 
 use super::asking::{Awaited, New};
-use super::commands::{Opened, Reply, Wanted};
+use super::commands::{Found, Opened, Reply, Wanted};
 use super::opening::Form;
 use super::{Carrier, Key};
 use crate::client::ClientError;
@@ -206,7 +206,7 @@ impl Carrier {
         self.reopening.missing += keys.len();
         for key in keys {
             let own = self.objects.get(&key).map(|object| {
-                let (name, rights) = (object.name.clone(), object.rights);
+                let (name, rights) = (object.exact.clone(), object.rights);
                 Request::Open { name, rights }
             });
             let request = own.or_else(|| Some(self.attached.get(&key)?.again()));
@@ -226,7 +226,7 @@ impl Carrier {
         descriptors: Vec<OwnedFd>,
     ) {
         let why = match (answer, self.attached.get_mut(&key)) {
-            (Ok(Answer::Attached { object, info }), Some(attached)) => {
+            (Ok(Answer::Attached { object, info, .. }), Some(attached)) => {
                 let file = descriptors.into_iter().next();
                 match attached.is_again(object, Form::from(&info), file) {
                     Ok(()) => {
@@ -242,7 +242,7 @@ impl Carrier {
                     }
                 }
             }
-            (Ok(Answer::Opened { object, info }), None) => match self.is_changed(key, &info) {
+            (Ok(Answer::Opened { object, info, .. }), None) => match self.is_changed(key, &info) {
                 false => {
                     self.reopening.found.push((key, object));
                     None
@@ -371,16 +371,32 @@ impl Carrier {
         match (question.what, answer) {
             (what, Err(failure)) => self.refused(links, Question { what, ..question }, failure),
             (What::Ask { reply, .. }, Ok(answer)) => drop(reply.send(Ok(answer))),
-            (What::Open { wanted, reply }, Ok(Answer::Opened { object, info })) => {
-                let opened = self.opened(links, Some(object), info, wanted);
+            (
+                What::Open { wanted, reply },
+                Ok(Answer::Opened {
+                    object,
+                    exact,
+                    info,
+                }),
+            ) => {
+                let is = Found { exact, info };
+                let opened = self.opened(links, Some(object), is, wanted);
                 if opened.is_err() {
                     self.ask(links, Request::Close { object }, Awaited::nobody());
                 }
                 let _ = reply.send(opened);
             }
-            (What::Open { wanted, reply }, Ok(Answer::Attached { object, info })) => {
+            (
+                What::Open { wanted, reply },
+                Ok(Answer::Attached {
+                    object,
+                    exact,
+                    info,
+                }),
+            ) => {
                 let file = descriptors.into_iter().next();
-                self.attached(links, (object, info), file, (wanted, reply));
+                let is = Found { exact, info };
+                self.attached(links, (object, is), file, (wanted, reply));
             }
             (What::Open { reply, .. }, Ok(_)) => drop(reply.send(Err(ClientError::Confused))),
         }

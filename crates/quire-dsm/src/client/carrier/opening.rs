@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quire_core::units::{Bytes, ObjectOffset};
 
 use super::asking::{Awaited, New};
-use super::commands::{Opened, Reply, Wanted};
+use super::commands::{Found, Opened, Reply, Wanted};
 use super::{Carrier, Key, Object};
 use crate::client::attached::Attached;
 use crate::client::{self, ClientError, Known, region};
@@ -49,10 +49,10 @@ impl Carrier {
         &mut self,
         links: &mut Links,
         handle: Option<Handle>,
-        info: control::Object,
+        is: Found,
         wanted: Wanted,
     ) -> Result<Opened, ClientError> {
-        let rights = wanted.rights;
+        let (rights, info) = (wanted.rights, &is.info);
         let shape = Shape {
             page: info.page_size.bytes(),
             own_page: self.options.page_size.bytes(),
@@ -86,8 +86,9 @@ impl Carrier {
             cache,
             space,
             name: info.name.clone(),
+            exact: is.exact.clone(),
             rights,
-            form: Form::from(&info),
+            form: Form::from(info),
             handle,
             breaks: Arc::default(),
         };
@@ -95,7 +96,7 @@ impl Carrier {
         self.objects.insert(key, object);
         Ok(Opened {
             mapping,
-            info,
+            is,
             key,
             breaks,
             is_attached: false,
@@ -110,14 +111,14 @@ impl Carrier {
         known: Known,
     ) -> Result<Opened, ClientError> {
         let wanted = Wanted {
-            name: known.info.name.clone(),
+            name: known.is.exact.clone(),
             rights: known.rights,
             at: Where::Anywhere,
         };
         let opened = match known.is_attached {
-            true => self.expect_attached(links, known.info, &wanted)?,
+            true => self.expect_attached(links, known.is, &wanted)?,
             false => {
-                let opened = self.opened(links, None, known.info, wanted)?;
+                let opened = self.opened(links, None, known.is, wanted)?;
                 self.with(links, opened.key, |cache, way| cache.lost(node::now(), way));
                 opened
             }
@@ -132,12 +133,12 @@ impl Carrier {
     fn expect_attached(
         &mut self,
         links: &Links,
-        info: control::Object,
+        is: Found,
         wanted: &Wanted,
     ) -> Result<Opened, ClientError> {
-        let part = whole(&info);
+        let part = whole(&is.info);
         let until = links.now() + self.reconnect();
-        let mut attached = Attached::expected(wanted, (Form::from(&info), part.len), until)?;
+        let mut attached = Attached::expected(&is, wanted.rights, (part.len, until))?;
         let writable = wanted.rights.write;
         let mut mapping = Mapping::new(attached.file(), part, None, writable)?;
         self.guard.keep(&mut mapping);
@@ -147,7 +148,7 @@ impl Carrier {
         self.attached.insert(key, attached);
         Ok(Opened {
             mapping,
-            info,
+            is,
             key,
             breaks,
             is_attached: true,
@@ -159,12 +160,12 @@ impl Carrier {
     pub(super) fn attached(
         &mut self,
         links: &mut Links,
-        (handle, info): (Handle, control::Object),
+        (handle, is): (Handle, Found),
         file: Option<OwnedFd>,
         (wanted, reply): (Wanted, Reply<Opened>),
     ) {
-        let part = whole(&info);
-        let attached = Attached::new(handle, &wanted, Form::from(&info), file);
+        let part = whole(&is.info);
+        let attached = Attached::new(handle, &is, wanted.rights, file);
         let mapped = attached.and_then(|attached| {
             let (at, writable) = (wanted.at, wanted.rights.write);
             let mapping = Mapping::new(attached.file(), part, at, writable)?;
@@ -178,7 +179,7 @@ impl Carrier {
                 attached.add(number, &mapping);
                 let opened = Opened {
                     mapping,
-                    info,
+                    is,
                     key,
                     breaks: attached.breaks(),
                     is_attached: true,

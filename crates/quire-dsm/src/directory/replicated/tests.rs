@@ -18,10 +18,14 @@ use crate::directory::asked::Failed;
 use crate::directory::state::Command;
 use crate::directory::{Change, Entry, LeaseId, Member, View};
 use crate::store::{NewObject, Object, ObjectId, SchedulerKind};
+use crate::wire::control::{MachineCode, PageSize, Role};
 
 const TICK: Duration = Duration::from_millis(50);
 const LEASE: Duration = Duration::from_secs(3);
+/// The object of which there are views.
 const OBJECT: ObjectId = ObjectId(5);
+/// Objects that come and go have numbers from this on.
+const FIRST: u64 = 1000;
 
 /// Numbers that follow from a seed.
 struct Dice(u64);
@@ -49,6 +53,8 @@ struct Station {
     is_cut: bool,
     /// When the answer of which question was asked for, and for what.
     asked: BTreeMap<u64, (Instant, Question)>,
+    /// Which object it has made under which key.
+    objects: BTreeMap<String, ObjectId>,
     member: Option<Membership>,
     /// The newest view of the object when a question was asked.
     floors: BTreeMap<u64, u64>,
@@ -73,8 +79,12 @@ struct World {
     ends: BTreeMap<ServerId, Instant>,
     /// Who made which view, and was told so.
     made: BTreeMap<u64, ServerId>,
-    /// Names that nobody published again.
-    withdrawn: BTreeSet<String>,
+    /// Objects that gave their names up.
+    discarded: BTreeSet<ObjectId>,
+    /// Objects that are gone.
+    withdrawn: BTreeSet<ObjectId>,
+    /// So many objects could not be made, as one that was removed had the key.
+    in_use: usize,
     expired: usize,
     restored: usize,
     /// So many answers were not known.
@@ -94,6 +104,7 @@ impl World {
             disk: Log::new(servers),
             is_cut: false,
             asked: BTreeMap::new(),
+            objects: BTreeMap::new(),
             member: None,
             floors: BTreeMap::new(),
         };
@@ -106,7 +117,9 @@ impl World {
             states: BTreeMap::new(),
             ends: BTreeMap::new(),
             made: BTreeMap::new(),
+            discarded: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
+            in_use: 0,
             expired: 0,
             restored: 0,
             unknown: 0,
@@ -270,8 +283,8 @@ impl World {
             3 => self.ask(at, Question::View(OBJECT)),
             5 => {
                 self.next += 1;
-                let name = format!("n{}", self.next);
-                self.ask(at, Question::Publish(entry(name)));
+                let entry = entry(self.key(), FIRST + self.next);
+                self.ask(at, Question::Publish(entry));
             }
             4 => {
                 let epoch = self.made.keys().next_back().map_or(1, |last| last + 1);
@@ -285,6 +298,28 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// A key for the next object: others of about that time have the same name, and the same key
+    /// where it is plain.
+    fn key(&mut self) -> String {
+        let name = format!("n{}", self.next / 16);
+        match self.dice.one_in(2) {
+            true => name,
+            false => format!("{name}~{:x}", self.next),
+        }
+    }
+
+    /// What a server has made it removes again, with its name at once or first.
+    fn published(&mut self, at: usize, object: &Object) {
+        let key = object.is.name.clone();
+        let objects = &mut self.machines[at].objects;
+        objects.insert(key.clone(), object.id);
+        let next = match self.dice.one_in(3) {
+            true => Question::Withdraw(key),
+            false => Question::Discard(key),
+        };
+        self.ask(at, next);
     }
 
     fn answered(&mut self, at: usize, number: u64, reply: Reply) {
@@ -310,11 +345,19 @@ impl World {
                     self.ends.insert(member.id, member.ends);
                 }
             }
-            (Question::Publish(entry), Reply::Done) => {
-                self.ask(at, Question::Withdraw(entry.object.is.name));
+            (Question::Publish(entry), Reply::Done) => self.published(at, &entry.object),
+            (Question::Publish(_), Reply::Failed(Failed::Exists(_))) => {}
+            (Question::Publish(entry), Reply::Failed(Failed::InUse(_))) => {
+                let key = &entry.object.is.name;
+                assert!(!key.contains('~'), "nobody else has {key}");
+                self.in_use += 1;
             }
-            (Question::Withdraw(name), Reply::Done) => {
-                self.withdrawn.insert(name);
+            (Question::Discard(key), Reply::Done) => {
+                self.discarded.insert(machine.objects[&key]);
+                self.ask(at, Question::Withdraw(key));
+            }
+            (Question::Withdraw(key), Reply::Done) => {
+                self.withdrawn.insert(machine.objects[&key]);
             }
             (Question::View(_), Reply::Viewed(view)) => {
                 let epoch = view.map_or(0, |view| view.epoch);
@@ -342,6 +385,7 @@ impl World {
             (
                 Question::Join(..)
                 | Question::Publish(_)
+                | Question::Discard(_)
                 | Question::Withdraw(_)
                 | Question::Propose(..),
                 Reply::Failed(Failed::Unknown(_)),
@@ -416,16 +460,18 @@ impl World {
             panic!("{entries:?}");
         };
         for entry in entries {
-            let name = entry.object.is.name;
-            assert!(!self.withdrawn.contains(&name), "{name} is there again");
+            let (id, key) = (entry.object.id, &entry.object.is.name);
+            assert!(!self.withdrawn.contains(&id), "{key} is there again");
+            let is_discarded = self.discarded.contains(&id);
+            assert!(entry.is_removed || !is_discarded, "{key} lives again");
         }
     }
 }
 
-fn entry(name: String) -> Entry {
+fn entry(name: String, id: u64) -> Entry {
     Entry {
         object: Object {
-            id: ObjectId(8),
+            id: ObjectId(id),
             created: 1,
             is: NewObject {
                 name,
@@ -440,6 +486,7 @@ fn entry(name: String) -> Entry {
         },
         home: ServerId(1),
         keeper: None,
+        is_removed: false,
     }
 }
 
@@ -470,6 +517,10 @@ fn much_happens_in_a_run() {
     let withdrawn: usize = worlds.iter().map(|world| world.withdrawn.len()).sum();
     assert!(views > 100, "{views} views");
     assert!(withdrawn > 100, "{withdrawn} names came and went");
+    let discarded: usize = worlds.iter().map(|world| world.discarded.len()).sum();
+    let in_use: usize = worlds.iter().map(|world| world.in_use).sum();
+    assert!(discarded > 50, "{discarded} names were given up");
+    assert!(in_use > 0, "{in_use} keys were in use");
     assert!(expired > 20, "{expired} leases have ended");
     assert!(restored > 3, "{restored} states were sent");
 }
@@ -484,14 +535,17 @@ fn a_question_that_was_done_while_its_copy_was_behind_is_answered() {
     let leads = |world: &World, at: usize| world.machines[at].replica.as_ref().unwrap().leads();
     let leader = (0..3).find(|at| leads(&world, *at)).expect("one leads");
     let behind = (leader + 1) % 3;
-    world.ask(behind, Question::Publish(entry("asked".to_owned())));
+    world.ask(behind, Question::Publish(entry("asked".to_owned(), 8)));
     world.settle(behind);
     for letter in std::mem::take(&mut world.network) {
         world.arrives(letter);
     }
     world.machines[behind].is_cut = true;
     for number in 0..100 {
-        world.ask(leader, Question::Publish(entry(format!("other{number}"))));
+        world.ask(
+            leader,
+            Question::Publish(entry(format!("other{number}"), 9 + number)),
+        );
         world.round(false);
     }
     assert_eq!((world.restored, world.unknown), (0, 0));
@@ -595,4 +649,47 @@ fn a_message_that_no_copy_sends_is_refused() {
             .unwrap()
             .contains("nobody")
     );
+}
+
+/// What another version wrote is not taken for something else.
+#[test]
+fn a_copy_of_another_format_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let peers: Vec<Address> = (0..3)
+        .map(|it| format!("unix:/{it}").parse().unwrap())
+        .collect();
+    let plan = Plan {
+        own: peers[0].clone(),
+        peers: peers.clone(),
+        place: place.path().join("copy"),
+        lease: LEASE,
+        security: Security::Automatic(None),
+        hello: Hello {
+            name: "server".parse().unwrap(),
+            role: Role::Server,
+            machine: MachineCode(0),
+            page_size: PageSize::BASE,
+            features: 0,
+        },
+        realtime: false,
+    };
+    let names: Vec<String> = peers.iter().map(Address::to_string).collect();
+    let refused = |format| {
+        let (mut disk, _) = Small::open::<Kept<Log>>(&plan.place, FILE).unwrap();
+        let kept = Kept {
+            format,
+            peers: names.clone(),
+            me: 1,
+            copy: 5,
+            log: Log::new(3),
+        };
+        disk.replace(&kept).unwrap();
+        drop(disk);
+        opened(&plan, &names).err()
+    };
+    let older = refused(FORMAT - 1);
+    assert!(matches!(older, Some(PlanError::Older(_))), "{older:?}");
+    let newer = refused(FORMAT + 1);
+    assert!(matches!(newer, Some(PlanError::Newer(_))), "{newer:?}");
+    assert!(refused(FORMAT).is_none());
 }

@@ -67,7 +67,7 @@ impl Core {
         name: &Name,
         pages: impl FnOnce(&Object) -> Vec<PageState>,
     ) -> Result<Answer, Refused> {
-        let object = self.objects.get(name).ok_or_else(|| self.lacks(name))?;
+        let object = self.objects.get(name).ok_or_else(|| not_found(name))?;
         let inside = self.may_read(id, object).then(|| Inside {
             faults: faults(object.counted().faults),
             touched: object.touched_count() as u64,
@@ -78,7 +78,8 @@ impl Core {
             messages: messages(object.counted()),
         });
         Ok(Answer::Statistics {
-            info: object.info.clone(),
+            exact: name.exact(),
+            info: object.told(),
             owner: object.owner.clone(),
             is_discarded: object.is_discarded,
             inside,
@@ -139,11 +140,12 @@ impl Core {
         let object = match self.objects.get(&name) {
             // What was seen before it was removed is still told.
             None if is_begun => None,
-            object => Some(object.ok_or_else(|| self.lacks(&name))?),
+            object => Some(object.ok_or_else(|| not_found(&name))?),
         };
         if let Some(object) = object.filter(|object| !self.may_read(id, object)) {
             let text = format!(
-                "only who may read {name} may watch it; its maker, {}, can grant that",
+                "only who may read {} may watch it; its maker, {}, can grant that",
+                name.plain(),
                 object.owner
             );
             return Err((FailureKind::Denied, text));
@@ -157,6 +159,13 @@ impl Core {
         }
         self.watchers.begin(name, id).ask(number, pages);
         Ok(())
+    }
+
+    /// The key of what a peer watches, and asks for by this: also where it was removed meanwhile.
+    pub(super) fn watched(&self, id: PeerId, asked: &Name) -> Option<Name> {
+        let mut all = self.watchers.watched_by(id);
+        let is_it = |key: &&Name| key.plain() == *asked || key.exact() == *asked;
+        all.find(is_it).cloned()
     }
 
     /// A peer watches nothing any more.
@@ -174,7 +183,7 @@ impl Core {
             return;
         };
         let seen = object.tap.take();
-        // Another object may have taken the name meanwhile.
+        // Another object may have got the key meanwhile.
         object.tap.open();
         for (_, watcher) in self.watchers.of(name) {
             seen.iter().for_each(|seen| watcher.see(seen));
@@ -203,7 +212,7 @@ impl Core {
                 // Who was answered just now is refused when it asks again.
                 self.watchers.remove(&name, peer);
                 if let Some(number) = number {
-                    answer_with(peer, number, Err(not_found(&name)), out);
+                    answer_with(peer, number, Err(not_found(&name.plain())), out);
                 }
             }
         }
@@ -303,7 +312,7 @@ mod tests {
         };
         let me = ServerId(1);
         let part = (scheduler == SchedulerKind::Distributed).then_some(Part { me, of: me });
-        let made = core.insert(object, "anyone".into(), part);
+        let made = core.insert(object, "anyone".into(), part, false);
         made.expect("it is an object");
         if part.is_some() {
             let view = (1, [me].into());

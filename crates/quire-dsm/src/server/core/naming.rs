@@ -2,49 +2,123 @@
 //!
 //! Programs make shared memory in two steps: it has a name first, then a size. Until then it is
 //! *begun*: nobody else can make it, nobody can open it, and whoever gives it a size makes it. That is
-//! known to this server alone, and until it ends.
+//! known until this server ends; where it is joined to others, by the directory, and not here.
 //!
 //! And they remove memory that they use: it has no name any more for those who look for it, and goes
 //! when nobody has it open. Such an object is *discarded*. Programs that have it open, whose children
-//! open it, and whose links break, know what it was called and find it by that, so that no other
-//! object can have the name meanwhile.
+//! open it, and whose links break, ask for it by the exact spelling of its key ([`Name`]); by its name
+//! another object can be made at once, which gets another key while this one is there. Objects are kept by
+//! their keys: [`Core::resolve`] finds those that requests ask for.
 
 use std::collections::BTreeMap;
 
 use super::super::backed::Asker;
 use super::super::object::{Object, Refused};
 use super::{Core, MOST_OBJECTS, NOBODY, Out, PeerId, answer_with};
-use crate::wire::control::{Answer, FailureKind, Name, RequestId};
+use crate::wire::Control;
+use crate::wire::control::{Answer, FailureKind, Name, Request, RequestId};
 
 /// Names of objects that are begun, and as whom those count who began them.
 pub(super) type Begun = BTreeMap<Name, String>;
 
 impl Core {
+    /// The key of what is asked for by its name, or by an exact spelling; none where it is not here.
+    pub(in crate::server) fn key_of(&self, asked: &Name) -> Option<Name> {
+        match asked.key() {
+            Some(key) => self.objects.contains_key(&key).then_some(key),
+            None => self.living(asked),
+        }
+    }
+
+    /// The key of what a request asks for: one that watches goes on with what it watched.
+    pub(in crate::server) fn key_for(
+        &self,
+        id: PeerId,
+        request: &Request,
+        asked: &Name,
+    ) -> Option<Name> {
+        let watches = matches!(request, Request::Watch { .. });
+        let watched = watches.then(|| self.watched(id, asked)).flatten();
+        watched.or_else(|| self.key_of(asked))
+    }
+
+    /// The key of the object that has a name.
+    fn living(&self, name: &Name) -> Option<Name> {
+        let plain = self.objects.get_key_value(name);
+        let numbered = self.objects.range(name.all_numbered());
+        let mut all = plain.into_iter().chain(numbered);
+        let living = all.find(|(_, object)| !object.is_discarded);
+        living.map(|(key, _)| key.clone())
+    }
+
+    /// A key for a new object of a name: the name itself, unless another object here has that.
+    /// Then it has this number.
+    pub(in crate::server) fn free_key(&self, name: &Name, number: impl FnOnce() -> u64) -> Name {
+        let is_had = self.objects.contains_key(name) || self.keeping.is_busy_with(name);
+        match is_had {
+            true => name.numbered(number()),
+            false => name.clone(),
+        }
+    }
+
+    /// Has a request ask for its object by the key. Where that is not here, it is answered, and nothing
+    /// is left of it.
+    pub(in crate::server) fn resolve(
+        &mut self,
+        id: PeerId,
+        message: Control,
+        out: &mut Vec<Out>,
+    ) -> Option<Control> {
+        let Control::Request {
+            id: number,
+            mut request,
+        } = message
+        else {
+            return Some(message);
+        };
+        let asked = request.asks_by().cloned();
+        let key = asked
+            .as_ref()
+            .and_then(|asked| self.key_for(id, &request, asked));
+        match (asked, request.asks_by(), key) {
+            (Some(_), Some(it), Some(key)) => *it = key,
+            (Some(asked), ..) => {
+                let ended = request.removes().then(|| self.end_begun(id, &asked));
+                let answer = ended.flatten().unwrap_or_else(|| Err(self.lacks(&asked)));
+                answer_with(id, number, answer.map(|()| Answer::Done), out);
+                return None;
+            }
+            (None, ..) => {}
+        }
+        let id = number;
+        Some(Control::Request { id, request })
+    }
+
     /// Why there is no object of a name.
     pub(in crate::server) fn lacks(&self, name: &Name) -> Refused {
         match self.begun.contains_key(name) {
-            true => {
-                let text = format!(
-                    "{name} has no size yet: a program has made it, and not said how large it is"
-                );
-                (FailureKind::Begun, text)
-            }
+            true => is_begun(name),
             false => super::not_found(name),
         }
     }
 
+    /// Whether an object can be made by a name, as far as is known here.
+    pub(in crate::server) fn may_have(&self, name: &Name) -> Result<(), Refused> {
+        // The directory knows better whether one that several servers share has the name still.
+        let had_by = self.key_of(name).filter(|_| name.is_plain());
+        let is_shared = had_by.is_some_and(|key| self.is_joint(&key));
+        let taken = self.is_taken(name).filter(|_| !is_shared);
+        taken.map_or(Ok(()), Err)
+    }
+
     /// Why no object can be made by a name, if that is so.
     pub(super) fn is_taken(&self, name: &Name) -> Option<Refused> {
-        let object = self.objects.get(name);
-        if let Some(object) = object.filter(|object| object.is_discarded) {
-            let open = self.times_open(name, object);
-            let text = format!(
-                "{name} was removed and is still open, {open} times; its name is free when nobody \
-                 uses it"
-            );
-            return Some((FailureKind::Busy, text));
+        if !name.is_plain() {
+            let plain = name.plain();
+            let text = format!("{name} cannot be the name of a new object; take {plain}");
+            return Some((FailureKind::Invalid, text));
         }
-        let is_there = object.is_some() || self.keeping.is_busy_with(name);
+        let is_there = self.living(name).is_some() || self.keeping.has_name(name);
         is_there.then(|| {
             let text = format!("there is an object {name} already");
             (FailureKind::Exists, text)
@@ -79,9 +153,18 @@ impl Core {
     }
 
     /// An object is there, which has a size.
-    pub(in crate::server) fn put(&mut self, name: Name, object: Object) {
-        self.begun.remove(&name);
-        self.objects.insert(name, object);
+    pub(in crate::server) fn put(&mut self, key: Name, object: Object) {
+        let name = key.plain();
+        if !object.is_discarded {
+            self.begun.remove(&name);
+            // What had the name was removed elsewhere, which is not known here yet.
+            if let Some(before) = self.living(&name)
+                && let Some(before) = self.objects.get_mut(&before)
+            {
+                before.is_discarded = true;
+            }
+        }
+        self.objects.insert(key, object);
     }
 
     /// What is begun has no name any more, if the peer may remove it; nothing where none is begun.
@@ -105,25 +188,25 @@ impl Core {
         match self.may_remove(asker.0, name) {
             Err((FailureKind::Busy, _)) => {
                 let discarded = self.discard_used(asker.0, name);
-                answer_with(asker.0, asker.1, discarded.map(|()| Answer::Done), out);
+                self.changed(asker, name, discarded.map(|()| Answer::Done), out);
             }
-            // It says what is wrong, too, and ends what is begun.
+            // It says what is wrong, too.
             _ => self.remove(asker, name, out),
         }
     }
 
-    /// A peer discards an object that somebody has open, here or elsewhere.
-    pub(in crate::server) fn discard_used(
-        &mut self,
-        id: PeerId,
-        name: &Name,
-    ) -> Result<(), Refused> {
-        let object = self.own(id, name)?;
-        if object.is_discarded {
-            let text = format!("{name} was removed, and goes when nobody uses it any more");
-            return Err((FailureKind::NotFound, text));
+    /// Whether a peer may discard an object.
+    pub(in crate::server) fn may_discard(&mut self, id: PeerId, key: &Name) -> Result<(), Refused> {
+        match self.own(id, key)?.is_discarded {
+            true => Err(was_removed(key)),
+            false => Ok(()),
         }
-        object.is_discarded = true;
+    }
+
+    /// A peer discards an object that somebody has open.
+    fn discard_used(&mut self, id: PeerId, name: &Name) -> Result<(), Refused> {
+        self.may_discard(id, name)?;
+        self.own(id, name)?.is_discarded = true;
         Ok(())
     }
 
@@ -138,6 +221,12 @@ impl Core {
         object.is_some_and(|object| object.is_discarded && object.kernels.is_empty())
     }
 
+    /// Programs have had the time to come back for discarded objects: those that nobody has open go.
+    pub(in crate::server) fn forsaken(&self, out: &mut Vec<Out>) {
+        let unused = self.objects.keys().filter(|key| self.is_to_go(key));
+        out.extend(unused.cloned().map(Out::Unused));
+    }
+
     /// A discarded object goes, if that is so.
     pub(in crate::server) fn let_unused_go(&mut self, name: &Name, out: &mut Vec<Out>) {
         if self.is_to_go(name) {
@@ -145,6 +234,20 @@ impl Core {
             self.dismiss((NOBODY, RequestId(0)), name, out);
         }
     }
+}
+
+/// Why what is begun cannot be had.
+pub(in crate::server) fn is_begun(name: &Name) -> Refused {
+    let text =
+        format!("{name} has no size yet: a program has made it, and not said how large it is");
+    (FailureKind::Begun, text)
+}
+
+/// What is said where an object is discarded that was before.
+pub(in crate::server) fn was_removed(key: &Name) -> Refused {
+    let name = key.plain();
+    let text = format!("{name} was removed, and goes when nobody uses it any more");
+    (FailureKind::NotFound, text)
 }
 
 #[cfg(test)]
@@ -158,10 +261,7 @@ mod tests {
 
     use super::super::Peer;
     use super::*;
-    use crate::wire::Control;
-    use crate::wire::control::{
-        Handle, MachineCode, Object, PageSize, Request, Rights, SchedulerKind,
-    };
+    use crate::wire::control::{self, Handle, MachineCode, PageSize, Rights, SchedulerKind};
 
     const PEERS: u64 = 3;
 
@@ -169,83 +269,129 @@ mod tests {
         "grid".parse().expect("a name")
     }
 
+    /// By what an object is asked for.
+    #[derive(Clone, Copy, Debug)]
+    enum By {
+        Name,
+        /// The one of these exact spellings that there ever were.
+        Key(usize),
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Begin,
         Create,
-        Open,
-        Close,
-        Remove,
-        Discard,
+        Open(By),
+        /// The first of those that it has open, or the last.
+        Close(bool),
+        Remove(By),
+        Discard(By),
         Leave,
     }
 
-    /// What there is, and who has it open.
-    #[derive(Debug, PartialEq)]
-    enum Naive {
-        Nothing,
-        Begun,
-        There { open: BTreeSet<u64>, goes: bool },
+    /// An object, and who has it open.
+    #[derive(Debug, Default)]
+    struct Known {
+        open: BTreeSet<u64>,
+        goes: bool,
     }
 
+    /// What there is, by its exact spelling. The first of these is that of the name, which is the key
+    /// of whatever is made while nothing else has it.
+    #[derive(Debug)]
+    struct Naive {
+        begun: bool,
+        there: BTreeMap<usize, Known>,
+        spellings: usize,
+    }
+
+    type Outcome = Result<(), FailureKind>;
+
     impl Naive {
-        /// What is to be answered; nothing where nobody is.
-        fn obey(&mut self, peer: u64, step: Step) -> Option<Result<(), FailureKind>> {
-            use FailureKind::{Busy, Exists, NotFound};
-            let refused = |kind| Some(Err(kind));
-            let done = Some(Ok(()));
-            match (&mut *self, step) {
-                (Naive::There { open, .. }, Step::Leave) => drop(open.remove(&peer)),
-                (_, Step::Leave) => {}
-                (Naive::Nothing, Step::Begin) => {
-                    *self = Naive::Begun;
-                    return done;
-                }
-                (Naive::Begun, Step::Begin) => return refused(Exists),
-                (Naive::Nothing | Naive::Begun, Step::Create) => {
-                    let open = BTreeSet::new();
-                    *self = Naive::There { open, goes: false };
-                    return done;
-                }
-                (Naive::There { goes, .. }, Step::Begin | Step::Create) => {
-                    return refused(if *goes { Busy } else { Exists });
-                }
-                (Naive::There { open, .. }, Step::Open) => {
-                    open.insert(peer);
-                    return done;
-                }
-                (Naive::There { open, .. }, Step::Close) if open.contains(&peer) => {
-                    open.remove(&peer);
-                    self.is_over();
-                    return done;
-                }
-                (_, Step::Close) => return refused(NotFound),
-                (Naive::Begun, Step::Open) => return refused(FailureKind::Begun),
-                (Naive::Begun, Step::Remove | Step::Discard) => {
-                    *self = Naive::Nothing;
-                    return done;
-                }
-                (Naive::There { open, .. }, Step::Remove | Step::Discard) if open.is_empty() => {
-                    *self = Naive::Nothing;
-                    return done;
-                }
-                (Naive::There { goes: true, .. }, Step::Discard) => return refused(NotFound),
-                (Naive::There { goes, .. }, Step::Discard) => {
-                    *goes = true;
-                    return done;
-                }
-                (Naive::There { .. }, Step::Remove) => return refused(Busy),
-                (Naive::Nothing, Step::Open | Step::Remove | Step::Discard) => {
-                    return refused(NotFound);
-                }
+        fn new() -> Naive {
+            Naive {
+                begun: false,
+                there: BTreeMap::new(),
+                spellings: 1,
             }
-            self.is_over();
-            None
         }
 
-        fn is_over(&mut self) {
-            if matches!(self, Naive::There { open, goes: true } if open.is_empty()) {
-                *self = Naive::Nothing;
+        fn living(&self) -> Option<usize> {
+            let mut all = self.there.iter();
+            all.find_map(|(key, it)| (!it.goes).then_some(*key))
+        }
+
+        /// Which one is asked for, or why there is none.
+        fn which(&self, by: By) -> Result<usize, FailureKind> {
+            let found = match by {
+                By::Name => self.living(),
+                By::Key(key) => Some(key % self.spellings),
+            };
+            match found.filter(|key| self.there.contains_key(key)) {
+                Some(key) => Ok(key),
+                None if self.begun && matches!(by, By::Name) => Err(FailureKind::Begun),
+                None => Err(FailureKind::NotFound),
+            }
+        }
+
+        /// What is to be answered; nothing where nobody is.
+        fn obey(&mut self, peer: u64, step: Step) -> Option<Outcome> {
+            let done = match step {
+                Step::Begin | Step::Create if self.living().is_some() => Err(FailureKind::Exists),
+                Step::Begin if self.begun => Err(FailureKind::Exists),
+                Step::Begin => {
+                    self.begun = true;
+                    Ok(())
+                }
+                Step::Create => {
+                    self.begun = false;
+                    let is_new = self.there.contains_key(&0);
+                    let key = if is_new { self.spellings } else { 0 };
+                    self.spellings += usize::from(is_new);
+                    self.there.insert(key, Known::default());
+                    Ok(())
+                }
+                Step::Open(by) => self.which(by).map(|key| {
+                    self.there.entry(key).or_default().open.insert(peer);
+                }),
+                Step::Close(first) => {
+                    let mut open = self.there.values_mut().filter(|it| it.open.contains(&peer));
+                    let one = if first { open.next() } else { open.next_back() };
+                    let closed = one.map(|it| it.open.remove(&peer));
+                    closed.map(drop).ok_or(FailureKind::NotFound)
+                }
+                Step::Remove(by) | Step::Discard(by) => match self.which(by) {
+                    Err(FailureKind::Begun) => {
+                        self.begun = false;
+                        Ok(())
+                    }
+                    found => found.and_then(|key| self.remove(key, step)),
+                },
+                Step::Leave => {
+                    for known in self.there.values_mut() {
+                        known.open.remove(&peer);
+                    }
+                    self.there.retain(|_, it| !it.goes || !it.open.is_empty());
+                    return None;
+                }
+            };
+            self.there.retain(|_, it| !it.goes || !it.open.is_empty());
+            Some(done)
+        }
+
+        fn remove(&mut self, key: usize, step: Step) -> Outcome {
+            let known = self.there.entry(key).or_default();
+            if known.open.is_empty() {
+                self.there.remove(&key);
+                return Ok(());
+            }
+            match step {
+                Step::Discard(_) if known.goes => Err(FailureKind::NotFound),
+                Step::Discard(_) => {
+                    known.goes = true;
+                    Ok(())
+                }
+                _ => Err(FailureKind::Busy),
             }
         }
     }
@@ -253,7 +399,10 @@ mod tests {
     /// The server, without links.
     struct Real {
         core: Core,
-        open: BTreeMap<u64, Handle>,
+        /// All exact spellings that there ever were.
+        spellings: Vec<Name>,
+        /// What is open: whose, which of these, and what it is called.
+        open: BTreeMap<(u64, usize), Handle>,
     }
 
     impl Real {
@@ -262,34 +411,56 @@ mod tests {
             for peer in 0..PEERS {
                 join(&mut core, peer);
             }
-            let open = BTreeMap::new();
-            Real { core, open }
+            Real {
+                core,
+                spellings: vec![name().exact()],
+                open: BTreeMap::new(),
+            }
         }
 
-        fn obey(&mut self, peer: u64, step: Step) -> Option<Result<(), FailureKind>> {
+        fn name(&self, by: By) -> Name {
+            match by {
+                By::Key(key) => self.spellings[key % self.spellings.len()].clone(),
+                By::Name => name(),
+            }
+        }
+
+        fn obey(&mut self, peer: u64, step: Step) -> Option<Outcome> {
             let rights = Rights {
                 read: true,
                 write: true,
             };
+            let mut of_it = self.open.range((peer, 0)..(peer + 1, 0));
             let request = match step {
                 Step::Begin => Request::Begin { name: name() },
                 Step::Create => Request::Create(object()),
-                Step::Open if self.open.contains_key(&peer) => return Some(Ok(())),
-                Step::Open => Request::Open {
-                    name: name(),
+                Step::Open(by) => Request::Open {
+                    name: self.name(by),
                     rights,
                 },
-                Step::Close => Request::Close {
-                    object: self.open.remove(&peer).unwrap_or(Handle(u32::MAX)),
+                Step::Close(first) => {
+                    let one = if first {
+                        of_it.next()
+                    } else {
+                        of_it.next_back()
+                    };
+                    let one = one.map(|(key, handle)| (*key, *handle));
+                    let object = one.map_or(Handle(u32::MAX), |(_, handle)| handle);
+                    one.and_then(|(key, _)| self.open.remove(&key));
+                    Request::Close { object }
+                }
+                Step::Remove(by) => Request::Remove {
+                    name: self.name(by),
                 },
-                Step::Remove => Request::Remove { name: name() },
-                Step::Discard => Request::Discard { name: name() },
+                Step::Discard(by) => Request::Discard {
+                    name: self.name(by),
+                },
                 Step::Leave => {
                     let mut out = Vec::new();
                     let id = PeerId(peer + 1);
                     self.core
                         .left(id, quire_core::dsm::sync::Parting::Left, &mut out);
-                    self.open.remove(&peer);
+                    self.open.retain(|(of, _), _| *of != peer);
                     join(&mut self.core, peer);
                     self.settle(peer, out);
                     return None;
@@ -298,18 +469,43 @@ mod tests {
             let mut out = Vec::new();
             let id = RequestId(1);
             let message = Control::Request { id, request };
-            self.core.says(PeerId(peer + 1), message, &mut out);
-            self.settle(peer, out)
+            let id = PeerId(peer + 1);
+            if let Some(message) = self.core.resolve(id, message, &mut out) {
+                self.core.says(id, message, &mut out);
+            }
+            let told = self.settle(peer, out);
+            if let (Step::Create, Some(Ok(()))) = (step, told) {
+                let exact = self.core.key_of(&name()).expect("it was made").exact();
+                if !self.spellings.contains(&exact) {
+                    self.spellings.push(exact);
+                }
+            }
+            told
         }
 
-        fn settle(&mut self, peer: u64, mut out: Vec<Out>) -> Option<Result<(), FailureKind>> {
+        fn settle(&mut self, peer: u64, mut out: Vec<Out>) -> Option<Outcome> {
             let mut told = None;
             while let Some(next) = (!out.is_empty()).then(|| out.remove(0)) {
                 match next {
                     Out::Unused(name) => self.core.let_unused_go(&name, &mut out),
                     Out::Send(PeerId(to), Control::Answer { answer, .. }) if to == peer + 1 => {
-                        if let Ok(Answer::Opened { object, .. }) = &answer {
-                            self.open.insert(peer, *object);
+                        if let Ok(Answer::Opened {
+                            object,
+                            exact,
+                            info,
+                        }) = &answer
+                        {
+                            assert_eq!(info.name, name());
+                            let key = self.spellings.iter().position(|it| it == exact);
+                            let key = (peer, key.expect("it was made"));
+                            // Once is enough.
+                            if let Some(before) = self.open.insert(key, *object) {
+                                let object = before;
+                                let id = RequestId(2);
+                                let request = Request::Close { object };
+                                let close = Control::Request { id, request };
+                                self.core.says(PeerId(to), close, &mut Vec::new());
+                            }
                         }
                         told = Some(answer.map(drop).map_err(|failure| failure.kind));
                     }
@@ -325,8 +521,8 @@ mod tests {
         core.joined(PeerId(peer + 1), joins);
     }
 
-    fn object() -> Object {
-        Object {
+    fn object() -> control::Object {
+        control::Object {
             name: name(),
             size: Bytes(4096),
             page_size: PageSize::BASE,
@@ -337,28 +533,60 @@ mod tests {
     }
 
     proptest! {
-        /// Names mean the same as where nothing but them is looked at.
+        /// Names and keys mean the same as where nothing but them is looked at, and no two objects
+        /// have the same.
         #[test]
-        fn names_are_as_in_a_naive_model(steps in vec((0..PEERS, step()), 0..60)) {
-            let (mut naive, mut real) = (Naive::Nothing, Real::new());
+        fn names_are_as_in_a_naive_model(steps in vec((0..PEERS, step()), 0..80)) {
+            let (mut naive, mut real) = (Naive::new(), Real::new());
             for (peer, step) in steps {
                 prop_assert_eq!(naive.obey(peer, step), real.obey(peer, step), "{:?}", step);
-                let is_there = matches!(naive, Naive::There { .. });
-                prop_assert_eq!(real.core.objects().count(), usize::from(is_there));
+                prop_assert_eq!(real.core.objects().count(), naive.there.len());
+                let listed = real.core.list(None);
+                let Answer::Listed { objects, .. } = listed else {
+                    panic!("{listed:?}");
+                };
+                let names: BTreeSet<_> = objects.iter().map(|it| &it.name).collect();
+                prop_assert_eq!(names.len(), naive.there.len());
+                prop_assert_eq!(names.contains(&name()), naive.living().is_some());
             }
         }
+    }
+
+    fn by() -> impl Strategy<Value = By> {
+        prop_oneof![Just(By::Name), (0..8_usize).prop_map(By::Key)]
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             Just(Step::Begin),
             Just(Step::Create),
-            Just(Step::Open),
-            Just(Step::Close),
-            Just(Step::Remove),
-            Just(Step::Discard),
+            by().prop_map(Step::Open),
+            any::<bool>().prop_map(Step::Close),
+            by().prop_map(Step::Remove),
+            by().prop_map(Step::Discard),
             Just(Step::Leave),
         ]
+    }
+
+    /// What has a tilde is no name of a new object.
+    #[test]
+    fn new_objects_have_plain_names() {
+        let mut real = Real::new();
+        for name in ["grid~", "grid~1"] {
+            let name: Name = name.parse().expect("a spelling");
+            let object = control::Object {
+                name: name.clone(),
+                ..object()
+            };
+            for request in [Request::Create(object), Request::Begin { name }] {
+                let (id, mut out) = (RequestId(1), Vec::new());
+                let message = Control::Request { id, request };
+                let message = real.core.resolve(PeerId(1), message, &mut out);
+                real.core.says(PeerId(1), message.expect("left"), &mut out);
+                let told = real.settle(0, out);
+                assert_eq!(told, Some(Err(FailureKind::Invalid)));
+            }
+        }
     }
 
     /// What is begun or to go is another one's as much as an object is.
@@ -370,7 +598,7 @@ mod tests {
         let last = PEERS - 1;
         for make in [Step::Begin, Step::Create] {
             assert_eq!(real.obey(0, make), Some(Ok(())));
-            for remove in [Step::Remove, Step::Discard] {
+            for remove in [Step::Remove(By::Name), Step::Discard(By::Name)] {
                 assert_eq!(real.obey(last, remove), Some(Err(FailureKind::Denied)));
             }
         }

@@ -10,6 +10,7 @@ use quire_core::dsm::sync::{Parting, Request};
 
 use super::handing::{Estate, Handing, Legacy};
 use super::keeper::Parcel;
+use super::names::Gone;
 use super::types::Types;
 use super::{AGAIN, Around, Fellows, Stage, Told};
 use crate::directory::{DirectoryError, LeaseId, Matter, View};
@@ -38,8 +39,6 @@ pub(super) struct Joint {
     pub not_before: Instant,
     /// Its maker is gone, and the directory was asked since whether there is a first view of it.
     is_asked_at_last: bool,
-    /// It is opened by nobody until then: it is about to be removed elsewhere.
-    pub closed_until: Option<Instant>,
     /// Somebody wants to remove it.
     removal: Option<Removal>,
     /// The server that keeps it on its disk, if one does.
@@ -86,7 +85,6 @@ impl Fellows {
             is_asked: !is_maker,
             not_before: (self.clock)(),
             is_asked_at_last: false,
-            closed_until: None,
             removal: None,
             keeper: None,
             queue: None,
@@ -232,12 +230,18 @@ impl Fellows {
             return;
         };
         self.ids.remove(&joint.name);
-        let owner = a
-            .core
-            .object(&joint.name)
-            .map(|object| object.owner.clone());
-        let is_kept = joint.keeper.is_some();
-        self.all_gone(a, &joint.name, &owner.unwrap_or_default(), is_kept);
+        let here = a.core.object(&joint.name);
+        let here = here.map(|object| (object.owner.clone(), object.is_discarded));
+        let (owner, is_discarded) = here.unwrap_or_default();
+        let gone = Gone {
+            key: &joint.name,
+            owner: &owner,
+            is_kept: joint.keeper.is_some(),
+        };
+        self.all_gone(a, &joint.name.exact(), &gone);
+        if !is_discarded {
+            self.all_gone(a, &joint.name.plain(), &gone);
+        }
         a.core
             .drop_object(&joint.name, "all servers of the object are gone", a.out);
     }
@@ -362,8 +366,8 @@ impl Fellows {
         self.if_live(a, &name);
     }
 
-    /// Tells the others in a view whom the maker of an object gave which rights: what was said in
-    /// the view before may be lost.
+    /// Tells the others in a view whom the maker of an object gave which rights, and whether it is
+    /// discarded: what was said in the view before may be lost.
     fn pass_on_rights<'m>(
         &mut self,
         a: &mut Around<'_>,
@@ -380,9 +384,10 @@ impl Fellows {
             rights,
             stamp,
         });
-        let grants: Vec<Said> = grants.collect();
+        let discarded = here.is_discarded.then_some(Said::Discarded { object });
+        let all: Vec<Said> = grants.chain(discarded).collect();
         for other in others {
-            for said in &grants {
+            for said in &all {
                 self.wires.say(a.links, *other, said, None);
             }
         }
@@ -390,8 +395,9 @@ impl Fellows {
 
     /// Asks again what waits for an object, if it can be used now.
     pub(super) fn if_live(&mut self, a: &mut Around<'_>, name: &Name) {
-        let is_awaited = self.waiting.iter().any(|waiting| waiting.name == *name);
-        if is_awaited && a.core.object(name).is_some_and(|object| object.is_live()) {
+        if self.is_awaited_by_name(name)
+            && a.core.object(name).is_some_and(|object| object.is_live())
+        {
             self.retry(a, name);
         }
     }
@@ -417,6 +423,7 @@ impl Fellows {
             }
             self.carry_out(a, id, all);
         }
+        self.knows_of_discarded(a, fellow, None);
         self.look_soon();
     }
 
@@ -465,21 +472,16 @@ impl Fellows {
                 }
             }
             Said::IsOpen { object } => {
-                let name = self.joints.get(&object).map(|joint| &joint.name);
-                let here = name.and_then(|name| a.core.object(name));
-                let times = here.map_or(0, |here| here.kernels.len() as u64);
-                if let Some(joint) = self.joints.get_mut(&object).filter(|_| times == 0) {
-                    joint.closed_until = Some((self.clock)() + self.lease);
-                }
+                let times = self.times_open(a, object);
                 let open = Said::Open { object, times };
                 self.wires.say(a.links, from, &open, None);
             }
             Said::Discarded { object } => {
-                let name = self.joints.get(&object).map(|joint| &joint.name);
-                if let Some(here) = name.and_then(|name| a.core.object(name)) {
-                    here.is_discarded = true;
-                }
+                self.was_discarded(a, object);
+                let known = Said::DiscardedToo { object };
+                self.wires.say(a.links, from, &known, None);
             }
+            Said::DiscardedToo { object } => self.knows_of_discarded(a, from, Some(object)),
             Said::Open { object, times } => self.is_open(a, object, from, times),
             Said::Keep {
                 object,
@@ -592,7 +594,7 @@ impl Fellows {
         if joint.removal.is_some() {
             let refused = (
                 FailureKind::Busy,
-                format!("{name} is being removed already"),
+                format!("{} is being removed already", name.plain()),
             );
             return core::answer_with(peer, number, Err(refused), a.out);
         }

@@ -235,9 +235,10 @@ impl Fellows {
                 continue;
             };
             let id = ObjectId((self.numbers)());
-            let entry = known::entry(&object.info, &object.owner, id, (home, keeper));
+            let mut entry = known::entry(&object.info, &object.owner, id, (home, keeper));
+            entry.is_removed = object.is_discarded;
             self.desk.ask(Matter::Names, move |directory| {
-                let done = directory.find(name.as_str()).and_then(|found| {
+                let done = directory.find(name.exact().as_str()).and_then(|found| {
                     if found.is_some_and(|found| found.keeper == keeper) {
                         directory.withdraw(name.as_str())?;
                     }
@@ -267,13 +268,14 @@ impl Fellows {
                 }
                 self.retry(a, &name);
             }
-            Err(DirectoryError::Exists(_)) => {
+            Err(DirectoryError::Exists(_) | DirectoryError::InUse(_)) => {
                 let why = "another object has this name by now; remove that, and start this \
                            server anew";
                 tracing::error!("{name} of the store is not served: {why}");
                 a.core.drop_object(&name, why, a.out);
-                let taken = (FailureKind::Unavailable, format!("{name}: {why}"));
-                self.fail(a, &name, &taken);
+                let taken = (FailureKind::Unavailable, format!("{}: {why}", name.plain()));
+                self.fail(a, &name.exact(), &taken);
+                self.retry(a, &name);
             }
             Err(error) => {
                 tracing::warn!("{name} of the store waits: {error}");

@@ -29,6 +29,7 @@ pub(super) fn entry(
         },
         home,
         keeper,
+        is_removed: false,
     }
 }
 

@@ -6,19 +6,25 @@ use std::ops::Bound;
 use std::time::Instant;
 
 use quire_core::dsm::message::ServerId;
+use quire_core::units::Bytes;
 
 use super::keeper::is_away;
 use super::line::MOST;
 use super::{Fellows, Making, Stage, Told, known};
-use crate::directory::{Directory, DirectoryError, Entry, Matter};
+use crate::directory::{Directory, DirectoryError, Entry, LeaseId, Matter, name_of};
 use crate::server::Around;
 use crate::server::core::{self, Core, Out, PeerId};
 use crate::server::distant::Distant;
-use crate::server::object::{Object, Part, Refused};
+use crate::server::object::{self, Object, Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Control;
-use crate::wire::control::{self, Answer, FailureKind, Name, Request, RequestId, SchedulerKind};
+use crate::wire::control::{
+    self, Answer, FailureKind, MachineCode, Name, PageSize, Request, RequestId, SchedulerKind,
+};
+
+/// What is begun at one server at most.
+const MOST_BEGUN: usize = 65_536;
 
 /// Who wants the objects of all servers: its request, and after which name they are to begin.
 pub(super) type Lister = (PeerId, RequestId, Option<Name>);
@@ -36,7 +42,8 @@ pub(super) struct Waiting {
     pub peer: PeerId,
     pub number: RequestId,
     pub request: Request,
-    pub name: Name,
+    /// By what it asks for the object: its name, or the exact spelling of its key.
+    pub asked: Name,
     pub until: Instant,
     /// Its keeper may come back until then.
     pub is_away: bool,
@@ -46,10 +53,16 @@ pub(super) struct Waiting {
 pub(super) enum Wanted {
     /// To make a name known.
     Publish(Box<(Making, Entry)>),
-    /// What is behind a name.
+    /// What is behind a name, or an exact spelling.
     Find(Name),
-    /// To forget a name.
+    /// To forget an object, by its key.
     Withdraw(PeerId, RequestId, Name),
+    /// To take the name from an object, by its key.
+    Discard(PeerId, RequestId, Name),
+    /// To make a name known that has no size yet, for as long as a lease lives.
+    Begin(Box<(Making, LeaseId, Entry)>),
+    /// To forget what is begun, by its key, for a request.
+    EndBegun(Box<Waiting>, Name),
 }
 
 impl Wanted {
@@ -60,21 +73,41 @@ impl Wanted {
                 let (making, entry) = *new;
                 Told::Published(making, directory.publish(&entry))
             }
-            Wanted::Find(name) => {
-                let found = directory.find(name.as_str());
-                Told::Found(name, found)
+            Wanted::Find(asked) => {
+                let found = directory.find(asked.as_str());
+                Told::Found(asked, found)
             }
-            Wanted::Withdraw(peer, number, name) => {
-                let done = directory.withdraw(name.as_str());
-                Told::Withdrawn(peer, number, name, done)
+            Wanted::Withdraw(peer, number, key) => {
+                let done = directory.withdraw(key.as_str());
+                Told::Withdrawn(peer, number, key, done)
+            }
+            Wanted::Discard(peer, number, key) => {
+                let done = directory.discard(key.as_str());
+                Told::Discarded(peer, number, key, done)
+            }
+            Wanted::Begin(new) => {
+                let (making, lease, entry) = *new;
+                Told::Published(making, directory.begin(lease, &entry))
+            }
+            Wanted::EndBegun(waiting, key) => {
+                Told::EndedBegun(waiting, directory.end_begun(key.as_str()))
             }
         }
     }
 }
 
+/// An object whose servers may be gone.
+pub(super) struct Gone<'a> {
+    pub key: &'a Name,
+    pub owner: &'a str,
+    /// Whether one of them has it on its disk.
+    pub is_kept: bool,
+}
+
 /// Whether an object can be used here.
 enum Reach {
-    Here,
+    /// By this key.
+    Here(Name),
     Later,
     /// It is not here: the directory is to be asked for it.
     Unknown,
@@ -90,80 +123,80 @@ impl Fellows {
     ) -> Option<Control> {
         let Control::Request {
             id: number,
-            request,
+            mut request,
         } = message
         else {
             return Some(message);
         };
-        let name = match &request {
-            Request::Create(info) => info.name.clone(),
-            Request::Open { name, .. }
-            | Request::Attach { name, .. }
-            | Request::Statistics { name, .. }
-            | Request::Hottest { name, .. }
-            | Request::Watch { name, .. }
-            | Request::Tag { name, .. }
-            | Request::Grant { name, .. }
-            | Request::Remove { name }
-            | Request::Discard { name } => name.clone(),
+        let (asked, reach) = match &mut request {
+            Request::Create(control::Object { name, .. }) | Request::Begin { name } => {
+                let reach = match self.me() {
+                    Some(_) => Reach::Here(name.clone()),
+                    None => Reach::Later,
+                };
+                (name.clone(), reach)
+            }
             Request::List { after } => {
-                self.list(a, (peer, number), after.clone());
+                self.list(a, (peer, number), after.take());
                 return None;
             }
-            _ => {
-                let id = number;
-                return Some(Control::Request { id, request });
-            }
-        };
-        let reach = match &request {
-            Request::Create(_) if self.me().is_some() => Reach::Here,
-            Request::Create(_) => Reach::Later,
-            _ => self.reach(a.core, &name, &request),
-        };
-        match reach {
-            Reach::Here => self.here(a, (peer, number), &name, request),
-            Reach::Later | Reach::Unknown => {
-                let own = self.waiting.iter().filter(|it| it.peer == peer).count();
-                let is_known = matches!(reach, Reach::Later);
-                if own >= MOST || !(is_known || self.seek(peer, &name)) {
-                    core::answer_with(peer, number, Err(too_many()), a.out);
-                    return None;
+            other => match other.asks_by().cloned() {
+                Some(asked) => {
+                    let reach = self.reach(a.core, (peer, &asked), other);
+                    (asked, reach)
                 }
-                let until = (self.clock)() + 4 * self.lease;
-                self.waiting.push(Waiting {
-                    peer,
-                    number,
-                    request,
-                    name,
-                    until,
-                    is_away: false,
-                });
-                None
-            }
+                None => {
+                    let id = number;
+                    return Some(Control::Request { id, request });
+                }
+            },
+        };
+        let is_known = match reach {
+            Reach::Here(key) => return self.here(a, (peer, number), &key, request),
+            Reach::Later => true,
+            Reach::Unknown => false,
+        };
+        let own = self.waiting.iter().filter(|it| it.peer == peer).count();
+        if own >= MOST || !(is_known || self.seek(peer, &asked)) {
+            core::answer_with(peer, number, Err(too_many()), a.out);
+            return None;
         }
+        let until = (self.clock)() + 4 * self.lease;
+        self.waiting.push(Waiting {
+            peer,
+            number,
+            request,
+            asked,
+            until,
+            is_away: false,
+        });
+        None
     }
 
-    /// Whether an object can be used here.
-    fn reach(&self, core: &mut Core, name: &Name, request: &Request) -> Reach {
+    /// Whether an object can be used here that a program asks for.
+    fn reach(&self, core: &mut Core, (peer, asked): (PeerId, &Name), request: &Request) -> Reach {
+        let Some(key) = core.key_for(peer, request, asked) else {
+            return Reach::Unknown;
+        };
         let is_shown = matches!(
             request,
             Request::Statistics { .. } | Request::Hottest { .. } | Request::Watch { .. }
         );
-        let Some(object) = core.object(name) else {
+        let Some(object) = core.object(&key) else {
             return Reach::Unknown;
         };
         let is_ready = !object.is_joint || is_shown || {
             let live = object.is_live();
-            let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
-            let is_closed = |until: Instant| until > (self.clock)();
-            live && joint.is_some_and(|joint| {
-                joint.views.is_in()
-                    && joint.types.is_known
-                    && !joint.closed_until.is_some_and(is_closed)
+            let joint = self
+                .ids
+                .get(&key)
+                .and_then(|id| Some((id, self.joints.get(id)?)));
+            live && joint.is_some_and(|(id, joint)| {
+                joint.views.is_in() && joint.types.is_known && !self.is_closed(*id)
             })
         };
         match is_ready {
-            true => Reach::Here,
+            true => Reach::Here(key),
             false => Reach::Later,
         }
     }
@@ -203,8 +236,11 @@ impl Fellows {
         entries: Result<Vec<Entry>, DirectoryError>,
     ) {
         let objects = entries.map_err(|error| refused(&error)).map(|entries| {
-            let all = entries.iter().filter_map(known::info);
-            let all = all.map(|(info, _)| (info.name.clone(), info));
+            let listed =
+                |entry: &Entry| Some(object::listed(&known::info(entry)?.0, entry.is_removed));
+            let made = entries.iter().filter(|entry| !entry.is_begun());
+            let all = made.filter_map(listed);
+            let all = all.map(|info| (info.name.clone(), info));
             all.collect::<BTreeMap<_, _>>()
         });
         for (peer, number, after) in wanted {
@@ -220,7 +256,7 @@ impl Fellows {
     }
 
     /// Asks the directory for a program, when it is its turn; whether it may ask so much.
-    fn ask_for(&mut self, program: PeerId, wanted: Wanted) -> bool {
+    pub(super) fn ask_for(&mut self, program: PeerId, wanted: Wanted) -> bool {
         let may = self.line.add(program, wanted);
         self.ask_next();
         may
@@ -237,23 +273,23 @@ impl Fellows {
 
     /// Asks the directory what is behind a name, for a program, as soon as this server is a
     /// member, and if it is not asked for others; whether the program may ask so much.
-    fn seek(&mut self, program: PeerId, name: &Name) -> bool {
-        if self.me().is_none() || self.sought.contains(name) {
+    fn seek(&mut self, program: PeerId, asked: &Name) -> bool {
+        if self.me().is_none() || self.sought.contains(asked) {
             return true;
         }
-        let may = self.ask_for(program, Wanted::Find(name.clone()));
+        let may = self.ask_for(program, Wanted::Find(asked.clone()));
         if may {
-            self.sought.insert(name.clone());
+            self.sought.insert(asked.clone());
         }
         may
     }
 
-    /// Asks for a name once more, for one of those who wait for it.
-    pub(super) fn seek_again(&mut self, name: Name) {
-        self.sought.remove(&name);
-        let waits = self.waiting.iter().find(|waiting| waiting.name == name);
+    /// Asks for something once more, for one of those who wait for it.
+    pub(super) fn seek_again(&mut self, asked: Name) {
+        self.sought.remove(&asked);
+        let waits = self.waiting.iter().find(|waiting| waiting.asked == asked);
         if let Some(program) = waits.map(|waiting| waiting.peer) {
-            self.seek(program, &name);
+            self.seek(program, &asked);
         }
     }
 
@@ -262,8 +298,13 @@ impl Fellows {
         self.waiting.retain(|waiting| waiting.peer != program);
         self.listing.wanted.retain(|wanted| wanted.0 != program);
         for wanted in self.line.gone(program) {
-            if let Wanted::Find(name) = wanted {
-                self.seek_again(name);
+            match wanted {
+                Wanted::Find(asked) => self.seek_again(asked),
+                Wanted::Discard(.., key) => self.is_not_discarded(&key),
+                Wanted::Publish(_)
+                | Wanted::Withdraw(..)
+                | Wanted::Begin(_)
+                | Wanted::EndBegun(..) => {}
             }
         }
     }
@@ -274,7 +315,7 @@ impl Fellows {
         a: &mut Around<'_>,
         (peer, number): (PeerId, RequestId),
         name: &Name,
-        request: Request,
+        mut request: Request,
     ) -> Option<Control> {
         if let Some(refused) = self.only_keeper(name, &request) {
             core::answer_with(peer, number, Err(refused), a.out);
@@ -284,6 +325,14 @@ impl Fellows {
             Request::Create(info) => {
                 match a.core.may_create(peer, info) {
                     Ok(owner) => self.publish(a, (peer, number), info.clone(), owner),
+                    Err(refused) => core::answer_with(peer, number, Err(refused), a.out),
+                }
+                return None;
+            }
+            Request::Begin { name } => {
+                let may = a.core.may_have(name).and_then(|()| self.may_begin());
+                match may.and(a.core.owner_to_be(peer)) {
+                    Ok(owner) => self.publish(a, (peer, number), begun(name), owner),
                     Err(refused) => core::answer_with(peer, number, Err(refused), a.out),
                 }
                 return None;
@@ -308,6 +357,9 @@ impl Fellows {
             }
             Request::Grant { to, rights, .. } => self.pass_on(a, peer, name, (to, *rights)),
             _ => {}
+        }
+        if let Some(asked) = request.asks_by() {
+            *asked = name.exact();
         }
         let id = number;
         Some(Control::Request { id, request })
@@ -351,12 +403,12 @@ impl Fellows {
         &mut self,
         a: &mut Around<'_>,
         (peer, number): (PeerId, RequestId),
-        info: control::Object,
+        mut info: control::Object,
         owner: String,
     ) {
         let Some(home) = self.me() else { return };
         let id = ObjectId((self.numbers)());
-        let entry = known::entry(&info, &owner, id, (home, self.keepers.store));
+        info.name = a.core.free_key(&info.name, || id.0);
         let making = Making {
             peer,
             number,
@@ -365,7 +417,25 @@ impl Fellows {
             id,
             home,
         };
-        if !self.ask_for(peer, Wanted::Publish(Box::new((making, entry)))) {
+        self.publish_now(a, making);
+    }
+
+    fn publish_now(&mut self, a: &mut Around<'_>, making: Making) {
+        let Stage::In(_, lease) = &self.stage else {
+            let text = "this server is not joined to the others any more; try again".to_owned();
+            let refused = Err((FailureKind::Unavailable, text));
+            return core::answer_with(making.peer, making.number, refused, a.out);
+        };
+        let Making { info, owner, .. } = &making;
+        let is_begun = making.is_begun();
+        let keeper = self.keepers.store.filter(|_| !is_begun);
+        let entry = known::entry(info, owner, making.id, (making.home, keeper));
+        let (peer, number) = (making.peer, making.number);
+        let wanted = match is_begun {
+            true => Wanted::Begin(Box::new((making, lease.id(), entry))),
+            false => Wanted::Publish(Box::new((making, entry))),
+        };
+        if !self.ask_for(peer, wanted) {
             core::answer_with(peer, number, Err(too_many()), a.out);
         }
     }
@@ -374,9 +444,23 @@ impl Fellows {
     pub(super) fn published(
         &mut self,
         a: &mut Around<'_>,
-        making: Making,
+        mut making: Making,
         done: Result<(), DirectoryError>,
     ) {
+        if let Err(DirectoryError::InUse(_)) = done
+            && making.info.name.is_plain()
+        {
+            making.info.name = making.info.name.numbered(making.id.0);
+            return self.publish_now(a, making);
+        }
+        if making.is_begun() {
+            if done.is_ok() {
+                self.begun.insert(making.info.name.plain().into());
+            }
+            let done = done.map(|()| Answer::Done);
+            let answer = done.map_err(|error| refused(&error));
+            return core::answer_with(making.peer, making.number, answer, a.out);
+        }
         if done.is_ok() && self.keepers.store.is_some() {
             return self.admit(a, making);
         }
@@ -397,7 +481,7 @@ impl Fellows {
                 "this server has started anew meanwhile; remove the object and make it again"
                     .to_owned(),
             )),
-            Ok(()) => a.core.insert(info, owner, is_joint.then_some(part)),
+            Ok(()) => a.core.insert(info, owner, is_joint.then_some(part), false),
             Err(error) => Err(refused(&error)),
         };
         if made.is_ok() && is_joint {
@@ -412,98 +496,171 @@ impl Fellows {
         let own = |object: &&Object| !object.is_joint && object.id.is_none();
         for object in core.objects().filter(own) {
             let id = ObjectId((self.numbers)());
-            let entry = known::entry(&object.info, &object.owner, id, (me, None));
+            let mut entry = known::entry(&object.info, &object.owner, id, (me, None));
+            entry.is_removed = object.is_discarded;
             self.desk.ask(Matter::Names, move |directory| {
-                let name = &entry.object.is.name;
+                let key = &entry.object.is.name;
                 // It may not have been there.
-                let _ = directory.withdraw(name);
+                let _ = directory.withdraw(key);
                 if let Err(error) = directory.publish(&entry) {
-                    tracing::warn!("{name} cannot be found by others: {error}");
+                    tracing::warn!("{key} cannot be found by others: {error}");
                 }
                 Told::Nothing
             });
         }
     }
 
-    /// The directory says what is behind a name.
+    /// The directory says what is behind a name, or an exact spelling.
     pub(super) fn found(
         &mut self,
         a: &mut Around<'_>,
-        name: Name,
+        asked: Name,
         found: Result<Option<Entry>, DirectoryError>,
     ) {
-        self.sought.remove(&name);
+        self.sought.remove(&asked);
         let Stage::In(me, _) = &self.stage else {
             return;
         };
         let me = *me;
-        if a.core.object(&name).is_some() {
-            return self.retry(a, &name);
+        if a.core.key_of(&asked).is_some() {
+            return self.retry(a, &asked);
         }
         let entry = match found {
             Ok(Some(entry)) => entry,
-            Ok(None) => return self.nowhere(a, &name),
-            Err(error) => return self.fail(a, &name, &refused(&error)),
+            Ok(None) => return self.nowhere(a, &asked),
+            Err(error) => return self.fail(a, &asked, &refused(&error)),
         };
         let Some((info, owner)) = known::info(&entry) else {
-            let text = format!("{name} is of a kind that this server does not know");
-            return self.fail(a, &name, &(FailureKind::Invalid, text));
+            let text = format!("{asked} is of a kind that this server does not know");
+            return self.fail(a, &asked, &(FailureKind::Invalid, text));
         };
+        let key = info.name.clone();
+        if entry.is_begun() {
+            return self.found_begun(a, &asked, (&key, &owner));
+        }
+        if a.core.object(&key).is_some() {
+            // It was removed since the directory was asked.
+            return self.seek_again(asked);
+        }
         let is_joint = info.scheduler == SchedulerKind::Distributed;
         if (!is_joint || entry.keeper.is_some()) && self.is_absent(entry.home).is_none() {
-            self.sought.insert(name.clone());
-            self.unsure.insert(name);
+            self.sought.insert(asked.clone());
+            self.unsure.insert(asked);
             return;
         }
+        let gone = Gone {
+            key: &key,
+            owner: &owner,
+            is_kept: entry.keeper.is_some(),
+        };
         if !is_joint {
-            return self.kept_elsewhere(a, &name, &owner, &entry);
+            return self.kept_elsewhere(a, &asked, entry.home, &gone);
         }
         if entry.keeper.is_some() && !self.members.contains_key(&entry.home) {
-            return self.all_gone(a, &name, &owner, true);
+            return self.all_gone(a, &asked, &gone);
         }
         let part = Part { me, of: entry.home };
-        match a.core.insert(info, owner, Some(part)) {
+        let inserted = a.core.insert(info, owner, Some(part), entry.is_removed);
+        match inserted {
             Ok(()) => {
                 let id = entry.object.id;
-                self.add(id, name.clone(), (me, entry.home));
+                self.add(id, key.clone(), (me, entry.home));
                 if entry.keeper.is_some() {
                     let (pager, queue) = Distant::new();
-                    a.core.keep_elsewhere(&name, pager, queue.clone());
+                    a.core.keep_elsewhere(&key, pager, queue.clone());
                     self.is_kept_by(id, entry.home, Some(queue));
                 }
             }
-            Err(refused) => self.fail(a, &name, &refused),
+            Err(refused) => self.fail(a, &asked, &refused),
         }
     }
 
+    /// Whether one more may be begun here.
+    fn may_begin(&self) -> Result<(), Refused> {
+        if self.begun.len() >= MOST_BEGUN {
+            let text = format!("{MOST_BEGUN} objects here have no size yet; remove some");
+            return Err((FailureKind::Full, text));
+        }
+        Ok(())
+    }
+
+    /// What is asked for is begun, at whichever server: it can be removed.
+    fn found_begun(&mut self, a: &mut Around<'_>, asked: &Name, (key, owner): (&Name, &str)) {
+        let name = key.plain();
+        for waiting in self.take_waiting(asked) {
+            let (peer, number) = (waiting.peer, waiting.number);
+            let is_owner = a.core.identity(peer) == Some(owner);
+            let refused = match (waiting.request.removes(), is_owner) {
+                (true, true) => {
+                    let wanted = Wanted::EndBegun(Box::new(waiting), key.clone());
+                    if self.ask_for(peer, wanted) {
+                        continue;
+                    }
+                    too_many()
+                }
+                (true, false) => {
+                    let text = format!("{name} belongs to {owner}");
+                    (FailureKind::Denied, text)
+                }
+                (false, _) => core::is_begun(&name),
+            };
+            core::answer_with(peer, number, Err(refused), a.out);
+        }
+    }
+
+    /// What was begun is forgotten.
+    pub(super) fn ended_begun(
+        &mut self,
+        a: &mut Around<'_>,
+        waiting: Waiting,
+        done: Result<(), DirectoryError>,
+    ) {
+        let answer = match done {
+            // It has a size by now, or is gone.
+            Err(DirectoryError::Missing(_)) => return self.again(a, waiting),
+            done => done.map(|()| Answer::Done),
+        };
+        let answer = answer.map_err(|error| refused(&error));
+        core::answer_with(waiting.peer, waiting.number, answer, a.out);
+    }
+
     /// Another server alone keeps the object.
-    fn kept_elsewhere(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, entry: &Entry) {
-        match self.members.get(&entry.home) {
+    fn kept_elsewhere(
+        &mut self,
+        a: &mut Around<'_>,
+        asked: &Name,
+        home: ServerId,
+        object: &Gone<'_>,
+    ) {
+        match self.members.get(&home) {
             Some(member) => {
                 let text = format!(
-                    "{name} is kept by the server at {0} alone: take --server {0}, or make it \
+                    "{} is kept by the server at {1} alone: take --server {1}, or make it \
                      with --scheduler distributed",
+                    asked.plain(),
                     member.address
                 );
-                self.fail(a, name, &(FailureKind::Unavailable, text));
+                self.fail(a, asked, &(FailureKind::Unavailable, text));
             }
-            None => self.all_gone(a, name, owner, entry.keeper.is_some()),
+            None => self.all_gone(a, asked, object),
         }
     }
 
     /// The servers that had an object are gone. All that can be done is to remove its name,
     /// or, where one of them keeps it on its disk, to start that one again.
-    pub(super) fn all_gone(&mut self, a: &mut Around<'_>, name: &Name, owner: &str, is_kept: bool) {
-        let back_by = self.keepers.back_by(name, (self.clock)());
-        for waiting in self.take_waiting(name) {
+    pub(super) fn all_gone(&mut self, a: &mut Around<'_>, asked: &Name, object: &Gone<'_>) {
+        let Gone {
+            key,
+            owner,
+            is_kept,
+        } = *object;
+        let name = key.plain();
+        let back_by = self.keepers.back_by(key, (self.clock)());
+        for waiting in self.take_waiting(asked) {
             let (peer, number) = (waiting.peer, waiting.number);
             let is_owner = a.core.identity(peer) == Some(owner);
-            let removes = matches!(
-                waiting.request,
-                Request::Remove { .. } | Request::Discard { .. }
-            );
-            if is_owner && removes {
-                self.withdraw(a, (peer, number), name.clone());
+            if is_owner && waiting.request.removes() {
+                self.withdraw(a, (peer, number), key.clone());
                 continue;
             }
             let opens = matches!(
@@ -519,7 +676,7 @@ impl Fellows {
                 continue;
             }
             if is_kept {
-                core::answer_with(peer, number, Err(is_away(name)), a.out);
+                core::answer_with(peer, number, Err(is_away(&name)), a.out);
                 continue;
             }
             let text = format!(
@@ -535,9 +692,9 @@ impl Fellows {
         &mut self,
         a: &mut Around<'_>,
         (peer, number): (PeerId, RequestId),
-        name: Name,
+        key: Name,
     ) {
-        if !self.ask_for(peer, Wanted::Withdraw(peer, number, name)) {
+        if !self.ask_for(peer, Wanted::Withdraw(peer, number, key)) {
             core::answer_with(peer, number, Err(too_many()), a.out);
         }
     }
@@ -569,22 +726,41 @@ impl Fellows {
         core::answer_with(peer, number, answer, a.out);
     }
 
-    /// Asks again what waits for an object.
-    pub(super) fn retry(&mut self, a: &mut Around<'_>, name: &Name) {
-        for waiting in self.take_waiting(name) {
+    /// Asks again what waits for an object, or another one that has or had its name.
+    pub(super) fn retry(&mut self, a: &mut Around<'_>, key: &Name) {
+        let name = key.plain();
+        for waiting in self.take_those(|asked| asked.plain() == name) {
             self.again(a, waiting);
         }
     }
 
+    /// Whether something waits for an object, or another one that has or had its name.
+    pub(super) fn is_awaited_by_name(&self, key: &Name) -> bool {
+        let name = key.plain();
+        self.waiting
+            .iter()
+            .any(|waiting| waiting.asked.plain() == name)
+    }
+
     /// Asks again for what waits for a keeper that is away: one of them, or all.
     pub(super) fn retry_away(&mut self, a: &mut Around<'_>, published: Option<&str>) {
-        let is_it = |name: &Name| published.is_none_or(|published| name.as_str() == published);
+        let is_of = |name: &Name, key: &str| name.as_str() == name_of(key);
+        let is_it = |name: &Name| published.is_none_or(|published| is_of(name, published));
         let away = self.waiting.iter().filter(|it| it.is_away);
-        let names = away.map(|it| it.name.clone()).filter(is_it);
+        let names = away.map(|it| it.asked.plain()).filter(is_it);
         for name in names.collect::<BTreeSet<_>>() {
-            self.sought.remove(&name);
+            self.sought.retain(|asked| asked.plain() != name);
             self.retry(a, &name);
         }
+    }
+
+    /// How many wait to open an object.
+    pub(super) fn wait_to_open(&self, core: &Core, key: &Name) -> usize {
+        let opens =
+            |request: &Request| matches!(request, Request::Open { .. } | Request::Attach { .. });
+        let waiting = self.waiting.iter().filter(|it| opens(&it.request));
+        let of_it = waiting.filter(|it| core.key_of(&it.asked).as_ref() == Some(key));
+        of_it.count()
     }
 
     /// Asks everything again that waits.
@@ -609,16 +785,21 @@ impl Fellows {
         }
     }
 
-    pub(super) fn take_waiting(&mut self, name: &Name) -> Vec<Waiting> {
+    /// What asks for an object by this.
+    pub(super) fn take_waiting(&mut self, asked: &Name) -> Vec<Waiting> {
+        self.take_those(|it| it == asked)
+    }
+
+    fn take_those(&mut self, is_one: impl Fn(&Name) -> bool) -> Vec<Waiting> {
         let all = std::mem::take(&mut self.waiting);
-        let (these, others) = all.into_iter().partition(|waiting| waiting.name == *name);
+        let (these, others) = all.into_iter().partition(|waiting| is_one(&waiting.asked));
         self.waiting = others;
         these
     }
 
-    /// Tells all who wait for an object that it cannot be had.
-    pub(super) fn fail(&mut self, a: &mut Around<'_>, name: &Name, refused: &Refused) {
-        for waiting in self.take_waiting(name) {
+    /// Tells all who ask for an object by this that it cannot be had.
+    pub(super) fn fail(&mut self, a: &mut Around<'_>, asked: &Name, refused: &Refused) {
+        for waiting in self.take_waiting(asked) {
             let (peer, number) = (waiting.peer, waiting.number);
             core::answer_with(peer, number, Err(refused.clone()), a.out);
         }
@@ -633,24 +814,25 @@ impl Fellows {
         let (over, others) = all.into_iter().partition(|waiting| waiting.until <= now);
         self.waiting = others;
         for waiting in over {
-            self.sought.remove(&waiting.name);
+            self.sought.remove(&waiting.asked);
+            let name = waiting.asked.plain();
             let refused = match waiting.is_away {
-                true => is_away(&waiting.name),
+                true => is_away(&name),
                 false => {
-                    let why = self.why_not(&waiting.name);
-                    (FailureKind::Unavailable, format!("{}: {why}", waiting.name))
+                    let why = self.why_not(a.core.key_of(&waiting.asked));
+                    (FailureKind::Unavailable, format!("{name}: {why}"))
                 }
             };
             core::answer_with(waiting.peer, waiting.number, Err(refused), a.out);
         }
     }
 
-    /// Why an object cannot be used here.
-    fn why_not(&self, name: &Name) -> String {
+    /// Why an object cannot be used here, if it is here.
+    fn why_not(&self, key: Option<Name>) -> String {
         if !matches!(self.stage, Stage::In(..)) {
             return "this server is not joined to the others: the directory does not answer".into();
         }
-        let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
+        let joint = key.and_then(|key| self.joints.get(self.ids.get(&key)?));
         let members = joint.map_or(&[][..], |joint| joint.views.members());
         let cut_off = members.iter().filter(|it| !self.wires.is_up(**it));
         let addresses: Vec<&str> = cut_off
@@ -668,8 +850,20 @@ impl Fellows {
     }
 }
 
+/// What is begun, as an object without a size.
+fn begun(name: &Name) -> control::Object {
+    control::Object {
+        name: name.clone(),
+        size: Bytes(0),
+        page_size: PageSize::BASE,
+        scheduler: SchedulerKind::Multi,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
 /// What a program is told that asks more at once than it may.
-fn too_many() -> Refused {
+pub(super) fn too_many() -> Refused {
     let text = "too much is asked at once that the directory has to answer".to_owned();
     (FailureKind::Full, text)
 }

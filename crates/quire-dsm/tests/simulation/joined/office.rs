@@ -141,6 +141,12 @@ impl Office {
         self.lock().numbers.get(host).copied()
     }
 
+    /// Which object has a name, or a key that is spelled exactly.
+    pub fn object(&self, asked: &str) -> Option<ObjectId> {
+        let found = self.directory.find(asked).expect("it answers");
+        found.map(|entry| entry.object.id)
+    }
+
     /// Whether all servers that had an object are gone.
     pub fn is_gone(&self, name: &str) -> bool {
         let Ok(Some(entry)) = self.directory.find(name) else {
@@ -242,8 +248,20 @@ impl Directory for Way {
         self.ask(Directory::entries)
     }
 
-    fn withdraw(&self, name: &str) -> Result<(), DirectoryError> {
-        self.ask(|directory| directory.withdraw(name))
+    fn begin(&self, lease: LeaseId, entry: &Entry) -> Result<(), DirectoryError> {
+        self.ask(|directory| directory.begin(lease, entry))
+    }
+
+    fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
+        self.ask(|directory| directory.end_begun(key))
+    }
+
+    fn discard(&self, key: &str) -> Result<(), DirectoryError> {
+        self.ask(|directory| directory.discard(key))
+    }
+
+    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
+        self.ask(|directory| directory.withdraw(key))
     }
 
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
