@@ -14,7 +14,6 @@ use quire_dsm::client::Progress;
 use rustix::thread::futex::{Flags, wait, wake};
 use rustix::time::Timespec;
 
-use crate::host::Entry;
 use crate::leaving;
 use crate::state;
 
@@ -34,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// How far links are with what is given back.
 pub static PROGRESS: Progress = Progress::new();
-/// The object that is given back, one more than its number; 0 stands for none.
+/// The attachment whose object is given back, one more than its number; 0 stands for none.
 static OBJECT: AtomicUsize = AtomicUsize::new(0);
 /// How many come after it.
 static BEHIND: AtomicUsize = AtomicUsize::new(0);
@@ -63,9 +62,9 @@ pub fn forget() {
     STAGE.store(NOBODY, Ordering::Release);
 }
 
-/// An object is given back next, and so many after it.
-pub fn gives_back(entry: Entry, behind: usize) {
-    OBJECT.store(entry + 1, Ordering::Release);
+/// An object of an attachment is given back next, and so many objects after it.
+pub fn gives_back(place: usize, behind: usize) {
+    OBJECT.store(place + 1, Ordering::Release);
     BEHIND.store(behind, Ordering::Release);
 }
 
@@ -108,15 +107,16 @@ fn is_done_while_it_goes_on(progress: &Progress, patience: Duration) -> bool {
 }
 
 /// What is another value when something was given back.
-fn how_far(progress: &Progress) -> (u64, usize) {
-    (progress.steps(), OBJECT.load(Ordering::Acquire))
+fn how_far(progress: &Progress) -> (u64, [usize; 2]) {
+    let object = [&OBJECT, &BEHIND].map(|part| part.load(Ordering::Acquire));
+    (progress.steps(), object)
 }
 
 fn say_what_is_lost() {
     let mut line = Line::default();
     let object = OBJECT.load(Ordering::Acquire).checked_sub(1);
     let list = state::attachments().map(|all| all.list());
-    let object = object.and_then(|entry| list?.get(entry));
+    let object = object.and_then(|place| list?.get(place));
     let name = object.map_or("its objects", |object| object.object.as_str());
     let lost = Lost {
         name,

@@ -19,11 +19,10 @@ use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::attachment::{Attachment, Attachments};
 use quire_dsm::client::{Client, ClientError, Known, Options, Place, Region, Shared};
 use quire_dsm::node::{Part, RangeLock};
-use quire_dsm::wire::control::{
-    Answer, FailureKind, MachineCode, Object, PageSize, Rights, SchedulerKind,
-};
+use quire_dsm::wire::control::{FailureKind, Rights};
 use quire_linux::thread::block_program_signals;
 
+use crate::ages::{self, Entry};
 use crate::ending;
 use crate::leaving;
 use crate::signals::{self, Blocked};
@@ -34,9 +33,10 @@ use crate::trouble::{Result, Trouble};
 use crate::uses::Uses;
 
 mod descriptors;
+mod objects;
+mod segments;
 
-/// Which of the attachments it is.
-pub type Entry = usize;
+pub use objects::{Found, Meaning};
 
 /// So often it is looked whether the program has closed its descriptors of an object that is open for
 /// nothing else.
@@ -185,36 +185,6 @@ struct Open {
     was_mapped: bool,
 }
 
-/// What a name stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    Nothing,
-    /// What somebody has made, and given no size yet.
-    Begun,
-    /// An object of this size.
-    Sized(u64),
-}
-
-impl Meaning {
-    /// The size of the object, if there is one.
-    pub const fn size(self) -> Option<u64> {
-        match self {
-            Meaning::Sized(size) => Some(size),
-            Meaning::Nothing | Meaning::Begun => None,
-        }
-    }
-}
-
-/// An object that is there.
-#[derive(Clone, Copy, Debug)]
-pub struct Found {
-    pub size: u64,
-    /// How often it is open, as far as this program may know.
-    pub open: usize,
-    /// Its name was removed.
-    pub is_removed: bool,
-}
-
 /// What the thread has.
 pub struct Works {
     attachments: &'static Attachments,
@@ -245,108 +215,27 @@ impl Works {
         }
     }
 
-    fn attachment(&self, entry: Entry) -> &'static Attachment {
-        &self.attachments.list()[entry]
+    fn attachment(&self, place: usize) -> &'static Attachment {
+        &self.attachments.list()[place]
     }
 
-    /// The link to a server of an object.
-    fn client(&mut self, entry: Entry) -> Result<&Client> {
-        let servers = &self.attachment(entry).servers;
+    /// The link to a server of an attachment.
+    fn client(&mut self, place: usize) -> Result<&Client> {
+        let servers = &self.attachment(place).servers;
         let key = servers.to_string();
         if !self.clients.contains_key(&key) {
-            let client = Client::connect(self.options(entry)?)?;
+            let client = Client::connect(self.options(place)?)?;
             self.clients.insert(key.clone(), client);
         }
         Ok(&self.clients[&key])
     }
 
-    /// How to reach a server of an object.
-    fn options(&self, entry: Entry) -> Result<Options> {
-        let options = self.attachments.options(&self.attachment(entry).servers);
+    /// How to reach a server of an attachment.
+    fn options(&self, place: usize) -> Result<Options> {
+        let options = self.attachments.options(&self.attachment(place).servers);
         let mut options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
         options.progress = Some(&ending::PROGRESS);
         Ok(options)
-    }
-
-    /// An object, if it exists, also where its name was removed.
-    pub fn find(&mut self, entry: Entry) -> Result<Option<Found>> {
-        Ok(self.look(entry)?.ok())
-    }
-
-    /// An object, or what its name stands for where there is none.
-    fn look(&mut self, entry: Entry) -> Result<std::result::Result<Found, Meaning>> {
-        let name = self.attachment(entry).object.clone();
-        match self.client(entry)?.statistics(name, None) {
-            Ok(Answer::Statistics {
-                info,
-                inside,
-                is_discarded,
-                ..
-            }) => Ok(Ok(Found {
-                size: info.size.0,
-                open: inside.map_or(0, |inside| inside.open as usize),
-                is_removed: is_discarded,
-            })),
-            Ok(_) => Err(ClientError::Confused.into()),
-            Err(ClientError::Refused(failure)) => match failure.kind {
-                FailureKind::NotFound => Ok(Err(Meaning::Nothing)),
-                FailureKind::Begun => Ok(Err(Meaning::Begun)),
-                _ => Err(ClientError::Refused(failure).into()),
-            },
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Makes an object. Where there is one already it must have this size, unless it must be
-    /// a new one.
-    pub fn create(&mut self, entry: Entry, size: u64, only_new: bool) -> Result<()> {
-        let object = Object {
-            name: self.attachment(entry).object.clone(),
-            size: Bytes(size),
-            page_size: PageSize::BASE,
-            scheduler: SchedulerKind::Multi,
-            machine: MachineCode(0),
-            tags: Vec::new(),
-        };
-        let made = self.client(entry)?.create(object).map_err(Trouble::from);
-        match made {
-            Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {
-                self.check_size(entry, size)
-            }
-            other => other,
-        }
-    }
-
-    /// Whether an object that exists has this size.
-    pub fn check_size(&mut self, entry: Entry, size: u64) -> Result<()> {
-        match self.find(entry)?.map(|found| found.size) {
-            Some(is) if is == size => Ok(()),
-            Some(is) => {
-                let name = &self.attachment(entry).object;
-                let text = format!(
-                    "{name} has {is} bytes, and the program asks for {size}: an object keeps its \
-                     size; remove it first (quire object rm {name})"
-                );
-                Err(Trouble::new(libc::EINVAL, text))
-            }
-            None => Err(Trouble::new(libc::ENOENT, "the object was removed")),
-        }
-    }
-
-    /// Removes a name. The object goes when nobody uses it any more.
-    pub fn remove(&mut self, entry: Entry) -> Result<()> {
-        let name = self.attachment(entry).object.clone();
-        self.client(entry)?.discard(name)?;
-        if self.open.contains_key(&entry) {
-            self.removed.insert(entry);
-        }
-        Ok(())
-    }
-
-    /// Removes an object that nobody uses.
-    pub fn remove_now(&mut self, entry: Entry) -> Result<()> {
-        let name = self.attachment(entry).object.clone();
-        Ok(self.client(entry)?.remove(name)?)
     }
 
     /// Maps a part of an object.
@@ -398,7 +287,7 @@ impl Works {
     /// Opens an object, unless it is open. What a parent has open can be had without a server.
     fn open(&mut self, entry: Entry) -> Result<Option<Known>> {
         match self.open.get(&entry) {
-            // It may be another object, or have been given up.
+            // It may have been given up.
             Some(open) if open.mappings == 0 && open.shared.breaks() > 0 => self.close(entry),
             Some(_) => return Ok(None),
             None => {}
@@ -410,6 +299,7 @@ impl Works {
             }
             (opened, _) => opened?,
         };
+        ages::learn(entry, shared.exact());
         let known = shared.known();
         let open = Open {
             shared,
@@ -423,10 +313,10 @@ impl Works {
 
     /// Maps an object that the parent has open, though no server can be reached.
     fn expect(&mut self, entry: Entry, known: &Known) -> Result<Shared> {
-        let servers = &self.attachment(entry).servers;
+        let servers = &self.attachment(entry.place).servers;
         let key = servers.to_string();
         if !self.clients.contains_key(&key) {
-            let client = Client::connect_later(self.options(entry)?, known)?;
+            let client = Client::connect_later(self.options(entry.place)?, known)?;
             self.clients.insert(key.clone(), client);
         }
         Ok(self.clients[&key].expect(known.clone())?)
@@ -434,11 +324,15 @@ impl Works {
 
     /// Opens an object, to write to it if that is allowed.
     fn open_now(&mut self, entry: Entry) -> Result<(Shared, bool)> {
-        let name = self.attachment(entry).object.clone();
-        let client = self.client(entry)?;
+        if ages::exact(entry).is_none() {
+            // The name may stand for another one by now.
+            self.named(entry.place)?;
+        }
+        let asked = self.asked(entry);
+        let client = self.client(entry.place)?;
         let open = |write| {
             let rights = Rights { read: true, write };
-            client.open(name.clone(), rights)
+            client.open(asked.clone(), rights)
         };
         match open(true) {
             Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Denied => {
@@ -499,7 +393,7 @@ impl Works {
 
     fn told_if_lost(&self, entry: Entry, given_back: std::result::Result<(), ClientError>) {
         if let Err(error) = given_back {
-            let name = &self.attachment(entry).object;
+            let name = &self.attachment(entry.place).object;
             tracing::error!("{name}: what was written may be lost: {error}");
         }
     }
@@ -525,7 +419,7 @@ impl Works {
         let mut behind = self.open.len();
         for entry in self.open.keys().copied().collect::<Vec<_>>() {
             behind -= 1;
-            ending::gives_back(entry, behind);
+            ending::gives_back(entry.place, behind);
             if let Err(trouble) = self.flush(entry) {
                 tracing::error!("what was written is lost: {}", trouble.text);
             }

@@ -15,13 +15,14 @@
 //! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `sync` | mutexes, conditions, semaphores, barriers and read-write locks in objects, `sem_open` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
+//! | `numbers` | the numbers of segments |
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `remap_file_pages`, `madvise`, `msync` |
 //! | `reopening` | `open`, `openat`, `fopen` of a descriptor's name in `/proc` |
 //! | `waits` | `waitpid`, `wait3`, `wait4`, `waitid`, for which there is no warden |
 //! | `processes` | what is done at a fork and at the end of the process |
+//! | `ages` | which objects the names of the program have stood for |
 //! | `state` | what the program has open and mapped, and its lock |
 //! | `signals` | what signals do to a thread that waits for a server |
-//! | `made` | how often each object was made, which parents and children share |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
 //! | `uses` | which objects the program uses by descriptors alone |
 //! | `handed` | which addresses programs in C have, and which of these they may only read |
@@ -38,6 +39,7 @@
 
 use std::sync::Once;
 
+mod ages;
 mod capi;
 mod direct;
 mod ending;
@@ -49,6 +51,8 @@ mod impatient;
 mod leaving;
 mod locks;
 mod mappings;
+mod marks;
+mod numbers;
 mod pieces;
 mod posix;
 mod processes;

@@ -7,8 +7,9 @@ use quire_core::dsm::message::Access;
 use quire_core::units::{AddrRange, BASE_PAGE, VirtAddr};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use crate::ages::Entry;
 use crate::handed;
-use crate::host::{At, Entry, Placed, Wanted};
+use crate::host::{At, Placed, Wanted};
 use crate::pieces::{Pieces, Protection};
 use crate::posix;
 use crate::real::{MMAP, MUNMAP, Real};

@@ -13,7 +13,9 @@ use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use crate::host::{Entry, Meaning};
+use crate::ages::{self, Entry};
+use crate::host::Meaning;
+use crate::marks::Mark;
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
 use crate::trouble::{Result, Trouble};
@@ -39,7 +41,7 @@ pub fn start() {
 ///
 /// # Safety
 /// The name is a C string, or null.
-pub unsafe fn entry_named(prefix: &str, name: *const c_char) -> Option<Entry> {
+pub unsafe fn place_named(prefix: &str, name: *const c_char) -> Option<usize> {
     crate::begin();
     if !state::is_active() || name.is_null() {
         return None;
@@ -48,14 +50,14 @@ pub unsafe fn entry_named(prefix: &str, name: *const c_char) -> Option<Entry> {
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     // As the C library sees it.
     let name = name.trim_start_matches('/');
-    state::entry_of(&Target::Posix(format!("{prefix}{name}")))
+    state::place_of(&Target::Posix(format!("{prefix}{name}")))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the program gives a C string.
-    let entry = unsafe { entry_named("", name) };
-    let opened = entry.and_then(|entry| state::locked(|state| open(state, entry, flags)));
+    let place = unsafe { place_named("", name) };
+    let opened = place.and_then(|place| state::locked(|state| open(state, place, flags)));
     match (opened, SHM_OPEN.known()) {
         (Some(opened), _) => answer(opened, -1),
         // SAFETY: passed on as it came.
@@ -64,10 +66,10 @@ unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mod
     }
 }
 
-fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
+fn open(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
     // First, as what is begun must not stay so because there is none.
     let (descriptor, file) = descriptor()?;
-    let size = size_named(state, entry, flags)?;
+    let (entry, size) = object_named(state, place, flags)?;
     let writable = flags & libc::O_ACCMODE == libc::O_RDWR;
     if size.is_none()
         && let Some(descriptor) = open_pending(state, entry, writable)?
@@ -78,62 +80,59 @@ fn open(state: &mut State, entry: Entry, flags: c_int) -> Result<c_int> {
         entry,
         writable,
         is_pending: true,
-        is_unlinked: false,
-        is_stale: false,
     };
     if let Some(size) = size {
-        sized(descriptor.as_raw_fd(), size)?;
+        sized(descriptor.as_raw_fd(), entry, size)?;
         opened = hold(state, file, opened)?;
     }
     state.opened(file, opened);
     Ok(descriptor.into_raw_fd())
 }
 
-/// The size of the object that a name stands for; none where somebody has begun it, or this does.
-fn size_named(state: &mut State, entry: Entry, flags: c_int) -> Result<Option<u64>> {
+/// The object that a name stands for, and its size; none where somebody has begun it, or this does.
+fn object_named(state: &mut State, place: usize, flags: c_int) -> Result<(Entry, Option<u64>)> {
     let has = |flag| flags & flag != 0;
     let only_new = has(libc::O_CREAT) && has(libc::O_EXCL);
     let clears = has(libc::O_TRUNC) && flags & libc::O_ACCMODE == libc::O_RDWR;
-    match state.run(move |works| works.named(entry))? {
-        Meaning::Sized(_) | Meaning::Begun if only_new => {
-            return Err(Trouble::new(libc::EEXIST, "the object exists"));
+    let mut cleared = None;
+    loop {
+        match state.run(move |works| works.named(place))? {
+            Meaning::Sized(..) | Meaning::Begun(_) if only_new => {
+                return Err(Trouble::new(libc::EEXIST, "the object exists"));
+            }
+            Meaning::Sized(entry, _) if clears => {
+                state.run(move |works| works.clear(entry))?;
+                cleared = Some(entry);
+            }
+            Meaning::Sized(entry, size) => return Ok((entry, Some(size))),
+            Meaning::Begun(entry) => return Ok((entry, None)),
+            Meaning::Nothing if has(libc::O_CREAT) => {}
+            Meaning::Nothing => return Err(Trouble::new(libc::ENOENT, "there is no such object")),
         }
-        Meaning::Sized(_) if clears => state.run(move |works| works.clear(entry))?,
-        Meaning::Sized(size) => return Ok(Some(size)),
-        Meaning::Begun => return Ok(None),
-        Meaning::Nothing if has(libc::O_CREAT) => {
-            // Who has begun it before has it no more: its name was removed.
-            pending_of(state, entry).for_each(|(_, opened)| opened.is_unlinked = true);
+        may_create(state, place)?;
+        match state.run(move |works| works.begin(place)) {
+            // Somebody was faster.
+            Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {}
+            begun => {
+                let entry = begun?;
+                follow(state, cleared, entry);
+                return Ok((entry, None));
+            }
         }
-        Meaning::Nothing => return Err(Trouble::new(libc::ENOENT, "there is no such object")),
-    }
-    may_create(state, entry)?;
-    make_room(state, entry)?;
-    match state.run(move |works| works.begin(entry)) {
-        // Somebody was faster.
-        Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {
-            let named = state.run(move |works| works.named(entry))?;
-            Ok(named.size())
-        }
-        begun => begun.map(|()| None),
     }
 }
 
-/// An object is to be made: one that the program has removed and still has descriptors of goes, and
-/// those come to nothing.
-pub fn make_room(state: &mut State, entry: Entry) -> Result<()> {
-    if state.run(move |works| works.make_room(entry))? {
-        let is_of_it = |opened: &&mut Opened| opened.entry == entry && !opened.is_pending;
-        let all = state.files.values_mut().filter(is_of_it);
-        all.for_each(|opened| opened.is_stale = true);
-    }
-    Ok(())
+/// What was emptied is the same memory to the program: its descriptors are of the new object.
+fn follow(state: &mut State, cleared: Option<Entry>, entry: Entry) {
+    let all = state.files.values_mut();
+    let of_it = all.filter(|opened| Some(opened.entry) == cleared);
+    of_it.for_each(|opened| opened.entry = entry);
 }
 
 /// What the program, its parents or its children have begun, and given no size yet.
 fn pending_of(state: &mut State, entry: Entry) -> impl Iterator<Item = (&FileId, &mut Opened)> {
     let all = state.files.iter_mut();
-    all.filter(move |(_, opened)| opened.entry == entry && opened.is_pending && !opened.is_unlinked)
+    all.filter(move |(_, opened)| opened.entry == entry && opened.is_pending)
 }
 
 /// Once more what they have begun.
@@ -163,11 +162,11 @@ fn hold(state: &mut State, file: FileId, opened: Opened) -> Result<Opened> {
 }
 
 /// Whether objects may be made.
-pub fn may_create(state: &mut State, entry: Entry) -> Result<()> {
+pub fn may_create(state: &mut State, place: usize) -> Result<()> {
     let Some(attachments) = state::attachments().filter(|all| !all.create) else {
         return Ok(());
     };
-    let name = &attachments.list()[entry].object;
+    let name = &attachments.list()[place].object;
     let text = format!(
         "the program makes shared memory, and there is no object {name}: make it with \
          quire object create {name}, or leave out --no-create"
@@ -201,11 +200,14 @@ fn descriptor() -> Result<(OwnedFd, FileId)> {
     Ok((owned, file))
 }
 
-/// Gives a memory file its size, for ever.
-fn sized(descriptor: c_int, size: u64) -> Result<()> {
+/// Gives the memory file of an object its size, for ever, and the object's mark.
+fn sized(descriptor: c_int, entry: Entry, size: u64) -> Result<()> {
     let size = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
     // SAFETY: the call has no conditions but its arguments' types.
     checked(unsafe { libc::ftruncate(descriptor, size) }, "the size")?;
+    if let Some(exact) = ages::exact(entry) {
+        Mark::of(&exact).set(descriptor);
+    }
     seal(descriptor, true)
 }
 
@@ -306,26 +308,23 @@ pub fn may_be_pending(descriptor: c_int) -> bool {
 /// since: by a parent or a child, who have the same file, or by anybody else.
 pub fn caught_up(state: &mut State, descriptor: c_int) -> Option<Result<(FileId, Opened, u64)>> {
     let (file, opened, size) = find(state, descriptor)?;
-    if opened.is_stale {
-        return Some(state.run(|_| Err(Trouble::new(libc::ESTALE, GONE))));
-    }
     if !opened.is_pending {
         return Some(Ok((file, opened, size)));
     }
     let made = match has_size(descriptor) {
-        true => Ok(Some(size)),
-        false if opened.is_unlinked => Ok(None),
-        false => {
-            let named = state.run(move |works| works.named(opened.entry));
-            named.map(|named| named.size())
+        true => {
+            let mark = Mark::read(descriptor);
+            let learned = state.run(move |works| works.learn(opened.entry, mark));
+            learned.map(|()| Some(size))
         }
+        false => state.run(move |works| works.size_now(opened.entry)),
     };
     let settled = made.and_then(|made| match made {
         None => Ok((file, opened, size)),
         Some(size) => {
             let opened = hold(state, file, opened)?;
             if !has_size(descriptor) {
-                sized(descriptor, size)?;
+                sized(descriptor, opened.entry, size)?;
             }
             state.opened(file, opened);
             Ok((file, opened, size))
@@ -333,9 +332,6 @@ pub fn caught_up(state: &mut State, descriptor: c_int) -> Option<Result<(FileId,
     });
     Some(settled)
 }
-
-const GONE: &str =
-    "the object of a descriptor was removed, and another one was made by its name: open that";
 
 /// Whether the file of an object has its size for ever.
 fn has_size(descriptor: c_int) -> bool {
@@ -345,14 +341,14 @@ fn has_size(descriptor: c_int) -> bool {
 
 /// The file of an object that does not exist has a size now: the object is made.
 pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Result<()> {
-    let (entry, has_name) = (opened.entry, !opened.is_unlinked);
-    may_create(state, entry)?;
+    let entry = opened.entry;
+    may_create(state, entry.place)?;
     let has_name = state.run(move |works| match size {
         0 => {
             let text = "shared memory is mapped before it has a size (ftruncate)";
             Err(Trouble::new(libc::ENXIO, text))
         }
-        size => works.give_size(entry, size, has_name),
+        size => works.give_size(entry, size),
     })?;
     let opened = hold(state, file, opened)?;
     state.opened(file, opened);
@@ -405,14 +401,14 @@ pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option
         return Some(Ok(()));
     }
     let settled = settle(state, file, opened, size);
-    Some(settled.and_then(|()| sized(descriptor, size)))
+    Some(settled.and_then(|()| sized(descriptor, entry, size)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
-    let entry = unsafe { entry_named("", name) };
-    let removed = entry.and_then(|entry| state::locked(|state| unlink(state, entry)));
+    let place = unsafe { place_named("", name) };
+    let removed = place.and_then(|place| state::locked(|state| unlink(state, place)));
     match (removed, SHM_UNLINK.known()) {
         (Some(removed), _) => answer(removed.map(|()| 0), -1),
         // SAFETY: passed on as it came.
@@ -423,13 +419,9 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
 
 /// Removes a name, also that of an object which somebody has begun. One that is in use goes when it is
 /// not.
-pub fn unlink(state: &mut State, entry: Entry) -> Result<()> {
-    state.run(move |works| {
-        works.let_go();
-        works.remove(entry)
-    })?;
+pub fn unlink(state: &mut State, place: usize) -> Result<()> {
+    state.run(move |works| works.unlink(place))?;
     state.has_removed = true;
-    pending_of(state, entry).for_each(|(_, opened)| opened.is_unlinked = true);
     Ok(())
 }
 

@@ -10,7 +10,7 @@
 //! ([`is_of_library_now`]) come nowhere near the lock at all.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,9 +21,10 @@ use quire_dsm::client::Known;
 use quire_dsm::node::RangeLock;
 use quire_linux::futex::Lock;
 
+use crate::ages::{self, Entry};
 use crate::ending;
 use crate::heirs::Heirs;
-use crate::host::{Entry, Host, Placed, Works};
+use crate::host::{Host, Placed, Works};
 use crate::pieces::Pieces;
 use crate::signals::Blocked;
 use crate::sync::Named;
@@ -57,10 +58,6 @@ pub struct Opened {
     pub writable: bool,
     /// The object does not exist yet: it is made when its size is known.
     pub is_pending: bool,
-    /// The program has removed its name, before it existed.
-    pub is_unlinked: bool,
-    /// The program has removed its object, and makes another one by the name.
-    pub is_stale: bool,
 }
 
 /// A mapping that the program has.
@@ -139,8 +136,11 @@ impl State {
 
     /// A descriptor was given to the program.
     pub fn opened(&mut self, file: FileId, opened: Opened) {
-        self.files.insert(file, opened);
+        let is_new = self.files.insert(file, opened).is_none();
         FILES.store(self.files.len(), Ordering::Release);
+        if is_new {
+            self.forget_others(opened.entry);
+        }
     }
 
     /// The files of objects that the program has descriptors of, and where there is an object.
@@ -150,11 +150,8 @@ impl State {
         }
         let open = uses::open_files();
         let is_open = |file: &FileId| open.as_ref().is_none_or(|open| open.contains(file));
-        let is_held = |opened: &Opened| !opened.is_pending && !opened.is_stale;
-        let held = self
-            .files
-            .iter()
-            .filter(|(file, opened)| is_held(opened) && is_open(file));
+        let all = self.files.iter();
+        let held = all.filter(|(file, opened)| !opened.is_pending && is_open(file));
         held.map(|(file, opened)| (opened.entry, *file)).collect()
     }
 
@@ -163,11 +160,34 @@ impl State {
         self.known.extend(known.map(|known| (entry, known)));
     }
 
+    /// A program may remove its memory and make it anew again and again: objects that it uses no more
+    /// are forgotten, but for this one and what names stand for.
+    fn forget_others(&mut self, entry: Entry) {
+        let are_several = ages::are_several(entry.place);
+        let Some(open) = are_several.then(uses::open_files).flatten() else {
+            return;
+        };
+        let is_used = |file: &FileId, opened: &Opened| {
+            opened.entry.place != entry.place || opened.entry == entry || open.contains(file)
+        };
+        self.files.retain(|file, opened| is_used(file, opened));
+        FILES.store(self.files.len(), Ordering::Release);
+        let files = self.files.values().map(|opened| opened.entry);
+        let mapped = self.mapped.values().map(|mapped| mapped.entry);
+        let used: BTreeSet<Entry> = files.chain(mapped).chain([entry]).collect();
+        self.known.retain(|entry, _| used.contains(entry));
+        ages::keep(&used);
+    }
+
     /// A mapping was given to the program.
     pub fn add(&mut self, placed: Placed, mapped: Mapped) {
-        self.note(mapped.entry, placed.known);
+        let (entry, is_new) = (mapped.entry, placed.known.is_some());
+        self.note(entry, placed.known);
         self.mapped.insert(placed.start, mapped);
         self.tell();
+        if is_new {
+            self.forget_others(entry);
+        }
     }
 
     /// A mapping is the program's no more. Its addresses must still be there.
@@ -238,12 +258,12 @@ pub fn attachments() -> Option<&'static Attachments> {
 }
 
 /// Which attachment the program asks for.
-pub fn entry_of(target: &Target) -> Option<Entry> {
+pub fn place_of(target: &Target) -> Option<usize> {
     let all = attachments()?;
     let mut list = all.list().iter();
-    let entry = list.position(|attachment| attachment.target == *target)?;
-    all.note(entry);
-    Some(entry)
+    let place = list.position(|attachment| attachment.target == *target)?;
+    all.note(place);
+    Some(place)
 }
 
 /// Whether the program has descriptors that stand for objects.
@@ -311,6 +331,7 @@ pub fn hold(act: impl FnOnce(&mut State)) {
     // SAFETY: this thread holds the lock, until `release`.
     unsafe { STATE.with_held(begin) };
     taken::hold();
+    ages::hold();
 }
 
 /// Does something with what [`hold`] has locked, and lets go of it.
@@ -318,6 +339,7 @@ pub fn release(act: impl FnOnce(&mut State)) {
     if HOLDER.load(Ordering::Acquire) != me() || !FORKS.swap(false, Ordering::AcqRel) {
         return;
     }
+    ages::release();
     taken::release();
     // SAFETY: this thread is the one that holds the lock since `hold`, or its copy in a child,
     // which has the copy of the lock.

@@ -1,15 +1,16 @@
 //! Shared memory of System V: `shmget`, `shmat`, `shmdt`, `shmctl`.
 //!
-//! A segment of an object has a number that follows from its place in the environment, so it
-//! means the same in all programs that `quire run` started in the same way.
+//! A segment is one of the objects that an attachment's name has stood for; its number says which
+//! (`numbers`). One that was removed goes on until nobody has it attached, while another one has its key.
 
 use std::ffi::{c_int, c_void};
 
 use quire_core::units::BASE_PAGE;
 use quire_dsm::attachment::Target;
 
-use crate::host::{At, Entry, Meaning};
+use crate::host::{At, Meaning};
 use crate::mappings::{self, Part};
+use crate::numbers::Number;
 use crate::posix;
 use crate::real::Real;
 use crate::state::{self, State, answer};
@@ -34,20 +35,20 @@ pub fn start() {
     let (_, _, _, _) = (SHMGET.get(), SHMAT.get(), SHMDT.get(), SHMCTL.get());
 }
 
-/// The first of our numbers. The kernel comes to these when it has used one of its places
-/// for segments more than 65000 times.
-const FIRST: c_int = 0x7fff_0000;
 /// Replace what is mapped at the address.
 const REMAP: c_int = 0o40000;
+/// In a mode of permissions: it goes with who has it attached, and has no key (`SHM_DEST`).
+const GOES: libc::c_ushort = 0o1000;
 /// Map to be executed.
 const EXEC: c_int = 0o100000;
 
-/// Which attachment a number means.
-fn entry_of(id: c_int) -> Option<Entry> {
+/// The segment that a number means, if it is one of ours.
+fn number_of(id: c_int) -> Option<Number> {
     crate::begin();
-    let entry = usize::try_from(id.checked_sub(FIRST)?).ok()?;
-    let attachment = state::attachments()?.list().get(entry)?;
-    matches!(attachment.target, Target::SystemV(_)).then_some(entry)
+    let list = state::attachments()?.list();
+    let number = Number::read(id, list.len())?;
+    let attachment = list.get(number.place)?;
+    matches!(attachment.target, Target::SystemV(_)).then_some(number)
 }
 
 fn absent() -> Trouble {
@@ -57,11 +58,11 @@ fn absent() -> Trouble {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shmget(key: libc::key_t, size: usize, flags: c_int) -> c_int {
     crate::begin();
-    let entry = match key {
+    let place = match key {
         libc::IPC_PRIVATE => None,
-        key => state::entry_of(&Target::SystemV(key)),
+        key => state::place_of(&Target::SystemV(key)),
     };
-    let got = entry.and_then(|entry| state::locked(|state| get(state, entry, size as u64, flags)));
+    let got = place.and_then(|place| state::locked(|state| get(state, place, size as u64, flags)));
     match (got, SHMGET.known()) {
         (Some(got), _) => answer(got, -1),
         // SAFETY: passed on as it came.
@@ -70,36 +71,37 @@ unsafe extern "C" fn shmget(key: libc::key_t, size: usize, flags: c_int) -> c_in
     }
 }
 
-fn get(state: &mut State, entry: Entry, size: u64, flags: c_int) -> Result<c_int> {
+fn get(state: &mut State, place: usize, size: u64, flags: c_int) -> Result<c_int> {
     let create = flags & libc::IPC_CREAT != 0;
     let only_new = create && flags & libc::IPC_EXCL != 0;
-    match state.run(move |works| works.named(entry))? {
-        Meaning::Sized(_) | Meaning::Begun if only_new => {
+    let entry = match state.run(move |works| works.named(place))? {
+        Meaning::Sized(..) | Meaning::Begun(_) if only_new => {
             return Err(Trouble::new(libc::EEXIST, "the object exists"));
         }
-        Meaning::Sized(is) if size > is => {
+        Meaning::Sized(entry, is) if size > is => {
             state.run(move |works| works.check_size(entry, size))?;
+            entry
         }
-        Meaning::Sized(_) => {}
-        Meaning::Nothing | Meaning::Begun if !create => return Err(absent()),
-        Meaning::Nothing | Meaning::Begun => {
-            posix::may_create(state, entry)?;
-            state.run(move |works| works.create(entry, size, only_new))?;
+        Meaning::Sized(entry, _) => entry,
+        Meaning::Nothing | Meaning::Begun(_) if !create => return Err(absent()),
+        Meaning::Nothing | Meaning::Begun(_) => {
+            posix::may_create(state, place)?;
+            state.run(move |works| works.create_segment(place, size, only_new))?
         }
-    }
-    Ok(FIRST + entry as c_int)
+    };
+    state.run(move |works| Ok(works.id(entry)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
-    let entry = entry_of(id);
-    if entry.is_none()
+    let number = number_of(id);
+    if number.is_none()
         && let Err(trouble) = make_way(id, at as u64, flags)
     {
         return answer(Err(trouble), libc::MAP_FAILED);
     }
     let mapped =
-        entry.and_then(|entry| state::locked(|state| attach(state, entry, at as u64, flags)));
+        number.and_then(|number| state::locked(|state| attach(state, number, at as u64, flags)));
     match (mapped, SHMAT.known()) {
         (Some(mapped), _) => answer(mapped.map(|at| at as *mut c_void), libc::MAP_FAILED),
         // SAFETY: passed on as it came.
@@ -140,7 +142,7 @@ const fn address(at: u64, flags: c_int) -> u64 {
     }
 }
 
-fn attach(state: &mut State, entry: Entry, at: u64, flags: c_int) -> Result<u64> {
+fn attach(state: &mut State, number: Number, at: u64, flags: c_int) -> Result<u64> {
     let has = |flag| flags & flag != 0;
     if has(EXEC) {
         return Err(Trouble::new(libc::EACCES, "objects are not executed"));
@@ -154,8 +156,7 @@ fn attach(state: &mut State, entry: Entry, at: u64, flags: c_int) -> Result<u64>
         at if has(REMAP) => At::Over(at),
         at => At::Free(at),
     };
-    let found = state.run(move |works| works.find(entry))?;
-    let found = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+    let (entry, found) = state.run(move |works| works.segment(number))?;
     let size = found.size;
     let part = Part {
         entry,
@@ -196,12 +197,12 @@ fn detach(state: &mut State, start: u64) -> Option<Result<()>> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_ds) -> c_int {
-    let entry = entry_of(id);
-    let done = entry.and_then(|entry| {
+    let number = number_of(id);
+    let done = number.and_then(|number| {
         state::locked(|state| match command {
-            libc::IPC_RMID => remove(state, entry).map(|()| None),
+            libc::IPC_RMID => remove(state, number).map(|()| None),
             libc::IPC_STAT if about.is_null() => Err(Trouble::new(libc::EFAULT, "no room")),
-            libc::IPC_STAT => tell(state, entry).map(Some),
+            libc::IPC_STAT => tell(state, number).map(Some),
             _ => state.run(|_| {
                 let text = "shmctl of an object: only IPC_STAT and IPC_RMID are offered";
                 Err(Trouble::new(libc::EINVAL, text))
@@ -221,33 +222,31 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
 }
 
 /// Removes a segment, which goes when nobody has it attached; once more does no harm.
-fn remove(state: &mut State, entry: Entry) -> Result<()> {
+fn remove(state: &mut State, number: Number) -> Result<()> {
     state.has_removed = true;
-    match state.run(move |works| works.remove(entry)) {
-        Err(trouble) if trouble.errno == libc::ENOENT => {
-            let found = state.run(move |works| works.find(entry))?;
-            found.map(drop).ok_or(trouble)
-        }
-        removed => removed,
-    }
+    state.run(move |works| match works.segment(number)? {
+        (_, found) if found.is_removed => Ok(()),
+        (entry, _) => works.remove(entry),
+    })
 }
 
 /// What is known of a segment. A program counts as one attachment, however often it has it
 /// attached, but for this program itself.
-fn tell(state: &mut State, entry: Entry) -> Result<libc::shmid_ds> {
-    let found = state.run(move |works| works.find(entry))?;
-    let found = found.ok_or_else(|| Trouble::new(libc::EIDRM, "the object was removed"))?;
+fn tell(state: &mut State, number: Number) -> Result<libc::shmid_ds> {
+    let (entry, found) = state.run(move |works| works.segment(number))?;
     let (size, open) = (found.size, found.open);
     let here = state.mapped.values().filter(|m| m.entry == entry).count();
     let others = open - usize::from(here > 0).min(open);
-    let key = state::attachments().map(|all| all.list()[entry].target.clone());
+    let target = state::attachments().map(|all| all.list()[entry.place].target.clone());
     // SAFETY: zeros are a value of this structure.
     let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
     about.shm_segsz = size as usize;
     about.shm_nattch = (here + others) as libc::shmatt_t;
     about.shm_perm.mode = posix::MODE as _;
-    if let Some(Target::SystemV(key)) = key {
-        about.shm_perm.__key = key;
+    match target {
+        _ if found.is_removed => about.shm_perm.mode |= GOES,
+        Some(Target::SystemV(key)) => about.shm_perm.__key = key,
+        _ => {}
     }
     // SAFETY: the calls have no conditions.
     unsafe {

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::host::Entry;
+use crate::ages::Entry;
 use crate::posix;
 use crate::state::FileId;
 
@@ -91,16 +91,18 @@ fn file_of(descriptor: impl AsRef<Path>) -> Option<FileId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ages::entry;
 
     #[test]
     fn an_object_is_used_as_long_as_one_of_its_files_is_open() {
         let mut uses = Uses::default();
-        for (entry, file) in [(0, 10), (0, 11), (1, 12)] {
+        let (old, new) = (entry(0, 0), entry(0, 1));
+        for (entry, file) in [(old, 10), (old, 11), (new, 12)] {
             uses.add(entry, (1, file));
         }
         uses.keep(&BTreeSet::from([(1, 11), (1, 13)]));
-        assert!(uses.has(0) && !uses.has(1));
+        assert!(uses.has(old) && !uses.has(new));
         uses.keep(&BTreeSet::from([(2, 11)]));
-        assert!(!uses.has(0));
+        assert!(!uses.has(old));
     }
 }

@@ -1,6 +1,7 @@
 //! Unmodified programs that share memory through a server: its own copies, and each with its
 //! own copy of what it uses, as on machines of their own; and programs in C that ask for it.
 
+mod anew;
 mod begun;
 mod capi;
 mod descriptors;

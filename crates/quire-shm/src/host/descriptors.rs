@@ -2,19 +2,27 @@
 //! use, and a program does not find by its name what it has removed, though it uses it.
 
 use quire_dsm::client::Known;
+use quire_dsm::wire::control::Name;
 
-use crate::host::{Entry, Meaning, Works};
+use crate::ages::{self, Entry};
+use crate::host::objects::{Lack, removed};
+use crate::host::{Meaning, Works};
+use crate::marks::Mark;
 use crate::state::FileId;
-use crate::trouble::Result;
+use crate::trouble::{Result, Trouble};
 
 impl Works {
-    /// What a name stands for. What was removed and is in use has none.
-    pub fn named(&mut self, entry: Entry) -> Result<Meaning> {
+    /// What the name of an attachment stands for. What was removed and is in use has none.
+    pub fn named(&mut self, place: usize) -> Result<Meaning> {
         self.let_go();
-        Ok(match self.look(entry)? {
-            Ok(found) if found.is_removed => Meaning::Nothing,
-            Ok(found) => Meaning::Sized(found.size),
-            Err(named) => named,
+        let name = self.attachment(place).object.clone();
+        Ok(match self.look(place, name.clone())? {
+            Ok(found) => Meaning::Sized(ages::found(place, &found.exact), found.size),
+            Err(Lack::Begun) => Meaning::Begun(ages::begun(place)),
+            Err(Lack::Nothing) => {
+                ages::lost(place, &name);
+                Meaning::Nothing
+            }
         })
     }
 
@@ -26,27 +34,84 @@ impl Works {
     }
 
     /// Begins an object: it has a name, and no size yet.
-    pub fn begin(&mut self, entry: Entry) -> Result<()> {
-        let name = self.attachment(entry).object.clone();
-        Ok(self.client(entry)?.begin(name)?)
+    pub fn begin(&mut self, place: usize) -> Result<Entry> {
+        let name = self.attachment(place).object.clone();
+        self.client(place)?.begin(name.clone())?;
+        // What had the name before has it no more.
+        ages::lost(place, &name);
+        Ok(ages::begun(place))
     }
 
-    /// Makes an object that the program has begun. Where somebody has removed its name since, it goes
-    /// when nobody uses it; whether it has a name.
-    pub fn give_size(&mut self, entry: Entry, size: u64, has_name: bool) -> Result<bool> {
-        let has_name = has_name && self.named(entry)? != Meaning::Nothing;
-        self.create(entry, size, !has_name)?;
-        Ok(has_name)
+    /// The size of what had none when the program got a descriptor of it, if it has one by now.
+    pub fn size_now(&mut self, entry: Entry) -> Result<Option<u64>> {
+        if ages::exact(entry).is_some() {
+            return Ok(self.find(entry)?.map(|found| found.size));
+        }
+        Ok(match self.named(entry.place)? {
+            Meaning::Sized(it, size) if it == entry => Some(size),
+            _ => None,
+        })
     }
 
-    /// A new object is to be made in the place of one whose name was removed, and that this program
-    /// has open. Whether it had.
-    pub fn make_room(&mut self, entry: Entry) -> Result<bool> {
-        let is_removed = self.open.contains_key(&entry)
-            && self.find(entry)?.is_some_and(|found| found.is_removed);
-        match is_removed {
-            true => self.clear(entry).map(|()| true),
-            false => Ok(false),
+    /// A parent or a child has given an object its size, and marked the file that they have in common:
+    /// its key is learned, if it is not known yet, though it may have lost its name.
+    pub fn learn(&mut self, entry: Entry, mark: Option<Mark>) -> Result<()> {
+        if let Some(mark) = mark.filter(|_| ages::exact(entry).is_none())
+            && let Some(exact) = self.marked(entry, mark)?
+        {
+            ages::learn(entry, &exact);
+        }
+        Ok(())
+    }
+
+    /// The exact spelling of the key of what was made of an entry, by its mark.
+    fn marked(&mut self, entry: Entry, mark: Mark) -> Result<Option<Name>> {
+        let place = entry.place;
+        let name = self.attachment(place).object.clone();
+        let is_it = |exact: &Name| Mark::of(exact) == mark;
+        let unnamed = ages::unnamed(entry, &name).filter(is_it);
+        if unnamed.is_some() {
+            return Ok(unnamed);
+        }
+        let living = self.look(place, name.clone())?.ok();
+        if let Some(living) = living.filter(|found| is_it(&found.exact)) {
+            return Ok(Some(living.exact));
+        }
+        let listed = self.client(place)?.list()?;
+        let mut removed = listed.into_iter().map(|object| object.name);
+        Ok(removed.find(|exact| !exact.is_plain() && exact.plain() == name && is_it(exact)))
+    }
+
+    /// Makes an object that somebody has begun; whether it has the name. Where that was removed since,
+    /// or is another one's, the object has none, and is to go when nobody uses it.
+    pub fn give_size(&mut self, entry: Entry, size: u64) -> Result<bool> {
+        let place = entry.place;
+        match self.named(place)? {
+            Meaning::Begun(it) | Meaning::Sized(it, _) if it == entry => {
+                self.create(place, size, false)?;
+                Ok(true)
+            }
+            _ => {
+                let name = ages::unname(entry, &self.attachment(place).object);
+                let lost = || Trouble::new(libc::EBADF, "nothing is known of the object");
+                self.make(place, name.ok_or_else(lost)?, size)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Removes the name of an attachment, also where that stands for what somebody has begun. An object
+    /// goes when nobody uses it.
+    pub fn unlink(&mut self, place: usize) -> Result<()> {
+        let name = self.attachment(place).object.clone();
+        match self.named(place)? {
+            Meaning::Sized(entry, _) => self.remove(entry),
+            Meaning::Begun(_) => {
+                self.client(place)?.discard(name.clone())?;
+                ages::lost(place, &name);
+                Ok(())
+            }
+            Meaning::Nothing => Err(removed()),
         }
     }
 

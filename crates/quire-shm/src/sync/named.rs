@@ -10,7 +10,8 @@ use quire_core::units::BASE_PAGE;
 
 use super::semaphore::MOST;
 use super::waiting::{Deadline, Waiting, Wake, copies, wake};
-use crate::host::{At, Entry, Meaning};
+use crate::ages::Entry;
+use crate::host::{At, Meaning};
 use crate::mappings::{self, Part};
 use crate::posix;
 use crate::real::Real;
@@ -43,8 +44,6 @@ pub struct Named {
     entry: Entry,
     /// How often it has opened it, and not closed it.
     uses: u64,
-    /// Whether it has not removed the name.
-    has_name: bool,
 }
 
 /// What is in its page.
@@ -73,33 +72,12 @@ struct Call {
 }
 
 /// Opens it, and says where it lies.
-fn open(state: &mut State, entry: Entry, call: Call) -> Result<u64> {
-    let exists = || Trouble::new(libc::EEXIST, "the semaphore exists");
-    let is_it = |named: &Named| named.entry == entry && named.has_name;
-    let all = &mut state.semaphores;
-    if let Some((start, named)) = all.iter_mut().find(|(_, named)| is_it(named)) {
-        named.uses += u64::from(!call.only_new);
-        return if call.only_new {
-            Err(exists())
-        } else {
-            Ok(*start)
-        };
-    }
-    match state.run(move |works| works.named(entry))? {
-        Meaning::Sized(_) | Meaning::Begun if call.only_new => return Err(exists()),
-        Meaning::Sized(BASE_PAGE) => {}
-        Meaning::Sized(_) => {
-            let text = "an object of this size is no semaphore";
-            return state.run(move |_| Err(Trouble::new(libc::EINVAL, text)));
-        }
-        Meaning::Nothing | Meaning::Begun if !call.makes => {
-            return Err(Trouble::new(libc::ENOENT, "there is no such semaphore"));
-        }
-        Meaning::Nothing | Meaning::Begun => {
-            posix::may_create(state, entry)?;
-            posix::make_room(state, entry)?;
-            state.run(move |works| works.create(entry, BASE_PAGE, call.only_new))?;
-        }
+fn open(state: &mut State, place: usize, call: Call) -> Result<u64> {
+    let entry = entry_named(state, place, call)?;
+    let mut all = state.semaphores.iter_mut();
+    if let Some((start, named)) = all.find(|(_, named)| named.entry == entry) {
+        named.uses += 1;
+        return Ok(*start);
     }
     let part = Part {
         entry,
@@ -111,13 +89,30 @@ fn open(state: &mut State, entry: Entry, call: Call) -> Result<u64> {
     };
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let start = mappings::map(state, part, At::Anywhere, both)?;
-    let named = Named {
-        entry,
-        uses: 1,
-        has_name: true,
-    };
-    state.semaphores.insert(start, named);
+    state.semaphores.insert(start, Named { entry, uses: 1 });
     Ok(start)
+}
+
+/// The object that a name stands for, which is made if that is asked for.
+fn entry_named(state: &mut State, place: usize, call: Call) -> Result<Entry> {
+    match state.run(move |works| works.named(place))? {
+        Meaning::Sized(..) | Meaning::Begun(_) if call.only_new => {
+            Err(Trouble::new(libc::EEXIST, "the semaphore exists"))
+        }
+        Meaning::Sized(entry, BASE_PAGE) => Ok(entry),
+        Meaning::Sized(..) => {
+            let text = "an object of this size is no semaphore";
+            state.run(move |_| Err(Trouble::new(libc::EINVAL, text)))
+        }
+        Meaning::Nothing | Meaning::Begun(_) if !call.makes => {
+            Err(Trouble::new(libc::ENOENT, "there is no such semaphore"))
+        }
+        Meaning::Nothing | Meaning::Begun(_) => {
+            posix::may_create(state, place)?;
+            let made = state.run(move |works| works.create(place, BASE_PAGE, call.only_new));
+            made.map(|(entry, _)| entry)
+        }
+    }
 }
 
 /// Waits until it has a value, or gives it one.
@@ -160,14 +155,6 @@ fn close(state: &mut State, at: u64) -> Option<Result<()>> {
     Some(state.run(move |works| works.unmap(number)))
 }
 
-fn unlink(state: &mut State, entry: Entry) -> Result<()> {
-    posix::unlink(state, entry)?;
-    let all = state.semaphores.values_mut();
-    let of_it = all.filter(|named| named.entry == entry);
-    of_it.for_each(|named| named.has_name = false);
-    Ok(())
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sem_open(
     name: *const c_char,
@@ -182,10 +169,10 @@ unsafe extern "C" fn sem_open(
         value,
     };
     // SAFETY: the program gives a C string.
-    let entry = unsafe { posix::entry_named(PREFIX, name) };
-    let opened = entry.and_then(|entry| match makes && value > MOST {
+    let place = unsafe { posix::place_named(PREFIX, name) };
+    let opened = place.and_then(|place| match makes && value > MOST {
         true => Some(Err(Trouble::new(libc::EINVAL, "too large a value"))),
-        false => state::locked(|state| open(state, entry, call)),
+        false => state::locked(|state| open(state, place, call)),
     });
     match (opened, OPEN.known()) {
         (Some(opened), _) => {
@@ -223,8 +210,8 @@ unsafe extern "C" fn sem_close(semaphore: Semaphore) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sem_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
-    let entry = unsafe { posix::entry_named(PREFIX, name) };
-    let unlinked = entry.and_then(|entry| state::locked(|state| unlink(state, entry)));
+    let place = unsafe { posix::place_named(PREFIX, name) };
+    let unlinked = place.and_then(|place| state::locked(|state| posix::unlink(state, place)));
     match (unlinked, UNLINK.known()) {
         (Some(unlinked), _) => state::answer(unlinked.map(|()| 0), -1),
         // SAFETY: passed on as it came.

@@ -80,7 +80,11 @@ fn what_was_removed_goes_when_nobody_uses_it() {
         let mut drops = Running::start(&mut served.run("grid", begun, &["drop", "/grid"]));
         drops.hear("removed");
         assert_eq!(signal(drops.status()), Some(SIGKILL));
-        let told = served.does(&["object", "stat", "grid"]);
+        let told = served.quire(&["object", "stat", "grid"]);
+        assert!(!told.status.success(), "it has no name");
+        // Its own one may go last.
+        until(|| served.objects() == ["grid~"]);
+        let told = served.does(&["object", "stat", "grid~"]);
         assert!(
             told.contains("removed: it goes when nobody has it open"),
             "{told}"

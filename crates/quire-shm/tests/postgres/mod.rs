@@ -161,6 +161,7 @@ fn postgres_runs_on_shared_memory() {
         assert_eq!(database.asks("select sum(n) from t"), sum);
         database.does("pg_ctl", &["stop", "-m", "fast"]);
         server.go_on();
-        assert!(served.objects().is_empty(), "it was removed");
+        // Of those of its processes that had it, the one that removed it need not be the last to be missed.
+        until(|| served.objects().is_empty());
     }
 }

@@ -121,13 +121,17 @@ static void anew(const char *name) {
   volatile unsigned char *at = map(old);
   at[1] = 7;
   CHECK(shm_unlink(name) == 0);
-  FAILS(shm_open(name, O_RDWR | O_CREAT, 0600) < 0, EBUSY);
-  unmap(at);
   int new = get(name, O_CREAT | O_EXCL);
   CHECK(ftruncate(new, SIZE) == 0);
-  FAILS(mmap(NULL, SIZE, RW, MAP_SHARED, old, 0) == MAP_FAILED, ESTALE);
-  CHECK(map(new)[1] == 0);
+  volatile unsigned char *other = map(new);
+  CHECK(other[1] == 0 && at[1] == 7);
+  other[1] = 8;
+  unmap(at);
+  at = map(old);
+  CHECK(at[1] == 7 && other[1] == 8 && map(get(name, 0))[1] == 8);
   CHECK(shm_unlink(name) == 0);
+  FAILS(shm_open(name, O_RDWR, 0) < 0, ENOENT);
+  CHECK(map(old)[1] == 7 && map(new)[1] == 8);
 }
 
 static void heir(const char *name) {

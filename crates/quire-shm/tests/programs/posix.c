@@ -194,6 +194,10 @@ static int odd(const char *name) {
   CHECK(fd >= 0 && ftruncate(fd, PAGE) == 0);
   again = map(fd, PAGE);
   CHECK(again[0] == 0);
+  /* The descriptor that was there before is of the same memory. */
+  unsigned char *same = map(3, PAGE);
+  again[1] = 48;
+  CHECK(fd != 3 && same[1] == 48 && munmap(same, PAGE) == 0);
 
   /* Removed while it is used: it goes when the program ends, and its child. */
   CHECK(shm_unlink(name) == 0);

@@ -1,0 +1,151 @@
+//! Objects as servers know them: whether they are there, how large they are, and who makes and removes
+//! them. Each is asked for by the exact spelling of its key, once that is known (`ages`).
+
+use quire_core::units::Bytes;
+use quire_dsm::client::ClientError;
+use quire_dsm::wire::control::{
+    Answer, FailureKind, MachineCode, Name, Object, PageSize, SchedulerKind,
+};
+
+use crate::ages::{self, Entry};
+use crate::host::Works;
+use crate::trouble::{Result, Trouble};
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    Nothing,
+    /// What somebody has made, and given no size yet.
+    Begun(Entry),
+    /// An object of this size.
+    Sized(Entry, u64),
+}
+
+/// An object that is there.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The exact spelling of its key.
+    pub exact: Name,
+    pub size: u64,
+    /// How often it is open, as far as this program may know.
+    pub open: usize,
+    /// Its name was removed.
+    pub is_removed: bool,
+}
+
+/// Why there is no object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    Nothing,
+    Begun,
+}
+
+/// Something was removed since it was found.
+pub(super) fn removed() -> Trouble {
+    Trouble::new(libc::ENOENT, "the object was removed")
+}
+
+impl Works {
+    /// By what a server is asked for an object.
+    pub(super) fn asked(&self, entry: Entry) -> Name {
+        ages::exact(entry).unwrap_or_else(|| self.attachment(entry.place).object.clone())
+    }
+
+    /// An object, if it exists, also where its name was removed.
+    pub fn find(&mut self, entry: Entry) -> Result<Option<Found>> {
+        let asked = self.asked(entry);
+        Ok(self.look(entry.place, asked)?.ok())
+    }
+
+    /// What is behind a name, or an exact spelling, or why there is nothing.
+    pub(super) fn look(
+        &mut self,
+        place: usize,
+        asked: Name,
+    ) -> Result<std::result::Result<Found, Lack>> {
+        match self.client(place)?.statistics(asked, None) {
+            Ok(Answer::Statistics {
+                exact,
+                info,
+                inside,
+                is_discarded,
+                ..
+            }) => Ok(Ok(Found {
+                exact,
+                size: info.size.0,
+                open: inside.map_or(0, |inside| inside.open as usize),
+                is_removed: is_discarded,
+            })),
+            Ok(_) => Err(ClientError::Confused.into()),
+            Err(ClientError::Refused(failure)) => match failure.kind {
+                FailureKind::NotFound => Ok(Err(Lack::Nothing)),
+                FailureKind::Begun => Ok(Err(Lack::Begun)),
+                _ => Err(ClientError::Refused(failure).into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes an object of a name.
+    pub(super) fn make(&mut self, place: usize, name: Name, size: u64) -> Result<()> {
+        let object = Object {
+            name,
+            size: Bytes(size),
+            page_size: PageSize::BASE,
+            scheduler: SchedulerKind::Multi,
+            machine: MachineCode(0),
+            tags: Vec::new(),
+        };
+        Ok(self.client(place)?.create(object)?)
+    }
+
+    /// Makes an object by the name of an attachment. Where there is one already it must have this
+    /// size, unless it must be a new one. Whether it was made here.
+    pub fn create(&mut self, place: usize, size: u64, only_new: bool) -> Result<(Entry, bool)> {
+        let name = self.attachment(place).object.clone();
+        let made = self.make(place, name, size);
+        let is_new = made.is_ok();
+        match made {
+            Err(trouble) if trouble.errno != libc::EEXIST || only_new => return Err(trouble),
+            _ => {}
+        }
+        match self.named(place)? {
+            Meaning::Sized(entry, is) => self.must_have(entry, is, size).map(|()| (entry, is_new)),
+            Meaning::Nothing | Meaning::Begun(_) => Err(removed()),
+        }
+    }
+
+    /// Whether an object that exists has this size.
+    pub fn check_size(&mut self, entry: Entry, size: u64) -> Result<()> {
+        let found = self.find(entry)?.ok_or_else(removed)?;
+        self.must_have(entry, found.size, size)
+    }
+
+    fn must_have(&self, entry: Entry, is: u64, size: u64) -> Result<()> {
+        if is == size {
+            return Ok(());
+        }
+        let name = &self.attachment(entry.place).object;
+        let text = format!(
+            "{name} has {is} bytes, and the program asks for {size}: an object keeps its size; \
+             remove it first (quire object rm {name})"
+        );
+        Err(Trouble::new(libc::EINVAL, text))
+    }
+
+    /// Takes its name from an object, which goes when nobody uses it any more.
+    pub fn remove(&mut self, entry: Entry) -> Result<()> {
+        let asked = self.asked(entry);
+        self.client(entry.place)?.discard(asked)?;
+        if self.open.contains_key(&entry) {
+            self.removed.insert(entry);
+        }
+        Ok(())
+    }
+
+    /// Removes an object that nobody uses.
+    pub(super) fn remove_now(&mut self, entry: Entry) -> Result<()> {
+        let asked = self.asked(entry);
+        Ok(self.client(entry.place)?.remove(asked)?)
+    }
+}
