@@ -80,8 +80,8 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// The loop looks at least so often whether it shall end.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// So many leases programs have to come back for removed objects after a server was started again:
-/// they look for it for three.
+/// So many leases programs have to come back for removed objects after their links were cut, or their
+/// server was started again: they look for it for three.
 const COME_BACK: u32 = 4;
 
 /// What parts of a server act on.
@@ -89,6 +89,14 @@ struct Around<'a> {
     core: &'a mut Core,
     links: &'a mut Links,
     out: &'a mut Vec<Out>,
+}
+
+/// How a peer goes that is gone.
+#[derive(Clone, Copy)]
+struct Leaving {
+    how: Parting,
+    /// Its process may live, as only its link is known to be cut.
+    may_come_back: bool,
 }
 
 /// A server, as the event loop sees it.
@@ -100,7 +108,7 @@ pub struct Server {
     links: BTreeMap<PeerId, LinkId>,
     next: u64,
     /// Peers that are gone, by when they have certainly stopped to use what they have.
-    leaving: BTreeMap<(Instant, PeerId), Parting>,
+    leaving: BTreeMap<(Instant, PeerId), Leaving>,
     out: Vec<Out>,
     /// Other servers that it is joined to.
     fellows: Option<Fellows>,
@@ -110,7 +118,7 @@ pub struct Server {
     bundles: Bundles,
     /// The pages that programs of this machine share.
     local: Local,
-    /// When removed objects of the store go that nobody has come back for.
+    /// When removed objects go that nobody has come back for.
     forsaken_at: Option<Instant>,
     /// Somebody wants it to end.
     is_over: bool,
@@ -142,7 +150,7 @@ impl Server {
 
     /// Keeps objects in a store from now on: they, their rights and what was acknowledged
     /// outlive the server. Those that are there already are served. Programs may come back for
-    /// those that were removed, as their links broke; else these go.
+    /// those that were removed; else these go.
     ///
     /// # Errors
     /// Where threads that read from it cannot be started.
@@ -396,12 +404,13 @@ impl Server {
 
     /// Takes back what peers had whose time is over.
     fn let_go(&mut self, now: Instant) {
-        while let Some((&(at, peer), &how)) = self.leaving.first_key_value() {
+        while let Some((&(at, peer), &leaving)) = self.leaving.first_key_value() {
             if at > now {
                 return;
             }
             self.leaving.pop_first();
-            self.core.left(peer, how, &mut self.out);
+            let Leaving { how, may_come_back } = leaving;
+            self.core.left(peer, how, may_come_back, &mut self.out);
         }
     }
 }
@@ -533,7 +542,9 @@ impl Handler for Server {
         let is_done = matches!(closed.why, LinkError::Goodbye(_));
         let (local, mut around) = self.around(links);
         local.closed(&mut around, peer, is_done);
-        self.leaving.insert((closed.stopped_at, peer), how);
+        let may_come_back = closed.stopped_at > links.now();
+        let leaving = Leaving { how, may_come_back };
+        self.leaving.insert((closed.stopped_at, peer), leaving);
         self.let_go(links.now());
         self.send(links);
     }
@@ -570,6 +581,9 @@ impl Handler for Server {
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
+        if self.core.misses() {
+            self.forsaken_at = Some(now + COME_BACK * self.lease);
+        }
         if self.forsaken_at.take_if(|at| *at <= now).is_some() {
             self.core.forsaken(&mut self.out);
         }

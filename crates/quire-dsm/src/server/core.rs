@@ -147,6 +147,8 @@ pub struct Core {
     /// What stands behind the objects.
     pub(super) keeping: Keeping,
     watchers: Watchers,
+    /// Somebody may come back, since this was last looked at.
+    misses: bool,
     /// The server ends: nothing new is begun.
     pub(super) is_ending: bool,
 }
@@ -198,12 +200,16 @@ impl Core {
         self.peers.get(&id).map_or("a peer", |peer| &peer.described)
     }
 
-    /// A peer has certainly stopped to use what it had.
-    pub fn left(&mut self, id: PeerId, how: Parting, out: &mut Vec<Out>) {
+    /// A peer has certainly stopped to use what it had. What it alone had of discarded objects stays,
+    /// for some leases, where it may come back.
+    pub fn left(&mut self, id: PeerId, how: Parting, may_come_back: bool, out: &mut Vec<Out>) {
         let Some(peer) = self.peers.remove(&id) else {
             return;
         };
         for open in peer.open.into_values() {
+            if may_come_back {
+                self.miss(&open.name);
+            }
             self.close(&open, how, out);
         }
     }

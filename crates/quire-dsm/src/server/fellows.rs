@@ -468,6 +468,7 @@ impl Fellows {
         self.left.entry(id).or_insert_with(self.clock);
         self.wires.left(id);
         self.knows_of_discarded(a, id, None);
+        self.programs_may_come(a, id);
         self.hand_over_anew(id);
         self.keeper_left(a, id);
         if Some(id) == self.me() {

@@ -184,7 +184,8 @@ impl Core {
             return;
         };
         let (info, owner) = (old.info.clone(), old.owner.clone());
-        let (grants, id, is_discarded) = (old.grants.clone(), old.id, old.is_discarded);
+        let (grants, id) = (old.grants.clone(), old.id);
+        let (is_discarded, is_missed) = (old.is_discarded, old.is_missed);
         self.drop_object(name, why, out);
         let (Some(id), Some(depot)) = (id, self.keeping.depot.take()) else {
             return;
@@ -193,7 +194,7 @@ impl Core {
             Ok(object) => {
                 let mut object = self.kept(&depot, id, object);
                 object.grants = grants;
-                object.is_discarded = is_discarded;
+                (object.is_discarded, object.is_missed) = (is_discarded, is_missed);
                 self.objects.insert(name.clone(), object);
             }
             Err((_, text)) => tracing::error!("{name} is not served: {text}"),

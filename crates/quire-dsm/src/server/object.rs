@@ -109,6 +109,8 @@ pub struct Object {
     pub(super) is_joint: bool,
     /// Whether it goes when nobody has it open any more; its name is free.
     pub(super) is_discarded: bool,
+    /// Somebody may come back for it, whose link was cut: it is not gone yet, though it was discarded.
+    pub(super) is_missed: bool,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
     pub(super) actions: Vec<Action<Page>>,
@@ -174,6 +176,7 @@ impl Object {
             scheduler,
             is_joint: part.is_some(),
             is_discarded: false,
+            is_missed: false,
             mail: Vec::new(),
             actions: Vec::new(),
             pool: Pool::new(),

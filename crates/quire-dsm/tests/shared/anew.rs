@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::ClientError;
 use quire_dsm::link::Address;
-use quire_dsm::wire::control::SchedulerKind;
+use quire_dsm::server::LEASE;
+use quire_dsm::wire::control::{Answer, SchedulerKind};
 
 use super::proxy::Proxy;
 use super::served::{BOTH, Served, name, object, open};
@@ -77,4 +78,55 @@ fn an_object_that_was_made_anew_ends_and_others_go_on() {
     let again = far.open(name("changed"), BOTH).expect("there is one");
     again.read_at(ObjectOffset(8 * 4096), &mut bytes);
     assert_eq!(bytes, [0; 24]);
+}
+
+/// What was removed stays for whoever has it and was cut off for longer than its lease, as it would come
+/// back. Another object has its name meanwhile.
+#[test]
+fn what_was_removed_waits_for_whoever_was_cut_off() {
+    let served = Served::start("127.0.0.1:0");
+    let Address::Tcp(server) = served.addresses[0] else {
+        panic!("another address");
+    };
+    let way = Proxy::start(server);
+    let far = served.client_with("far", |options| {
+        let address: Address = way.address.to_string().parse().expect("an address");
+        options.addresses = address.into();
+        options.reconnect = Some(SOON);
+    });
+    let near = served.client("near");
+    let grid = |pages: u64| object("grid", Bytes(pages * 4096), SchedulerKind::Multi);
+    near.create(grid(4)).expect("it is new");
+    let old = open(&far, "grid");
+    old.write_at(ObjectOffset(0), &[7; 8]);
+    old.flush().expect("it is there");
+    near.discard(name("grid")).expect("it is there");
+    near.create(grid(4)).expect("the name is free");
+    let living = near.open(name("grid"), BOTH).expect("it was made");
+    living.write_at(ObjectOffset(0), &[1; 8]);
+    way.hold(true, true);
+    way.cut();
+    comes("its lease is over", || {
+        match near.statistics(old.exact().clone(), None)? {
+            Answer::Statistics {
+                inside: Some(inside),
+                ..
+            } if inside.open == 0 => Ok(()),
+            _ => Err(ClientError::Confused),
+        }
+    });
+    std::thread::sleep(LEASE);
+    way.hold(false, false);
+    let mut bytes = [0; 8];
+    comes("it comes back", || {
+        old.write_at(ObjectOffset(4096), &[8; 8]);
+        old.flush()
+    });
+    for (offset, value) in [(0, 7), (4096, 8)] {
+        old.checked_read_at(ObjectOffset(offset), &mut bytes)
+            .expect("it is there");
+        assert_eq!(bytes, [value; 8]);
+    }
+    living.read_at(ObjectOffset(0), &mut bytes);
+    assert_eq!(bytes, [1; 8]);
 }

@@ -37,14 +37,22 @@ static long wakeups(void) {
   return sum;
 }
 
-static void untouched_buffers_wake_nobody(void) {
-  for (int i = 0; i < 10; i++)
-    CHECK(munmap(map_anon(LENGTH), LENGTH) == 0);
+static long woken_by_buffers(void) {
   usleep(20000);
   long before = wakeups();
   for (int i = 0; i < ROUNDS; i++)
     CHECK(munmap(map_anon(LENGTH), LENGTH) == 0);
-  long woken = wakeups() - before;
+  return wakeups() - before;
+}
+
+static void untouched_buffers_wake_nobody(void) {
+  for (int i = 0; i < 10; i++)
+    CHECK(munmap(map_anon(LENGTH), LENGTH) == 0);
+  /* Threads wake by the clock, too: on a machine that stalls, that adds to the count, and never
+   * takes from it. */
+  long woken = woken_by_buffers();
+  for (int again = 0; again < 3 && woken > ROUNDS / 4; again++)
+    woken = woken_by_buffers();
   /* Where touches are not reported, somebody has to look at each buffer; and where
    * superpages are zeroed ahead, each buffer takes some, which are replaced. */
   if (woken > ROUNDS / 4 && geteuid() == 0 && getenv("QUIRE_AHEAD") == NULL)

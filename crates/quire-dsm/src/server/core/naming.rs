@@ -186,7 +186,7 @@ impl Core {
     /// A peer discards an object.
     pub(super) fn discard(&mut self, asker: Asker, name: &Name, out: &mut Vec<Out>) {
         match self.may_remove(asker.0, name) {
-            Err((FailureKind::Busy, _)) => {
+            Ok(()) | Err((FailureKind::Busy, _)) if self.is_used(name) => {
                 let discarded = self.discard_used(asker.0, name);
                 self.changed(asker, name, discarded.map(|()| Answer::Done), out);
             }
@@ -215,14 +215,36 @@ impl Core {
         self.objects.get(name).is_some_and(|it| it.is_discarded)
     }
 
-    /// Whether an object is to go now: it was discarded, and nobody has it open here.
+    /// Whether an object is to go now: it was discarded, and nobody has it open here, or may come back.
     pub(in crate::server) fn is_to_go(&self, name: &Name) -> bool {
+        self.is_discarded(name) && !self.is_used(name)
+    }
+
+    /// Somebody may come back for an object, whose link was cut, or whose server is gone.
+    pub(in crate::server) fn miss(&mut self, name: &Name) {
+        if let Some(object) = self.objects.get_mut(name) {
+            object.is_missed = true;
+            self.misses = true;
+        }
+    }
+
+    /// Whether somebody may come back, since this was last asked: [`Core::forsaken`] is due when there
+    /// was time for that.
+    pub(in crate::server) fn misses(&mut self) -> bool {
+        std::mem::take(&mut self.misses)
+    }
+
+    /// Whether a discarded object would be used, as it is open or may be again.
+    pub(in crate::server) fn is_used(&self, name: &Name) -> bool {
         let object = self.objects.get(name);
-        object.is_some_and(|object| object.is_discarded && object.kernels.is_empty())
+        object.is_some_and(|object| object.is_missed || !object.kernels.is_empty())
     }
 
     /// Programs have had the time to come back for discarded objects: those that nobody has open go.
-    pub(in crate::server) fn forsaken(&self, out: &mut Vec<Out>) {
+    pub(in crate::server) fn forsaken(&mut self, out: &mut Vec<Out>) {
+        for object in self.objects.values_mut() {
+            object.is_missed = false;
+        }
         let unused = self.objects.keys().filter(|key| self.is_to_go(key));
         out.extend(unused.cloned().map(Out::Unused));
     }
@@ -459,7 +481,7 @@ mod tests {
                     let mut out = Vec::new();
                     let id = PeerId(peer + 1);
                     self.core
-                        .left(id, quire_core::dsm::sync::Parting::Left, &mut out);
+                        .left(id, quire_core::dsm::sync::Parting::Left, false, &mut out);
                     self.open.retain(|(of, _), _| *of != peer);
                     join(&mut self.core, peer);
                     self.settle(peer, out);

@@ -11,6 +11,7 @@ use quire_core::dsm::message::ServerId;
 use super::super::backed::Asker;
 use super::super::core::{self, NOBODY};
 use super::super::said::Said;
+use super::joint::Joint;
 use super::names::{Wanted, refused, too_many};
 use super::{Around, Fellows};
 use crate::directory::DirectoryError;
@@ -52,7 +53,10 @@ impl Fellows {
     pub(super) fn discard(&mut self, a: &mut Around<'_>, asker: Asker, name: &Name) {
         let others = self.others_with(name);
         match a.core.may_remove(asker.0, name) {
-            Ok(()) if others.as_ref().is_none_or(|(_, others)| others.is_empty()) => {
+            Ok(())
+                if others.as_ref().is_none_or(|(_, others)| others.is_empty())
+                    && !a.core.is_used(name) =>
+            {
                 return self.remove(a, asker, name);
             }
             Ok(()) | Err((FailureKind::Busy, _)) => {}
@@ -145,6 +149,14 @@ impl Fellows {
         self.answer_those_told(a);
     }
 
+    /// A server is gone: its programs may come here for what it shared.
+    pub(super) fn programs_may_come(&self, a: &mut Around<'_>, server: ServerId) {
+        let shared = |joint: &&Joint| joint.views.members().contains(&server);
+        for joint in self.joints.values().filter(shared) {
+            a.core.miss(&joint.name);
+        }
+    }
+
     /// This server begins anew: others hear of what it discarded from the directory.
     pub(super) fn nobody_is_told(&mut self, a: &mut Around<'_>) {
         for told in self.discarding.told.values_mut() {
@@ -172,13 +184,14 @@ impl Fellows {
     }
 
     /// How often an object is open here, which somebody elsewhere wants to remove. Who waits to open
-    /// it counts. Where nobody does, it stays so for as long as that may take.
+    /// it counts, and so does who may come back for it. Where nobody does, it stays so for as long as that may take.
     pub(super) fn times_open(&mut self, a: &mut Around<'_>, object: ObjectId) -> u64 {
         let Some(joint) = self.joints.get(&object) else {
             return 0;
         };
         let name = joint.name.clone();
-        let open = a.core.object(&name).map_or(0, |here| here.kernels.len());
+        let here = a.core.object(&name);
+        let open = here.map_or(0, |it| it.kernels.len() + usize::from(it.is_missed));
         let times = open + self.wait_to_open(a.core, &name);
         if times == 0 {
             let until = (self.clock)() + self.lease;
