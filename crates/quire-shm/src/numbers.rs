@@ -37,6 +37,11 @@ impl Number {
         Number { place, tag }
     }
 
+    /// Whether it is that of an object, one of so many attachments.
+    pub fn is_of(self, exact: &Name, count: usize) -> bool {
+        Number::of(self.place, exact, count) == self
+    }
+
     /// What a program gives, if it is one of ours.
     pub fn read(id: c_int, count: usize) -> Option<Number> {
         let bits = u32::try_from(id.checked_sub(FIRST)?).ok()?;

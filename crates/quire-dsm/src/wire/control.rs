@@ -815,6 +815,11 @@ impl Request {
         }
     }
 
+    /// Whether it opens an object.
+    pub(crate) const fn opens(&self) -> bool {
+        matches!(self, Request::Open { .. } | Request::Attach { .. })
+    }
+
     /// Whether it asks that an object goes.
     pub(crate) const fn removes(&self) -> bool {
         matches!(self, Request::Remove { .. } | Request::Discard { .. })

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use quire_core::units::{Bytes, ObjectOffset};
-use quire_dsm::client::ClientError;
+use quire_dsm::client::{Client, ClientError};
 use quire_dsm::link::Address;
 use quire_dsm::server::LEASE;
 use quire_dsm::wire::control::{Answer, SchedulerKind};
@@ -27,9 +27,8 @@ fn comes<R>(what: &str, mut act: impl FnMut() -> Result<R, ClientError>) -> R {
     }
 }
 
-#[test]
-fn an_object_that_was_made_anew_ends_and_others_go_on() {
-    let served = Served::start("127.0.0.1:0");
+/// A client whose link can be cut, and the way that this goes.
+fn far_from(served: &Served) -> (Client, Proxy) {
     let Address::Tcp(server) = served.addresses[0] else {
         panic!("another address");
     };
@@ -39,6 +38,13 @@ fn an_object_that_was_made_anew_ends_and_others_go_on() {
         options.addresses = address.into();
         options.reconnect = Some(SOON);
     });
+    (far, way)
+}
+
+#[test]
+fn an_object_that_was_made_anew_ends_and_others_go_on() {
+    let served = Served::start("127.0.0.1:0");
+    let (far, way) = far_from(&served);
     let near = served.client("near");
     let make = |text: &str, pages: u64| {
         near.create(object(text, Bytes(pages * 4096), SchedulerKind::Multi))
@@ -85,15 +91,7 @@ fn an_object_that_was_made_anew_ends_and_others_go_on() {
 #[test]
 fn what_was_removed_waits_for_whoever_was_cut_off() {
     let served = Served::start("127.0.0.1:0");
-    let Address::Tcp(server) = served.addresses[0] else {
-        panic!("another address");
-    };
-    let way = Proxy::start(server);
-    let far = served.client_with("far", |options| {
-        let address: Address = way.address.to_string().parse().expect("an address");
-        options.addresses = address.into();
-        options.reconnect = Some(SOON);
-    });
+    let (far, way) = far_from(&served);
     let near = served.client("near");
     let grid = |pages: u64| object("grid", Bytes(pages * 4096), SchedulerKind::Multi);
     near.create(grid(4)).expect("it is new");

@@ -67,19 +67,13 @@ impl Works {
     /// The exact spelling of the key of what was made of an entry, by its mark.
     fn marked(&mut self, entry: Entry, mark: Mark) -> Result<Option<Name>> {
         let place = entry.place;
-        let name = self.attachment(place).object.clone();
+        let name = &self.attachment(place).object;
         let is_it = |exact: &Name| Mark::of(exact) == mark;
-        let unnamed = ages::unnamed(entry, &name).filter(is_it);
-        if unnamed.is_some() {
-            return Ok(unnamed);
+        let unnamed = ages::unnamed(entry, name).filter(is_it);
+        match unnamed {
+            Some(exact) => Ok(Some(exact)),
+            None => self.spelled(place, is_it),
         }
-        let living = self.look(place, name.clone())?.ok();
-        if let Some(living) = living.filter(|found| is_it(&found.exact)) {
-            return Ok(Some(living.exact));
-        }
-        let listed = self.client(place)?.list()?;
-        let mut removed = listed.into_iter().map(|object| object.name);
-        Ok(removed.find(|exact| !exact.is_plain() && exact.plain() == name && is_it(exact)))
     }
 
     /// Makes an object that somebody has begun; whether it has the name. Where that was removed since,

@@ -86,6 +86,34 @@ impl Works {
         }
     }
 
+    /// The exact spelling of the object of an attachment's name of which something holds: of the one
+    /// that has the name now, or of one that was removed and is in use.
+    pub(super) fn spelled(
+        &mut self,
+        place: usize,
+        is_it: impl Fn(&Name) -> bool,
+    ) -> Result<Option<Name>> {
+        let name = self.attachment(place).object.clone();
+        let living = self.look(place, name)?.ok();
+        let living = living.map(|found| found.exact);
+        match living.filter(&is_it) {
+            Some(exact) => Ok(Some(exact)),
+            None => self.spelled_removed(place, is_it),
+        }
+    }
+
+    /// The same, of those that were removed.
+    pub(super) fn spelled_removed(
+        &mut self,
+        place: usize,
+        is_it: impl Fn(&Name) -> bool,
+    ) -> Result<Option<Name>> {
+        let name = &self.attachment(place).object;
+        let listed = self.client(place)?.list()?;
+        let mut removed = listed.into_iter().map(|object| object.name);
+        Ok(removed.find(|exact| !exact.is_plain() && exact.plain() == *name && is_it(exact)))
+    }
+
     /// Makes an object of a name.
     pub(super) fn make(&mut self, place: usize, name: Name, size: u64) -> Result<()> {
         let object = Object {

@@ -17,10 +17,12 @@ impl Works {
     /// Makes a segment by the name of an attachment, as [`Works::create`] does. No other one that is in
     /// use has its number: made once more, it has another key.
     pub fn create_segment(&mut self, place: usize, size: u64, only_new: bool) -> Result<Entry> {
+        let count = self.count();
         for _ in 0..TRIES {
             let (entry, is_new) = self.create(place, size, only_new)?;
             let number = self.number(entry);
-            if !is_new || number.is_plain() || self.removed_with(number)?.is_none() {
+            let is_of = |exact: &Name| number.is_of(exact, count);
+            if !is_new || number.is_plain() || self.spelled_removed(place, is_of)?.is_none() {
                 return Ok(entry);
             }
             self.remove_now(entry)?;
@@ -34,9 +36,9 @@ impl Works {
 
     /// The object that a number means.
     pub fn segment(&mut self, number: Number) -> Result<(Entry, Found)> {
-        let place = number.place;
+        let (place, count) = (number.place, self.count());
         for (entry, exact) in ages::all(place) {
-            if self.is_of(number, &exact)
+            if number.is_of(&exact, count)
                 && let Some(found) = self.find(entry)?
             {
                 return Ok((entry, found));
@@ -44,7 +46,7 @@ impl Works {
         }
         let asked = match number.is_plain() {
             true => Some(self.attachment(place).object.exact()),
-            false => self.spelled(number)?,
+            false => self.spelled(place, |exact| number.is_of(exact, count))?,
         };
         let found = match asked {
             Some(asked) => self.look(place, asked)?.ok(),
@@ -66,30 +68,5 @@ impl Works {
 
     fn count(&self) -> usize {
         self.attachments.list().len()
-    }
-
-    fn is_of(&self, number: Number, exact: &Name) -> bool {
-        Number::of(number.place, exact, self.count()) == number
-    }
-
-    /// The exact spelling that a number was made of: of the object that has the name now, or of one that
-    /// was removed and is in use.
-    fn spelled(&mut self, number: Number) -> Result<Option<Name>> {
-        let name = self.attachment(number.place).object.clone();
-        let living = self.look(number.place, name)?.ok();
-        let living = living.map(|found| found.exact);
-        match living.filter(|exact| self.is_of(number, exact)) {
-            Some(exact) => Ok(Some(exact)),
-            None => self.removed_with(number),
-        }
-    }
-
-    /// The exact spelling of an object with a number that was removed and is in use.
-    fn removed_with(&mut self, number: Number) -> Result<Option<Name>> {
-        let name = &self.attachment(number.place).object;
-        let listed = self.client(number.place)?.list()?;
-        let mut removed = listed.into_iter().map(|object| object.name);
-        Ok(removed
-            .find(|exact| !exact.is_plain() && exact.plain() == *name && self.is_of(number, exact)))
     }
 }

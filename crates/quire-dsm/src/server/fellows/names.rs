@@ -663,11 +663,7 @@ impl Fellows {
                 self.withdraw(a, (peer, number), key.clone());
                 continue;
             }
-            let opens = matches!(
-                waiting.request,
-                Request::Open { .. } | Request::Attach { .. }
-            );
-            if let Some(back_by) = back_by.filter(|_| opens && is_kept) {
+            if let Some(back_by) = back_by.filter(|_| waiting.request.opens() && is_kept) {
                 self.waiting.push(Waiting {
                     until: waiting.until.min(back_by),
                     is_away: true,
@@ -756,9 +752,7 @@ impl Fellows {
 
     /// How many wait to open an object.
     pub(super) fn wait_to_open(&self, core: &Core, key: &Name) -> usize {
-        let opens =
-            |request: &Request| matches!(request, Request::Open { .. } | Request::Attach { .. });
-        let waiting = self.waiting.iter().filter(|it| opens(&it.request));
+        let waiting = self.waiting.iter().filter(|it| it.request.opens());
         let of_it = waiting.filter(|it| core.key_of(&it.asked).as_ref() == Some(key));
         of_it.count()
     }
