@@ -312,12 +312,27 @@ impl Client {
     }
 
     /// Begins an object: it has a name, and gets a size when somebody makes it. Until then nobody else
-    /// can begin it at this server.
+    /// can begin it. The exact spelling of its key, which no other object ever has.
     ///
     /// # Errors
     /// When the server refuses, as where there is such an object already, or cannot be reached.
-    pub fn begin(&self, name: Name) -> Result<(), ClientError> {
-        done(self.ask(Request::Begin { name })?)
+    pub fn begin(&self, name: Name) -> Result<Name, ClientError> {
+        match self.ask(Request::Begin { name })? {
+            Answer::Begun { exact } => Ok(exact),
+            _ => Err(ClientError::Confused),
+        }
+    }
+
+    /// Makes what was begun; its name is the exact spelling of its key here. Whether it has no name, as
+    /// that was removed meanwhile: then it goes when nobody has it open.
+    ///
+    /// # Errors
+    /// When the server refuses, as where somebody else was faster, or cannot be reached.
+    pub fn give_size(&self, object: control::Object) -> Result<bool, ClientError> {
+        match self.ask(Request::GiveSize(object))? {
+            Answer::Sized { is_removed } => Ok(is_removed),
+            _ => Err(ClientError::Confused),
+        }
     }
 
     /// Removes an object as soon as nobody has it open, or one that is only begun.
@@ -368,9 +383,21 @@ impl Client {
     /// What is known of an object: [`Answer::Statistics`].
     ///
     /// # Errors
-    /// When the server refuses or cannot be reached.
+    /// When the server refuses, as where it is only begun, or cannot be reached.
     pub fn statistics(&self, name: Name, pages: Option<Pages>) -> Result<Answer, ClientError> {
-        self.ask(Request::Statistics { name, pages })
+        match self.ask(Request::Statistics { name, pages })? {
+            Answer::Begun { exact } => Err(ClientError::Refused(Failure::begun(&exact.plain()))),
+            answer => Ok(answer),
+        }
+    }
+
+    /// What there is of a name, or of a key that is spelled exactly: [`Answer::Statistics`], without pages,
+    /// or [`Answer::Begun`].
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub fn look(&self, name: Name) -> Result<Answer, ClientError> {
+        self.ask(Request::Statistics { name, pages: None })
     }
 
     /// What is known of an object and of its pages with the most faults, at most so many:

@@ -168,6 +168,9 @@ pub enum DirectoryError {
     /// There is nothing of that name.
     #[error("there is no {0}")]
     Missing(String),
+    /// An object is begun that has the name; this is its key.
+    #[error("an object {} is there already, and has no size yet", name_of(.0))]
+    Begun(String),
     /// Somebody else made this view, or a later one.
     #[error("object {} is at epoch {} by server {} already", .0.object, .0.epoch, .0.by.0)]
     Overtaken(View),
@@ -233,11 +236,19 @@ pub trait Directory: Send + Sync {
     fn members(&self) -> Result<Vec<Member>, DirectoryError>;
 
     /// Begins an object, which has no size ([`Entry::is_begun`]). It is forgotten with the membership of
-    /// its home, whose lease this is, unless it was published until then.
+    /// its home, whose lease this is, unless it was given a size until then. No other object is ever to
+    /// have its key.
     ///
     /// # Errors
     /// As [`Directory::publish`], and [`DirectoryError::LeaseOver`].
     fn begin(&self, lease: LeaseId, entry: &Entry) -> Result<(), DirectoryError>;
+
+    /// Makes an object known in the place of the one that is begun and has its key.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Missing`] where no object has this key, and [`DirectoryError::Exists`] where one
+    /// has it that has a size.
+    fn give_size(&self, entry: &Entry) -> Result<(), DirectoryError>;
 
     /// Forgets an object that is begun, by its key.
     ///
@@ -246,10 +257,11 @@ pub trait Directory: Send + Sync {
     fn end_begun(&self, key: &str) -> Result<(), DirectoryError>;
 
     /// Makes an object known: its name leads to it, or where it was removed, the exact spelling of
-    /// its key. It takes the place of one that is begun.
+    /// its key.
     ///
     /// # Errors
-    /// [`DirectoryError::Exists`] where it lives, and there is one of its name already.
+    /// [`DirectoryError::Exists`] where it lives, and there is one of its name already, and
+    /// [`DirectoryError::Begun`] where one of its name is begun.
     /// [`DirectoryError::InUse`] where another one has its key: it can be made known under another.
     fn publish(&self, entry: &Entry) -> Result<(), DirectoryError>;
 

@@ -318,6 +318,10 @@ impl Directory for Cut {
     fn begin(&self, lease: LeaseId, entry: &Entry) -> Result<(), DirectoryError> {
         self.through()?.begin(lease, entry)
     }
+    fn give_size(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        self.through()?.give_size(entry)
+    }
+
     fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
         self.through()?.end_begun(key)
     }

@@ -22,7 +22,7 @@ use quire_dsm::node::{Part, RangeLock};
 use quire_dsm::wire::control::{FailureKind, Rights};
 use quire_linux::thread::block_program_signals;
 
-use crate::ages::{self, Entry};
+use crate::ages::Entry;
 use crate::ending;
 use crate::leaving;
 use crate::signals::{self, Blocked};
@@ -36,6 +36,7 @@ mod descriptors;
 mod objects;
 mod segments;
 
+use objects::asked;
 pub use objects::{Found, Meaning};
 
 /// So often it is looked whether the program has closed its descriptors of an object that is open for
@@ -299,7 +300,6 @@ impl Works {
             }
             (opened, _) => opened?,
         };
-        ages::learn(entry, shared.exact());
         let known = shared.known();
         let open = Open {
             shared,
@@ -324,11 +324,7 @@ impl Works {
 
     /// Opens an object, to write to it if that is allowed.
     fn open_now(&mut self, entry: Entry) -> Result<(Shared, bool)> {
-        if ages::exact(entry).is_none() {
-            // The name may stand for another one by now.
-            self.named(entry.place)?;
-        }
-        let asked = self.asked(entry);
+        let asked = asked(entry)?;
         let client = self.client(entry.place)?;
         let open = |write| {
             let rights = Rights { read: true, write };

@@ -51,7 +51,6 @@ mod impatient;
 mod leaving;
 mod locks;
 mod mappings;
-mod marks;
 mod numbers;
 mod pieces;
 mod posix;

@@ -13,9 +13,8 @@ use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use crate::ages::{self, Entry};
+use crate::ages::Entry;
 use crate::host::Meaning;
-use crate::marks::Mark;
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
 use crate::trouble::{Result, Trouble};
@@ -82,7 +81,7 @@ fn open(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
         is_pending: true,
     };
     if let Some(size) = size {
-        sized(descriptor.as_raw_fd(), entry, size)?;
+        sized(descriptor.as_raw_fd(), size)?;
         opened = hold(state, file, opened)?;
     }
     state.opened(file, opened);
@@ -200,14 +199,11 @@ fn descriptor() -> Result<(OwnedFd, FileId)> {
     Ok((owned, file))
 }
 
-/// Gives the memory file of an object its size, for ever, and the object's mark.
-fn sized(descriptor: c_int, entry: Entry, size: u64) -> Result<()> {
+/// Gives the memory file of an object its size, for ever.
+fn sized(descriptor: c_int, size: u64) -> Result<()> {
     let size = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
     // SAFETY: the call has no conditions but its arguments' types.
     checked(unsafe { libc::ftruncate(descriptor, size) }, "the size")?;
-    if let Some(exact) = ages::exact(entry) {
-        Mark::of(&exact).set(descriptor);
-    }
     seal(descriptor, true)
 }
 
@@ -312,11 +308,7 @@ pub fn caught_up(state: &mut State, descriptor: c_int) -> Option<Result<(FileId,
         return Some(Ok((file, opened, size)));
     }
     let made = match has_size(descriptor) {
-        true => {
-            let mark = Mark::read(descriptor);
-            let learned = state.run(move |works| works.learn(opened.entry, mark));
-            learned.map(|()| Some(size))
-        }
+        true => Ok(Some(size)),
         false => state.run(move |works| works.size_now(opened.entry)),
     };
     let settled = made.and_then(|made| match made {
@@ -324,7 +316,7 @@ pub fn caught_up(state: &mut State, descriptor: c_int) -> Option<Result<(FileId,
         Some(size) => {
             let opened = hold(state, file, opened)?;
             if !has_size(descriptor) {
-                sized(descriptor, opened.entry, size)?;
+                sized(descriptor, size)?;
             }
             state.opened(file, opened);
             Ok((file, opened, size))
@@ -343,7 +335,7 @@ fn has_size(descriptor: c_int) -> bool {
 pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Result<()> {
     let entry = opened.entry;
     may_create(state, entry.place)?;
-    let has_name = state.run(move |works| match size {
+    let is_removed = state.run(move |works| match size {
         0 => {
             let text = "shared memory is mapped before it has a size (ftruncate)";
             Err(Trouble::new(libc::ENXIO, text))
@@ -352,13 +344,11 @@ pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Res
     })?;
     let opened = hold(state, file, opened)?;
     state.opened(file, opened);
-    match has_name {
-        true => Ok(()),
-        false => {
-            state.has_removed = true;
-            state.run(move |works| works.remove(entry))
-        }
+    if is_removed {
+        state.has_removed = true;
+        state.run(move |works| works.has_no_name(entry))?;
     }
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -401,7 +391,7 @@ pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option
         return Some(Ok(()));
     }
     let settled = settle(state, file, opened, size);
-    Some(settled.and_then(|()| sized(descriptor, entry, size)))
+    Some(settled.and_then(|()| sized(descriptor, size)))
 }
 
 #[unsafe(no_mangle)]

@@ -89,7 +89,7 @@ fn get(state: &mut State, place: usize, size: u64, flags: c_int) -> Result<c_int
             state.run(move |works| works.create_segment(place, size, only_new))?
         }
     };
-    state.run(move |works| Ok(works.id(entry)))
+    state.run(move |works| works.id(entry))
 }
 
 #[unsafe(no_mangle)]

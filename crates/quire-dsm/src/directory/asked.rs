@@ -26,6 +26,7 @@ pub(crate) enum Question {
     Discard(String),
     Begin(LeaseId, Entry),
     EndBegun(String),
+    GiveSize(Entry),
 }
 
 impl Question {
@@ -44,7 +45,8 @@ impl Question {
             | Question::Withdraw(_)
             | Question::Discard(_)
             | Question::Begin(..)
-            | Question::EndBegun(_) => Matter::Names,
+            | Question::EndBegun(_)
+            | Question::GiveSize(_) => Matter::Names,
         }
     }
 }
@@ -77,6 +79,7 @@ pub(crate) enum Failed {
     /// It may have done it.
     Unknown(String),
     InUse(String),
+    Begun(String),
 }
 
 /// What has changed: [`Change`].
@@ -211,6 +214,10 @@ impl<T: Answers> Directory for T {
         self.wants(Question::Begin(lease, entry.clone()), done)
     }
 
+    fn give_size(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        self.wants(Question::GiveSize(entry.clone()), done)
+    }
+
     fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
         self.wants(Question::EndBegun(key.to_owned()), done)
     }
@@ -270,6 +277,7 @@ impl Question {
             Question::Discard(key) => directory.discard(&key).map(|()| Reply::Done),
             Question::Begin(lease, entry) => directory.begin(lease, &entry).map(|()| Reply::Done),
             Question::EndBegun(key) => directory.end_begun(&key).map(|()| Reply::Done),
+            Question::GiveSize(entry) => directory.give_size(&entry).map(|()| Reply::Done),
         };
         answer.unwrap_or_else(|error| Reply::Failed(error.into()))
     }
@@ -281,6 +289,7 @@ impl From<DirectoryError> for Failed {
             DirectoryError::LeaseOver => Failed::LeaseOver,
             DirectoryError::Exists(what) => Failed::Exists(what),
             DirectoryError::InUse(what) => Failed::InUse(what),
+            DirectoryError::Begun(key) => Failed::Begun(key),
             DirectoryError::Missing(what) => Failed::Missing(what),
             DirectoryError::Overtaken(view) => Failed::Overtaken(view),
             DirectoryError::WrongEpoch { current, wanted } => {
@@ -299,6 +308,7 @@ impl Failed {
             Failed::LeaseOver => DirectoryError::LeaseOver,
             Failed::Exists(what) => DirectoryError::Exists(what),
             Failed::InUse(what) => DirectoryError::InUse(what),
+            Failed::Begun(key) => DirectoryError::Begun(key),
             Failed::Missing(what) => DirectoryError::Missing(what),
             Failed::Overtaken(view) => DirectoryError::Overtaken(view),
             Failed::WrongEpoch { current, wanted } => {

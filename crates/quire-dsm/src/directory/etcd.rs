@@ -235,13 +235,12 @@ impl Directory for Etcd {
         self.publish_living(entry, lease.0)
     }
 
+    fn give_size(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        self.put_for_begun(entry)
+    }
+
     fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
-        self.change_object(key, |lying| match lying.entry.is_begun() {
-            true => Ok(Some(json!([Etcd::forget(&lying.at)]))),
-            false => Err(DirectoryError::Missing(format!(
-                "object {key} that is begun"
-            ))),
-        })
+        self.forget_begun(key)
     }
 
     fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {

@@ -62,7 +62,7 @@ const FEWEST: usize = 3;
 /// The file of a copy.
 const FILE: &str = "directory";
 /// The version of what is in it.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// How a directory is kept by all servers of a list.
 pub struct Plan {

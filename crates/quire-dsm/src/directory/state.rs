@@ -46,9 +46,7 @@ impl Lasting {
 
     /// Whether the object with a key is begun.
     fn has_begun(&self, key: &str) -> bool {
-        let exact = slots::exact(key);
-        let slot = self.slot(&exact);
-        let found = slot.and_then(|slot| self.names.get(slot));
+        let found = self.find(&slots::exact(key));
         found.is_some_and(Entry::is_begun)
     }
 
@@ -132,6 +130,7 @@ impl State {
             Question::Discard(key) => self.discard(&key),
             Question::Begin(lease, entry) => self.begin(lease, entry),
             Question::EndBegun(key) => self.end_begun(&key),
+            Question::GiveSize(entry) => self.give_size(entry),
             Question::Withdraw(key) => self.withdraw(&key),
             Question::Propose(lease, view) => self.propose(lease, view),
             looks => {
@@ -174,9 +173,11 @@ impl State {
         let key = &entry.object.is.name;
         let (name, exact) = (slots::name_of(key), slots::exact(key));
         let lives = names.get(name);
-        let is_free = lives.is_none_or(|lives| lives.is_begun() && !entry.is_begun());
-        if !(is_free || entry.is_removed) {
-            return Err(Failed::Exists(format!("an object {name}")));
+        if let Some(lives) = lives.filter(|_| !entry.is_removed) {
+            return Err(match lives.is_begun() && !entry.is_begun() {
+                true => Failed::Begun(lives.object.is.name.clone()),
+                false => Failed::Exists(format!("an object {name}")),
+            });
         }
         let has_key = lives.is_some_and(|lives| lives.object.is.name == *key);
         if (has_key && entry.is_removed) || names.contains_key(&exact) {
@@ -196,6 +197,18 @@ impl State {
             true => self.publish(entry),
             false => Err(Failed::LeaseOver),
         }
+    }
+
+    fn give_size(&mut self, entry: Entry) -> Outcome {
+        let key = &entry.object.is.name;
+        let name = slots::name_of(key).to_owned();
+        match self.lasting.find(&slots::exact(key)) {
+            Some(found) if found.is_begun() => {}
+            Some(_) => return Err(Failed::Exists(format!("an object {name}"))),
+            None => return Err(Failed::Missing(format!("object {key}"))),
+        }
+        self.lasting.names.insert(name, entry.clone());
+        Ok((Reply::Done, Some(Change::Published(entry))))
     }
 
     fn end_begun(&mut self, key: &str) -> Outcome {

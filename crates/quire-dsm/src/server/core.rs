@@ -10,15 +10,14 @@ use quire_core::dsm::scheduler::distributed::{Message, MissedView};
 use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
-use naming::Begun;
-pub(super) use naming::{is_begun, was_removed};
+use naming::AllBegun;
+pub(super) use naming::{tell_of_begun, was_removed};
 
 use super::backed::Asker;
 use super::keeping::Keeping;
 use super::object::tags::MOST_SEGMENTS;
 use super::object::{Object, Page, Part, Refused};
 use super::watch::Watchers;
-use crate::random::random;
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
 };
@@ -139,7 +138,7 @@ pub enum Out {
 #[derive(Default)]
 pub struct Core {
     pub(super) objects: BTreeMap<Name, Object>,
-    begun: Begun,
+    begun: AllBegun,
     pub(super) peers: BTreeMap<PeerId, Peer>,
     /// Which peer a kernel belongs to, and what it calls the object.
     pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,
@@ -286,6 +285,7 @@ impl Core {
             Request::Create(info) => return self.create((id, number), info, out),
             Request::Remove { name } => return self.remove((id, number), &name, out),
             Request::Begin { name } => self.begin(id, name),
+            Request::GiveSize(info) => return self.give_size((id, number), info, out),
             Request::Discard { name } => return self.discard((id, number), &name, out),
             Request::List { after } => Ok(self.list(after.as_ref())),
             Request::Statistics { name, pages } => self.statistics(id, &name, pages),
@@ -364,6 +364,7 @@ impl Core {
             let text = format!("{MOST_OPEN} objects are open already; close some");
             return Err((FailureKind::Full, text));
         }
+        object.is_new = false;
         self.last_kernel += 1;
         let kernel = KernelId(self.last_kernel);
         peer.next += 1;
@@ -456,11 +457,7 @@ impl Core {
         mut info: control::Object,
         owner: String,
     ) -> Result<Object, Refused> {
-        self.may_have(&info.name)?;
-        if !self.begun.contains_key(&info.name) {
-            self.may_be_more()?;
-        }
-        info.name = self.free_key(&info.name, random);
+        info.name = self.new_key(&info.name)?;
         Object::new(info, owner, None)
     }
 
@@ -753,7 +750,7 @@ fn not_open(asker: Asker, out: &mut Vec<Out>) {
     answer_with(asker.0, asker.1, Err(refused), out);
 }
 
-fn not_found(name: &Name) -> Refused {
+pub(super) fn not_found(name: &Name) -> Refused {
     (FailureKind::NotFound, format!("there is no object {name}"))
 }
 

@@ -307,6 +307,7 @@ fn is_new(request: &Request) -> bool {
             | Request::Attach { .. }
             | Request::Register { .. }
             | Request::Create(_)
+            | Request::GiveSize(_)
             | Request::Remove { .. }
             | Request::Begin { .. }
             | Request::Discard { .. }

@@ -48,7 +48,7 @@ use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
 use crate::store::ObjectId;
 use crate::wire::Control;
-use crate::wire::control::{self, Name, Refusal, RequestId, Welcome};
+use crate::wire::control::{self, Answer, Name, Refusal, RequestId, Welcome};
 
 mod complaint;
 mod discarding;
@@ -143,16 +143,41 @@ enum Told {
 struct Making {
     peer: PeerId,
     number: RequestId,
+    /// What it is to be. Its name is its key.
     info: control::Object,
     owner: String,
     id: ObjectId,
     home: ServerId,
+    how: How,
+}
+
+/// How an object is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// It is only begun: it has no size yet.
+    Begun,
+    /// As a new one.
+    New,
+    /// Of what is begun and has the name.
+    Adopted,
+    /// By the key of what was begun.
+    Sized,
+    /// The same, where that was removed meanwhile: it has no name.
+    Unnamed,
 }
 
 impl Making {
-    /// Whether it is only begun: it has no size yet.
-    const fn is_begun(&self) -> bool {
-        self.info.size.0 == 0
+    /// What is answered to who has made it.
+    fn made(&self) -> Answer {
+        match self.how {
+            How::Begun => Answer::Begun {
+                exact: self.info.name.exact(),
+            },
+            How::New | How::Adopted => Answer::Done,
+            How::Sized | How::Unnamed => Answer::Sized {
+                is_removed: self.how == How::Unnamed,
+            },
+        }
     }
 }
 

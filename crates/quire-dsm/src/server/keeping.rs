@@ -18,7 +18,9 @@ use super::distant::{Distant, Queue};
 use super::object::{Object, Part, Refused};
 use crate::pager::Pager;
 use crate::store::{ObjectId, Store, StoreError};
-use crate::wire::control::{self, Answer, Failure, FailureKind, Name, Rights, SchedulerKind};
+use crate::wire::control::{
+    self, Answer, Failure, FailureKind, Name, RequestId, Rights, SchedulerKind,
+};
 
 /// What a pager is asked for is looked at so often, if it says nothing itself.
 const LOOK: Duration = Duration::from_millis(250);
@@ -75,6 +77,13 @@ impl Keeping {
     pub(super) fn has_name(&self, name: &Name) -> bool {
         let mut all = self.underway.iter();
         all.any(|(key, (_, object))| !object.is_discarded && key.plain() == *name)
+    }
+
+    /// The name goes from an object that is being made, if one is that has this key.
+    pub(super) fn discard_underway(&mut self, key: &Name) {
+        if let Some((_, object)) = self.underway.get_mut(key) {
+            object.is_discarded = true;
+        }
     }
 
     /// Puts a pager behind an object.
@@ -259,8 +268,9 @@ impl Core {
             self.keeping.underway.insert(name, (asker, object));
             return;
         }
+        let answer = Ok(object.made());
         self.put(name, object);
-        answer_with(asker.0, asker.1, Ok(Answer::Done), out);
+        answer_with(asker.0, asker.1, answer, out);
     }
 
     /// An object goes, which nobody has open: at once, or when the store has removed it.
@@ -447,12 +457,17 @@ impl Core {
         };
         let answer = made.map_err(|error| refusal(&error));
         let answer = answer.map(|kept_as| {
+            let answer = object.made();
             if let Some(depot) = self.keeping.depot.take() {
                 let object = self.kept(&depot, kept_as, object);
+                if object.is_discarded {
+                    // It may have lost its name since the store was told of it.
+                    depot.change(kept_as, &object, (NOBODY, RequestId(0)));
+                }
                 self.put(name.clone(), object);
                 self.keeping.depot = Some(depot);
             }
-            Answer::Done
+            answer
         });
         answer_with(peer, id, answer, out);
     }

@@ -111,6 +111,8 @@ pub struct Object {
     pub(super) is_discarded: bool,
     /// Somebody may come back for it, whose link was cut: it is not gone yet, though it was discarded.
     pub(super) is_missed: bool,
+    /// Who made it of what was begun has not opened it yet: it is not gone yet, either.
+    pub(super) is_new: bool,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
     pub(super) actions: Vec<Action<Page>>,
@@ -177,6 +179,7 @@ impl Object {
             is_joint: part.is_some(),
             is_discarded: false,
             is_missed: false,
+            is_new: false,
             mail: Vec::new(),
             actions: Vec::new(),
             pool: Pool::new(),
@@ -191,6 +194,21 @@ impl Object {
             report: Report::new(),
             tap: Tap::default(),
         })
+    }
+
+    /// Whether somebody is about to open it, or may come back for it.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.is_missed || self.is_new
+    }
+
+    /// What is answered to who has made it.
+    pub(super) const fn made(&self) -> Answer {
+        match self.is_new {
+            true => Answer::Sized {
+                is_removed: self.is_discarded,
+            },
+            false => Answer::Done,
+        }
     }
 
     /// What those who use it are told that it is.

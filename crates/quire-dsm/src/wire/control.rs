@@ -670,7 +670,7 @@ pub enum Request {
         /// The first to be listed is the one after this.
         after: Option<Name>,
     },
-    /// What is known of an object: [`Answer::Statistics`].
+    /// What is known of an object: [`Answer::Statistics`], or [`Answer::Begun`].
     Statistics {
         /// Its name.
         name: Name,
@@ -783,8 +783,8 @@ pub enum Request {
         /// How.
         access: Access,
     },
-    /// Begin an object: it has a name, and no size yet. Nobody else can begin or open it, until
-    /// somebody makes it or removes its name: [`Answer::Done`].
+    /// Begin an object: it has a name and a key, and no size yet: [`Answer::Begun`]. Nobody else can begin
+    /// or open it, until somebody makes it by the name, gives it a size by the key, or removes it.
     Begin {
         /// Its name.
         name: Name,
@@ -796,6 +796,9 @@ pub enum Request {
         /// Its name.
         name: Name,
     },
+    /// Make what is begun: [`Answer::Sized`]. Its name here is the exact spelling of its key. Where that
+    /// was removed meanwhile, the object has no name, and goes when nobody has it open.
+    GiveSize(Object),
 }
 
 impl Request {
@@ -873,6 +876,16 @@ pub enum Answer {
         /// What it is.
         info: Object,
     },
+    /// The object is begun, and has no size.
+    Begun {
+        /// The exact spelling of its key. No other object ever has that key.
+        exact: Name,
+    },
+    /// The object has its size.
+    Sized {
+        /// Whether it has no name, as that was removed before.
+        is_removed: bool,
+    },
 }
 
 /// How many messages about an object's pages a server handled.
@@ -921,6 +934,17 @@ pub struct Failure {
     pub kind: FailureKind,
     /// The reason and the remedy, for a person.
     pub text: String,
+}
+
+impl Failure {
+    /// Why what is begun cannot be had.
+    #[must_use]
+    pub fn begun(name: &Name) -> Failure {
+        let text =
+            format!("{name} has no size yet: a program has made it, and not said how large it is");
+        let kind = FailureKind::Begun;
+        Failure { kind, text }
+    }
 }
 
 /// Kinds of reasons why requests fail.

@@ -161,7 +161,8 @@ fn make_and_remove(directory: &dyn Directory, number: u64) {
     assert_eq!(directory.find(&key).unwrap(), None);
 }
 
-/// What is begun has its name until it is published or ended, or its home is no member any more.
+/// What is begun has its name and its key until it is given a size or ended, or its home is no member any
+/// more.
 pub fn are_begun(directory: &Shared) {
     let long = Duration::from_secs(60);
     let of = |home: u64, key: &str, id: u64, size: u64| {
@@ -171,44 +172,62 @@ pub fn are_begun(directory: &Shared) {
         entry
     };
     let (lease, _) = directory.join(&super::member(41), long).unwrap();
-    let begun = of(41, "half", 51, 0);
+    let begun = of(41, "half~5", 51, 0);
     assert!(begun.is_begun());
     directory.begin(lease, &begun).unwrap();
-    assert_eq!(directory.find("half").unwrap().as_ref(), Some(&begun));
-    for other in [of(41, "half", 52, 0), of(41, "half~1", 53, 0)] {
-        let taken = directory.begin(lease, &other);
-        let text = "an object half".to_owned();
-        assert_eq!(taken, Err(DirectoryError::Exists(text)));
+    for asked in ["half", "half~5"] {
+        assert_eq!(directory.find(asked).unwrap().as_ref(), Some(&begun));
+    }
+    let exists = |done| assert_eq!(done, Err(DirectoryError::Exists("an object half".into())));
+    for other in ["half", "half~1"] {
+        exists(directory.begin(lease, &of(41, other, 52, 0)));
+        // Whoever makes it is told its key.
+        let taken = directory.publish(&of(42, other, 53, 4096));
+        assert_eq!(taken, Err(DirectoryError::Begun("half~5".to_owned())));
     }
     let missing = |done| assert!(matches!(done, Err(DirectoryError::Missing(_))), "{done:?}");
     missing(directory.end_begun("half~1"));
-    missing(directory.discard("half"));
-    directory.end_begun("half").unwrap();
     missing(directory.end_begun("half"));
+    missing(directory.give_size(&of(42, "half~1", 53, 4096)));
+    missing(directory.give_size(&of(42, "half", 53, 4096)));
+    missing(directory.discard("half~5"));
+    directory.end_begun("half~5").unwrap();
+    missing(directory.end_begun("half~5"));
     assert_eq!(directory.find("half").unwrap(), None);
 
-    // Whoever gives it a size publishes it, also elsewhere, and whatever becomes of its home.
-    directory.begin(lease, &begun).unwrap();
-    let made = of(42, "half", 54, 4096);
-    directory.publish(&made).unwrap();
-    missing(directory.end_begun("half"));
-    let taken = directory.begin(lease, &begun);
-    assert!(matches!(taken, Err(DirectoryError::Exists(_))), "{taken:?}");
-    let left = of(41, "left", 55, 0);
+    // Another one is begun: what is known of the first one is not said of it.
+    let second = of(41, "half~6", 54, 0);
+    directory.begin(lease, &second).unwrap();
+    missing(directory.end_begun("half~5"));
+    missing(directory.give_size(&of(42, "half~5", 55, 4096)));
+    assert_eq!(directory.find("half~5").unwrap(), None);
+    assert_eq!(directory.find("half").unwrap().as_ref(), Some(&second));
+
+    // It may get its size elsewhere, and stays whatever becomes of its home.
+    let made = of(42, "half~6", 56, 4096);
+    directory.give_size(&made).unwrap();
+    exists(directory.give_size(&of(43, "half~6", 57, 8192)));
+    missing(directory.end_begun("half~6"));
+    exists(directory.begin(lease, &begun));
+    for asked in ["half", "half~6"] {
+        assert_eq!(directory.find(asked).unwrap().as_ref(), Some(&made));
+    }
+    let left = of(41, "left~1", 58, 0);
     directory.begin(lease, &left).unwrap();
     // A removed one keeps its key, and one may be begun by its name.
-    directory.discard("half").unwrap();
-    let taken = directory.begin(lease, &begun);
+    directory.discard("half~6").unwrap();
+    exists(directory.give_size(&of(43, "half~6", 57, 8192)));
+    let taken = directory.begin(lease, &second);
     assert!(matches!(taken, Err(DirectoryError::InUse(_))), "{taken:?}");
-    let again = of(41, "half~7", 56, 0);
+    let again = of(41, "half~7", 59, 0);
     directory.begin(lease, &again).unwrap();
     assert_eq!(directory.find("half").unwrap(), Some(again));
     directory.leave(lease).unwrap();
     for name in ["half", "left"] {
         assert_eq!(directory.find(name).unwrap(), None, "{name}");
     }
-    assert_eq!(directory.find("half~").unwrap(), Some(removed(&made)));
-    directory.withdraw("half").unwrap();
+    assert_eq!(directory.find("half~6").unwrap(), Some(removed(&made)));
+    directory.withdraw("half~6").unwrap();
     assert!(directory.begin(lease, &left).is_err(), "its lease is over");
     assert_eq!(directory.find("left").unwrap(), None);
 }

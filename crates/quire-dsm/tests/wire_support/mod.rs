@@ -200,6 +200,7 @@ fn request() -> impl Strategy<Value = Request> {
         name().prop_map(|name| Request::Remove { name }),
         name().prop_map(|name| Request::Begin { name }),
         name().prop_map(|name| Request::Discard { name }),
+        object().prop_map(Request::GiveSize),
         option::of(name()).prop_map(|after| Request::List { after }),
         (name(), option::of(pages())).prop_map(|(name, pages)| Request::Statistics { name, pages }),
         (name(), option::of(pages())).prop_map(|(name, pages)| Request::Watch { name, pages }),
@@ -367,6 +368,8 @@ fn answer() -> impl Strategy<Value = Answer> {
                 }
             }),
         watched().prop_map(Answer::Watched),
+        name().prop_map(|exact| Answer::Begun { exact }),
+        any::<bool>().prop_map(|is_removed| Answer::Sized { is_removed }),
         synchronised().prop_map(Answer::Synchronised),
         (handle(), name(), object()).prop_map(|(object, exact, info)| Answer::Attached {
             object,

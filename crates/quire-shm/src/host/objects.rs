@@ -1,5 +1,5 @@
 //! Objects as servers know them: whether they are there, how large they are, and who makes and removes
-//! them. Each is asked for by the exact spelling of its key, once that is known (`ages`).
+//! them. Each is asked for by the exact spelling of its key (`ages`).
 
 use quire_core::units::Bytes;
 use quire_dsm::client::ClientError;
@@ -34,10 +34,11 @@ pub struct Found {
 }
 
 /// Why there is no object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
     Nothing,
-    Begun,
+    /// It is begun, and has a key that is spelled so.
+    Begun(Name),
 }
 
 /// Something was removed since it was found.
@@ -45,16 +46,28 @@ pub(super) fn removed() -> Trouble {
     Trouble::new(libc::ENOENT, "the object was removed")
 }
 
-impl Works {
-    /// By what a server is asked for an object.
-    pub(super) fn asked(&self, entry: Entry) -> Name {
-        ages::exact(entry).unwrap_or_else(|| self.attachment(entry.place).object.clone())
-    }
+/// By what a server is asked for an object.
+pub(super) fn asked(entry: Entry) -> Result<Name> {
+    let forgotten = || Trouble::new(libc::EBADF, "nothing is known of the object");
+    ages::exact(entry).ok_or_else(forgotten)
+}
 
+/// An object of a name, or of what was begun and has a key that is spelled so.
+fn described(name: Name, size: u64) -> Object {
+    Object {
+        name,
+        size: Bytes(size),
+        page_size: PageSize::BASE,
+        scheduler: SchedulerKind::Multi,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
+impl Works {
     /// An object, if it exists, also where its name was removed.
     pub fn find(&mut self, entry: Entry) -> Result<Option<Found>> {
-        let asked = self.asked(entry);
-        Ok(self.look(entry.place, asked)?.ok())
+        Ok(self.look(entry.place, asked(entry)?)?.ok())
     }
 
     /// What is behind a name, or an exact spelling, or why there is nothing.
@@ -63,7 +76,7 @@ impl Works {
         place: usize,
         asked: Name,
     ) -> Result<std::result::Result<Found, Lack>> {
-        match self.client(place)?.statistics(asked, None) {
+        match self.client(place)?.look(asked) {
             Ok(Answer::Statistics {
                 exact,
                 info,
@@ -76,12 +89,11 @@ impl Works {
                 open: inside.map_or(0, |inside| inside.open as usize),
                 is_removed: is_discarded,
             })),
+            Ok(Answer::Begun { exact }) => Ok(Err(Lack::Begun(exact))),
             Ok(_) => Err(ClientError::Confused.into()),
-            Err(ClientError::Refused(failure)) => match failure.kind {
-                FailureKind::NotFound => Ok(Err(Lack::Nothing)),
-                FailureKind::Begun => Ok(Err(Lack::Begun)),
-                _ => Err(ClientError::Refused(failure).into()),
-            },
+            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::NotFound => {
+                Ok(Err(Lack::Nothing))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -114,24 +126,25 @@ impl Works {
         Ok(removed.find(|exact| !exact.is_plain() && exact.plain() == *name && is_it(exact)))
     }
 
-    /// Makes an object of a name.
-    pub(super) fn make(&mut self, place: usize, name: Name, size: u64) -> Result<()> {
-        let object = Object {
-            name,
-            size: Bytes(size),
-            page_size: PageSize::BASE,
-            scheduler: SchedulerKind::Multi,
-            machine: MachineCode(0),
-            tags: Vec::new(),
-        };
-        Ok(self.client(place)?.create(object)?)
+    /// Gives a size to what was begun, or checks that it has this one. Whether its name was removed.
+    pub fn give_size(&mut self, entry: Entry, size: u64) -> Result<bool> {
+        let object = described(asked(entry)?, size);
+        match self.client(entry.place)?.give_size(object) {
+            // Somebody was faster.
+            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Exists => {
+                let found = self.find(entry)?.ok_or_else(removed)?;
+                self.must_have(entry, found.size, size)?;
+                Ok(found.is_removed)
+            }
+            is_removed => Ok(is_removed?),
+        }
     }
 
-    /// Makes an object by the name of an attachment. Where there is one already it must have this
-    /// size, unless it must be a new one. Whether it was made here.
+    /// Makes an object by the name of an attachment, or of what is begun by that. Where there is one
+    /// already it must have this size, unless it must be a new one. Whether it was made here.
     pub fn create(&mut self, place: usize, size: u64, only_new: bool) -> Result<(Entry, bool)> {
-        let name = self.attachment(place).object.clone();
-        let made = self.make(place, name, size);
+        let object = described(self.attachment(place).object.clone(), size);
+        let made = self.client(place)?.create(object).map_err(Trouble::from);
         let is_new = made.is_ok();
         match made {
             Err(trouble) if trouble.errno != libc::EEXIST || only_new => return Err(trouble),
@@ -163,8 +176,12 @@ impl Works {
 
     /// Takes its name from an object, which goes when nobody uses it any more.
     pub fn remove(&mut self, entry: Entry) -> Result<()> {
-        let asked = self.asked(entry);
-        self.client(entry.place)?.discard(asked)?;
+        self.client(entry.place)?.discard(asked(entry)?)?;
+        self.has_no_name(entry)
+    }
+
+    /// An object has no name, and is used no more when the program ends.
+    pub fn has_no_name(&mut self, entry: Entry) -> Result<()> {
         if self.open.contains_key(&entry) {
             self.removed.insert(entry);
         }
@@ -173,7 +190,6 @@ impl Works {
 
     /// Removes an object that nobody uses.
     pub(super) fn remove_now(&mut self, entry: Entry) -> Result<()> {
-        let asked = self.asked(entry);
-        Ok(self.client(entry.place)?.remove(asked)?)
+        Ok(self.client(entry.place)?.remove(asked(entry)?)?)
     }
 }

@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use quire_dsm::wire::control::Name;
 
 use crate::ages::{self, Entry};
+use crate::host::objects::asked;
 use crate::host::{Found, Works};
 use crate::numbers::Number;
 use crate::trouble::{Result, Trouble};
@@ -20,7 +21,7 @@ impl Works {
         let count = self.count();
         for _ in 0..TRIES {
             let (entry, is_new) = self.create(place, size, only_new)?;
-            let number = self.number(entry);
+            let number = self.number(entry)?;
             let is_of = |exact: &Name| number.is_of(exact, count);
             if !is_new || number.is_plain() || self.spelled_removed(place, is_of)?.is_none() {
                 return Ok(entry);
@@ -57,13 +58,13 @@ impl Works {
     }
 
     /// The number of an object.
-    fn number(&self, entry: Entry) -> Number {
-        Number::of(entry.place, &self.asked(entry), self.count())
+    fn number(&self, entry: Entry) -> Result<Number> {
+        Ok(Number::of(entry.place, &asked(entry)?, self.count()))
     }
 
     /// The same, as a program gets it.
-    pub fn id(&self, entry: Entry) -> c_int {
-        self.number(entry).id(self.count())
+    pub fn id(&self, entry: Entry) -> Result<c_int> {
+        Ok(self.number(entry)?.id(self.count()))
     }
 
     fn count(&self) -> usize {

@@ -79,6 +79,50 @@ fn what_is_removed_without_a_size_is_begun_again() {
     }
 }
 
+/// A program has what was begun, and another one removes that and begins it again before the first one
+/// looks: the first one goes on with what it has, and shares that with whoever has it, too.
+#[test]
+fn another_program_begins_it_again() {
+    for served in Served::both() {
+        let anew = program(&served, "anew");
+        for order in ["here", "there"] {
+            let run = |what: &str| {
+                Running::start(&mut served.run("grid", &anew, &[what, "/grid", order]))
+            };
+            let mut hand = run("hand");
+            hand.hear("begun");
+            let mut look = run("look");
+            look.hear("open");
+            hand.say("");
+            hand.hear("begun again");
+            look.say("");
+            look.hear("looked");
+            hand.say("");
+            hand.hear("given");
+            assert!(removed(&served, &["grid"]) == 0, "it has no size");
+            look.say("");
+            match order {
+                "here" => {
+                    look.hear("given");
+                    hand.say("");
+                    hand.hear("seen");
+                }
+                _ => {
+                    look.hear("looked");
+                    hand.say("");
+                    hand.hear("given");
+                    look.say("");
+                    look.hear("seen");
+                }
+            }
+            assert_eq!(removed(&served, &["grid"]), 1);
+            look.go_on();
+            hand.go_on();
+            until(|| served.objects().is_empty());
+        }
+    }
+}
+
 /// Another program attaches them by the numbers that it is given, and no two have the same.
 #[test]
 fn segments_of_one_key_go_on() {

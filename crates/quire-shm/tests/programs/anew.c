@@ -6,6 +6,8 @@
  *     anew remake NAME         is that one
  *     anew begun NAME ORDER    removes what has no size and begins it again; the old one gets its size
  *                              first (ORDER: old) or last (new)
+ *     anew hand NAME ORDER     begins it, and removes it and begins it again when another one has found it
+ *     anew look NAME ORDER     is that one; the old one gets its size here (ORDER: here) or there
  *     anew given NAME          a child gives a size to what was removed without one
  *     anew handed NAME         a child gives it a size, removes it and makes others by the name, before its
  *                              parent looks */
@@ -200,6 +202,71 @@ static void begun(const char *name, const char *order) {
   check(&new, 50);
 }
 
+static void hand(const char *name, const char *order) {
+  int is_given_here = strcmp(order, "here") != 0;
+  struct memory old = begin(name, 2);
+  say("begun");
+  hear();
+  CHECK(shm_unlink(name) == 0);
+  struct memory new = begin(name, 3);
+  say("begun again");
+  hear();
+  give(&new);
+  fill(&new, 50);
+  CHECK(size_of(old.fd) == 0);
+  say("given");
+  hear();
+  if (is_given_here) {
+    give(&old);
+    fill(&old, 1);
+    say("given");
+    hear();
+    CHECK(old.at[0] == 2);
+  } else {
+    map(&old);
+    check(&old, 1);
+    old.at[0] = 2;
+    say("seen");
+    hear();
+  }
+  check(&new, 50);
+  CHECK(shm_unlink(name) == 0);
+}
+
+static void look(const char *name, const char *order) {
+  int is_given_here = strcmp(order, "here") == 0;
+  struct memory old = {.fd = shm_open(name, O_RDWR, 0), .size = 2 * PAGE};
+  CHECK(old.fd >= 0 && size_of(old.fd) == 0);
+  say("open");
+  hear();
+  /* Another one has the name by now. */
+  int begun = shm_open(name, O_RDWR, 0);
+  CHECK(begun >= 0 && size_of(begun) == 0 && size_of(old.fd) == 0);
+  say("looked");
+  hear();
+  CHECK(size_of(old.fd) == 0 && size_of(begun) == 3 * PAGE);
+  struct memory new = find(name, 3);
+  check(&new, 50);
+  CHECK(size_of(old.fd) == 0);
+  if (is_given_here) {
+    give(&old);
+    fill(&old, 1);
+    say("given");
+    hear();
+    CHECK(old.at[0] == 2);
+  } else {
+    say("looked");
+    hear();
+    map(&old);
+    check(&old, 1);
+    FAILS(ftruncate(old.fd, PAGE) < 0, EINVAL);
+    old.at[0] = 2;
+    say("seen");
+    hear();
+  }
+  check(&new, 50);
+}
+
 static void given(const char *name) {
   struct memory old = begin(name, 2);
   CHECK(shm_unlink(name) == 0);
@@ -274,6 +341,10 @@ int main(int argc, char **argv) {
     handed(name);
   else if (strcmp(what, "begun") == 0)
     begun(name, argv[3]);
+  else if (strcmp(what, "hand") == 0)
+    hand(name, argv[3]);
+  else if (strcmp(what, "look") == 0)
+    look(name, argv[3]);
   else
     given(name);
   return 0;

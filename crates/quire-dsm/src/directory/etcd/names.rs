@@ -54,7 +54,7 @@ impl Etcd {
         let key_is_free = Etcd::is_new(&self.slot(&exact));
         let put = json!([self.put(&at, entry, lease)?]);
         let removed = removed(entry);
-        let mut name_is_free = Etcd::is_new(&at);
+        let name_is_free = Etcd::is_new(&at);
         for _ in 0..TRIES {
             if self.when(&json!([name_is_free, key_is_free]), &put)? {
                 return Ok(());
@@ -66,13 +66,13 @@ impl Etcd {
                 // This request has done it, and its answer was lost.
                 return Ok(());
             }
-            name_is_free = match &lives {
-                Some(lives) if lives.entry.is_begun() && !entry.is_begun() => {
-                    Etcd::is_at(&lives.at, &lives.revision)
+            match lives {
+                Some(Lying { entry: lives, .. }) if lives.is_begun() && !entry.is_begun() => {
+                    return Err(DirectoryError::Begun(lives.object.is.name));
                 }
                 Some(_) => return Err(DirectoryError::Exists(format!("an object {name}"))),
-                None => Etcd::is_new(&at),
-            };
+                None => {}
+            }
             if other.is_some() {
                 return Err(DirectoryError::InUse(format!("object {key}")));
             }
@@ -103,6 +103,51 @@ impl Etcd {
                 Some(_) => return in_use(),
                 None => {}
             }
+        }
+        Err(self.restless(key))
+    }
+
+    /// Puts an object in the place of the one that is begun and has its key.
+    pub(super) fn put_for_begun(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        let key = &entry.object.is.name;
+        let (name, exact) = (slots::name_of(key), slots::exact(key));
+        for _ in 0..TRIES {
+            let lying = match self.lying(&exact)? {
+                Some(lying) if lying.entry.is_begun() => lying,
+                // This request has done it, and its answer was lost.
+                Some(lying) if lying.entry == *entry || lying.entry == removed(entry) => {
+                    return Ok(());
+                }
+                Some(_) => return Err(DirectoryError::Exists(format!("an object {name}"))),
+                None => return Err(DirectoryError::Missing(format!("object {key}"))),
+            };
+            let put = json!([self.put(&lying.at, entry, 0)?]);
+            let as_found = Etcd::is_at(&lying.at, &lying.revision);
+            if self.when(&json!([as_found]), &put)? {
+                return Ok(());
+            }
+        }
+        Err(self.restless(key))
+    }
+
+    /// Forgets the object with a key, as long as it is only begun.
+    pub(super) fn forget_begun(&self, key: &str) -> Result<(), DirectoryError> {
+        let exact = slots::exact(key);
+        let missing = || DirectoryError::Missing(format!("object {key} that is begun"));
+        let mut lying = self.lying(&exact)?.ok_or_else(missing)?;
+        for _ in 0..TRIES {
+            if !lying.entry.is_begun() {
+                return Err(missing());
+            }
+            let as_found = Etcd::is_at(&lying.at, &lying.revision);
+            if self.when(&json!([as_found]), &json!([Etcd::forget(&lying.at)]))? {
+                return Ok(());
+            }
+            lying = match self.lying(&exact)? {
+                Some(changed) => changed,
+                // It is gone, by this request, whose answer was lost, or by another's.
+                None => return Ok(()),
+            };
         }
         Err(self.restless(key))
     }

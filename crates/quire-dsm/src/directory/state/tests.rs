@@ -22,6 +22,7 @@ enum Step {
     Withdraw(&'static str),
     Begin(&'static str),
     EndBegun(&'static str),
+    GiveSize(&'static str),
     /// The home of what is begun is a member no more, and is one again under another lease.
     Leave,
 }
@@ -35,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => key().prop_map(Step::Withdraw),
         2 => key().prop_map(Step::Begin),
         1 => key().prop_map(Step::EndBegun),
+        2 => key().prop_map(Step::GiveSize),
         1 => Just(Step::Leave),
     ]
 }
@@ -90,12 +92,6 @@ impl Model {
         living.find(|it| is_it(&it.object.is.name))
     }
 
-    /// Whether a name is had by what does not make way.
-    fn blocks(&self, step: Step, name: &str) -> bool {
-        let had = self.with_name(name);
-        had.is_some_and(|had| matches!(step, Step::Begin(_)) || !had.is_begun())
-    }
-
     fn find(&self, asked: &str) -> Option<&Entry> {
         match asked.split_once('~') {
             None => self.with_name(asked),
@@ -111,25 +107,35 @@ impl Model {
         | Step::Discard(key)
         | Step::Withdraw(key)
         | Step::Begin(key)
-        | Step::EndBegun(key)) = step
+        | Step::EndBegun(key)
+        | Step::GiveSize(key)) = step
         else {
             self.0.retain(|it| !it.is_begun());
             return (Reply::Done, Some(Change::Left(ServerId(1))));
         };
-        if let Step::Publish(_) = step
-            && self.with_key(key).is_none_or(|at| !self.0[at].is_removed)
-        {
-            // Whoever gives it a size takes its place.
-            let name = key.split('~').next().unwrap();
-            let begun = self.with_name(name).filter(|it| it.is_begun()).cloned();
-            self.0.retain(|it| Some(it) != begun.as_ref());
-        }
         let name = key.split('~').next().unwrap();
         let there = self.with_key(key);
+        let exists = || {
+            (
+                Reply::Failed(Failed::Exists(format!("an object {name}"))),
+                None,
+            )
+        };
         match (step, there) {
-            (Step::Publish(_) | Step::Begin(_), _) if self.blocks(step, name) => {
-                let what = format!("an object {name}");
-                (Reply::Failed(Failed::Exists(what)), None)
+            (Step::GiveSize(_), Some(at)) if self.0[at].is_begun() => {
+                self.0[at] = entry(key, id);
+                (Reply::Done, Some(Change::Published(entry(key, id))))
+            }
+            (Step::GiveSize(_), Some(_)) => exists(),
+            (Step::Publish(_) | Step::Begin(_), _) if self.with_name(name).is_some() => {
+                let has_it = self.with_name(name).unwrap();
+                match step {
+                    Step::Publish(_) if has_it.is_begun() => {
+                        let key = has_it.object.is.name.clone();
+                        (Reply::Failed(Failed::Begun(key)), None)
+                    }
+                    _ => exists(),
+                }
             }
             (Step::Publish(_) | Step::PublishRemoved(_) | Step::Begin(_), Some(_)) => {
                 let what = format!("object {key}");
@@ -208,6 +214,7 @@ proptest! {
                 Step::Withdraw(key) => Question::Withdraw(key.to_owned()),
                 Step::Begin(key) => Question::Begin(lease, begun(key, id)),
                 Step::EndBegun(key) => Question::EndBegun(key.to_owned()),
+                Step::GiveSize(key) => Question::GiveSize(entry(key, id)),
                 Step::Leave => Question::Leave(lease),
             };
             let done = state.apply(Command::Ask(LeaseId(0), question));

@@ -3,6 +3,9 @@
 //! Programs make shared memory in two steps: it has a name first, then a size. Until then it is
 //! *begun*: nobody else can make it, nobody can open it, and whoever gives it a size makes it. That is
 //! known until this server ends; where it is joined to others, by the directory, and not here.
+//! What is begun has a key, which has a number in any case: nobody has it open, so nothing is known here of
+//! who has it when it is removed, and no other gets its key. The object that is made of it keeps that. Who
+//! gives a size to what was removed makes a discarded object.
 //!
 //! And they remove memory that they use: it has no name any more for those who look for it, and goes
 //! when nobody has it open. Such an object is *discarded*. Programs that have it open, whose children
@@ -15,11 +18,20 @@ use std::collections::BTreeMap;
 use super::super::backed::Asker;
 use super::super::object::{Object, Refused};
 use super::{Core, MOST_OBJECTS, NOBODY, Out, PeerId, answer_with};
+use crate::random::random;
 use crate::wire::Control;
-use crate::wire::control::{Answer, FailureKind, Name, Request, RequestId};
+use crate::wire::control::{self, Answer, Failure, FailureKind, Name, Request, RequestId};
 
-/// Names of objects that are begun, and as whom those count who began them.
-pub(super) type Begun = BTreeMap<Name, String>;
+/// An object that is begun.
+pub(super) struct Begun {
+    /// Its key, which has a number, and is its own exact spelling.
+    key: Name,
+    /// As whom counts who began it.
+    owner: String,
+}
+
+/// All of them, by their names.
+pub(super) type AllBegun = BTreeMap<Name, Begun>;
 
 impl Core {
     /// The key of what is asked for by its name, or by an exact spelling; none where it is not here.
@@ -83,9 +95,9 @@ impl Core {
         match (asked, request.asks_by(), key) {
             (Some(_), Some(it), Some(key)) => *it = key,
             (Some(asked), ..) => {
-                let ended = request.removes().then(|| self.end_begun(id, &asked));
-                let answer = ended.flatten().unwrap_or_else(|| Err(self.lacks(&asked)));
-                answer_with(id, number, answer.map(|()| Answer::Done), out);
+                let answer = self.ask_begun(id, &request, &asked);
+                let answer = answer.unwrap_or_else(|| Err(super::not_found(&asked)));
+                answer_with(id, number, answer, out);
                 return None;
             }
             (None, ..) => {}
@@ -94,12 +106,24 @@ impl Core {
         Some(Control::Request { id, request })
     }
 
-    /// Why there is no object of a name.
-    pub(in crate::server) fn lacks(&self, name: &Name) -> Refused {
-        match self.begun.contains_key(name) {
-            true => is_begun(name),
-            false => super::not_found(name),
-        }
+    /// What is begun that is asked for by its name, or by its key.
+    fn begun_by(&self, asked: &Name) -> Option<&Begun> {
+        let begun = self.begun.get(&asked.plain())?;
+        (asked.is_plain() || begun.key == *asked).then_some(begun)
+    }
+
+    /// What is answered where a request asks for something that is begun; nothing where that is not so.
+    fn ask_begun(
+        &mut self,
+        id: PeerId,
+        request: &Request,
+        asked: &Name,
+    ) -> Option<Result<Answer, Refused>> {
+        let begun = self.begun_by(asked)?;
+        Some(match request.removes() {
+            true => self.end_begun(id, &asked.plain()),
+            false => tell_of_begun(request, &begun.key),
+        })
     }
 
     /// Whether an object can be made by a name, as far as is known here.
@@ -119,10 +143,7 @@ impl Core {
             return Some((FailureKind::Invalid, text));
         }
         let is_there = self.living(name).is_some() || self.keeping.has_name(name);
-        is_there.then(|| {
-            let text = format!("there is an object {name} already");
-            (FailureKind::Exists, text)
-        })
+        is_there.then(|| exists(name))
     }
 
     /// A peer begins an object.
@@ -138,8 +159,60 @@ impl Core {
             return Err((FailureKind::Exists, text));
         }
         self.may_be_more()?;
-        self.begun.insert(name, peer.identity.clone());
-        Ok(Answer::Done)
+        let (key, owner) = (name.numbered(random()), peer.identity.clone());
+        let exact = key.exact();
+        self.begun.insert(name, Begun { key, owner });
+        Ok(Answer::Begun { exact })
+    }
+
+    /// The key of a new object of a name: that of what is begun by it, if something is.
+    pub(super) fn new_key(&self, name: &Name) -> Result<Name, Refused> {
+        self.may_have(name)?;
+        if let Some(begun) = self.begun.get(name) {
+            return Ok(begun.key.clone());
+        }
+        self.may_be_more()?;
+        Ok(self.free_key(name, random))
+    }
+
+    /// A peer gives a size to what was begun.
+    pub(super) fn give_size(&mut self, asker: Asker, info: control::Object, out: &mut Vec<Out>) {
+        let owner = self.may_size(asker.0, &info);
+        match owner.and_then(|owner| self.sized(info, owner)) {
+            Ok(object) => self.admit(asker, object, out),
+            Err(refused) => answer_with(asker.0, asker.1, Err(refused), out),
+        }
+    }
+
+    /// As whom a peer would own an object that it makes of what was begun, if it may, as far as is known
+    /// here.
+    pub(in crate::server) fn may_size(
+        &self,
+        id: PeerId,
+        info: &control::Object,
+    ) -> Result<String, Refused> {
+        let owner = self.owner_to_be(id)?;
+        let key = &info.name;
+        if key.key().as_ref() != Some(key) {
+            let text = format!("{key} is no key of what was begun");
+            return Err((FailureKind::Invalid, text));
+        }
+        if self.objects.contains_key(key) || self.keeping.is_busy_with(key) {
+            return Err(exists(&key.plain()));
+        }
+        Object::new(info.clone(), owner.clone(), None)?;
+        Ok(owner)
+    }
+
+    /// The object that is made of what was begun: a discarded one where that is not there any more.
+    fn sized(&self, info: control::Object, owner: String) -> Result<Object, Refused> {
+        let is_begun = self.begun_by(&info.name).is_some();
+        if !is_begun {
+            self.may_be_more()?;
+        }
+        let mut object = Object::new(info, owner, None)?;
+        (object.is_discarded, object.is_new) = (!is_begun, true);
+        Ok(object)
     }
 
     /// Whether there may be one more object.
@@ -155,6 +228,8 @@ impl Core {
     /// An object is there, which has a size.
     pub(in crate::server) fn put(&mut self, key: Name, object: Object) {
         let name = key.plain();
+        // Its maker may not come for it.
+        self.misses |= object.is_new;
         if !object.is_discarded {
             self.begun.remove(&name);
             // What had the name was removed elsewhere, which is not known here yet.
@@ -167,20 +242,20 @@ impl Core {
         self.objects.insert(key, object);
     }
 
-    /// What is begun has no name any more, if the peer may remove it; nothing where none is begun.
-    pub(in crate::server) fn end_begun(
-        &mut self,
-        id: PeerId,
-        name: &Name,
-    ) -> Option<Result<(), Refused>> {
-        let owner = self.begun.get(name)?;
+    /// What is begun has no name any more, if the peer may remove it. Nor has what is made of it, if it
+    /// has got its size, and the store has not got that yet.
+    fn end_begun(&mut self, id: PeerId, name: &Name) -> Result<Answer, Refused> {
+        let begun = self.begun.get(name).ok_or_else(|| super::not_found(name))?;
+        let owner = &begun.owner;
         let peer = self.peers.get(&id);
         if peer.is_none_or(|peer| peer.identity != *owner) {
             let text = format!("{name} belongs to {owner}");
-            return Some(Err((FailureKind::Denied, text)));
+            return Err((FailureKind::Denied, text));
         }
-        self.begun.remove(name);
-        Some(Ok(()))
+        if let Some(begun) = self.begun.remove(name) {
+            self.keeping.discard_underway(&begun.key);
+        }
+        Ok(Answer::Done)
     }
 
     /// A peer discards an object.
@@ -237,13 +312,21 @@ impl Core {
     /// Whether a discarded object would be used, as it is open or may be again.
     pub(in crate::server) fn is_used(&self, name: &Name) -> bool {
         let object = self.objects.get(name);
-        object.is_some_and(|object| object.is_missed || !object.kernels.is_empty())
+        object.is_some_and(|object| object.is_awaited() || !object.kernels.is_empty())
+    }
+
+    /// Who has made an object of what was begun is about to open it.
+    pub(in crate::server) fn await_maker(&mut self, key: &Name) {
+        if let Some(object) = self.objects.get_mut(key) {
+            object.is_new = true;
+            self.misses = true;
+        }
     }
 
     /// Programs have had the time to come back for discarded objects: those that nobody has open go.
     pub(in crate::server) fn forsaken(&mut self, out: &mut Vec<Out>) {
         for object in self.objects.values_mut() {
-            object.is_missed = false;
+            (object.is_missed, object.is_new) = (false, false);
         }
         let unused = self.objects.keys().filter(|key| self.is_to_go(key));
         out.extend(unused.cloned().map(Out::Unused));
@@ -258,11 +341,21 @@ impl Core {
     }
 }
 
-/// Why what is begun cannot be had.
-pub(in crate::server) fn is_begun(name: &Name) -> Refused {
-    let text =
-        format!("{name} has no size yet: a program has made it, and not said how large it is");
-    (FailureKind::Begun, text)
+/// What a request is answered that asks for what is begun and has this key, and does not remove it.
+pub(in crate::server) fn tell_of_begun(request: &Request, key: &Name) -> Result<Answer, Refused> {
+    match request {
+        Request::Statistics { .. } => Ok(Answer::Begun { exact: key.exact() }),
+        _ => {
+            let Failure { kind, text } = Failure::begun(&key.plain());
+            Err((kind, text))
+        }
+    }
+}
+
+/// What is said where there is an object that somebody wants to make.
+fn exists(name: &Name) -> Refused {
+    let text = format!("there is an object {name} already");
+    (FailureKind::Exists, text)
 }
 
 /// What is said where an object is discarded that was before.
@@ -303,12 +396,17 @@ mod tests {
     enum Step {
         Begin,
         Create,
+        /// To the one with this of the exact spellings that there ever were.
+        GiveSize(usize),
+        Look(By),
         Open(By),
         /// The first of those that it has open, or the last.
         Close(bool),
         Remove(By),
         Discard(By),
         Leave,
+        /// Those have had their time who were about to open something.
+        Forsake,
     }
 
     /// An object, and who has it open.
@@ -316,23 +414,34 @@ mod tests {
     struct Known {
         open: BTreeSet<u64>,
         goes: bool,
+        /// Its maker has not opened it.
+        new: bool,
+    }
+
+    impl Known {
+        fn is_gone(&self) -> bool {
+            self.goes && self.open.is_empty() && !self.new
+        }
     }
 
     /// What there is, by its exact spelling. The first of these is that of the name, which is the key
     /// of whatever is made while nothing else has it.
     #[derive(Debug)]
     struct Naive {
-        begun: bool,
+        begun: Option<usize>,
         there: BTreeMap<usize, Known>,
         spellings: usize,
     }
 
-    type Outcome = Result<(), FailureKind>;
+    /// What is done, with the key of what is begun, and whether what got its size has no name.
+    type Outcome = Result<(Option<usize>, bool), FailureKind>;
+
+    const DONE: Outcome = Ok((None, false));
 
     impl Naive {
         fn new() -> Naive {
             Naive {
-                begun: false,
+                begun: None,
                 there: BTreeMap::new(),
                 spellings: 1,
             }
@@ -351,41 +460,62 @@ mod tests {
             };
             match found.filter(|key| self.there.contains_key(key)) {
                 Some(key) => Ok(key),
-                None if self.begun && matches!(by, By::Name) => Err(FailureKind::Begun),
+                None if self.is_begun(by) => Err(FailureKind::Begun),
                 None => Err(FailureKind::NotFound),
             }
+        }
+
+        fn is_begun(&self, by: By) -> bool {
+            match by {
+                By::Name => self.begun.is_some(),
+                By::Key(key) => self.begun == Some(key % self.spellings),
+            }
+        }
+
+        fn new_spelling(&mut self) -> usize {
+            self.spellings += 1;
+            self.spellings - 1
         }
 
         /// What is to be answered; nothing where nobody is.
         fn obey(&mut self, peer: u64, step: Step) -> Option<Outcome> {
             let done = match step {
                 Step::Begin | Step::Create if self.living().is_some() => Err(FailureKind::Exists),
-                Step::Begin if self.begun => Err(FailureKind::Exists),
+                Step::Begin if self.begun.is_some() => Err(FailureKind::Exists),
                 Step::Begin => {
-                    self.begun = true;
-                    Ok(())
+                    self.begun = Some(self.new_spelling());
+                    Ok((self.begun, false))
                 }
                 Step::Create => {
-                    self.begun = false;
-                    let is_new = self.there.contains_key(&0);
-                    let key = if is_new { self.spellings } else { 0 };
-                    self.spellings += usize::from(is_new);
+                    let key = match self.begun.take() {
+                        Some(key) => key,
+                        None if self.there.contains_key(&0) => self.new_spelling(),
+                        None => 0,
+                    };
                     self.there.insert(key, Known::default());
-                    Ok(())
+                    DONE
                 }
-                Step::Open(by) => self.which(by).map(|key| {
-                    self.there.entry(key).or_default().open.insert(peer);
+                Step::GiveSize(key) => self.give_size(key % self.spellings),
+                Step::Look(by) => match self.which(by) {
+                    Err(FailureKind::Begun) => Ok((self.begun, false)),
+                    found => found.and(DONE),
+                },
+                Step::Open(by) => self.which(by).and_then(|key| {
+                    let known = self.there.entry(key).or_default();
+                    known.open.insert(peer);
+                    known.new = false;
+                    DONE
                 }),
                 Step::Close(first) => {
                     let mut open = self.there.values_mut().filter(|it| it.open.contains(&peer));
                     let one = if first { open.next() } else { open.next_back() };
                     let closed = one.map(|it| it.open.remove(&peer));
-                    closed.map(drop).ok_or(FailureKind::NotFound)
+                    closed.ok_or(FailureKind::NotFound).and(DONE)
                 }
                 Step::Remove(by) | Step::Discard(by) => match self.which(by) {
                     Err(FailureKind::Begun) => {
-                        self.begun = false;
-                        Ok(())
+                        self.begun = None;
+                        DONE
                     }
                     found => found.and_then(|key| self.remove(key, step)),
                 },
@@ -393,25 +523,50 @@ mod tests {
                     for known in self.there.values_mut() {
                         known.open.remove(&peer);
                     }
-                    self.there.retain(|_, it| !it.goes || !it.open.is_empty());
+                    self.there.retain(|_, it| !it.is_gone());
+                    return None;
+                }
+                Step::Forsake => {
+                    for known in self.there.values_mut() {
+                        known.new = false;
+                    }
+                    self.there.retain(|_, it| !it.is_gone());
                     return None;
                 }
             };
-            self.there.retain(|_, it| !it.goes || !it.open.is_empty());
+            self.there.retain(|_, it| !it.is_gone());
             Some(done)
+        }
+
+        fn give_size(&mut self, key: usize) -> Outcome {
+            if key == 0 {
+                return Err(FailureKind::Invalid);
+            }
+            if self.there.contains_key(&key) {
+                return Err(FailureKind::Exists);
+            }
+            let goes = self.begun.take_if(|it| *it == key).is_none();
+            let known = Known {
+                goes,
+                new: true,
+                ..Known::default()
+            };
+            self.there.insert(key, known);
+            Ok((None, goes))
         }
 
         fn remove(&mut self, key: usize, step: Step) -> Outcome {
             let known = self.there.entry(key).or_default();
-            if known.open.is_empty() {
+            let is_discarded = matches!(step, Step::Discard(_));
+            if known.open.is_empty() && !(known.new && is_discarded) {
                 self.there.remove(&key);
-                return Ok(());
+                return DONE;
             }
             match step {
                 Step::Discard(_) if known.goes => Err(FailureKind::NotFound),
                 Step::Discard(_) => {
                     known.goes = true;
-                    Ok(())
+                    DONE
                 }
                 _ => Err(FailureKind::Busy),
             }
@@ -456,6 +611,14 @@ mod tests {
             let request = match step {
                 Step::Begin => Request::Begin { name: name() },
                 Step::Create => Request::Create(object()),
+                Step::GiveSize(key) => Request::GiveSize(control::Object {
+                    name: self.name(By::Key(key)),
+                    ..object()
+                }),
+                Step::Look(by) => Request::Statistics {
+                    name: self.name(by),
+                    pages: None,
+                },
                 Step::Open(by) => Request::Open {
                     name: self.name(by),
                     rights,
@@ -487,6 +650,12 @@ mod tests {
                     self.settle(peer, out);
                     return None;
                 }
+                Step::Forsake => {
+                    let mut out = Vec::new();
+                    self.core.forsaken(&mut out);
+                    self.settle(peer, out);
+                    return None;
+                }
             };
             let mut out = Vec::new();
             let id = RequestId(1);
@@ -496,13 +665,22 @@ mod tests {
                 self.core.says(id, message, &mut out);
             }
             let told = self.settle(peer, out);
-            if let (Step::Create, Some(Ok(()))) = (step, told) {
+            if let (Step::Create, Some(Ok(_))) = (step, told) {
                 let exact = self.core.key_of(&name()).expect("it was made").exact();
                 if !self.spellings.contains(&exact) {
                     self.spellings.push(exact);
                 }
             }
             told
+        }
+
+        /// Which of the exact spellings it is, which may be a new one.
+        fn spelling(&mut self, exact: Name) -> usize {
+            let known = self.spellings.iter().position(|it| *it == exact);
+            known.unwrap_or_else(|| {
+                self.spellings.push(exact);
+                self.spellings.len() - 1
+            })
         }
 
         fn settle(&mut self, peer: u64, mut out: Vec<Out>) -> Option<Outcome> {
@@ -529,7 +707,11 @@ mod tests {
                                 self.core.says(PeerId(to), close, &mut Vec::new());
                             }
                         }
-                        told = Some(answer.map(drop).map_err(|failure| failure.kind));
+                        told = Some(match answer {
+                            Ok(Answer::Begun { exact }) => Ok((Some(self.spelling(exact)), false)),
+                            Ok(Answer::Sized { is_removed }) => Ok((None, is_removed)),
+                            answer => answer.map_err(|failure| failure.kind).and(DONE),
+                        });
                     }
                     _ => {}
                 }
@@ -582,6 +764,9 @@ mod tests {
         prop_oneof![
             Just(Step::Begin),
             Just(Step::Create),
+            (0..8_usize).prop_map(Step::GiveSize),
+            by().prop_map(Step::Look),
+            Just(Step::Forsake),
             by().prop_map(Step::Open),
             any::<bool>().prop_map(Step::Close),
             by().prop_map(Step::Remove),
@@ -611,6 +796,24 @@ mod tests {
         }
     }
 
+    /// What has got its size is there until who gave it that opens it, though its name is removed
+    /// meanwhile; and no longer if nobody comes.
+    #[test]
+    fn what_got_its_size_waits_for_its_maker() {
+        for comes in [true, false] {
+            let mut real = Real::new();
+            assert_eq!(real.obey(0, Step::Begin), Some(Ok((Some(1), false))));
+            assert_eq!(real.obey(0, Step::GiveSize(1)), Some(DONE));
+            assert_eq!(real.obey(1, Step::Discard(By::Name)), Some(DONE));
+            assert!(real.core.misses(), "it is looked at again");
+            if comes {
+                assert_eq!(real.obey(0, Step::Open(By::Key(1))), Some(DONE));
+            }
+            real.obey(1, Step::Forsake);
+            assert_eq!(real.core.objects().count(), usize::from(comes));
+        }
+    }
+
     /// What is begun or to go is another one's as much as an object is.
     #[test]
     fn only_who_made_it_removes_it() {
@@ -619,7 +822,7 @@ mod tests {
         real.core.joined(PeerId(PEERS), stranger);
         let last = PEERS - 1;
         for make in [Step::Begin, Step::Create] {
-            assert_eq!(real.obey(0, make), Some(Ok(())));
+            assert!(matches!(real.obey(0, make), Some(Ok(_))));
             for remove in [Step::Remove(By::Name), Step::Discard(By::Name)] {
                 assert_eq!(real.obey(last, remove), Some(Err(FailureKind::Denied)));
             }

@@ -191,7 +191,7 @@ impl Fellows {
         };
         let name = joint.name.clone();
         let here = a.core.object(&name);
-        let open = here.map_or(0, |it| it.kernels.len() + usize::from(it.is_missed));
+        let open = here.map_or(0, |it| it.kernels.len() + usize::from(it.is_awaited()));
         let times = open + self.wait_to_open(a.core, &name);
         if times == 0 {
             let until = (self.clock)() + self.lease;
@@ -242,17 +242,5 @@ impl Fellows {
         }
         let is_none = self.discarding.unused.is_empty();
         self.discarding.ask_at = (!is_none).then(|| now + self.lease);
-    }
-
-    /// Nobody knows an object of a name; it may be begun here.
-    pub(super) fn nowhere(&mut self, a: &mut Around<'_>, name: &Name) {
-        let lacks = a.core.lacks(name);
-        for waiting in self.take_waiting(name) {
-            let (peer, number) = (waiting.peer, waiting.number);
-            let removes = waiting.request.removes();
-            let ended = removes.then(|| a.core.end_begun(peer, name)).flatten();
-            let answer = ended.map_or(Err(lacks.clone()), |ended| ended.map(|()| Answer::Done));
-            core::answer_with(peer, number, answer, a.out);
-        }
     }
 }

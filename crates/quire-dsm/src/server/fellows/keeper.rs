@@ -18,7 +18,7 @@ use quire_core::dsm::message::{PageNumber, ServerId};
 use quire_core::dsm::scheduler::distributed::Version;
 
 use super::names::refused;
-use super::{AGAIN, Around, Fellows, Making, Stage, Told, known};
+use super::{AGAIN, Around, Fellows, How, Making, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError, Matter};
 use crate::server::core::{self, Core, FELLOWS};
 use crate::server::distant::{self, Queue};
@@ -100,7 +100,9 @@ impl Fellows {
         let (me, of) = (making.home, making.home);
         let part = is_joint.then_some(Part { me, of });
         match Object::new(making.info.clone(), making.owner.clone(), part) {
-            Ok(object) => {
+            Ok(mut object) => {
+                object.is_discarded = making.how == How::Unnamed;
+                object.is_new = matches!(making.how, How::Sized | How::Unnamed);
                 let number = self.keepers.owe(Owed::Making(making));
                 a.core.admit((FELLOWS, number), object, a.out);
             }
@@ -157,7 +159,7 @@ impl Fellows {
                 self.offer_again(vec![name.clone()]);
             }
         }
-        core::answer_with(making.peer, making.number, Ok(Answer::Done), a.out);
+        core::answer_with(making.peer, making.number, Ok(making.made()), a.out);
         self.retry(a, &name);
     }
 
@@ -242,7 +244,7 @@ impl Fellows {
                     if found.is_some_and(|found| found.keeper == keeper) {
                         directory.withdraw(name.as_str())?;
                     }
-                    directory.publish(&entry)
+                    known::publish_again(directory, &entry)
                 });
                 Told::Offered(name, id, home, done)
             });

@@ -6,7 +6,7 @@ use quire_core::dsm::message::ServerId;
 use quire_core::dsm::types::Machine;
 
 use super::super::depot;
-use crate::directory::Entry;
+use crate::directory::{Directory, DirectoryError, Entry};
 use crate::store::{self, ObjectId};
 use crate::wire::control::Object;
 
@@ -38,6 +38,28 @@ pub(super) fn entry(
 pub(super) fn info(entry: &Entry) -> Option<(Object, String)> {
     let is = &entry.object.is;
     Some((depot::info(is).ok()?, is.owner.clone()))
+}
+
+/// Makes an object known that was there before: what is begun by its name makes way for it, as if it was
+/// removed.
+///
+/// # Errors
+/// As [`Directory::publish`].
+pub(super) fn publish_again(
+    directory: &dyn Directory,
+    entry: &Entry,
+) -> Result<(), DirectoryError> {
+    match directory.publish(entry) {
+        Err(DirectoryError::Begun(key)) => {
+            match directory.end_begun(&key) {
+                // It has a size by now, or is gone.
+                Ok(()) | Err(DirectoryError::Missing(_)) => {}
+                failed => return failed,
+            }
+            directory.publish(entry)
+        }
+        published => published,
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use quire_core::units::Bytes;
 
 use super::keeper::is_away;
 use super::line::MOST;
-use super::{Fellows, Making, Stage, Told, known};
+use super::{Fellows, How, Making, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError, Entry, LeaseId, Matter, name_of};
 use crate::server::Around;
 use crate::server::core::{self, Core, Out, PeerId};
@@ -53,6 +53,8 @@ pub(super) struct Waiting {
 pub(super) enum Wanted {
     /// To make a name known.
     Publish(Box<(Making, Entry)>),
+    /// To make an object known in the place of what is begun.
+    GiveSize(Box<(Making, Entry)>),
     /// What is behind a name, or an exact spelling.
     Find(Name),
     /// To forget an object, by its key.
@@ -72,6 +74,10 @@ impl Wanted {
             Wanted::Publish(new) => {
                 let (making, entry) = *new;
                 Told::Published(making, directory.publish(&entry))
+            }
+            Wanted::GiveSize(new) => {
+                let (making, entry) = *new;
+                Told::Published(making, directory.give_size(&entry))
             }
             Wanted::Find(asked) => {
                 let found = directory.find(asked.as_str());
@@ -129,7 +135,9 @@ impl Fellows {
             return Some(message);
         };
         let (asked, reach) = match &mut request {
-            Request::Create(control::Object { name, .. }) | Request::Begin { name } => {
+            Request::Create(control::Object { name, .. })
+            | Request::GiveSize(control::Object { name, .. })
+            | Request::Begin { name } => {
                 let reach = match self.me() {
                     Some(_) => Reach::Here(name.clone()),
                     None => Reach::Later,
@@ -302,6 +310,7 @@ impl Fellows {
                 Wanted::Find(asked) => self.seek_again(asked),
                 Wanted::Discard(.., key) => self.is_not_discarded(&key),
                 Wanted::Publish(_)
+                | Wanted::GiveSize(_)
                 | Wanted::Withdraw(..)
                 | Wanted::Begin(_)
                 | Wanted::EndBegun(..) => {}
@@ -323,18 +332,19 @@ impl Fellows {
         }
         match &request {
             Request::Create(info) => {
-                match a.core.may_create(peer, info) {
-                    Ok(owner) => self.publish(a, (peer, number), info.clone(), owner),
-                    Err(refused) => core::answer_with(peer, number, Err(refused), a.out),
-                }
+                let owner = a.core.may_create(peer, info);
+                self.make(a, (peer, number), (info.clone(), How::New), owner);
+                return None;
+            }
+            Request::GiveSize(info) => {
+                let owner = a.core.may_size(peer, info);
+                self.make(a, (peer, number), (info.clone(), How::Sized), owner);
                 return None;
             }
             Request::Begin { name } => {
                 let may = a.core.may_have(name).and_then(|()| self.may_begin());
-                match may.and(a.core.owner_to_be(peer)) {
-                    Ok(owner) => self.publish(a, (peer, number), begun(name), owner),
-                    Err(refused) => core::answer_with(peer, number, Err(refused), a.out),
-                }
+                let owner = may.and_then(|()| a.core.owner_to_be(peer));
+                self.make(a, (peer, number), (begun(name), How::Begun), owner);
                 return None;
             }
             Request::Remove { .. } => {
@@ -399,16 +409,26 @@ impl Fellows {
         }
     }
 
-    fn publish(
+    /// Makes an object, or begins one, for who would own it, if there may be one.
+    fn make(
         &mut self,
         a: &mut Around<'_>,
         (peer, number): (PeerId, RequestId),
-        mut info: control::Object,
-        owner: String,
+        (mut info, how): (control::Object, How),
+        owner: Result<String, Refused>,
     ) {
+        let owner = match owner {
+            Ok(owner) => owner,
+            Err(refused) => return core::answer_with(peer, number, Err(refused), a.out),
+        };
         let Some(home) = self.me() else { return };
         let id = ObjectId((self.numbers)());
-        info.name = a.core.free_key(&info.name, || id.0);
+        match how {
+            // No other is to have its key, whatever becomes of it.
+            How::Begun => info.name = info.name.numbered(id.0),
+            How::New => info.name = a.core.free_key(&info.name, || id.0),
+            How::Adopted | How::Sized | How::Unnamed => {}
+        }
         let making = Making {
             peer,
             number,
@@ -416,6 +436,7 @@ impl Fellows {
             owner,
             id,
             home,
+            how,
         };
         self.publish_now(a, making);
     }
@@ -426,14 +447,17 @@ impl Fellows {
             let refused = Err((FailureKind::Unavailable, text));
             return core::answer_with(making.peer, making.number, refused, a.out);
         };
-        let Making { info, owner, .. } = &making;
-        let is_begun = making.is_begun();
-        let keeper = self.keepers.store.filter(|_| !is_begun);
-        let entry = known::entry(info, owner, making.id, (making.home, keeper));
+        let Making {
+            info, owner, how, ..
+        } = &making;
+        let keeper = self.keepers.store.filter(|_| *how != How::Begun);
+        let mut entry = known::entry(info, owner, making.id, (making.home, keeper));
+        entry.is_removed = *how == How::Unnamed;
         let (peer, number) = (making.peer, making.number);
-        let wanted = match is_begun {
-            true => Wanted::Begin(Box::new((making, lease.id(), entry))),
-            false => Wanted::Publish(Box::new((making, entry))),
+        let wanted = match how {
+            How::Begun => Wanted::Begin(Box::new((making, lease.id(), entry))),
+            How::New | How::Unnamed => Wanted::Publish(Box::new((making, entry))),
+            How::Adopted | How::Sized => Wanted::GiveSize(Box::new((making, entry))),
         };
         if !self.ask_for(peer, wanted) {
             core::answer_with(peer, number, Err(too_many()), a.out);
@@ -447,23 +471,23 @@ impl Fellows {
         mut making: Making,
         done: Result<(), DirectoryError>,
     ) {
-        if let Err(DirectoryError::InUse(_)) = done
-            && making.info.name.is_plain()
+        if let Err(error) = &done
+            && self.make_otherwise(a, &mut making, error)
         {
-            making.info.name = making.info.name.numbered(making.id.0);
             return self.publish_now(a, making);
         }
-        if making.is_begun() {
+        if making.how == How::Begun {
             if done.is_ok() {
                 self.begun.insert(making.info.name.plain().into());
             }
-            let done = done.map(|()| Answer::Done);
-            let answer = done.map_err(|error| refused(&error));
+            let answer = done.map(|()| making.made());
+            let answer = answer.map_err(|error| refused(&error));
             return core::answer_with(making.peer, making.number, answer, a.out);
         }
         if done.is_ok() && self.keepers.store.is_some() {
             return self.admit(a, making);
         }
+        let answer = making.made();
         let Making {
             peer,
             number,
@@ -471,6 +495,7 @@ impl Fellows {
             owner,
             id,
             home,
+            how,
         } = making;
         let is_joint = info.scheduler == SchedulerKind::Distributed;
         let part = Part { me: home, of: home };
@@ -481,14 +506,42 @@ impl Fellows {
                 "this server has started anew meanwhile; remove the object and make it again"
                     .to_owned(),
             )),
-            Ok(()) => a.core.insert(info, owner, is_joint.then_some(part), false),
+            Ok(()) => {
+                let is_removed = how == How::Unnamed;
+                let part = is_joint.then_some(part);
+                a.core.insert(info, owner, part, is_removed)
+            }
             Err(error) => Err(refused(&error)),
         };
+        if made.is_ok() && matches!(how, How::Sized | How::Unnamed) {
+            a.core.await_maker(&name);
+        }
         if made.is_ok() && is_joint {
             self.add(id, name, (home, home));
         }
-        let answer = made.map(|()| Answer::Done);
-        core::answer_with(peer, number, answer, a.out);
+        core::answer_with(peer, number, made.map(|()| answer), a.out);
+    }
+
+    /// Whether an object can be made otherwise than as it was tried.
+    fn make_otherwise(&self, a: &Around<'_>, making: &mut Making, error: &DirectoryError) -> bool {
+        let key = &mut making.info.name;
+        let number = making.id.0;
+        match (making.how, error) {
+            (How::New, DirectoryError::InUse(_)) if key.is_plain() => *key = key.numbered(number),
+            // It gets its size.
+            (How::New, DirectoryError::Begun(begun)) => match Name::try_from(begun.clone()) {
+                Ok(begun) => (*key, making.how) = (begun, How::Adopted),
+                Err(_) => return false,
+            },
+            // It was removed meanwhile.
+            (How::Adopted, DirectoryError::Missing(_)) => {
+                *key = a.core.free_key(&key.plain(), || number);
+                making.how = How::New;
+            }
+            (How::Sized, DirectoryError::Missing(_)) => making.how = How::Unnamed,
+            _ => return false,
+        }
+        true
     }
 
     /// Objects that only this server has are its own under its new number, too.
@@ -502,7 +555,7 @@ impl Fellows {
                 let key = &entry.object.is.name;
                 // It may not have been there.
                 let _ = directory.withdraw(key);
-                if let Err(error) = directory.publish(&entry) {
+                if let Err(error) = known::publish_again(directory, &entry) {
                     tracing::warn!("{key} cannot be found by others: {error}");
                 }
                 Told::Nothing
@@ -527,7 +580,7 @@ impl Fellows {
         }
         let entry = match found {
             Ok(Some(entry)) => entry,
-            Ok(None) => return self.nowhere(a, &asked),
+            Ok(None) => return self.fail(a, &asked, &core::not_found(&asked)),
             Err(error) => return self.fail(a, &asked, &refused(&error)),
         };
         let Some((info, owner)) = known::info(&entry) else {
@@ -602,7 +655,11 @@ impl Fellows {
                     let text = format!("{name} belongs to {owner}");
                     (FailureKind::Denied, text)
                 }
-                (false, _) => core::is_begun(&name),
+                (false, _) => {
+                    let told = core::tell_of_begun(&waiting.request, key);
+                    core::answer_with(peer, number, told, a.out);
+                    continue;
+                }
             };
             core::answer_with(peer, number, Err(refused), a.out);
         }
@@ -866,6 +923,8 @@ pub(super) fn too_many() -> Refused {
 pub(super) fn refused(error: &DirectoryError) -> Refused {
     match error {
         DirectoryError::Exists(what) => (FailureKind::Exists, format!("there is {what} already")),
+        // An object of this key was made of what was begun.
+        DirectoryError::InUse(what) => (FailureKind::Exists, format!("there is {what} already")),
         error => (FailureKind::Unavailable, error.to_string()),
     }
 }

@@ -252,6 +252,10 @@ impl Directory for Way {
         self.ask(|directory| directory.begin(lease, entry))
     }
 
+    fn give_size(&self, entry: &Entry) -> Result<(), DirectoryError> {
+        self.ask(|directory| directory.give_size(entry))
+    }
+
     fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
         self.ask(|directory| directory.end_begun(key))
     }
