@@ -2,6 +2,7 @@
 //! joined by `--peers` or by a real etcd. Most clients of these tests have a cache of their
 //! own, so each stands for a machine; those that are attached share their server's copy.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ use quire_dsm::link::{Established, Handler, LinkId, Links, Security, Turn};
 use quire_dsm::programs::Program;
 use quire_dsm::wire::Control;
 use quire_dsm::wire::control::{
-    Handle, Hello, MachineCode, Name, Object, PageSize, Refusal, Rights, Role, SchedulerKind,
+    self, Handle, Hello, MachineCode, Name, Object, PageSize, Refusal, Rights, Role, SchedulerKind,
     Segment, TypeCode, Welcome,
 };
 use tempfile::{NamedTempFile, TempDir};
@@ -309,7 +310,7 @@ fn what_is_begun_is_begun_at_all_servers() {
         for client in &clients {
             let open = client.open(name(text), BOTH).map(drop);
             refused(open, "no size yet");
-            refused(client.begin(name(text)), "already");
+            refused(client.begin(name(text)).map(drop), "already");
         }
         assert!(listed(&clients[0]).is_empty());
     };
@@ -323,7 +324,7 @@ fn what_is_begun_is_begun_at_all_servers() {
         clients[begins].begin(name("grid")).unwrap();
         clients[other].create(alone()).unwrap();
         refused(clients[begins].create(alone()), "already");
-        refused(clients[begins].begin(name("grid")), "already");
+        refused(clients[begins].begin(name("grid")).map(drop), "already");
         // One that is removed and used leaves its name to what is begun.
         let old = open(&clients[other]);
         clients[other].discard(name("grid")).unwrap();
@@ -337,7 +338,7 @@ fn what_is_begun_is_begun_at_all_servers() {
         clients[other].remove(name("grid")).unwrap();
     }
     clients[2].begin(name("grid")).unwrap();
-    refused(clients[0].begin(name("grid")), "already");
+    refused(clients[0].begin(name("grid")).map(drop), "already");
     group.servers[2].kill().unwrap();
     let begin = Instant::now();
     while let Err(why) = clients[0].begin(name("grid")) {
@@ -345,6 +346,78 @@ fn what_is_begun_is_begun_at_all_servers() {
         thread::sleep(Duration::from_millis(100));
     }
     clients[1].create(grid(1)).unwrap();
+}
+
+/// What is begun has a key, by which it gets its size at any server. What is begun by the same name when that
+/// was removed is another one.
+#[test]
+fn what_is_begun_has_a_key_at_all_servers() {
+    let group = Group::of(3);
+    let clients: Vec<Client> = (0..3).map(|server| group.client(server)).collect();
+    let sized = |exact: &Name, pages: u64| Object {
+        name: exact.clone(),
+        ..grid(pages)
+    };
+    let begun = |asked: &Name| {
+        let all = clients
+            .iter()
+            .map(|client| match client.look(asked.clone()) {
+                Ok(control::Answer::Begun { exact }) => Some(exact),
+                Ok(told) => panic!("{told:?}"),
+                Err(_) => None,
+            });
+        let all: BTreeSet<Option<Name>> = all.collect();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.into_iter().flatten().next()
+    };
+    for (begins, removes, gives) in [(0, 1, 2), (1, 1, 0), (2, 0, 2)] {
+        let first = clients[begins].begin(name("grid")).unwrap();
+        for asked in [&name("grid"), &first] {
+            assert_eq!(begun(asked).as_ref(), Some(&first));
+        }
+        clients[removes].discard(first.clone()).unwrap();
+        assert_eq!(begun(&first), None);
+        let second = clients[removes].begin(name("grid")).unwrap();
+        assert_eq!(begun(&name("grid")).as_ref(), Some(&second));
+        assert!(second != first && begun(&first).is_none());
+        assert!(clients[gives].discard(first.clone()).is_err());
+        // The old one has no name when it gets its size, and whoever knows its key shares it.
+        assert!(clients[gives].give_size(sized(&first, 2)).unwrap());
+        for client in &clients {
+            let why = client.give_size(sized(&first, 1)).unwrap_err().to_string();
+            assert!(why.contains("already"), "{why}");
+        }
+        let shared: Vec<Shared> = clients
+            .iter()
+            .map(|client| client.open(first.clone(), BOTH).unwrap())
+            .collect();
+        for one in &shared {
+            assert_eq!(one.info().size, grid(2).size);
+            word(one, 0).fetch_add(1, Ordering::Relaxed);
+        }
+        assert_eq!(word(&shared[0], 0).load(Ordering::Relaxed), 3);
+        assert_eq!(begun(&second).as_ref(), Some(&second));
+        assert_eq!(listed(&clients[gives]), [first.as_str()]);
+        // Who makes it by its name makes it by its key, too.
+        match begins {
+            0 => assert!(!clients[removes].give_size(sized(&second, 3)).unwrap()),
+            _ => clients[gives].create(grid(3)).unwrap(),
+        }
+        for client in &clients {
+            for asked in [name("grid"), second.clone()] {
+                let living = client.open(asked, BOTH).unwrap();
+                assert_eq!(living.info().size, grid(3).size);
+                assert_eq!(*living.exact(), second);
+            }
+        }
+        clients[gives].discard(name("grid")).unwrap();
+        drop(shared);
+        let begin = Instant::now();
+        while clients.iter().any(|client| !listed(client).is_empty()) {
+            assert!(begin.elapsed() < SOON, "{:?}", listed(&clients[0]));
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 /// The names of all objects, as a server lists them.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::{Client, Options, Shared};
-use quire_dsm::wire::control::{MachineCode, Object, PageSize, Rights, SchedulerKind};
+use quire_dsm::wire::control::{MachineCode, Name, Object, PageSize, Rights, SchedulerKind};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -329,6 +329,89 @@ fn what_was_removed_and_is_used_outlives_its_server() {
     assert!(names(&served).is_empty());
     served.end();
     assert!(home.parts().is_empty());
+}
+
+/// What was begun, with its size.
+fn sized(exact: &Name, pages: u64) -> Object {
+    Object {
+        name: exact.clone(),
+        size: Bytes(pages * PAGE as u64),
+        page_size: PageSize::BASE,
+        scheduler: SchedulerKind::Multi,
+        machine: MachineCode(0),
+        tags: Vec::new(),
+    }
+}
+
+/// What was begun is kept when it has its size, with its key, and without a name where that was removed.
+#[test]
+fn what_was_begun_is_kept_with_its_key() {
+    let home = Home::new();
+    let mut served = home.serve();
+    let client = served.client();
+    let grid = || "grid".parse::<Name>().unwrap();
+    let first = client.begin(grid()).unwrap();
+    client.discard(first.clone()).unwrap();
+    let second = client.begin(grid()).unwrap();
+    let both = Rights {
+        read: true,
+        write: true,
+    };
+    assert!(client.give_size(sized(&first, 1)).unwrap());
+    assert!(!client.give_size(sized(&second, 2)).unwrap());
+    let all = [&first, &second].map(|exact| client.open(exact.clone(), both).unwrap());
+    for (shared, value) in all.iter().zip([1, 2]) {
+        shared.words()[0].store(value, Ordering::Relaxed);
+        shared.flush().unwrap();
+    }
+    served.kill();
+    served = home.serve();
+    for (shared, value) in all.iter().zip([1, 2]) {
+        assert_eq!(shared.words()[0].load(Ordering::Relaxed), value);
+    }
+    let again = served.client();
+    let living = open(&again, "grid");
+    assert_eq!((living.exact(), living.info().size.0), (&second, 8192));
+    let old = again.open(first.clone(), both).unwrap();
+    assert_eq!(old.words()[0].load(Ordering::Relaxed), 1);
+    let listed = served.does(&["object", "ls"]);
+    assert!(listed.contains(first.as_str()) && !listed.contains(second.as_str()));
+    drop((all, living, old));
+    served.does(&["object", "rm", "--when-unused", "grid"]);
+    served.end();
+}
+
+/// Where a name is removed while the store gets what was begun by it, the object has no name; who made it
+/// can open it all the same, and it goes with that.
+#[test]
+fn a_name_that_is_removed_while_the_store_gets_the_object_is_gone() {
+    let home = Home::new();
+    let served = home.serve();
+    let (makes, removes) = (served.client(), served.client());
+    let grid = || "grid".parse::<Name>().unwrap();
+    let only_read = Rights {
+        read: true,
+        write: false,
+    };
+    for round in 0..40 {
+        let exact = makes.begin(grid()).unwrap();
+        let shared = thread::scope(|scope| {
+            let removed = scope.spawn(|| {
+                thread::sleep(Duration::from_micros(100 * (round % 10)));
+                removes.discard(exact.clone())
+            });
+            makes.give_size(sized(&exact, 1)).unwrap();
+            removed.join().unwrap().unwrap();
+            makes.open(exact.clone(), only_read).unwrap()
+        });
+        assert!(removes.look(grid()).is_err(), "it has the name");
+        shared.close().unwrap();
+        assert!(removes.look(exact).is_err(), "it is gone");
+    }
+    served.end();
+    let served = home.serve();
+    assert_eq!(served.does(&["object", "ls", "--json"]).trim(), "[]");
+    served.end();
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::message::ServerId;
-use quire_dsm::directory::{Change, Directory, Lease, Shared};
+use quire_core::units::Bytes;
+use quire_dsm::directory::{Change, Directory, DirectoryError, Lease, Shared};
 use quire_dsm::store::ObjectId;
 use rustix::process::Signal;
 
@@ -308,7 +309,24 @@ fn an_answer_that_is_lost_is_recognised_in_the_next() {
     lossy().withdraw("one").expect("it is withdrawn");
     assert_eq!(real.find("one~").unwrap(), None);
     assert_eq!(real.view(ObjectId(1)).unwrap(), None);
+    let of = |id: u64, size: u64| {
+        let mut entry = entry("two~7", id);
+        entry.object.is.size = Bytes(size);
+        entry
+    };
+    for id in [2, 3] {
+        lossy().begin(lease, &of(id, 0)).expect("it is begun");
+        assert_eq!(real.find("two").unwrap(), Some(of(id, 0)));
+        if id == 2 {
+            lossy().end_begun("two~7").expect("it is ended");
+            assert_eq!(real.find("two").unwrap(), None);
+        }
+    }
+    lossy().give_size(&of(4, 4096)).expect("it has its size");
+    assert_eq!(real.find("two").unwrap(), Some(of(4, 4096)));
+    let taken = real.give_size(&of(5, 4096));
+    assert!(matches!(taken, Err(DirectoryError::Exists(_))), "{taken:?}");
     let asked = front.asked.lock().unwrap();
     let changes = asked.iter().filter(|asked| asked.contains("/v3/kv/txn"));
-    assert_eq!(changes.count(), 5);
+    assert_eq!(changes.count(), 9);
 }

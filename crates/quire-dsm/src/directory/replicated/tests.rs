@@ -83,6 +83,10 @@ struct World {
     discarded: BTreeSet<ObjectId>,
     /// Objects that are gone.
     withdrawn: BTreeSet<ObjectId>,
+    /// Which object was made of what was begun, by its key.
+    sized: BTreeMap<String, ObjectId>,
+    /// Keys of what was begun and removed.
+    ended: BTreeSet<String>,
     /// So many objects could not be made, as one that was removed had the key.
     in_use: usize,
     expired: usize,
@@ -119,6 +123,8 @@ impl World {
             made: BTreeMap::new(),
             discarded: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
+            sized: BTreeMap::new(),
+            ended: BTreeSet::new(),
             in_use: 0,
             expired: 0,
             restored: 0,
@@ -286,6 +292,13 @@ impl World {
                 let entry = entry(self.key(), FIRST + self.next);
                 self.ask(at, Question::Publish(entry));
             }
+            6 => {
+                self.next += 1;
+                let key = format!("n{}~{:x}", self.next / 16, self.next);
+                let mut begun = entry(key, FIRST + self.next);
+                (begun.object.is.size, begun.home) = (Bytes(0), id);
+                self.ask(at, Question::Begin(lease, begun));
+            }
             4 => {
                 let epoch = self.made.keys().next_back().map_or(1, |last| last + 1);
                 let view = View {
@@ -322,6 +335,21 @@ impl World {
         self.ask(at, next);
     }
 
+    /// What a server has begun, it and another one give a size to, or remove.
+    fn begun(&mut self, at: usize, key: &str) {
+        let another = self.dice.below(self.machines.len() as u64) as usize;
+        for at in [at, another] {
+            let next = match self.dice.one_in(3) {
+                true => Question::EndBegun(key.to_owned()),
+                false => {
+                    self.next += 1;
+                    Question::GiveSize(entry(key.to_owned(), FIRST + self.next))
+                }
+            };
+            self.ask(at, next);
+        }
+    }
+
     fn answered(&mut self, at: usize, number: u64, reply: Reply) {
         let machine = &mut self.machines[at];
         // Who asked may have given up.
@@ -346,7 +374,24 @@ impl World {
                 }
             }
             (Question::Publish(entry), Reply::Done) => self.published(at, &entry.object),
-            (Question::Publish(_), Reply::Failed(Failed::Exists(_))) => {}
+            (Question::Begin(_, entry), Reply::Done) => self.begun(at, &entry.object.is.name),
+            (Question::GiveSize(entry), Reply::Done) => {
+                let key = entry.object.is.name.clone();
+                assert!(!self.ended.contains(&key), "{key} was removed");
+                let before = self.sized.insert(key, entry.object.id);
+                assert_eq!(before, None, "it was made twice");
+                self.published(at, &entry.object);
+            }
+            (Question::EndBegun(key), Reply::Done) => {
+                assert!(!self.sized.contains_key(&key), "{key} has a size");
+                assert!(self.ended.insert(key), "it was removed twice");
+            }
+            (
+                Question::Publish(_) | Question::Begin(..),
+                Reply::Failed(Failed::Exists(_) | Failed::Begun(_)),
+            )
+            | (Question::GiveSize(_), Reply::Failed(Failed::Exists(_) | Failed::Missing(_)))
+            | (Question::EndBegun(_), Reply::Failed(Failed::Missing(_))) => {}
             (Question::Publish(entry), Reply::Failed(Failed::InUse(_))) => {
                 let key = &entry.object.is.name;
                 assert!(!key.contains('~'), "nobody else has {key}");
@@ -373,7 +418,7 @@ impl World {
                 self.made.entry(view.epoch).or_insert(view.by);
             }
             (
-                Question::Renew(lease) | Question::Propose(lease, _),
+                Question::Renew(lease) | Question::Propose(lease, _) | Question::Begin(lease, _),
                 Reply::Failed(Failed::LeaseOver),
             ) => {
                 let asked_for = machine.member.take_if(|member| member.lease == lease);
@@ -385,6 +430,9 @@ impl World {
             (
                 Question::Join(..)
                 | Question::Publish(_)
+                | Question::Begin(..)
+                | Question::GiveSize(_)
+                | Question::EndBegun(_)
                 | Question::Discard(_)
                 | Question::Withdraw(_)
                 | Question::Propose(..),
@@ -462,6 +510,12 @@ impl World {
         for entry in entries {
             let (id, key) = (entry.object.id, &entry.object.is.name);
             assert!(!self.withdrawn.contains(&id), "{key} is there again");
+            assert!(!self.ended.contains(key), "{key} was removed");
+            let sized = self.sized.get(key);
+            assert!(
+                sized.is_none_or(|sized| *sized == id),
+                "{key} is another one"
+            );
             let is_discarded = self.discarded.contains(&id);
             assert!(entry.is_removed || !is_discarded, "{key} lives again");
         }
@@ -521,6 +575,10 @@ fn much_happens_in_a_run() {
     let in_use: usize = worlds.iter().map(|world| world.in_use).sum();
     assert!(discarded > 50, "{discarded} names were given up");
     assert!(in_use > 0, "{in_use} keys were in use");
+    let sized: usize = worlds.iter().map(|world| world.sized.len()).sum();
+    let ended: usize = worlds.iter().map(|world| world.ended.len()).sum();
+    assert!(sized > 50, "{sized} objects got their sizes");
+    assert!(ended > 20, "{ended} were removed before");
     assert!(expired > 20, "{expired} leases have ended");
     assert!(restored > 3, "{restored} states were sent");
 }
