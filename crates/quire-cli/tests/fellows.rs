@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -346,6 +346,44 @@ fn what_is_begun_is_begun_at_all_servers() {
         thread::sleep(Duration::from_millis(100));
     }
     clients[1].create(grid(1)).unwrap();
+}
+
+/// Of programs that remove an object at the same time at different servers, one has done it, and the others
+/// are told that there is none.
+#[test]
+fn a_name_is_removed_once() {
+    let group = Group::of(3);
+    let clients: Vec<Client> = (0..3).map(|server| group.client(server)).collect();
+    for round in 0..24 {
+        let is_begun = round % 4 == 3;
+        match is_begun {
+            true => drop(clients[round % 3].begin(name("grid")).unwrap()),
+            false => clients[round % 3].create(grid(1)).unwrap(),
+        }
+        let opened = |client: &Client| client.open(name("grid"), BOTH).unwrap();
+        let shared: Vec<Shared> = match round % 4 {
+            0 => clients.iter().map(opened).collect(),
+            1 => clients.iter().take(1).map(opened).collect(),
+            _ => Vec::new(),
+        };
+        let barrier = Barrier::new(clients.len());
+        let remove = |client: &Client| {
+            barrier.wait();
+            client.discard(name("grid")).map_err(|why| why.to_string())
+        };
+        let all: Vec<Result<(), String>> = thread::scope(|scope| {
+            let all = clients.iter().map(|client| scope.spawn(|| remove(client)));
+            let all: Vec<_> = all.collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let done = all.iter().filter(|removed| removed.is_ok()).count();
+        assert_eq!(done, 1, "round {round}: {all:?}");
+        for why in all.iter().filter_map(|removed| removed.as_ref().err()) {
+            let is_none = why.contains("no object grid") || why.contains("grid was removed");
+            assert!(is_none, "{why}");
+        }
+        drop(shared);
+    }
 }
 
 /// What is begun has a key, by which it gets its size at any server. What is begun by the same name when that

@@ -280,18 +280,18 @@ pub trait Directory: Send + Sync {
     fn entries(&self) -> Result<Vec<Entry>, DirectoryError>;
 
     /// Has the object with a key, plain or not, give its name up: it is removed, and found only
-    /// by the exact spelling of its key. Nothing happens where that was done before.
+    /// by the exact spelling of its key.
     ///
     /// # Errors
-    /// [`DirectoryError::Missing`] where no object has this key, or it is begun.
+    /// [`DirectoryError::Missing`] where no object has this key, it is begun, or that was done before.
     fn discard(&self, key: &str) -> Result<(), DirectoryError>;
 
     /// Forgets the object with a key, plain or not, and its view, whether it lives or was
-    /// removed. Another one that has its name by now stays.
+    /// removed. Another one that has its name by now stays. Whether it had its name until then.
     ///
     /// # Errors
     /// [`DirectoryError::Missing`] where no object has this key.
-    fn withdraw(&self, key: &str) -> Result<(), DirectoryError>;
+    fn withdraw(&self, key: &str) -> Result<bool, DirectoryError>;
 
     /// An object's view.
     ///

@@ -174,6 +174,7 @@ fn behaves(directory: &Shared) {
     names::are_free_at_once(directory);
     names::race(directory);
     names::are_begun(directory);
+    names::are_removed_once(directory);
 }
 
 /// Servers race for each epoch: exactly one makes it, and it grows by one.
@@ -328,7 +329,7 @@ impl Directory for Cut {
     fn discard(&self, key: &str) -> Result<(), DirectoryError> {
         self.through()?.discard(key)
     }
-    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
+    fn withdraw(&self, key: &str) -> Result<bool, DirectoryError> {
         self.through()?.withdraw(key)
     }
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {

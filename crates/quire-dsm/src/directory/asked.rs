@@ -62,6 +62,8 @@ pub(crate) enum Reply {
     Entries(Vec<Entry>),
     Viewed(Option<View>),
     Failed(Failed),
+    /// Whether it had its name.
+    Withdrawn(bool),
 }
 
 /// Why it did not do something: [`DirectoryError`], as far as others need to know.
@@ -226,8 +228,11 @@ impl<T: Answers> Directory for T {
         self.wants(Question::Discard(key.to_owned()), done)
     }
 
-    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
-        self.wants(Question::Withdraw(key.to_owned()), done)
+    fn withdraw(&self, key: &str) -> Result<bool, DirectoryError> {
+        self.wants(Question::Withdraw(key.to_owned()), |reply| match reply {
+            Reply::Withdrawn(had_name) => Some(had_name),
+            _ => None,
+        })
     }
 
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {
@@ -271,7 +276,7 @@ impl Question {
             Question::Publish(entry) => directory.publish(&entry).map(|()| Reply::Done),
             Question::Find(name) => directory.find(&name).map(Reply::Found),
             Question::Entries => directory.entries().map(Reply::Entries),
-            Question::Withdraw(key) => directory.withdraw(&key).map(|()| Reply::Done),
+            Question::Withdraw(key) => directory.withdraw(&key).map(Reply::Withdrawn),
             Question::View(object) => directory.view(object).map(Reply::Viewed),
             Question::Propose(lease, view) => directory.propose(lease, &view).map(|()| Reply::Done),
             Question::Discard(key) => directory.discard(&key).map(|()| Reply::Done),

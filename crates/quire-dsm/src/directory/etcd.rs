@@ -59,6 +59,16 @@ struct Found {
     lease: u64,
 }
 
+/// What came of something that was to be done under conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    Done,
+    /// The conditions did not hold.
+    Not,
+    /// Nor did they here, but it was sent before, and may have been done then: the answer was lost.
+    Unknown,
+}
+
 impl Etcd {
     /// A cluster at URLs with commas between, with what it may demand. Everything lies under
     /// the prefix, such as `/quire/`.
@@ -145,10 +155,20 @@ impl Etcd {
 
     /// Does something if all of these hold; whether they did.
     fn when(&self, compare: &Value, success: &Value) -> Result<bool, DirectoryError> {
+        Ok(self.tried(compare, success)? == Tried::Done)
+    }
+
+    /// Does something if all of these hold.
+    fn tried(&self, compare: &Value, success: &Value) -> Result<Tried, DirectoryError> {
         let body = json!({ "compare": compare, "success": success });
-        let answer = self.change("/v3/kv/txn", &body)?;
+        let answer = self.client.change_once("/v3/kv/txn", &body);
+        let (answer, is_repeated) = answer.map_err(|failure| self.failed(failure))?;
         let succeeded = answer.get("succeeded").and_then(Value::as_bool);
-        Ok(succeeded.unwrap_or(false))
+        Ok(match (succeeded, is_repeated) {
+            (Some(true), _) => Tried::Done,
+            (_, false) => Tried::Not,
+            (_, true) => Tried::Unknown,
+        })
     }
 
     fn is_new(key: &str) -> Value {
@@ -240,7 +260,13 @@ impl Directory for Etcd {
     }
 
     fn end_begun(&self, key: &str) -> Result<(), DirectoryError> {
-        self.forget_begun(key)
+        self.change_object(key, |lying, _| match lying.entry.is_begun() {
+            true => Ok(Some(json!([Etcd::forget(&lying.at)]))),
+            false => Err(DirectoryError::Missing(format!(
+                "object {key} that is begun"
+            ))),
+        })?;
+        Ok(())
     }
 
     fn publish(&self, entry: &Entry) -> Result<(), DirectoryError> {
@@ -260,24 +286,30 @@ impl Directory for Etcd {
 
     fn discard(&self, key: &str) -> Result<(), DirectoryError> {
         let to = self.slot(&slots::exact(key));
-        self.change_object(key, |lying| {
+        let missing =
+            |what: &str| Err(DirectoryError::Missing(format!("object {key} that {what}")));
+        self.change_object(key, |lying, tried| {
             if lying.at == to {
-                return Ok(None);
+                return match tried {
+                    Tried::Unknown => Ok(None),
+                    _ => missing("has its name"),
+                };
             }
             if lying.entry.is_begun() {
-                let what = format!("object {key} that has a size");
-                return Err(DirectoryError::Missing(what));
+                return missing("has a size");
             }
             let put = self.put(&to, &removed(&lying.entry), 0)?;
             Ok(Some(json!([Etcd::forget(&lying.at), put])))
-        })
+        })?;
+        Ok(())
     }
 
-    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
-        self.change_object(key, |lying| {
+    fn withdraw(&self, key: &str) -> Result<bool, DirectoryError> {
+        let was = self.change_object(key, |lying, _| {
             let view = self.view_of(lying.entry.object.id);
             Ok(Some(json!([Etcd::forget(&lying.at), Etcd::forget(&view)])))
-        })
+        })?;
+        Ok(!was.is_removed)
     }
 
     fn view(&self, object: ObjectId) -> Result<Option<View>, DirectoryError> {

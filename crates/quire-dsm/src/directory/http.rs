@@ -1,6 +1,7 @@
 //! As much of HTTP/1.1 as it takes to speak with etcd's JSON gateway: one request for each
 //! connection, answers of a length, in chunks, or up to the end.
 
+use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,7 +101,19 @@ impl Client {
     /// has taken it has longer. Where the answer is lost, the next one is asked for the same,
     /// so it may be done twice.
     pub(super) fn change(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.request((path, body), PATIENCE, |request| self.post_any(request))
+        Ok(self.change_once(path, body)?.0)
+    }
+
+    /// The same, and whether it was sent more than once.
+    pub(super) fn change_once(&self, path: &str, body: &Value) -> Result<(Value, bool), Failure> {
+        let sent = Cell::new(0u64);
+        let answer = self.request((path, body), PATIENCE, |request| {
+            self.endpoints.any(|endpoint| {
+                sent.set(sent.get() + 1);
+                self.post_to(endpoint, request)
+            })
+        });
+        Ok((answer?, sent.get() > 1))
     }
 
     /// Asks the endpoint that a stream comes from.

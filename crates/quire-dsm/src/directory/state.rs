@@ -213,7 +213,10 @@ impl State {
 
     fn end_begun(&mut self, key: &str) -> Outcome {
         match self.lasting.has_begun(key) {
-            true => self.withdraw(key),
+            true => {
+                let (slot, _) = self.lasting.take(key)?;
+                Ok((Reply::Done, Some(Change::Withdrawn(slot))))
+            }
             false => Err(Failed::Missing(format!("object {key} that is begun"))),
         }
     }
@@ -222,18 +225,21 @@ impl State {
         if self.lasting.has_begun(key) {
             return Err(Failed::Missing(format!("object {key} that has a size")));
         }
-        let (slot, mut entry) = self.lasting.take(key)?;
         let exact = slots::exact(key);
-        let is_new = slot != exact;
+        if self.lasting.slot(&exact) == Some(&exact) {
+            return Err(Failed::Missing(format!("object {key} that has its name")));
+        }
+        let (_, mut entry) = self.lasting.take(key)?;
         entry.is_removed = true;
         self.lasting.names.insert(exact, entry.clone());
-        Ok((Reply::Done, is_new.then_some(Change::Published(entry))))
+        Ok((Reply::Done, Some(Change::Published(entry))))
     }
 
     fn withdraw(&mut self, key: &str) -> Outcome {
         let (slot, gone) = self.lasting.take(key)?;
         self.lasting.views.remove(&gone.object.id.0);
-        Ok((Reply::Done, Some(Change::Withdrawn(slot))))
+        let reply = Reply::Withdrawn(!gone.is_removed);
+        Ok((reply, Some(Change::Withdrawn(slot))))
     }
 
     fn propose(&mut self, lease: LeaseId, view: View) -> Outcome {

@@ -124,7 +124,8 @@ enum Told {
     Behind(Name, Result<Option<Entry>, DirectoryError>),
     Listed(Vec<Lister>, Result<Vec<Entry>, DirectoryError>),
     Published(Making, Result<(), DirectoryError>),
-    Withdrawn(PeerId, RequestId, Name, Result<(), DirectoryError>),
+    /// Whether it was removed by that.
+    Withdrawn(PeerId, RequestId, Name, Result<bool, DirectoryError>),
     Discarded(PeerId, RequestId, Name, Result<(), DirectoryError>),
     EndedBegun(Box<Waiting>, Result<(), DirectoryError>),
     Proposed(View, Result<(), DirectoryError>),
@@ -210,6 +211,8 @@ pub(super) struct Fellows {
     line: Line<Wanted>,
     /// Names that the directory is asked for.
     sought: BTreeSet<Name>,
+    /// Those of them of which something was heard since: what the directory answers may be older.
+    outdated: BTreeSet<Name>,
     /// Those of them whose servers are no members as far as is known, until all are.
     unsure: BTreeSet<Name>,
     /// Names that were begun here, and have no size yet, as far as is known.
@@ -277,6 +280,7 @@ impl Fellows {
             listing: Listing::default(),
             line: Line::default(),
             sought: BTreeSet::new(),
+            outdated: BTreeSet::new(),
             unsure: BTreeSet::new(),
             begun: BTreeSet::new(),
             look_at: None,
@@ -421,18 +425,23 @@ impl Fellows {
                 self.left(a, id);
             }
             Change::Published(entry) if entry.is_begun() => {}
-            Change::Published(entry) if entry.is_removed => self.was_discarded(a, entry.object.id),
+            Change::Published(entry) if entry.is_removed => {
+                self.answers_are_old(Some(&entry.object.is.name));
+                self.was_discarded(a, entry.object.id);
+            }
             Change::Published(entry) => {
                 self.begun.remove(name_of(&entry.object.is.name));
                 self.retry_away(a, Some(&entry.object.is.name));
             }
             Change::Withdrawn(slot) => {
                 self.begun.remove(slot.as_str());
+                self.answers_are_old(Some(&slot));
                 self.look_behind(&slot);
             }
             Change::Viewed(view) => self.viewed(a, view, true),
             Change::Missed => {
                 self.call_the_roll();
+                self.answers_are_old(None);
                 self.retry_away(a, None);
                 for object in self.joints.keys().copied() {
                     self.desk.ask(Matter::Views, move |directory| {
@@ -455,6 +464,15 @@ impl Fellows {
                 Told::Behind(key, found)
             });
         }
+    }
+
+    /// Something went from a name, or from an exact spelling, or maybe from any: what the directory is
+    /// being asked for by it is to be asked once more.
+    fn answers_are_old(&mut self, slot: Option<&str>) {
+        let is_it =
+            |asked: &&Name| slot.is_none_or(|slot| name_of(asked.as_str()) == name_of(slot));
+        let old = self.sought.iter().filter(is_it).cloned();
+        self.outdated.extend(old);
     }
 
     fn call_the_roll(&mut self) {

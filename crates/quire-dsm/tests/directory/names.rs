@@ -24,6 +24,11 @@ fn removed(entry: &Entry) -> Entry {
     }
 }
 
+/// There was no such object.
+fn missing<T: std::fmt::Debug>(done: Result<T, DirectoryError>) {
+    assert!(matches!(done, Err(DirectoryError::Missing(_))), "{done:?}");
+}
+
 /// Both objects of a name are found, the one that lives by its name.
 fn find_both(directory: &dyn Directory, lives: &Entry, gone: &Entry) {
     for (asked, wanted) in [
@@ -66,7 +71,7 @@ pub fn are_free_at_once(directory: &Shared) {
 
     directory.discard("grid").unwrap();
     hear_of_removal(&heard, &old);
-    directory.discard("grid").unwrap();
+    missing(directory.discard("grid"));
     assert_eq!(directory.find("grid").unwrap(), None);
     let taken = directory.publish(&entry("grid", 33));
     let text = "object grid".to_owned();
@@ -94,7 +99,7 @@ fn come_back_removed(directory: &Shared, living: &Entry) {
     directory.publish(&third).unwrap();
     assert_eq!(directory.find("grid~1").unwrap().as_ref(), Some(&third));
     assert_eq!(directory.find("grid").unwrap().as_ref(), Some(living));
-    directory.withdraw("grid~1").unwrap();
+    assert!(!directory.withdraw("grid~1").unwrap(), "it had no name");
     assert_eq!(directory.find("grid~1").unwrap(), None);
 }
 
@@ -106,12 +111,11 @@ fn gone_one_by_one(directory: &Shared, old: &Entry, new: &Entry) {
         directory.propose(lease, &view(object.0, 1, 3)).unwrap();
     }
     directory.leave(lease).unwrap();
-    let missing = |done| assert!(matches!(done, Err(DirectoryError::Missing(_))), "{done:?}");
     missing(directory.discard("nothing"));
     missing(directory.discard("grid~1"));
     missing(directory.withdraw("grid~1"));
 
-    directory.withdraw("grid").unwrap();
+    assert!(!directory.withdraw("grid").unwrap(), "it had no name");
     missing(directory.withdraw("grid"));
     missing(directory.discard("grid"));
     assert_eq!(directory.view(old.object.id).unwrap(), None);
@@ -142,6 +146,39 @@ pub fn race(directory: &Shared) {
         }
     });
     assert_eq!(directory.find("raced").unwrap(), None);
+}
+
+/// Of servers that remove an object at the same time, by whatever means, one has done it.
+pub fn are_removed_once(directory: &Shared) {
+    let barrier = Barrier::new(SERVERS as usize);
+    for round in 0..4 * ROUNDS {
+        let made = entry(&format!("once~{round:x}"), 500 + round);
+        directory.publish(&made).unwrap();
+        let key = &made.object.is.name;
+        let remove = |server: u64| {
+            barrier.wait();
+            let removed = match (round + server) % 3 {
+                0 => directory.withdraw(key),
+                _ => directory.discard(key).map(|()| true),
+            };
+            match removed {
+                Err(DirectoryError::Missing(_)) => false,
+                removed => removed.unwrap(),
+            }
+        };
+        let done = thread::scope(|scope| {
+            let all: Vec<_> = (0..SERVERS)
+                .map(|it| scope.spawn(move || remove(it)))
+                .collect();
+            let all = all.into_iter().map(|it| it.join().unwrap());
+            all.filter(|removed| *removed).count()
+        });
+        assert_eq!(done, 1, "round {round}");
+        assert_eq!(directory.find("once").unwrap(), None);
+        if directory.find(key).unwrap().is_some() {
+            directory.withdraw(key).unwrap();
+        }
+    }
 }
 
 /// Makes an object as soon as the name is free, finds it, and removes it.
@@ -185,7 +222,6 @@ pub fn are_begun(directory: &Shared) {
         let taken = directory.publish(&of(42, other, 53, 4096));
         assert_eq!(taken, Err(DirectoryError::Begun("half~5".to_owned())));
     }
-    let missing = |done| assert!(matches!(done, Err(DirectoryError::Missing(_))), "{done:?}");
     missing(directory.end_begun("half~1"));
     missing(directory.end_begun("half"));
     missing(directory.give_size(&of(42, "half~1", 53, 4096)));

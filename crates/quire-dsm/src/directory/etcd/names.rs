@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::{DirectoryError, Entry, slots};
-use super::Etcd;
+use super::{Etcd, Tried};
 
 /// What others have changed since it was looked at is tried again, at most so often.
 pub(super) const TRIES: usize = 16;
@@ -130,53 +130,38 @@ impl Etcd {
         Err(self.restless(key))
     }
 
-    /// Forgets the object with a key, as long as it is only begun.
-    pub(super) fn forget_begun(&self, key: &str) -> Result<(), DirectoryError> {
-        let exact = slots::exact(key);
-        let missing = || DirectoryError::Missing(format!("object {key} that is begun"));
-        let mut lying = self.lying(&exact)?.ok_or_else(missing)?;
-        for _ in 0..TRIES {
-            if !lying.entry.is_begun() {
-                return Err(missing());
-            }
-            let as_found = Etcd::is_at(&lying.at, &lying.revision);
-            if self.when(&json!([as_found]), &json!([Etcd::forget(&lying.at)]))? {
-                return Ok(());
-            }
-            lying = match self.lying(&exact)? {
-                Some(changed) => changed,
-                // It is gone, by this request, whose answer was lost, or by another's.
-                None => return Ok(()),
-            };
-        }
-        Err(self.restless(key))
-    }
-
     /// Changes the object with a key, as long as it lies where it was found: `change` says how,
-    /// or that nothing is to be done.
+    /// or that nothing is to be done, given what became of the last try. What it was before.
     pub(super) fn change_object(
         &self,
         key: &str,
-        change: impl Fn(&Lying) -> Result<Option<Value>, DirectoryError>,
-    ) -> Result<(), DirectoryError> {
+        change: impl Fn(&Lying, Tried) -> Result<Option<Value>, DirectoryError>,
+    ) -> Result<Entry, DirectoryError> {
         let exact = slots::exact(key);
-        let Some(mut lying) = self.lying(&exact)? else {
-            return Err(DirectoryError::Missing(format!("object {key}")));
-        };
+        let missing = || DirectoryError::Missing(format!("object {key}"));
+        let mut lying = self.lying(&exact)?.ok_or_else(missing)?;
         let object = lying.entry.object.id;
+        let mut tried = Tried::Not;
         for _ in 0..TRIES {
-            let Some(success) = change(&lying)? else {
-                return Ok(());
+            let Some(success) = change(&lying, tried)? else {
+                return Ok(lying.entry);
             };
             let as_found = Etcd::is_at(&lying.at, &lying.revision);
-            if self.when(&json!([as_found]), &success)? {
-                return Ok(());
+            match (tried, self.tried(&json!([as_found]), &success)?) {
+                (_, Tried::Done) => return Ok(lying.entry),
+                // It stays unknown, whatever comes of the next try.
+                (Tried::Unknown, _) => {}
+                (_, now) => tried = now,
             }
-            lying = match self.lying(&exact)? {
-                Some(moved) if moved.entry.object.id == object => moved,
+            // What is begun gets another number with its size.
+            let was_begun = lying.entry.is_begun();
+            let is_it = |moved: &Lying| was_begun || moved.entry.object.id == object;
+            lying = match self.lying(&exact)?.filter(is_it) {
+                Some(moved) => moved,
                 // It is gone, by this request, whose answer was lost, or by another's. One that
                 // was made since with this key is another object.
-                _ => return Ok(()),
+                None if tried == Tried::Unknown => return Ok(lying.entry),
+                None => return Err(missing()),
             };
         }
         Err(self.restless(key))

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::iter;
 use std::time::Instant;
 
 use proptest::prelude::*;
@@ -83,6 +84,10 @@ struct World {
     discarded: BTreeSet<ObjectId>,
     /// Objects that are gone.
     withdrawn: BTreeSet<ObjectId>,
+    /// Objects whose names somebody has removed, and was told so.
+    unnamed: BTreeSet<ObjectId>,
+    /// So often somebody else was faster to remove one.
+    too_late: usize,
     /// Which object was made of what was begun, by its key.
     sized: BTreeMap<String, ObjectId>,
     /// Keys of what was begun and removed.
@@ -123,6 +128,8 @@ impl World {
             made: BTreeMap::new(),
             discarded: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
+            unnamed: BTreeSet::new(),
+            too_late: 0,
             sized: BTreeMap::new(),
             ended: BTreeSet::new(),
             in_use: 0,
@@ -326,13 +333,18 @@ impl World {
     /// What a server has made it removes again, with its name at once or first.
     fn published(&mut self, at: usize, object: &Object) {
         let key = object.is.name.clone();
-        let objects = &mut self.machines[at].objects;
-        objects.insert(key.clone(), object.id);
-        let next = match self.dice.one_in(3) {
-            true => Question::Withdraw(key),
-            false => Question::Discard(key),
-        };
-        self.ask(at, next);
+        // Sometimes another one does so at the same time. It knows a key that no other object gets.
+        let both = key.contains('~') && self.dice.one_in(2);
+        let another = self.dice.below(self.machines.len() as u64) as usize;
+        for at in iter::once(at).chain(both.then_some(another)) {
+            let objects = &mut self.machines[at].objects;
+            objects.insert(key.clone(), object.id);
+            let next = match self.dice.one_in(3) {
+                true => Question::Withdraw(key.clone()),
+                false => Question::Discard(key.clone()),
+            };
+            self.ask(at, next);
+        }
     }
 
     /// What a server has begun, it and another one give a size to, or remove.
@@ -398,11 +410,19 @@ impl World {
                 self.in_use += 1;
             }
             (Question::Discard(key), Reply::Done) => {
-                self.discarded.insert(machine.objects[&key]);
+                let id = machine.objects[&key];
+                assert!(self.unnamed.insert(id), "{key} was removed twice");
+                self.discarded.insert(id);
                 self.ask(at, Question::Withdraw(key));
             }
-            (Question::Withdraw(key), Reply::Done) => {
-                self.withdrawn.insert(machine.objects[&key]);
+            (Question::Withdraw(key), Reply::Withdrawn(had_name)) => {
+                let id = machine.objects[&key];
+                let is_first = !had_name || self.unnamed.insert(id);
+                assert!(is_first, "{key} was removed twice");
+                self.withdrawn.insert(id);
+            }
+            (Question::Discard(_) | Question::Withdraw(_), Reply::Failed(Failed::Missing(_))) => {
+                self.too_late += 1;
             }
             (Question::View(_), Reply::Viewed(view)) => {
                 let epoch = view.map_or(0, |view| view.epoch);
@@ -579,6 +599,8 @@ fn much_happens_in_a_run() {
     let ended: usize = worlds.iter().map(|world| world.ended.len()).sum();
     assert!(sized > 50, "{sized} objects got their sizes");
     assert!(ended > 20, "{ended} were removed before");
+    let too_late: usize = worlds.iter().map(|world| world.too_late).sum();
+    assert!(too_late > 20, "{too_late} were removed by others");
     assert!(expired > 20, "{expired} leases have ended");
     assert!(restored > 3, "{restored} states were sent");
 }

@@ -163,7 +163,10 @@ impl Model {
                 let what = format!("object {key}");
                 (Reply::Failed(Failed::Missing(what)), None)
             }
-            (Step::Discard(_), Some(at)) if self.0[at].is_removed => (Reply::Done, None),
+            (Step::Discard(_), Some(at)) if self.0[at].is_removed => {
+                let what = format!("object {key} that has its name");
+                (Reply::Failed(Failed::Missing(what)), None)
+            }
             (Step::Discard(_), Some(at)) if self.0[at].is_begun() => {
                 let what = format!("object {key} that has a size");
                 (Reply::Failed(Failed::Missing(what)), None)
@@ -173,8 +176,12 @@ impl Model {
                 (Reply::Done, Some(Change::Published(self.0[at].clone())))
             }
             (_, Some(at)) => {
-                let slot = slot(&self.0.remove(at));
-                (Reply::Done, Some(Change::Withdrawn(slot)))
+                let gone = self.0.remove(at);
+                let reply = match step {
+                    Step::Withdraw(_) => Reply::Withdrawn(!gone.is_removed),
+                    _ => Reply::Done,
+                };
+                (reply, Some(Change::Withdrawn(slot(&gone))))
             }
         }
     }
@@ -246,6 +253,7 @@ fn a_plain_key_may_be_spelled_exactly() {
     assert_eq!(ask(Question::Discard("a~".to_owned())), Reply::Done);
     let found = ask(Question::Find("a~".to_owned()));
     assert_eq!(found, Reply::Found(Some(removed("a", 1))));
-    assert_eq!(ask(Question::Withdraw("a~".to_owned())), Reply::Done);
+    let gone = ask(Question::Withdraw("a~".to_owned()));
+    assert_eq!(gone, Reply::Withdrawn(false));
     assert_eq!(ask(Question::Entries), Reply::Entries(Vec::new()));
 }

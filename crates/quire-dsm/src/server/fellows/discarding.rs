@@ -84,15 +84,20 @@ impl Fellows {
         done: Result<(), DirectoryError>,
     ) {
         self.discarding.asked.remove(name);
-        match (done, a.core.object(name)) {
-            // Its news may have come before.
-            (Ok(()) | Err(DirectoryError::Missing(_)), Some(here)) => here.is_discarded = true,
-            // It went meanwhile.
-            (Ok(()) | Err(DirectoryError::Missing(_)), None) => {}
-            (Err(error), _) => {
-                let refused = Err(refused(&error));
-                return core::answer_with(asker.0, asker.1, refused, a.out);
-            }
+        // Its news may have come before, and it may have gone meanwhile.
+        if let Ok(()) | Err(DirectoryError::Missing(_)) = done
+            && let Some(here) = a.core.object(name)
+        {
+            here.is_discarded = true;
+        }
+        if let Err(error) = done {
+            let refused = match error {
+                // Another server was faster, and tells the others.
+                DirectoryError::Missing(_) => core::was_removed(name),
+                error => refused(&error),
+            };
+            core::answer_with(asker.0, asker.1, Err(refused), a.out);
+            return self.unused(a, name);
         }
         match self.others_with(name) {
             Some((object, silent)) => self.tell_of_discarded(a, asker, (object, name), silent),

@@ -237,6 +237,7 @@ impl Fellows {
             key: &joint.name,
             owner: &owner,
             is_kept: joint.keeper.is_some(),
+            is_removed: is_discarded,
         };
         self.all_gone(a, &joint.name.exact(), &gone);
         if !is_discarded {
@@ -589,7 +590,8 @@ impl Fellows {
         let others = others.filter(|(_, others)| !others.is_empty());
         let joint = others.and_then(|(id, silent)| Some((id, silent, self.joints.get_mut(&id)?)));
         let Some((object, silent, joint)) = joint else {
-            return self.withdraw(a, (peer, number), name.clone());
+            let is_named = !a.core.is_discarded(name);
+            return self.withdraw(a, (peer, number), name.clone(), is_named);
         };
         if joint.removal.is_some() {
             let refused = (
@@ -634,7 +636,8 @@ impl Fellows {
             core::answer_with(peer, number, Err(refused), a.out);
         } else if removal.silent.is_empty() {
             joint.removal = None;
-            self.withdraw(a, (peer, number), name);
+            let is_named = !a.core.is_discarded(&name);
+            self.withdraw(a, (peer, number), name, is_named);
         }
     }
 

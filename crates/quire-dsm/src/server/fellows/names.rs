@@ -13,7 +13,7 @@ use super::line::MOST;
 use super::{Fellows, How, Making, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError, Entry, LeaseId, Matter, name_of};
 use crate::server::Around;
-use crate::server::core::{self, Core, Out, PeerId};
+use crate::server::core::{self, Core, NOBODY, Out, PeerId};
 use crate::server::distant::Distant;
 use crate::server::object::{self, Object, Part, Refused};
 use crate::server::said::Said;
@@ -57,8 +57,8 @@ pub(super) enum Wanted {
     GiveSize(Box<(Making, Entry)>),
     /// What is behind a name, or an exact spelling.
     Find(Name),
-    /// To forget an object, by its key.
-    Withdraw(PeerId, RequestId, Name),
+    /// To forget an object, by its key; whether its name is to be removed with it.
+    Withdraw(PeerId, RequestId, Name, bool),
     /// To take the name from an object, by its key.
     Discard(PeerId, RequestId, Name),
     /// To make a name known that has no size yet, for as long as a lease lives.
@@ -83,9 +83,11 @@ impl Wanted {
                 let found = directory.find(asked.as_str());
                 Told::Found(asked, found)
             }
-            Wanted::Withdraw(peer, number, key) => {
+            Wanted::Withdraw(peer, number, key, is_named) => {
                 let done = directory.withdraw(key.as_str());
-                Told::Withdrawn(peer, number, key, done)
+                // Who takes the name from it has removed it.
+                let removed = done.map(|had_name| had_name || !is_named);
+                Told::Withdrawn(peer, number, key, removed)
             }
             Wanted::Discard(peer, number, key) => {
                 let done = directory.discard(key.as_str());
@@ -108,6 +110,8 @@ pub(super) struct Gone<'a> {
     pub owner: &'a str,
     /// Whether one of them has it on its disk.
     pub is_kept: bool,
+    /// Whether it was removed.
+    pub is_removed: bool,
 }
 
 /// Whether an object can be used here.
@@ -571,6 +575,9 @@ impl Fellows {
         found: Result<Option<Entry>, DirectoryError>,
     ) {
         self.sought.remove(&asked);
+        if self.outdated.remove(&asked) {
+            return self.seek_again(asked);
+        }
         let Stage::In(me, _) = &self.stage else {
             return;
         };
@@ -605,6 +612,7 @@ impl Fellows {
             key: &key,
             owner: &owner,
             is_kept: entry.keeper.is_some(),
+            is_removed: entry.is_removed,
         };
         if !is_joint {
             return self.kept_elsewhere(a, &asked, entry.home, &gone);
@@ -710,6 +718,7 @@ impl Fellows {
             key,
             owner,
             is_kept,
+            is_removed,
         } = *object;
         let name = key.plain();
         let back_by = self.keepers.back_by(key, (self.clock)());
@@ -717,7 +726,7 @@ impl Fellows {
             let (peer, number) = (waiting.peer, waiting.number);
             let is_owner = a.core.identity(peer) == Some(owner);
             if is_owner && waiting.request.removes() {
-                self.withdraw(a, (peer, number), key.clone());
+                self.withdraw(a, (peer, number), key.clone(), !is_removed);
                 continue;
             }
             if let Some(back_by) = back_by.filter(|_| waiting.request.opens() && is_kept) {
@@ -746,8 +755,9 @@ impl Fellows {
         a: &mut Around<'_>,
         (peer, number): (PeerId, RequestId),
         key: Name,
+        is_named: bool,
     ) {
-        if !self.ask_for(peer, Wanted::Withdraw(peer, number, key)) {
+        if !self.ask_for(peer, Wanted::Withdraw(peer, number, key, is_named)) {
             core::answer_with(peer, number, Err(too_many()), a.out);
         }
     }
@@ -758,21 +768,36 @@ impl Fellows {
         a: &mut Around<'_>,
         (peer, number): (PeerId, RequestId),
         name: &Name,
-        done: Result<(), DirectoryError>,
+        done: Result<bool, DirectoryError>,
     ) {
+        let alone = a.core.object(name).is_some_and(|it| !it.is_joint);
         let answer = match done {
-            Ok(()) | Err(DirectoryError::Missing(_)) if a.core.is_kept(name) => {
+            Ok(_) | Err(DirectoryError::Missing(_)) if a.core.is_kept(name) => {
                 if let Some(id) = self.ids.remove(name) {
                     self.joints.remove(&id);
                 }
                 a.core.collect(name);
-                a.core.dismiss((peer, number), name, a.out);
+                let asker = match done {
+                    Ok(false) => {
+                        let gone = Err(core::not_found(&name.plain()));
+                        core::answer_with(peer, number, gone, a.out);
+                        (NOBODY, RequestId(0))
+                    }
+                    _ => (peer, number),
+                };
+                a.core.dismiss(asker, name, a.out);
                 return self.retry(a, name);
             }
-            Ok(()) | Err(DirectoryError::Missing(_)) => {
+            Ok(_) | Err(DirectoryError::Missing(_)) => {
                 self.withdrawn(a, name);
                 a.core.drop_object(name, "the object was removed", a.out);
-                Ok(Answer::Done)
+                match done {
+                    Ok(true) => Ok(Answer::Done),
+                    // The directory may never have heard of it.
+                    Err(_) if alone => Ok(Answer::Done),
+                    // Another server was faster.
+                    _ => Err(core::not_found(&name.plain())),
+                }
             }
             Err(error) => Err(refused(&error)),
         };

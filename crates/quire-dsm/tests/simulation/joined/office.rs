@@ -264,7 +264,7 @@ impl Directory for Way {
         self.ask(|directory| directory.discard(key))
     }
 
-    fn withdraw(&self, key: &str) -> Result<(), DirectoryError> {
+    fn withdraw(&self, key: &str) -> Result<bool, DirectoryError> {
         self.ask(|directory| directory.withdraw(key))
     }
 
