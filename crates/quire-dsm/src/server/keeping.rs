@@ -83,6 +83,8 @@ impl Keeping {
     pub(super) fn discard_underway(&mut self, key: &Name) {
         if let Some((_, object)) = self.underway.get_mut(key) {
             object.is_discarded = true;
+            // Who has made it by the name does not find it, and it goes in time.
+            object.is_missed = !object.is_new;
         }
     }
 

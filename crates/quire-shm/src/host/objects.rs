@@ -1,6 +1,9 @@
 //! Objects as servers know them: whether they are there, how large they are, and who makes and removes
 //! them. Each is asked for by the exact spelling of its key (`ages`).
 
+use std::thread;
+use std::time::Duration;
+
 use quire_core::units::Bytes;
 use quire_dsm::client::ClientError;
 use quire_dsm::wire::control::{
@@ -10,6 +13,9 @@ use quire_dsm::wire::control::{
 use crate::ages::{self, Entry};
 use crate::host::Works;
 use crate::trouble::{Result, Trouble};
+
+/// What somebody else makes or removes at this moment is looked at again after this.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,14 +135,17 @@ impl Works {
     /// Gives a size to what was begun, or checks that it has this one. Whether its name was removed.
     pub fn give_size(&mut self, entry: Entry, size: u64) -> Result<bool> {
         let object = described(asked(entry)?, size);
-        match self.client(entry.place)?.give_size(object) {
-            // Somebody was faster.
-            Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Exists => {
-                let found = self.find(entry)?.ok_or_else(removed)?;
-                self.must_have(entry, found.size, size)?;
-                Ok(found.is_removed)
+        loop {
+            match self.client(entry.place)?.give_size(object.clone()) {
+                Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Exists => {}
+                is_removed => return Ok(is_removed?),
             }
-            is_removed => Ok(is_removed?),
+            // Somebody was faster; the store may not have it yet, or it is gone since.
+            if let Some(found) = self.find(entry)? {
+                self.must_have(entry, found.size, size)?;
+                return Ok(found.is_removed);
+            }
+            thread::sleep(PAUSE);
         }
     }
 

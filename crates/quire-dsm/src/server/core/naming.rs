@@ -216,7 +216,7 @@ impl Core {
     }
 
     /// Whether there may be one more object.
-    pub(super) fn may_be_more(&self) -> Result<(), Refused> {
+    pub(in crate::server) fn may_be_more(&self) -> Result<(), Refused> {
         let all = self.objects.len() + self.keeping.underway() + self.begun.len();
         if all >= MOST_OBJECTS {
             let text = format!("{MOST_OBJECTS} objects are here already; remove some");
@@ -228,8 +228,8 @@ impl Core {
     /// An object is there, which has a size.
     pub(in crate::server) fn put(&mut self, key: Name, object: Object) {
         let name = key.plain();
-        // Its maker may not come for it.
-        self.misses |= object.is_new;
+        // Nobody may come for it.
+        self.misses |= object.is_awaited();
         if !object.is_discarded {
             self.begun.remove(&name);
             // What had the name was removed elsewhere, which is not known here yet.

@@ -342,6 +342,7 @@ impl Fellows {
             }
             Request::GiveSize(info) => {
                 let owner = a.core.may_size(peer, info);
+                let owner = owner.and_then(|owner| a.core.may_be_more().map(|()| owner));
                 self.make(a, (peer, number), (info.clone(), How::Sized), owner);
                 return None;
             }
