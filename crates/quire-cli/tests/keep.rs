@@ -408,6 +408,24 @@ fn a_name_that_is_removed_while_the_store_gets_the_object_is_gone() {
         shared.close().unwrap();
         assert!(removes.look(exact).is_err(), "it is gone");
     }
+    // Who makes it by its name does not come for it.
+    for round in 0..20 {
+        let exact = makes.begin(grid()).unwrap();
+        thread::scope(|scope| {
+            let removed = scope.spawn(|| {
+                thread::sleep(Duration::from_micros(100 * (round % 10)));
+                removes.discard(exact.clone())
+            });
+            makes.create(sized(&grid(), 1)).unwrap();
+            removed.join().unwrap().unwrap();
+        });
+        assert!(removes.look(grid()).is_err(), "it has the name");
+    }
+    let begin = Instant::now();
+    while !makes.list().unwrap().is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "they stay");
+        thread::sleep(Duration::from_millis(100));
+    }
     served.end();
     let served = home.serve();
     assert_eq!(served.does(&["object", "ls", "--json"]).trim(), "[]");
