@@ -274,7 +274,8 @@ fn what_is_discarded_goes_with_the_last_at_any_server() {
         clients[1].discard(name("grid")).unwrap();
         let again = clients[1].discard(name("grid")).unwrap_err().to_string();
         assert!(again.contains("no object grid"), "{again}");
-        let again = clients[1].discard(name("grid~")).unwrap_err().to_string();
+        let exact = shared[last].as_ref().expect("it is open").exact().clone();
+        let again = clients[1].discard(exact).unwrap_err().to_string();
         assert!(again.contains("was removed"), "{again}");
         for server in (0..3).filter(|server| *server != last) {
             drop(shared[server].take());
@@ -384,6 +385,72 @@ fn a_name_is_removed_once() {
         }
         drop(shared);
     }
+}
+
+/// Names of which one server's programs have something, while those of others make and remove the same one all
+/// the time: each that was made is there until it is removed, and for nobody else.
+#[test]
+fn a_name_is_one_program_s_at_a_time() {
+    let group = Group::of(2);
+    let clients: Vec<Client> = (0..2).map(|server| group.client(server)).collect();
+    let held = AtomicU64::new(0);
+    let hold = |client: &Client| {
+        let end = Instant::now() + Duration::from_secs(4);
+        let mut times = 0;
+        while Instant::now() < end {
+            if client.create(grid(1)).is_err() {
+                continue;
+            }
+            assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "another has it");
+            let shared = open(client);
+            word(&shared, 0).fetch_add(1, Ordering::Relaxed);
+            held.fetch_sub(1, Ordering::SeqCst);
+            client.discard(name("grid")).expect("it is there");
+            times += 1;
+        }
+        times
+    };
+    let times = thread::scope(|scope| {
+        let all = clients.iter().map(|client| scope.spawn(|| hold(client)));
+        let all: Vec<_> = all.collect();
+        let times = all.into_iter().map(|one| one.join().unwrap());
+        times.collect::<Vec<u32>>()
+    });
+    assert!(times.iter().all(|times| *times > 0), "{times:?}");
+}
+
+/// What was removed while its only server was stopped, and made anew at another one, keeps its name when
+/// that server goes on; programs that have the old object go on with that.
+#[test]
+fn a_server_that_comes_back_takes_no_name_from_others() {
+    let group = Group::of(2);
+    let [one, other] = [0, 1].map(|server| group.client(server));
+    let alone = object("grid", Bytes(4096), SchedulerKind::Multi);
+    other.create(alone).unwrap();
+    group.signal(1, "STOP");
+    let end = Instant::now() + SOON;
+    while let Err(why) = one.discard(name("grid")) {
+        assert!(Instant::now() < end, "{why}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    one.create(grid(1)).unwrap();
+    let shared = open(&one);
+    word(&shared, 0).store(7, Ordering::Relaxed);
+    group.signal(1, "CONT");
+    let other = soon("the one that was stopped", move || {
+        let end = Instant::now() + SOON;
+        loop {
+            // It has the old one by the name until it is joined again.
+            match other.open(name("grid"), BOTH) {
+                Ok(shared) if word(&shared, 0).load(Ordering::Relaxed) == 7 => return other,
+                opened => assert!(Instant::now() < end, "{:?}", opened.err()),
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    word(&shared, 0).fetch_add(1, Ordering::Relaxed);
+    drop(shared);
+    assert_eq!(word(&open(&other), 0).load(Ordering::Relaxed), 8);
 }
 
 /// What is begun has a key, by which it gets its size at any server. What is begun by the same name when that
@@ -496,8 +563,8 @@ fn a_name_that_was_removed_is_free_at_all_servers() {
         assert!(taken.contains("grid already"), "{taken}");
         left.extend(shared.into_iter().skip(generation));
     }
-    assert_eq!(spellings[0], name("grid~"));
-    assert!(spellings[1] != spellings[2] && spellings[1].key().is_some());
+    let keys: BTreeSet<Name> = spellings.iter().filter_map(Name::key).collect();
+    assert_eq!(keys.len(), 3, "each has one of its own");
     for client in &clients {
         let mut names: Vec<String> = spellings.iter().map(ToString::to_string).collect();
         names.push("grid".to_owned());

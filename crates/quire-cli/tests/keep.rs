@@ -259,7 +259,8 @@ fn what_is_discarded_goes_from_the_store() {
         served.does(&["object", "rm", "--when-unused", "grid"]);
         let gone = served.quire(&["object", "stat", "grid"]);
         assert_refused(&gone, 2, &["no object grid"]);
-        let told = served.does(&["object", "stat", "grid~", "--json"]);
+        let exact = shared.exact().to_string();
+        let told = served.does(&["object", "stat", &exact, "--json"]);
         let told: Value = serde_json::from_str(&told).unwrap();
         assert_eq!(told["removed"], true);
         shared.close().unwrap();

@@ -176,8 +176,8 @@ pub enum ClientError {
     /// The server answers what does not fit the question.
     #[error("the server answers what was not asked")]
     Confused,
-    /// There is another object of this name now.
-    #[error("{0} is not as it was: it was removed and made anew; open it again")]
+    /// It was removed; maybe there is another object of this name now.
+    #[error("{0} is not as it was: it was removed, and maybe made anew; open it again")]
     Changed(Name),
     /// Some memory of an object cannot be had.
     #[error("some of bytes {} to {} of {name} cannot be had; the server's log says why", .from.0, .to.0)]

@@ -19,11 +19,11 @@
 //!
 //! # Names and keys
 //! Each object has a *key*, which never changes, and is what its [`Entry`] calls it: its name
-//! (`grid`), or that with a tilde and hex digits (`grid~8f3a`), which is for when an object that
-//! was removed and is still used has the plain one. So whoever uses an object finds it by its
+//! with a tilde and hex digits (`grid~8f3a`), which no other object ever gets, or its name alone
+//! (`grid`), as those had of servers of before. So whoever uses an object finds it by its
 //! key, spelled exactly ([`exact`]: `grid~`, `grid~8f3a`), and everybody else finds by a name
-//! what lives. What is only begun has a key with a number in any case, so that no other ever gets it
-//! ([`Directory::begin`]), and the object that is made of it keeps that. An object that is removed gives its name up in one transaction
+//! what lives. What is only begun has a key, too ([`Directory::begin`]), and the object that is made of
+//! it keeps that. An object that is removed gives its name up in one transaction
 //! ([`Directory::discard`]), and is forgotten when nobody uses it any more
 //! ([`Directory::withdraw`]).
 //!

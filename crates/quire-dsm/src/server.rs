@@ -80,10 +80,6 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// The loop looks at least so often whether it shall end.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// So many leases programs have to come back for removed objects after their links were cut, or their
-/// server was started again: they look for it for three.
-const COME_BACK: u32 = 4;
-
 /// What parts of a server act on.
 struct Around<'a> {
     core: &'a mut Core,
@@ -118,7 +114,7 @@ pub struct Server {
     bundles: Bundles,
     /// The pages that programs of this machine share.
     local: Local,
-    /// When removed objects go that nobody has come back for.
+    /// When removed objects are looked at again for which programs may come back.
     forsaken_at: Option<Instant>,
     /// Somebody wants it to end.
     is_over: bool,
@@ -156,7 +152,7 @@ impl Server {
     /// Where threads that read from it cannot be started.
     pub fn keep_in(&mut self, store: Store) -> io::Result<()> {
         self.core.keep_in(store)?;
-        self.forsaken_at = Some(Instant::now() + COME_BACK * self.lease);
+        self.forsaken_at = Some(Instant::now() + self.lease);
         Ok(())
     }
 
@@ -542,7 +538,7 @@ impl Handler for Server {
         let is_done = matches!(closed.why, LinkError::Goodbye(_));
         let (local, mut around) = self.around(links);
         local.closed(&mut around, peer, is_done);
-        let may_come_back = closed.stopped_at > links.now();
+        let may_come_back = closed.may_come_back;
         let leaving = Leaving { how, may_come_back };
         self.leaving.insert((closed.stopped_at, peer), leaving);
         self.let_go(links.now());
@@ -581,11 +577,12 @@ impl Handler for Server {
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
         self.let_go(now);
-        if self.core.misses() {
-            self.forsaken_at = Some(now + COME_BACK * self.lease);
+        if self.core.misses() && self.forsaken_at.is_none() {
+            self.forsaken_at = Some(now + self.lease);
         }
-        if self.forsaken_at.take_if(|at| *at <= now).is_some() {
-            self.core.forsaken(&mut self.out);
+        if self.forsaken_at.is_some_and(|at| at <= now) {
+            let goes_on = self.core.forsaken(&mut self.out);
+            self.forsaken_at = goes_on.then(|| now + self.lease);
         }
         self.core.look_behind(now, &mut self.out);
         self.with_fellows(links, |fellows, a| fellows.turn_ends(a, now));

@@ -66,6 +66,16 @@ unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mod
 }
 
 fn open(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
+    loop {
+        match open_once(state, place, flags) {
+            // It was there, and was removed before it was open.
+            Err(trouble) if trouble.errno == libc::ENOENT && flags & libc::O_CREAT != 0 => {}
+            opened => return opened,
+        }
+    }
+}
+
+fn open_once(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
     // First, as what is begun must not stay so because there is none.
     let (descriptor, file) = descriptor()?;
     let (entry, size) = object_named(state, place, flags)?;

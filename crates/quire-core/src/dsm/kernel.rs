@@ -225,8 +225,8 @@ pub enum Failure {
     /// The object was given up here.
     #[error("the object is no longer used here")]
     Ended,
-    /// Another object has its name now.
-    #[error("the object was made anew, and is not as it was")]
+    /// It was removed; maybe another object has its name now.
+    #[error("the object was removed, and maybe made anew")]
     Changed,
     /// There is no such page.
     #[error("the object has no such page")]

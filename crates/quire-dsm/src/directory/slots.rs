@@ -1,9 +1,8 @@
 //! Where objects lie in a directory: each at a *slot*, which follows from its key and from
 //! whether it was removed.
 //!
-//! An object has a *key*, which never changes. It is plain, and the same as the name that the
-//! object was made under (`grid`), or it is that name, a tilde and hex digits (`grid~8f3a`): where
-//! an object that was removed and is still used has the plain one. The *exact spelling* of a
+//! An object has a *key*, which never changes: the name that it was made under, a tilde and hex digits
+//! (`grid~8f3a`). That of an object of servers of before is plain, and the same as its name (`grid`). The *exact spelling* of a
 //! key always has a tilde: `grid~` for the plain `grid`, and `grid~8f3a` for itself. What has
 //! none is a *name*, and leads to the object that lives.
 //!

@@ -62,6 +62,8 @@ pub struct Closed {
     /// From when on the peer has certainly stopped to use what it was given; at once, where
     /// that is not in the future. Before that, nobody else may get it.
     pub stopped_at: Instant,
+    /// Whether it may connect again, to go on with what it had.
+    pub may_come_back: bool,
 }
 
 /// Who acts on what comes. Messages are sent with [`Links`].

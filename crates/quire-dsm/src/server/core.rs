@@ -364,7 +364,7 @@ impl Core {
             let text = format!("{MOST_OPEN} objects are open already; close some");
             return Err((FailureKind::Full, text));
         }
-        object.is_new = false;
+        object.new.end();
         self.last_kernel += 1;
         let kernel = KernelId(self.last_kernel);
         peer.next += 1;

@@ -225,7 +225,7 @@ fn restored(kept: &NewObject) -> Result<Object, String> {
     let object = Object::new(info(&is)?, is.owner, None);
     let mut object = object.map_err(|(_, text)| text)?;
     object.is_discarded = is_removed;
-    object.is_missed = true;
+    object.missed.begin();
     object.grants = kept
         .rights
         .iter()

@@ -135,6 +135,8 @@ enum Told {
     Past(ServerId, Result<bool, DirectoryError>),
     /// An object of the store has this number there, under this one of the server.
     Offered(Name, ObjectId, ServerId, Result<(), DirectoryError>),
+    /// Another object has the name of one of this server by now.
+    Superseded(Name),
     /// For a server that asked this one.
     Asked(LinkId, u64, Reply),
     Nothing,
@@ -559,6 +561,7 @@ impl Fellows {
             Told::Withdrawn(peer, number, name, done) => {
                 self.removed(a, (peer, number), &name, done);
             }
+            Told::Superseded(key) => self.superseded(a, &key),
             Told::Discarded(peer, number, name, done) => {
                 self.discarded(a, (peer, number), &name, done);
             }

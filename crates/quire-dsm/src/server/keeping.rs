@@ -84,7 +84,9 @@ impl Keeping {
         if let Some((_, object)) = self.underway.get_mut(key) {
             object.is_discarded = true;
             // Who has made it by the name does not find it, and it goes in time.
-            object.is_missed = !object.is_new;
+            if !object.new.is_so() {
+                object.missed.begin();
+            }
         }
     }
 
@@ -196,7 +198,7 @@ impl Core {
         };
         let (info, owner) = (old.info.clone(), old.owner.clone());
         let (grants, id) = (old.grants.clone(), old.id);
-        let (is_discarded, is_missed) = (old.is_discarded, old.is_missed);
+        let (is_discarded, missed) = (old.is_discarded, old.missed);
         self.drop_object(name, why, out);
         let (Some(id), Some(depot)) = (id, self.keeping.depot.take()) else {
             return;
@@ -205,7 +207,7 @@ impl Core {
             Ok(object) => {
                 let mut object = self.kept(&depot, id, object);
                 object.grants = grants;
-                (object.is_discarded, object.is_missed) = (is_discarded, is_missed);
+                (object.is_discarded, object.missed) = (is_discarded, missed);
                 self.objects.insert(name.clone(), object);
             }
             Err((_, text)) => tracing::error!("{name} is not served: {text}"),

@@ -67,6 +67,36 @@ impl Fault for Replica {
     }
 }
 
+/// So many leases programs have to come back for removed objects after their links were cut, or their
+/// server was started again: they look for it for three.
+const COME_BACK: u8 = 4;
+
+/// Whether somebody is waited for who does not use an object now: for so many more leases, the one
+/// that runs among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Awaited(u8);
+
+impl Awaited {
+    /// From now on, and for [`COME_BACK`] leases after the one that runs.
+    pub(super) const fn begin(&mut self) {
+        self.0 = 1 + COME_BACK;
+    }
+
+    /// A lease is over.
+    pub(super) const fn pass(&mut self) {
+        self.0 = self.0.saturating_sub(1);
+    }
+
+    /// Nobody is any more.
+    pub(super) const fn end(&mut self) {
+        self.0 = 0;
+    }
+
+    pub(super) const fn is_so(self) -> bool {
+        self.0 > 0
+    }
+}
+
 /// What an object with a key is in a list of all: one that was removed is spelled exactly.
 pub(super) fn listed(info: &control::Object, is_removed: bool) -> control::Object {
     control::Object {
@@ -110,9 +140,9 @@ pub struct Object {
     /// Whether it goes when nobody has it open any more; its name is free.
     pub(super) is_discarded: bool,
     /// Somebody may come back for it, whose link was cut: it is not gone yet, though it was discarded.
-    pub(super) is_missed: bool,
+    pub(super) missed: Awaited,
     /// Who made it of what was begun has not opened it yet: it is not gone yet, either.
-    pub(super) is_new: bool,
+    pub(super) new: Awaited,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
     pub(super) actions: Vec<Action<Page>>,
@@ -178,8 +208,8 @@ impl Object {
             scheduler,
             is_joint: part.is_some(),
             is_discarded: false,
-            is_missed: false,
-            is_new: false,
+            missed: Awaited::default(),
+            new: Awaited::default(),
             mail: Vec::new(),
             actions: Vec::new(),
             pool: Pool::new(),
@@ -198,12 +228,12 @@ impl Object {
 
     /// Whether somebody is about to open it, or may come back for it.
     pub(super) const fn is_awaited(&self) -> bool {
-        self.is_missed || self.is_new
+        self.missed.is_so() || self.new.is_so()
     }
 
     /// What is answered to who has made it.
     pub(super) const fn made(&self) -> Answer {
-        match self.is_new {
+        match self.new.is_so() {
             true => Answer::Sized {
                 is_removed: self.is_discarded,
             },

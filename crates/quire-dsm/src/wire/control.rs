@@ -249,8 +249,8 @@ fn split(
 /// a letter or digit.
 ///
 /// What was removed and is still used leaves its name to others, so that objects have a *key*, too,
-/// which they keep: the name, or where another object had that as its key just then, the name, a tilde and
-/// a number (`grid~8f3a`). Whoever has an object asks for it by the *exact spelling* of its key, which
+/// which they keep: the name, a tilde and a number (`grid~8f3a`), which no other ever gets; or the name
+/// alone, as those had of servers of before. Whoever has an object asks for it by the *exact spelling* of its key, which
 /// has a tilde in any case: `grid~` is the object whose key is `grid`, and `grid` the one that has the name now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -149,7 +149,15 @@ impl Handler for Notes {
     fn closed(&mut self, _: &mut Links, link: LinkId, closed: &Closed) {
         let why = quire_dsm::link::LinkError::Closed(closed.why.to_string());
         let stopped_at = closed.stopped_at;
-        self.closed.push((link, Closed { why, stopped_at }));
+        let may_come_back = closed.may_come_back;
+        self.closed.push((
+            link,
+            Closed {
+                why,
+                stopped_at,
+                may_come_back,
+            },
+        ));
     }
 
     fn ready(&mut self, _: &mut Links, key: u64) {

@@ -90,6 +90,16 @@ fn an_object_that_was_made_anew_ends_and_others_go_on() {
 /// back. Another object has its name meanwhile.
 #[test]
 fn what_was_removed_waits_for_whoever_was_cut_off() {
+    comes_back_for_what_was_removed(true);
+}
+
+/// The same where nothing says so, and the server hears nothing until the lease is over.
+#[test]
+fn what_was_removed_waits_for_whoever_fell_silent() {
+    comes_back_for_what_was_removed(false);
+}
+
+fn comes_back_for_what_was_removed(is_cut: bool) {
     let served = Served::start("127.0.0.1:0");
     let (far, way) = far_from(&served);
     let near = served.client("near");
@@ -103,7 +113,9 @@ fn what_was_removed_waits_for_whoever_was_cut_off() {
     let living = near.open(name("grid"), BOTH).expect("it was made");
     living.write_at(ObjectOffset(0), &[1; 8]);
     way.hold(true, true);
-    way.cut();
+    if is_cut {
+        way.cut();
+    }
     comes("its lease is over", || {
         match near.statistics(old.exact().clone(), None)? {
             Answer::Statistics {

@@ -150,19 +150,32 @@ impl Works {
     }
 
     /// Makes an object by the name of an attachment, or of what is begun by that. Where there is one
-    /// already it must have this size, unless it must be a new one. Whether it was made here.
+    /// already it must have this size, unless it must be a new one. Whether it was made here: then it
+    /// is there until it is opened, though somebody removes its name at once.
     pub fn create(&mut self, place: usize, size: u64, only_new: bool) -> Result<(Entry, bool)> {
-        let object = described(self.attachment(place).object.clone(), size);
-        let made = self.client(place)?.create(object).map_err(Trouble::from);
-        let is_new = made.is_ok();
-        match made {
-            Err(trouble) if trouble.errno != libc::EEXIST || only_new => return Err(trouble),
-            _ => {}
+        loop {
+            match self.begin(place) {
+                Ok(entry) => return self.sized(entry, size),
+                Err(trouble) if trouble.errno != libc::EEXIST || only_new => return Err(trouble),
+                Err(_) => {}
+            }
+            match self.named(place)? {
+                Meaning::Sized(entry, is) => {
+                    return self.must_have(entry, is, size).map(|()| (entry, false));
+                }
+                Meaning::Begun(entry) => return self.sized(entry, size),
+                // It is gone since, or the store does not have it yet.
+                Meaning::Nothing => thread::sleep(PAUSE),
+            }
         }
-        match self.named(place)? {
-            Meaning::Sized(entry, is) => self.must_have(entry, is, size).map(|()| (entry, is_new)),
-            Meaning::Nothing | Meaning::Begun(_) => Err(removed()),
+    }
+
+    /// Makes an object of what was begun.
+    fn sized(&mut self, entry: Entry, size: u64) -> Result<(Entry, bool)> {
+        if self.give_size(entry, size)? {
+            self.has_no_name(entry)?;
         }
+        Ok((entry, true))
     }
 
     /// Whether an object that exists has this size.

@@ -257,7 +257,12 @@ impl Carrier {
                 self.ask(links, Request::Close { object }, Awaited::nobody());
                 Some("the server does not share its pages any more".to_owned())
             }
-            (Err(failure), _) => Some(failure.to_string()),
+            (Err(failure), _) => {
+                if failure.kind == FailureKind::NotFound && self.is_unique(key) {
+                    self.reopening.changed.insert(key);
+                }
+                Some(failure.to_string())
+            }
             (Ok(other), _) => Some(format!("the server answers {other:?}")),
         };
         let refused = why.map(|why| (key, why));
@@ -306,6 +311,12 @@ impl Carrier {
     fn is_changed(&self, key: Key, info: &control::Object) -> bool {
         let object = self.objects.get(&key);
         object.is_some_and(|object| object.form != Form::from(info))
+    }
+
+    /// Whether there will never be another object by the key of one.
+    fn is_unique(&self, key: Key) -> bool {
+        let key = self.objects.get(&key).and_then(|object| object.exact.key());
+        key.is_some_and(|key| !key.is_plain())
     }
 
     /// An object that was found again goes on.

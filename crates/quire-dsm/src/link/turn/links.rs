@@ -707,24 +707,32 @@ impl Links {
             let _ = entry.link.send(Control::Refusal(refusal), Vec::new());
         }
         if entry.told {
-            let stopped_at = self.stopped_at(&entry, &why);
-            let closed = Closed { why, stopped_at };
+            let closed = self.closed(&entry, why);
             self.ended.push_back((id, closed, entry.link));
         } else {
             entry.link.close();
         }
     }
 
-    /// When the peer of a link that ended has certainly stopped.
-    fn stopped_at(&self, entry: &Entry, why: &LinkError) -> Instant {
+    /// How a link ended. Who had a lease is waited for as long as that lasts, unless it has ended
+    /// itself.
+    fn closed(&self, entry: &Entry, why: LinkError) -> Closed {
         let local = entry.link.peer().process().is_some();
-        let Stage::Open(Lease::Granted(grantor, _)) = &entry.stage else {
-            return self.now;
+        let has_ended = match why {
+            LinkError::Goodbye(_) | LinkError::Exited => true,
+            ref why => local && is_closed(why),
         };
-        match why {
-            LinkError::Goodbye(_) | LinkError::Exited => self.now,
-            why if local && is_closed(why) => self.now,
-            _ => self.epoch + grantor.gives_up_at(),
+        match &entry.stage {
+            Stage::Open(Lease::Granted(grantor, _)) if !has_ended => Closed {
+                why,
+                stopped_at: self.epoch + grantor.gives_up_at(),
+                may_come_back: true,
+            },
+            _ => Closed {
+                why,
+                stopped_at: self.now,
+                may_come_back: false,
+            },
         }
     }
 

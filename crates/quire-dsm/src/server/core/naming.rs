@@ -63,16 +63,6 @@ impl Core {
         living.map(|(key, _)| key.clone())
     }
 
-    /// A key for a new object of a name: the name itself, unless another object here has that.
-    /// Then it has this number.
-    pub(in crate::server) fn free_key(&self, name: &Name, number: impl FnOnce() -> u64) -> Name {
-        let is_had = self.objects.contains_key(name) || self.keeping.is_busy_with(name);
-        match is_had {
-            true => name.numbered(number()),
-            false => name.clone(),
-        }
-    }
-
     /// Has a request ask for its object by the key. Where that is not here, it is answered, and nothing
     /// is left of it.
     pub(in crate::server) fn resolve(
@@ -172,7 +162,7 @@ impl Core {
             return Ok(begun.key.clone());
         }
         self.may_be_more()?;
-        Ok(self.free_key(name, random))
+        Ok(name.numbered(random()))
     }
 
     /// A peer gives a size to what was begun.
@@ -211,7 +201,8 @@ impl Core {
             self.may_be_more()?;
         }
         let mut object = Object::new(info, owner, None)?;
-        (object.is_discarded, object.is_new) = (!is_begun, true);
+        object.is_discarded = !is_begun;
+        object.new.begin();
         Ok(object)
     }
 
@@ -298,13 +289,12 @@ impl Core {
     /// Somebody may come back for an object, whose link was cut, or whose server is gone.
     pub(in crate::server) fn miss(&mut self, name: &Name) {
         if let Some(object) = self.objects.get_mut(name) {
-            object.is_missed = true;
+            object.missed.begin();
             self.misses = true;
         }
     }
 
-    /// Whether somebody may come back, since this was last asked: [`Core::forsaken`] is due when there
-    /// was time for that.
+    /// Whether somebody is waited for since this was last asked: [`Core::forsaken`] is due in a lease.
     pub(in crate::server) fn misses(&mut self) -> bool {
         std::mem::take(&mut self.misses)
     }
@@ -318,18 +308,21 @@ impl Core {
     /// Who has made an object of what was begun is about to open it.
     pub(in crate::server) fn await_maker(&mut self, key: &Name) {
         if let Some(object) = self.objects.get_mut(key) {
-            object.is_new = true;
+            object.new.begin();
             self.misses = true;
         }
     }
 
-    /// Programs have had the time to come back for discarded objects: those that nobody has open go.
-    pub(in crate::server) fn forsaken(&mut self, out: &mut Vec<Out>) {
+    /// A lease is over: discarded objects go that nobody has open, if programs have had the time to
+    /// come back for them. Whether some are still waited for.
+    pub(in crate::server) fn forsaken(&mut self, out: &mut Vec<Out>) -> bool {
         for object in self.objects.values_mut() {
-            (object.is_missed, object.is_new) = (false, false);
+            object.missed.pass();
+            object.new.pass();
         }
-        let unused = self.objects.keys().filter(|key| self.is_to_go(key));
+        let unused = self.objects.keys().filter(|name| self.is_to_go(name));
         out.extend(unused.cloned().map(Out::Unused));
+        self.objects.values().any(Object::is_awaited)
     }
 
     /// A discarded object goes, if that is so.
@@ -425,7 +418,7 @@ mod tests {
     }
 
     /// What there is, by its exact spelling. The first of these is that of the name, which is the key
-    /// of whatever is made while nothing else has it.
+    /// of nothing that is made.
     #[derive(Debug)]
     struct Naive {
         begun: Option<usize>,
@@ -487,11 +480,8 @@ mod tests {
                     Ok((self.begun, false))
                 }
                 Step::Create => {
-                    let key = match self.begun.take() {
-                        Some(key) => key,
-                        None if self.there.contains_key(&0) => self.new_spelling(),
-                        None => 0,
-                    };
+                    let begun = self.begun.take();
+                    let key = begun.unwrap_or_else(|| self.new_spelling());
                     self.there.insert(key, Known::default());
                     DONE
                 }
@@ -652,7 +642,7 @@ mod tests {
                 }
                 Step::Forsake => {
                     let mut out = Vec::new();
-                    self.core.forsaken(&mut out);
+                    while self.core.forsaken(&mut out) {}
                     self.settle(peer, out);
                     return None;
                 }
@@ -812,6 +802,37 @@ mod tests {
             real.obey(1, Step::Forsake);
             assert_eq!(real.core.objects().count(), usize::from(comes));
         }
+    }
+
+    /// Each that may come back for something has as long for that, whoever else is missed meanwhile.
+    #[test]
+    fn what_is_missed_waits_for_some_leases() {
+        let mut core = Core::default();
+        let names = ["grid~1", "grid~2"].map(|name| name.parse::<Name>().expect("a key"));
+        for key in &names {
+            let mut object = Object::new(object(), "uid:7".into(), None).expect("it is right");
+            object.is_discarded = true;
+            core.put(key.clone(), object);
+        }
+        let goes = |core: &mut Core| {
+            let mut out = Vec::new();
+            let goes_on = core.forsaken(&mut out);
+            let gone = out.into_iter().filter_map(|out| match out {
+                Out::Unused(name) => core.objects.remove(&name).map(|_| name),
+                _ => None,
+            });
+            (gone.collect::<Vec<_>>(), goes_on)
+        };
+        core.miss(&names[0]);
+        assert!(core.misses());
+        core.miss(&names[1]);
+        assert_eq!(goes(&mut core), (vec![], true));
+        core.miss(&names[1]);
+        for _ in 0..3 {
+            assert_eq!(goes(&mut core), (vec![], true));
+        }
+        assert_eq!(goes(&mut core), (vec![names[0].clone()], true));
+        assert_eq!(goes(&mut core), (vec![names[1].clone()], false));
     }
 
     /// What is begun or to go is another one's as much as an object is.

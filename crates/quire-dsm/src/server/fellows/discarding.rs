@@ -9,7 +9,7 @@ use std::time::Instant;
 use quire_core::dsm::message::ServerId;
 
 use super::super::backed::Asker;
-use super::super::core::{self, NOBODY};
+use super::super::core::{self, Core, NOBODY};
 use super::super::said::Said;
 use super::joint::Joint;
 use super::names::{Wanted, refused, too_many};
@@ -24,6 +24,8 @@ pub(super) struct Discarding {
     /// Those that nobody has open here.
     unused: BTreeSet<Name>,
     ask_at: Option<Instant>,
+    /// Those that the directory is to forget.
+    leaving: BTreeSet<Name>,
     /// Those that nobody can open here until then, though they are there: they are about to be removed.
     closed: BTreeMap<ObjectId, Instant>,
     /// Those from which the directory is to take the name.
@@ -240,9 +242,33 @@ impl Fellows {
         }
     }
 
+    /// The directory is to forget what nobody has open.
+    pub(super) fn is_leaving(&mut self, name: Name) {
+        self.discarding.leaving.insert(name);
+    }
+
+    /// The directory was to forget that, and has done so or not. Others may have had no room beside it.
+    pub(super) fn has_left(&mut self, a: &mut Around<'_>, name: &Name, is_gone: bool) {
+        self.discarding.leaving.remove(name);
+        if is_gone && self.discarding.leaving.is_empty() {
+            self.ask_for_unused(a, (self.clock)());
+        }
+    }
+
+    /// Whether it is for this server to say that an object can go: it knows who has it, and nobody
+    /// waits for it here.
+    fn may_go(&self, core: &Core, name: &Name) -> bool {
+        let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
+        joint.is_none_or(|joint| joint.views.is_in())
+            && self.wait_to_open(core, name) == 0
+            && !self.discarding.leaving.contains(name)
+    }
+
     fn ask_for_unused(&mut self, a: &mut Around<'_>, now: Instant) {
         self.discarding.unused.retain(|name| a.core.is_to_go(name));
-        for name in self.discarding.unused.clone() {
+        let unused = self.discarding.unused.iter();
+        let may_go = unused.filter(|name| self.may_go(a.core, name));
+        for name in may_go.cloned().collect::<Vec<_>>() {
             self.remove(a, (NOBODY, RequestId(0)), &name);
         }
         let is_none = self.discarding.unused.is_empty();

@@ -102,7 +102,9 @@ impl Fellows {
         match Object::new(making.info.clone(), making.owner.clone(), part) {
             Ok(mut object) => {
                 object.is_discarded = making.how == How::Unnamed;
-                object.is_new = matches!(making.how, How::Sized | How::Unnamed);
+                if matches!(making.how, How::Sized | How::Unnamed) {
+                    object.new.begin();
+                }
                 let number = self.keepers.owe(Owed::Making(making));
                 a.core.admit((FELLOWS, number), object, a.out);
             }

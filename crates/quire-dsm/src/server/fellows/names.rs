@@ -430,8 +430,7 @@ impl Fellows {
         let id = ObjectId((self.numbers)());
         match how {
             // No other is to have its key, whatever becomes of it.
-            How::Begun => info.name = info.name.numbered(id.0),
-            How::New => info.name = a.core.free_key(&info.name, || id.0),
+            How::Begun | How::New => info.name = info.name.numbered(id.0),
             How::Adopted | How::Sized | How::Unnamed => {}
         }
         let making = Making {
@@ -477,7 +476,7 @@ impl Fellows {
         done: Result<(), DirectoryError>,
     ) {
         if let Err(error) = &done
-            && self.make_otherwise(a, &mut making, error)
+            && make_otherwise(&mut making, error)
         {
             return self.publish_now(a, making);
         }
@@ -527,28 +526,6 @@ impl Fellows {
         core::answer_with(peer, number, made.map(|()| answer), a.out);
     }
 
-    /// Whether an object can be made otherwise than as it was tried.
-    fn make_otherwise(&self, a: &Around<'_>, making: &mut Making, error: &DirectoryError) -> bool {
-        let key = &mut making.info.name;
-        let number = making.id.0;
-        match (making.how, error) {
-            (How::New, DirectoryError::InUse(_)) if key.is_plain() => *key = key.numbered(number),
-            // It gets its size.
-            (How::New, DirectoryError::Begun(begun)) => match Name::try_from(begun.clone()) {
-                Ok(begun) => (*key, making.how) = (begun, How::Adopted),
-                Err(_) => return false,
-            },
-            // It was removed meanwhile.
-            (How::Adopted, DirectoryError::Missing(_)) => {
-                *key = a.core.free_key(&key.plain(), || number);
-                making.how = How::New;
-            }
-            (How::Sized, DirectoryError::Missing(_)) => making.how = How::Unnamed,
-            _ => return false,
-        }
-        true
-    }
-
     /// Objects that only this server has are its own under its new number, too.
     pub(super) fn publish_again(&mut self, core: &Core, me: ServerId) {
         let own = |object: &&Object| !object.is_joint && object.id.is_none();
@@ -556,16 +533,37 @@ impl Fellows {
             let id = ObjectId((self.numbers)());
             let mut entry = known::entry(&object.info, &object.owner, id, (me, None));
             entry.is_removed = object.is_discarded;
+            let key = object.info.name.clone();
             self.desk.ask(Matter::Names, move |directory| {
-                let key = &entry.object.is.name;
                 // It may not have been there.
-                let _ = directory.withdraw(key);
-                if let Err(error) = known::publish_again(directory, &entry) {
+                let _ = directory.withdraw(key.as_str());
+                let mut done = known::publish_again(directory, &entry);
+                let is_superseded = matches!(done, Err(DirectoryError::Exists(_)));
+                if is_superseded {
+                    entry.is_removed = true;
+                    done = known::publish_again(directory, &entry);
+                }
+                if let Err(error) = done {
                     tracing::warn!("{key} cannot be found by others: {error}");
                 }
-                Told::Nothing
+                match is_superseded {
+                    true => Told::Superseded(key),
+                    false => Told::Nothing,
+                }
             });
         }
+    }
+
+    /// An object of this server was removed while the server was away: another one has its name.
+    pub(super) fn superseded(&mut self, a: &mut Around<'_>, key: &Name) {
+        if let Some(here) = a.core.object(key) {
+            let name = key.plain();
+            tracing::warn!(
+                "{name} was removed while this server was away, and made anew elsewhere"
+            );
+            here.is_discarded = true;
+        }
+        a.core.miss(key);
     }
 
     /// The directory says what is behind a name, or an exact spelling.
@@ -721,6 +719,11 @@ impl Fellows {
             is_kept,
             is_removed,
         } = *object;
+        if is_removed && !is_kept {
+            // Nobody can have it any more.
+            self.fail(a, asked, &core::not_found(asked));
+            return self.withdraw(a, (NOBODY, RequestId(0)), key.clone(), false);
+        }
         let name = key.plain();
         let back_by = self.keepers.back_by(key, (self.clock)());
         for waiting in self.take_waiting(asked) {
@@ -758,13 +761,30 @@ impl Fellows {
         key: Name,
         is_named: bool,
     ) {
-        if !self.ask_for(peer, Wanted::Withdraw(peer, number, key, is_named)) {
+        let wanted = Wanted::Withdraw(peer, number, key.clone(), is_named);
+        if !self.ask_for(peer, wanted) {
             core::answer_with(peer, number, Err(too_many()), a.out);
+        } else if peer == NOBODY {
+            self.is_leaving(key);
         }
     }
 
     /// A name is gone from the directory.
     pub(super) fn removed(
+        &mut self,
+        a: &mut Around<'_>,
+        (peer, number): (PeerId, RequestId),
+        name: &Name,
+        done: Result<bool, DirectoryError>,
+    ) {
+        let is_gone = matches!(done, Ok(_) | Err(DirectoryError::Missing(_)));
+        self.removed_for(a, (peer, number), name, done);
+        if peer == NOBODY {
+            self.has_left(a, name, is_gone);
+        }
+    }
+
+    fn removed_for(
         &mut self,
         a: &mut Around<'_>,
         (peer, number): (PeerId, RequestId),
@@ -937,6 +957,27 @@ fn begun(name: &Name) -> control::Object {
         machine: MachineCode(0),
         tags: Vec::new(),
     }
+}
+
+/// Whether an object can be made otherwise than as it was tried.
+fn make_otherwise(making: &mut Making, error: &DirectoryError) -> bool {
+    let key = &mut making.info.name;
+    let number = making.id.0;
+    match (making.how, error) {
+        // It gets its size.
+        (How::New, DirectoryError::Begun(begun)) => match Name::try_from(begun.clone()) {
+            Ok(begun) => (*key, making.how) = (begun, How::Adopted),
+            Err(_) => return false,
+        },
+        // It was removed meanwhile.
+        (How::Adopted, DirectoryError::Missing(_)) => {
+            *key = key.numbered(number);
+            making.how = How::New;
+        }
+        (How::Sized, DirectoryError::Missing(_)) => making.how = How::Unnamed,
+        _ => return false,
+    }
+    true
 }
 
 /// What a program is told that asks more at once than it may.
