@@ -354,10 +354,7 @@ pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Res
     state.opened(file, opened);
     match has_name {
         true => Ok(()),
-        false => {
-            state.has_removed = true;
-            state.run(move |works| works.remove(entry))
-        }
+        false => state.run(move |works| works.remove(entry)),
     }
 }
 
@@ -420,9 +417,7 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
 /// Removes a name, also that of an object which somebody has begun. One that is in use goes when it is
 /// not.
 pub fn unlink(state: &mut State, place: usize) -> Result<()> {
-    state.run(move |works| works.unlink(place))?;
-    state.has_removed = true;
-    Ok(())
+    state.run(move |works| works.unlink(place))
 }
 
 /// A mode of permissions, as `shmctl` tells it.

@@ -86,8 +86,6 @@ pub struct State {
     pub files: BTreeMap<FileId, Opened>,
     /// By their starts.
     pub mapped: BTreeMap<u64, Mapped>,
-    /// Whether the program has removed something, which it may have open.
-    pub has_removed: bool,
     /// Who waits for whom, while the process forks.
     pub heirs: Option<Heirs>,
     /// Semaphores with names, by where they are mapped.
@@ -104,7 +102,6 @@ impl State {
         State {
             files: BTreeMap::new(),
             mapped: BTreeMap::new(),
-            has_removed: false,
             heirs: None,
             semaphores: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -141,6 +138,11 @@ impl State {
         if is_new {
             self.forget_others(opened.entry);
         }
+    }
+
+    /// Whether the program has mappings of objects, or has had descriptors.
+    pub fn has_any(&self) -> bool {
+        !self.mapped.is_empty() || !self.files.is_empty()
     }
 
     /// The files of objects that the program has descriptors of, and where there is an object.

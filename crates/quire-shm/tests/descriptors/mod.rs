@@ -55,6 +55,21 @@ fn who_inherits_what_was_removed_has_it_in_time() {
     }
 }
 
+/// Nor who has removed it: the parents know nothing of that.
+#[test]
+fn who_inherits_what_others_removed_has_it_in_time() {
+    for served in Served::both() {
+        let descriptors = program(&served, "descriptors");
+        let mut orphans = start(&served, &descriptors, "orphans");
+        orphans.hear("made");
+        start(&served, &descriptors, "unlink").go_on();
+        orphans.say("");
+        orphans.hear("has it");
+        orphans.go_on();
+        until(|| served.objects().is_empty());
+    }
+}
+
 /// Who opens it before it has a size finds the size that another program gives it, whichever call tells
 /// it.
 #[test]

@@ -7,6 +7,8 @@
  *     descriptors anew NAME      made anew while there is an old descriptor
  *     descriptors heir NAME      a child has the descriptor when its parent has ended
  *     descriptors heirs NAME     several children in turn, whose parents end at once
+ *     descriptors orphans NAME   the same where another program removes it
+ *     descriptors unlink NAME    is that one
  *     descriptors find NAME      opens it without a size, and waits until somebody gives it one;
  *     descriptors statx NAME     the same with other calls that tell the size
  *     descriptors fstatat NAME
@@ -155,11 +157,13 @@ static void heir(const char *name) {
   say("has it");
 }
 
-static void heirs(const char *name) {
+static void unlink_it(const char *name) { CHECK(shm_unlink(name) == 0); }
+
+static void heirs_of(const char *name, void (*remove)(const char *)) {
   int fd = get(name, O_CREAT);
   CHECK(ftruncate(fd, SIZE) == 0);
   volatile unsigned char *at = map(fd);
-  CHECK(shm_unlink(name) == 0);
+  remove(name);
   for (int i = 0; i < 20; i++) {
     CHECK(at[i] == 0);
     at[i + 1] = at[i];
@@ -172,6 +176,16 @@ static void heirs(const char *name) {
   CHECK(map(fd)[1] == 1);
   say("has it");
 }
+
+static void heirs(const char *name) { heirs_of(name, unlink_it); }
+
+static void await_unlink(const char *name) {
+  (void)name;
+  say("made");
+  hear();
+}
+
+static void orphans(const char *name) { heirs_of(name, await_unlink); }
 
 static void find_by(const char *name, long (*tell)(int)) {
   int fd = get(name, O_CREAT);
@@ -212,7 +226,7 @@ int main(int argc, char **argv) {
   } all[] = {{"early", early},     {"child", child}, {"nameless", nameless},
              {"removed", removed}, {"anew", anew},   {"heir", heir},
              {"heirs", heirs}, {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
-             {"lseek", find_lseek}, {"hold", hold}};
+             {"lseek", find_lseek}, {"hold", hold},  {"orphans", orphans},  {"unlink", unlink_it}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (strcmp(argv[1], all[i].name) == 0) {
       all[i].act(argv[2]);
