@@ -21,6 +21,7 @@
 //! | `waits` | `waitpid`, `wait3`, `wait4`, `waitid`, for which there is no warden |
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `ages` | which objects the names of the program have stood for |
+//! | `files` | the files that stand for objects |
 //! | `state` | what the program has open and mapped, and its lock |
 //! | `signals` | what signals do to a thread that waits for a server |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
@@ -44,6 +45,7 @@ mod capi;
 mod direct;
 mod ending;
 mod fallocate;
+mod files;
 mod handed;
 mod heirs;
 mod host;

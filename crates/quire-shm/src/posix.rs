@@ -124,9 +124,9 @@ fn object_named(state: &mut State, place: usize, flags: c_int) -> Result<(Entry,
 
 /// What was emptied is the same memory to the program: its descriptors are of the new object.
 fn follow(state: &mut State, cleared: Option<Entry>, entry: Entry) {
-    let all = state.files.values_mut();
-    let of_it = all.filter(|opened| Some(opened.entry) == cleared);
-    of_it.for_each(|opened| opened.entry = entry);
+    let all = state.files.iter_mut();
+    let of_it = all.filter(|(_, opened)| Some(opened.entry) == cleared);
+    of_it.for_each(|(_, opened)| opened.entry = entry);
 }
 
 /// What the program, its parents or its children have begun, and given no size yet.

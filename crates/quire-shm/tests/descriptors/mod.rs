@@ -23,7 +23,9 @@ fn start(served: &Served, program: &Path, what: &str) -> Running {
 fn orders_of_one_program_are_as_with_the_kernel() {
     for served in Served::both() {
         let descriptors = program(&served, "descriptors");
-        for what in ["early", "child", "nameless", "removed", "anew"] {
+        for what in [
+            "early", "child", "nameless", "removed", "anew", "sent", "again",
+        ] {
             let output = served.run("grid", &descriptors, &[what, "/grid"]).output();
             assert_well(&output.expect("it was built"));
             assert!(served.objects().is_empty(), "{what}: it was removed");

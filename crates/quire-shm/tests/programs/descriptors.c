@@ -9,12 +9,16 @@
  *     descriptors heirs NAME     several children in turn, whose parents end at once
  *     descriptors orphans NAME   the same where another program removes it
  *     descriptors unlink NAME    is that one
+ *     descriptors sent NAME      the descriptor is under way while others get the name
+ *     descriptors again NAME     opens and closes it again and again
  *     descriptors find NAME      opens it without a size, and waits until somebody gives it one;
  *     descriptors statx NAME     the same with other calls that tell the size
  *     descriptors fstatat NAME
  *     descriptors lseek NAME
  *     descriptors hold NAME      opens it, and maps it when it is told to; then closes it */
 #include "common.h"
+
+#include <sys/socket.h>
 
 #define SIZE 8192
 #define RW (PROT_READ | PROT_WRITE)
@@ -187,6 +191,62 @@ static void await_unlink(const char *name) {
 
 static void orphans(const char *name) { heirs_of(name, await_unlink); }
 
+static void send_it(int to, int fd, struct msghdr *message) {
+  struct cmsghdr *control = CMSG_FIRSTHDR(message);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(sizeof fd);
+  memcpy(CMSG_DATA(control), &fd, sizeof fd);
+  CHECK(sendmsg(to, message, 0) == 1 && close(fd) == 0);
+}
+
+static void sent(const char *name) {
+  int ends[2], fd = get(name, O_CREAT | O_EXCL);
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && ftruncate(fd, SIZE) == 0);
+  map(fd)[1] = 7;
+  CHECK(shm_unlink(name) == 0);
+  char byte = 0;
+  struct iovec part = {&byte, 1};
+  _Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof fd)] = {0};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+  send_it(ends[0], fd, &message);
+  for (int i = 0; i < 100; i++) {
+    int other = get(name, O_CREAT | O_EXCL);
+    CHECK(ftruncate(other, SIZE) == 0 && close(get(name, 0)) == 0);
+    CHECK(shm_unlink(name) == 0 && close(other) == 0);
+  }
+  CHECK(recvmsg(ends[1], &message, 0) == 1);
+  memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+  CHECK(size_of(fd) == SIZE && map(fd)[1] == 7);
+}
+
+/* In KiB. */
+static long resident(void) {
+  FILE *file = fopen("/proc/self/statm", "r");
+  long all, resident;
+  CHECK(file != NULL && fscanf(file, "%ld %ld", &all, &resident) == 2 && fclose(file) == 0);
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static void again(const char *name) {
+  int fd = get(name, O_CREAT | O_EXCL);
+  CHECK(ftruncate(fd, SIZE) == 0);
+  volatile unsigned char *at = map(fd);
+  long before = 0;
+  for (int i = 0; i < 6000; i++) {
+    if (i == 2000)
+      before = resident();
+    CHECK(close(get(name, 0)) == 0);
+  }
+  long more = resident() - before;
+  if (more > 300)
+    fprintf(stderr, "%ld KiB more\n", more);
+  CHECK(more <= 300);
+  at[1] = 7;
+  CHECK(shm_unlink(name) == 0);
+}
+
 static void find_by(const char *name, long (*tell)(int)) {
   int fd = get(name, O_CREAT);
   CHECK(tell(fd) == 0);
@@ -226,7 +286,8 @@ int main(int argc, char **argv) {
   } all[] = {{"early", early},     {"child", child}, {"nameless", nameless},
              {"removed", removed}, {"anew", anew},   {"heir", heir},
              {"heirs", heirs}, {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
-             {"lseek", find_lseek}, {"hold", hold},  {"orphans", orphans},  {"unlink", unlink_it}};
+             {"lseek", find_lseek}, {"hold", hold},  {"orphans", orphans},  {"unlink", unlink_it},
+             {"sent", sent},        {"again", again}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (strcmp(argv[1], all[i].name) == 0) {
       all[i].act(argv[2]);
