@@ -11,6 +11,7 @@
  *     descriptors unlink NAME    is that one
  *     descriptors sent NAME      the descriptor is under way while others get the name
  *     descriptors again NAME     opens and closes it again and again
+ *     descriptors emptied NAME   O_TRUNC of what it has descriptors of
  *     descriptors find NAME      opens it without a size, and waits until somebody gives it one;
  *     descriptors statx NAME     the same with other calls that tell the size
  *     descriptors fstatat NAME
@@ -247,6 +248,32 @@ static void again(const char *name) {
   CHECK(shm_unlink(name) == 0);
 }
 
+static void emptied(const char *name) {
+  int old[3] = {get(name, O_CREAT | O_EXCL)}, new;
+  CHECK(ftruncate(old[0], 2 * SIZE) == 0);
+  old[1] = get(name, 0);
+  old[2] = fcntl(old[1], F_DUPFD, 50);
+  volatile unsigned char *at = map(old[0]);
+  at[1] = 7;
+  FAILS(shm_open(name, O_RDWR | O_TRUNC, 0) < 0, EBUSY);
+  unmap(at);
+  new = get(name, O_TRUNC);
+  for (int i = 0; i < 3; i++)
+    CHECK(size_of(old[i]) == 0);
+  CHECK(fcntl(old[1], F_GETFD) == FD_CLOEXEC && fcntl(old[2], F_GETFD) == 0);
+  CHECK(ftruncate(new, SIZE) == 0);
+  for (int i = 0; i < 3; i++)
+    CHECK(size_of(old[i]) == SIZE);
+  FAILS(mmap(NULL, 2 * SIZE, RW, MAP_SHARED, old[0], 0) == MAP_FAILED, ENXIO);
+  at = map(new);
+  CHECK(at[1] == 0);
+  at[1] = 8;
+  unmap(at);
+  CHECK(close(new) == 0 && close(old[0]) == 0 && close(old[1]) == 0);
+  CHECK(shm_unlink(name) == 0);
+  CHECK(map(old[2])[1] == 8);
+}
+
 static void find_by(const char *name, long (*tell)(int)) {
   int fd = get(name, O_CREAT);
   CHECK(tell(fd) == 0);
@@ -287,7 +314,7 @@ int main(int argc, char **argv) {
              {"removed", removed}, {"anew", anew},   {"heir", heir},
              {"heirs", heirs}, {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
              {"lseek", find_lseek}, {"hold", hold},  {"orphans", orphans},  {"unlink", unlink_it},
-             {"sent", sent},        {"again", again}};
+             {"sent", sent},        {"again", again},      {"emptied", emptied}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (strcmp(argv[1], all[i].name) == 0) {
       all[i].act(argv[2]);
