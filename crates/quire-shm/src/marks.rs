@@ -1,8 +1,9 @@
 //! What the memory file of an object says of the object's key: a parent that opened it before it had a
 //! size finds the object that a child has made of it, also where that has lost its name meanwhile.
 //!
-//! Parents and children have the file itself in common, and nothing can be written to it. But the time of
-//! its last change is the library's to set: it has bits of the exact spelling of the key.
+//! Parents and children have the file itself in common, and nothing can be written to it. But the time when
+//! it was last read is the library's to set, as nobody can read it: it has bits of the exact spelling of the
+//! key. The time of its last change is no such place: the kernel sets that before it refuses to write.
 
 use std::ffi::c_int;
 
@@ -34,8 +35,8 @@ impl Mark {
         // SAFETY: nobody closes it meanwhile, or it is the program's mistake, and said to be none.
         let about = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()?;
         Some(Mark {
-            seconds: about.st_mtime,
-            nanoseconds: about.st_mtime_nsec.cast_signed(),
+            seconds: about.st_atime,
+            nanoseconds: about.st_atime_nsec.cast_signed(),
         })
     }
 
@@ -44,12 +45,12 @@ impl Mark {
     pub fn set(self, descriptor: c_int) {
         let times = Timestamps {
             last_access: Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_OMIT,
-            },
-            last_modification: Timespec {
                 tv_sec: self.seconds,
                 tv_nsec: self.nanoseconds,
+            },
+            last_modification: Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_OMIT,
             },
         };
         // SAFETY: as above.
@@ -84,6 +85,6 @@ mod tests {
                 .all(|mark| marks.iter().filter(|it| *it == mark).count() == 1)
         );
         file.set_len(4096).expect("it has one more page");
-        assert_ne!(Mark::read(descriptor), Some(marks[3]));
+        assert_eq!(Mark::read(descriptor), Some(marks[3]));
     }
 }

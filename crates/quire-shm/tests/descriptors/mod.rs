@@ -24,7 +24,7 @@ fn orders_of_one_program_are_as_with_the_kernel() {
     for served in Served::both() {
         let descriptors = program(&served, "descriptors");
         for what in [
-            "early", "child", "nameless", "removed", "anew", "sent", "again", "emptied",
+            "early", "child", "nameless", "removed", "anew", "sent", "again", "emptied", "written",
         ] {
             let output = served.run("grid", &descriptors, &[what, "/grid"]).output();
             assert_well(&output.expect("it was built"));

@@ -12,6 +12,7 @@
  *     descriptors sent NAME      the descriptor is under way while others get the name
  *     descriptors again NAME     opens and closes it again and again
  *     descriptors emptied NAME   O_TRUNC of what it has descriptors of
+ *     descriptors written NAME   a child gives it its size, removes it, and tries to write to the descriptor
  *     descriptors find NAME      opens it without a size, and waits until somebody gives it one;
  *     descriptors statx NAME     the same with other calls that tell the size
  *     descriptors fstatat NAME
@@ -274,6 +275,30 @@ static void emptied(const char *name) {
   CHECK(map(old[2])[1] == 8);
 }
 
+static void written(const char *name) {
+  int fd = get(name, O_CREAT | O_EXCL), made[2], seen[2];
+  char byte = 0;
+  CHECK(pipe(made) == 0 && pipe(seen) == 0);
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    CHECK(ftruncate(fd, SIZE) == 0);
+    map(fd)[1] = 7;
+    CHECK(shm_unlink(name) == 0);
+    FAILS(write(fd, "x", 1) < 0, EPERM);
+    CHECK(write(made[1], &byte, 1) == 1 && read(seen[0], &byte, 1) == 1);
+    exit(0);
+  }
+  CHECK(read(made[0], &byte, 1) == 1);
+  CHECK(size_of(fd) == SIZE);
+  volatile unsigned char *at = map(fd);
+  CHECK(at[1] == 7 && close(fd) == 0);
+  /* The child is the last that has it. */
+  unmap(at);
+  CHECK(write(seen[1], &byte, 1) == 1);
+  await(pid);
+}
+
 static void find_by(const char *name, long (*tell)(int)) {
   int fd = get(name, O_CREAT);
   CHECK(tell(fd) == 0);
@@ -314,7 +339,8 @@ int main(int argc, char **argv) {
              {"removed", removed}, {"anew", anew},   {"heir", heir},
              {"heirs", heirs}, {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
              {"lseek", find_lseek}, {"hold", hold},  {"orphans", orphans},  {"unlink", unlink_it},
-             {"sent", sent},        {"again", again},      {"emptied", emptied}};
+             {"sent", sent},        {"again", again},      {"emptied", emptied},
+             {"written", written}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (strcmp(argv[1], all[i].name) == 0) {
       all[i].act(argv[2]);
