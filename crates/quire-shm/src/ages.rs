@@ -75,9 +75,14 @@ pub fn all(place: usize) -> Vec<(Entry, Name)> {
     known.map(|(entry, exact)| (entry, exact.clone())).collect()
 }
 
-/// Whether an attachment's name has stood for more than one object that is known.
-pub fn are_several(place: usize) -> bool {
-    AGES.lock().of(place).nth(1).is_some()
+/// How many objects are known, of all attachments.
+pub fn count() -> usize {
+    AGES.lock().0.len()
+}
+
+/// Those.
+pub fn known() -> BTreeSet<Entry> {
+    AGES.lock().0.keys().copied().collect()
 }
 
 /// Forgets all but these, and the newest of each attachment.

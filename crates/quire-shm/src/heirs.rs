@@ -1,6 +1,7 @@
-//! What a program has removed goes with the last that has it open. A child of `fork` opens it by itself,
-//! before `fork` returns there: if its parent ended sooner, there would be nothing left. So a parent that
-//! has removed something waits for that, in `fork`, as programs that become daemons end at once.
+//! What was removed goes with the last that has it open. A child of `fork` opens it by itself, before
+//! `fork` returns there: if its parent ended sooner, there would be nothing left. So a parent that has any
+//! objects waits for that, in `fork`, as programs that become daemons end at once. Whether they were removed
+//! it does not know: any program may do that, at any moment.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;

@@ -21,6 +21,7 @@
 //! | `waits` | `waitpid`, `wait3`, `wait4`, `waitid`, for which there is no warden |
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `ages` | which objects the names of the program have stood for |
+//! | `files` | the files that stand for objects |
 //! | `state` | what the program has open and mapped, and its lock |
 //! | `signals` | what signals do to a thread that waits for a server |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
@@ -28,7 +29,7 @@
 //! | `handed` | which addresses programs in C have, and which of these they may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
-//! | `heirs` | parents wait until children have what they have removed |
+//! | `heirs` | parents wait until children have their objects |
 //! | `impatient` | reads and writes of programs whose system calls do not wait for memory |
 //! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
 //! | `host` | the thread that speaks with servers |
@@ -44,6 +45,7 @@ mod capi;
 mod direct;
 mod ending;
 mod fallocate;
+mod files;
 mod handed;
 mod heirs;
 mod host;

@@ -5,6 +5,7 @@
 //! cannot be read, written or mapped, not even by a bare system call: whoever tried would have
 //! memory of his own and not notice. `mmap` here knows the file and maps the object.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
 use quire_dsm::attachment::Target;
@@ -78,8 +79,9 @@ fn open(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
 fn open_once(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
     // First, as what is begun must not stay so because there is none.
     let (descriptor, file) = descriptor()?;
-    let (entry, size) = object_named(state, place, flags)?;
+    let (entry, size, cleared) = object_named(state, place, flags)?;
     let writable = flags & libc::O_ACCMODE == libc::O_RDWR;
+    follow(state, &cleared, entry, descriptor.as_raw_fd(), file)?;
     if size.is_none()
         && let Some(descriptor) = open_pending(state, entry, writable)?
     {
@@ -98,12 +100,17 @@ fn open_once(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
     Ok(descriptor.into_raw_fd())
 }
 
-/// The object that a name stands for, and its size; none where somebody has begun it, or this does.
-fn object_named(state: &mut State, place: usize, flags: c_int) -> Result<(Entry, Option<u64>)> {
+/// The object that a name stands for, and its size; none where somebody has begun it, or this does. And
+/// those that were removed for it, as the program empties them.
+fn object_named(
+    state: &mut State,
+    place: usize,
+    flags: c_int,
+) -> Result<(Entry, Option<u64>, Vec<Entry>)> {
     let has = |flag| flags & flag != 0;
     let only_new = has(libc::O_CREAT) && has(libc::O_EXCL);
     let clears = has(libc::O_TRUNC) && flags & libc::O_ACCMODE == libc::O_RDWR;
-    let mut cleared = None;
+    let mut cleared = Vec::new();
     loop {
         match state.run(move |works| works.named(place))? {
             Meaning::Sized(..) | Meaning::Begun(_) if only_new => {
@@ -111,10 +118,10 @@ fn object_named(state: &mut State, place: usize, flags: c_int) -> Result<(Entry,
             }
             Meaning::Sized(entry, _) if clears => {
                 state.run(move |works| works.clear(entry))?;
-                cleared = Some(entry);
+                cleared.push(entry);
             }
-            Meaning::Sized(entry, size) => return Ok((entry, Some(size))),
-            Meaning::Begun(entry) => return Ok((entry, None)),
+            Meaning::Sized(entry, size) => return Ok((entry, Some(size), cleared)),
+            Meaning::Begun(entry) => return Ok((entry, None, cleared)),
             Meaning::Nothing if has(libc::O_CREAT) => {}
             Meaning::Nothing => return Err(Trouble::new(libc::ENOENT, "there is no such object")),
         }
@@ -122,20 +129,37 @@ fn object_named(state: &mut State, place: usize, flags: c_int) -> Result<(Entry,
         match state.run(move |works| works.begin(place)) {
             // Somebody was faster.
             Err(trouble) if trouble.errno == libc::EEXIST && !only_new => {}
-            begun => {
-                let entry = begun?;
-                follow(state, cleared, entry);
-                return Ok((entry, None));
-            }
+            begun => return Ok((begun?, None, cleared)),
         }
     }
 }
 
-/// What was emptied is the same memory to the program: its descriptors are of the new object.
-fn follow(state: &mut State, cleared: Option<Entry>, entry: Entry) {
-    let all = state.files.values_mut();
-    let of_it = all.filter(|opened| Some(opened.entry) == cleared);
-    of_it.for_each(|opened| opened.entry = entry);
+/// What was emptied is the same memory to the program: its descriptors become some of the file of what was
+/// begun instead, as their own keeps its size for ever. Another thread must not close them meanwhile.
+fn follow(
+    state: &mut State,
+    cleared: &[Entry],
+    entry: Entry,
+    descriptor: c_int,
+    file: FileId,
+) -> Result<()> {
+    let all = state.files.iter();
+    let theirs = all.filter(|(old, opened)| **old != file && cleared.contains(&opened.entry));
+    let files: BTreeSet<FileId> = theirs.map(|(old, _)| *old).collect();
+    if files.is_empty() {
+        return Ok(());
+    }
+    for old in uses::descriptors_of(&files) {
+        put(descriptor, old)?;
+    }
+    // Who empties it may write.
+    let opened = Opened {
+        entry,
+        writable: true,
+        is_pending: true,
+    };
+    state.opened(file, opened);
+    Ok(())
 }
 
 /// What the program, its parents or its children have begun, and given no size yet.
@@ -239,11 +263,20 @@ fn only_write(descriptor: c_int) -> Result<()> {
     unsafe {
         let again = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         checked(again, "/proc/self/fd")?;
-        let closes = libc::fcntl(descriptor, libc::F_GETFD) & libc::FD_CLOEXEC != 0;
-        let put = libc::dup3(again, descriptor, if closes { libc::O_CLOEXEC } else { 0 });
+        let put = put(again, descriptor);
         libc::close(again);
-        checked(put, "a descriptor").map(drop)
+        put
     }
+}
+
+/// Puts another descriptor in the place of one, which is closed by `exec` if that was.
+fn put(descriptor: c_int, old: c_int) -> Result<()> {
+    // SAFETY: the calls have no conditions; what is replaced is this library's, or stands for the same.
+    let put = unsafe {
+        let closes = libc::fcntl(old, libc::F_GETFD) & libc::FD_CLOEXEC != 0;
+        libc::dup3(descriptor, old, if closes { libc::O_CLOEXEC } else { 0 })
+    };
+    checked(put, "a descriptor").map(drop)
 }
 
 /// Whether a descriptor is one of an object's file, also of one that another program was given.
@@ -355,7 +388,6 @@ pub fn settle(state: &mut State, file: FileId, opened: Opened, size: u64) -> Res
     let opened = hold(state, file, opened)?;
     state.opened(file, opened);
     if is_removed {
-        state.has_removed = true;
         state.run(move |works| works.has_no_name(entry))?;
     }
     Ok(())
@@ -420,9 +452,7 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
 /// Removes a name, also that of an object which somebody has begun. One that is in use goes when it is
 /// not.
 pub fn unlink(state: &mut State, place: usize) -> Result<()> {
-    state.run(move |works| works.unlink(place))?;
-    state.has_removed = true;
-    Ok(())
+    state.run(move |works| works.unlink(place))
 }
 
 /// A mode of permissions, as `shmctl` tells it.

@@ -64,7 +64,7 @@ pub fn start() {
 
 unsafe extern "C" fn prepare() {
     state::hold(|state| {
-        if state.has_removed {
+        if state.has_any() {
             state.heirs = Heirs::new();
         }
     });

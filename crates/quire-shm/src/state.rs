@@ -10,7 +10,7 @@
 //! ([`is_of_library_now`]) come nowhere near the lock at all.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +23,7 @@ use quire_linux::futex::Lock;
 
 use crate::ages::{self, Entry};
 use crate::ending;
+use crate::files::Files;
 use crate::heirs::Heirs;
 use crate::host::{Host, Placed, Works};
 use crate::pieces::Pieces;
@@ -41,6 +42,9 @@ static HOLDER: AtomicUsize = AtomicUsize::new(0);
 static FORKS: AtomicBool = AtomicBool::new(false);
 /// How many descriptors were given to the program.
 static FILES: AtomicUsize = AtomicUsize::new(0);
+
+/// So many files and objects more than were used at last are remembered.
+const MORE: usize = 64;
 
 thread_local! {
     /// Whether it is a thread of this library.
@@ -83,17 +87,17 @@ pub struct Mapped {
 
 /// All of it.
 pub struct State {
-    pub files: BTreeMap<FileId, Opened>,
+    pub files: Files,
     /// By their starts.
     pub mapped: BTreeMap<u64, Mapped>,
-    /// Whether the program has removed something, which it may have open.
-    pub has_removed: bool,
     /// Who waits for whom, while the process forks.
     pub heirs: Option<Heirs>,
     /// Semaphores with names, by where they are mapped.
     pub semaphores: BTreeMap<u64, Named>,
     /// What a child needs to know of objects, by what was opened last.
     pub known: BTreeMap<Entry, Known>,
+    /// So many files and objects are remembered before it is looked which are used.
+    enough: usize,
     host: Option<Host>,
     /// What the thread that holds the lock had blocked before.
     blocked: Blocked,
@@ -102,12 +106,12 @@ pub struct State {
 impl State {
     const fn new() -> State {
         State {
-            files: BTreeMap::new(),
+            files: Files::new(),
             mapped: BTreeMap::new(),
-            has_removed: false,
             heirs: None,
             semaphores: BTreeMap::new(),
             known: BTreeMap::new(),
+            enough: MORE,
             host: None,
             blocked: Blocked::none(),
         }
@@ -136,11 +140,13 @@ impl State {
 
     /// A descriptor was given to the program.
     pub fn opened(&mut self, file: FileId, opened: Opened) {
-        let is_new = self.files.insert(file, opened).is_none();
+        self.files.insert(file, opened);
         FILES.store(self.files.len(), Ordering::Release);
-        if is_new {
-            self.forget_others(opened.entry);
-        }
+    }
+
+    /// Whether the program has mappings of objects, or has had descriptors.
+    pub fn has_any(&self) -> bool {
+        !self.mapped.is_empty() || !self.files.is_empty()
     }
 
     /// The files of objects that the program has descriptors of, and where there is an object.
@@ -160,34 +166,37 @@ impl State {
         self.known.extend(known.map(|known| (entry, known)));
     }
 
-    /// A program may remove its memory and make it anew again and again: objects that it uses no more
-    /// are forgotten, but for this one and what names stand for.
-    fn forget_others(&mut self, entry: Entry) {
-        let are_several = ages::are_several(entry.place);
-        let Some(open) = are_several.then(uses::open_files).flatten() else {
+    /// A program may open objects again and again, and others may make them anew: what it uses no more is
+    /// forgotten, when there has come to be much of that. Nothing must be under way: what a name stands for
+    /// may be used by nobody yet.
+    fn tidy(&mut self) {
+        if self.files.len() + ages::count() > self.enough {
+            self.forget_unused();
+            self.enough = self.files.len() + ages::count() + MORE;
+        }
+    }
+
+    /// Forgets objects that the program uses no more, but for those that names stand for, and their files.
+    fn forget_unused(&mut self) {
+        let Some(open) = uses::open_files() else {
             return;
         };
-        let is_used = |file: &FileId, opened: &Opened| {
-            opened.entry.place != entry.place || opened.entry == entry || open.contains(file)
-        };
-        self.files.retain(|file, opened| is_used(file, opened));
-        FILES.store(self.files.len(), Ordering::Release);
-        let files = self.files.values().map(|opened| opened.entry);
+        let files = self.files.iter().filter(|(file, _)| open.contains(file));
+        let files = files.map(|(_, opened)| opened.entry);
         let mapped = self.mapped.values().map(|mapped| mapped.entry);
-        let used: BTreeSet<Entry> = files.chain(mapped).chain([entry]).collect();
-        self.known.retain(|entry, _| used.contains(entry));
+        let used = files.chain(mapped).collect();
         ages::keep(&used);
+        let there = ages::known();
+        self.files.keep(&open, |entry| there.contains(&entry));
+        FILES.store(self.files.len(), Ordering::Release);
+        self.known.retain(|entry, _| there.contains(entry));
     }
 
     /// A mapping was given to the program.
     pub fn add(&mut self, placed: Placed, mapped: Mapped) {
-        let (entry, is_new) = (mapped.entry, placed.known.is_some());
-        self.note(entry, placed.known);
+        self.note(mapped.entry, placed.known);
         self.mapped.insert(placed.start, mapped);
         self.tell();
-        if is_new {
-            self.forget_others(entry);
-        }
     }
 
     /// A mapping is the program's no more. Its addresses must still be there.
@@ -310,6 +319,7 @@ pub fn locked<T>(act: impl FnOnce(&mut State) -> T) -> Option<T> {
     let mut state = STATE.lock();
     HOLDER.store(me(), Ordering::Release);
     state.blocked = blocked;
+    state.tidy();
     let done = act(&mut state);
     HOLDER.store(0, Ordering::Release);
     Some(done)
@@ -354,4 +364,26 @@ pub fn answer<T>(result: Result<T>, failed: T) -> T {
         set_errno(trouble.errno);
         failed
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_only_looked_at_is_forgotten() {
+        let mut state = State::new();
+        let found = |number| {
+            let key = format!("grid~{number:x}").parse();
+            ages::found(0, &key.expect("a spelling"))
+        };
+        for number in 1..10 * MORE {
+            found(number);
+            state.tidy();
+            assert!(ages::count() <= 1 + MORE, "{number}");
+        }
+        let newest = found(10 * MORE);
+        state.forget_unused();
+        assert_eq!(ages::known().into_iter().collect::<Vec<_>>(), [newest]);
+    }
 }

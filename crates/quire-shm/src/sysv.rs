@@ -223,7 +223,6 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
 
 /// Removes a segment, which goes when nobody has it attached; once more does no harm.
 fn remove(state: &mut State, number: Number) -> Result<()> {
-    state.has_removed = true;
     state.run(move |works| match works.segment(number)? {
         (_, found) if found.is_removed => Ok(()),
         (entry, _) => works.remove(entry),

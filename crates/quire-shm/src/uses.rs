@@ -7,6 +7,7 @@
 //! of the program's first thread.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_int;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -73,6 +74,14 @@ pub fn open_files() -> Option<BTreeSet<FileId>> {
 /// A name of a descriptor that the program has of a file.
 pub fn name_of(file: FileId) -> Option<impl AsRef<Path>> {
     descriptors()?.find(|path| file_of(path) == Some(file))
+}
+
+/// The descriptors that the program has of files.
+pub fn descriptors_of(files: &BTreeSet<FileId>) -> Vec<c_int> {
+    let all = descriptors().into_iter().flatten();
+    let theirs = all.filter(|path| file_of(path).is_some_and(|file| files.contains(&file)));
+    let number = |path: &Path| path.file_name()?.to_str()?.parse().ok();
+    theirs.filter_map(|path| number(path.as_ref())).collect()
 }
 
 fn descriptors() -> Option<impl Iterator<Item = impl AsRef<Path>>> {

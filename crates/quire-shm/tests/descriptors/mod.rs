@@ -23,7 +23,9 @@ fn start(served: &Served, program: &Path, what: &str) -> Running {
 fn orders_of_one_program_are_as_with_the_kernel() {
     for served in Served::both() {
         let descriptors = program(&served, "descriptors");
-        for what in ["early", "child", "nameless", "removed", "anew"] {
+        for what in [
+            "early", "child", "nameless", "removed", "anew", "sent", "again", "emptied", "written",
+        ] {
             let output = served.run("grid", &descriptors, &[what, "/grid"]).output();
             assert_well(&output.expect("it was built"));
             assert!(served.objects().is_empty(), "{what}: it was removed");
@@ -51,6 +53,21 @@ fn who_inherits_what_was_removed_has_it_in_time() {
         let mut heirs = start(&served, &descriptors, "heirs");
         heirs.hear("has it");
         heirs.go_on();
+        until(|| served.objects().is_empty());
+    }
+}
+
+/// Nor who has removed it: the parents know nothing of that.
+#[test]
+fn who_inherits_what_others_removed_has_it_in_time() {
+    for served in Served::both() {
+        let descriptors = program(&served, "descriptors");
+        let mut orphans = start(&served, &descriptors, "orphans");
+        orphans.hear("made");
+        start(&served, &descriptors, "unlink").go_on();
+        orphans.say("");
+        orphans.hear("has it");
+        orphans.go_on();
         until(|| served.objects().is_empty());
     }
 }
