@@ -292,7 +292,7 @@ fn what_is_no_message_is_cut_off() {
     setting.sent(&[0xa5; 4096], &["maybe the peer is not quire"]);
     let mut other = bytes_of(hello("bad"));
     other[4] = 1;
-    setting.sent(&other, &["speaks version 1 of the protocol, we speak 8"]);
+    setting.sent(&other, &["speaks version 1 of the protocol, we speak 9"]);
     let long = Control::Goodbye {
         reason: "x".repeat(5000),
     };

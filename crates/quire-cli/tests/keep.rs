@@ -300,7 +300,7 @@ fn what_was_removed_and_is_used_outlives_its_server() {
     one(&new, 2);
     let both = [
         ("\"grid\"".to_owned(), false),
-        ("\"grid~\"".to_owned(), true),
+        (format!("\"{}\"", old.exact()), true),
     ];
     for round in 1..=3 {
         assert_eq!(names(&served), both);

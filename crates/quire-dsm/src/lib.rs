@@ -24,7 +24,7 @@ pub mod link;
 pub mod node;
 pub mod pager;
 pub mod programs;
-mod random;
+pub mod random;
 pub mod server;
 pub mod store;
 mod whole;

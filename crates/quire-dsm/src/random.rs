@@ -1,6 +1,7 @@
 //! Numbers that nobody else has: they name servers, objects and leases, and are secrets of the
 //! store's log.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 
@@ -17,8 +18,31 @@ pub(crate) fn secret() -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
+thread_local! {
+    /// What the next number of this thread follows from, where they are to be the same each time.
+    static REPEATED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Has the numbers of this thread follow from this one, so that a simulation does the same each time.
+/// Elsewhere two objects could be taken for each other by that.
+pub fn repeat_numbers(from: u64) {
+    REPEATED.set(Some(from));
+}
+
+/// The next number that follows from one (SplitMix64).
+fn repeated() -> Option<u64> {
+    let next = REPEATED.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    REPEATED.set(Some(next));
+    let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    Some((mixed ^ mixed >> 31).max(1))
+}
+
 /// A number that nobody else has; never 0.
 pub(crate) fn random() -> u64 {
+    if let Some(number) = repeated() {
+        return number;
+    }
     // Old kernels only fail: each of these is hashed with keys of its own.
     let hashed = |_| {
         let state = std::collections::hash_map::RandomState::new();

@@ -188,7 +188,8 @@ struct Choosy {
 }
 
 impl Pager for Choosy {
-    fn init(&mut self, _: &Backed, control: Control) {
+    fn init(&mut self, object: &Backed, control: Control) {
+        assert_eq!(object.name, "choosy", "whatever its key is");
         control.set_attributes(Attributes {
             may_write: true,
             keeps: true,

@@ -125,7 +125,8 @@ impl World {
                 read: true,
                 write: true,
             };
-            let name = "it".parse().expect("a name");
+            let made = core.objects().next().expect("an object");
+            let name = made.info.name.clone();
             core.says(PeerId(peer), ask(Request::Open { name, rights }), &mut out);
         }
         World {

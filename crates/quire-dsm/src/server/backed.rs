@@ -71,7 +71,7 @@ impl Behind {
     ) -> Behind {
         let (clapper, wake) = Clapper::new(bell.clone(), object.name.clone());
         let backed = Backed {
-            name: object.name.to_string(),
+            name: object.name.plain().to_string(),
             size: object.size,
             page_size: object.page_size.bytes(),
         };
@@ -81,7 +81,7 @@ impl Behind {
             saves: Saves::default(),
             gate: Gate::default(),
             resident: Resident::default(),
-            name: object.name.to_string(),
+            name: object.name.plain().to_string(),
             page_size: object.page_size.bytes(),
             held: Held::default(),
             most_unsafe,

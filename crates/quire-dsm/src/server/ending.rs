@@ -347,7 +347,8 @@ impl Core {
     /// Logs whose pages did not come back. Whether there are none.
     fn name_what_is_missing(&self) -> bool {
         let mut is_complete = true;
-        for (name, object) in &self.objects {
+        for object in self.objects.values() {
+            let name = object.listed_as();
             for (kernel, pages) in object.missing() {
                 is_complete = false;
                 let peer = self.kernels.get(&kernel).map(|(peer, _)| *peer);
@@ -364,7 +365,8 @@ impl Core {
     /// Logs how many pages pagers do not have that were given back. Whether they have all.
     fn name_what_is_not_kept(&self) -> bool {
         let mut is_complete = true;
-        for (name, object) in &self.objects {
+        for object in self.objects.values() {
+            let name = object.listed_as();
             let left = object.behind.as_ref().map(Behind::left);
             if let Some((pages @ 1.., why)) = left {
                 is_complete = false;

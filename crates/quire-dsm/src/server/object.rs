@@ -428,7 +428,7 @@ impl Object {
         let Some(behind) = &mut self.behind else {
             return Vec::new();
         };
-        let name = &self.info.name;
+        let name = self.info.name.plain();
         let answer = |outcome: Outcome| match outcome {
             Ok(()) => Ok(Answer::Done),
             Err((page, why)) => {

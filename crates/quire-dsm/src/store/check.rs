@@ -12,6 +12,7 @@ use super::log::{self, Tail};
 use super::object::{Object, ObjectId, sealed};
 use super::part::{self, OBJECTS};
 use super::{Damage, StoreError, lock};
+use crate::directory::{exact, name_of};
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub(super) fn look(disk: &dyn Disk, looks: &mut dyn FnMut()) -> io::Result<Repor
         let damage = damage.into_iter();
         report
             .damage
-            .extend(damage.map(|damage| damage.of(&object.is.name)));
+            .extend(damage.map(|damage| damage.of(&listed_as(&object.is.name))));
     }
     report.damage.extend(look_at_kept(disk)?);
     Ok(report)
@@ -136,12 +137,21 @@ fn look_at_log(
     }
     for (id, damage) in replay.damage {
         report.damage.push(match objects.get(&id) {
-            Some(object) => damage.of(&object.is.name),
+            Some(object) => damage.of(&listed_as(&object.is.name)),
             None => damage,
         });
     }
     let pages = replay.pages.iter();
     Ok(pages.map(|(object, page, _)| (*object, *page)).collect())
+}
+
+/// What a server calls an object that a store has by its key: by its name, if it has that still. Where it
+/// was removed, one more tilde is behind the key.
+fn listed_as(kept: &str) -> String {
+    match kept.strip_suffix('~') {
+        Some(key) => exact(key),
+        None => name_of(kept).to_owned(),
+    }
 }
 
 /// What is damaged of the small things that others keep here.

@@ -108,6 +108,7 @@ async fn work(host: usize, seed: u64, manner: Manner, world: Shared) -> turmoil:
 
 /// One run.
 fn run(seed: u64) -> Outcome {
+    quire_dsm::random::repeat_numbers(seed);
     let mut random = Random::new(seed, 0);
     let clients = 2 + random.below(3) as usize;
     let scheduler = match random.below(3) {

@@ -127,7 +127,7 @@ impl Fellows {
             if left > 0 {
                 tracing::error!(
                     "{}: {left} pages that nobody else has were not taken over in time, and are lost",
-                    joint.name
+                    joint.name.plain()
                 );
             }
         }

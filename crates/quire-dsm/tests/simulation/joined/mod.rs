@@ -149,6 +149,7 @@ fn servers_of(host: usize, servers: usize, is_faithful: bool) -> Vec<String> {
 
 /// One run.
 pub fn run(seed: u64) -> Outcome {
+    quire_dsm::random::repeat_numbers(seed);
     let mut random = Random::new(seed, 7);
     let servers = 2 + random.below(2) as usize;
     let clients = servers + random.below(servers as u64 + 1) as usize;
