@@ -16,9 +16,7 @@ use quire_dsm::link::{Address, Identity, Security, Turn};
 use quire_dsm::pager::{FilePager, threaded};
 use quire_dsm::server::{self, Ended, Offer, PAGER_PATIENCE, Server};
 use quire_dsm::store::{Settings, Store};
-use quire_dsm::wire::control::{
-    Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
-};
+use quire_dsm::wire::control::{Hello, MachineCode, Name, Object, PageSize, Rights, Role};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
@@ -103,14 +101,7 @@ fn show(server: &mut Server, export: &Export, may_write: bool) -> Result<(), Str
     }
     let pager = FilePager::new(file, may_write).map_err(told)?;
     let offer = Offer {
-        object: Object {
-            name: export.name.clone(),
-            size: pager.length(),
-            page_size: PageSize::BASE,
-            scheduler: SchedulerKind::Multi,
-            machine: MachineCode(0),
-            tags: Vec::new(),
-        },
+        object: Object::usual(export.name.clone(), pager.length()),
         owner: format!("uid:{}", rustix::process::getuid().as_raw()),
         anyone: Rights {
             read: true,

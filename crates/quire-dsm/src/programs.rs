@@ -230,25 +230,5 @@ fn write(words: &[Word], numbers: &[f64]) {
     }
 }
 
-/// Numbers that look random, and are the same for the same seed on every machine
-/// (SplitMix64).
-#[derive(Clone, Debug)]
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`.
-    fn below(&mut self, end: usize) -> usize {
-        // The remainder is the less even the greater `end` is; nothing here depends on that.
-        (self.next() % end as u64) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests;

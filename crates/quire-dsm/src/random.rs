@@ -29,13 +29,12 @@ pub fn repeat_numbers(from: u64) {
     REPEATED.set(Some(from));
 }
 
-/// The next number that follows from one (SplitMix64).
+/// The next number that follows from one.
 fn repeated() -> Option<u64> {
-    let next = REPEATED.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    REPEATED.set(Some(next));
-    let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    Some((mixed ^ mixed >> 31).max(1))
+    let mut numbers = Numbers(REPEATED.get()?);
+    let number = numbers.next();
+    REPEATED.set(Some(numbers.0));
+    Some(number.max(1))
 }
 
 /// A number that nobody else has; never 0.
@@ -49,4 +48,24 @@ pub(crate) fn random() -> u64 {
         state.build_hasher().finish()
     };
     secret().unwrap_or_else(hashed).max(1)
+}
+
+/// Numbers that look random, and are the same for the same seed on every machine
+/// (SplitMix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        // The remainder is the less even the greater `end` is; nothing here depends on that.
+        (self.next() % end as u64) as usize
+    }
 }

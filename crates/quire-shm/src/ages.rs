@@ -36,8 +36,7 @@ impl Ages {
         all.map(|(entry, exact)| (*entry, exact))
     }
 
-    /// The name stands for the object with this key. A key that is free again may have been another
-    /// object's, which is gone then.
+    /// The name stands for the object with this key.
     fn found(&mut self, place: usize, exact: &Name) -> Entry {
         let same = self.of(place).rev().find(|(_, known)| *known == exact);
         if let Some((entry, _)) = same {

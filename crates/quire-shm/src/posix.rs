@@ -18,7 +18,7 @@ use crate::ages::Entry;
 use crate::host::Meaning;
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
-use crate::trouble::{Result, Trouble};
+use crate::trouble::{Result, Trouble, opened_in_the_end};
 use crate::uses;
 
 type ShmOpen = unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int;
@@ -67,13 +67,9 @@ unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mod
 }
 
 fn open(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
-    loop {
-        match open_once(state, place, flags) {
-            // It was there, and was removed before it was open.
-            Err(trouble) if trouble.errno == libc::ENOENT && flags & libc::O_CREAT != 0 => {}
-            opened => return opened,
-        }
-    }
+    opened_in_the_end(flags & libc::O_CREAT != 0, || {
+        open_once(state, place, flags)
+    })
 }
 
 fn open_once(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {

@@ -79,6 +79,17 @@ fn unmapped(error: &MappingError) -> c_int {
     }
 }
 
+/// Opens something, which may be made: once more as often as it was there, and was removed before it was
+/// open.
+pub fn opened_in_the_end<T>(makes: bool, mut open: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match open() {
+            Err(trouble) if trouble.errno == libc::ENOENT && makes => {}
+            opened => return opened,
+        }
+    }
+}
+
 /// Sets the calling thread's `errno`.
 pub fn set_errno(errno: c_int) {
     // SAFETY: the C library gives the address of this thread's own variable.

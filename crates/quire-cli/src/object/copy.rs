@@ -12,9 +12,7 @@ use std::time::Duration;
 use quire_core::units::{Bytes, ObjectOffset};
 use quire_dsm::client::{Client, ClientError, Shared};
 use quire_dsm::store::is_zero;
-use quire_dsm::wire::control::{
-    Failure as Refusal, FailureKind, MachineCode, Name, Object, PageSize, Rights, SchedulerKind,
-};
+use quire_dsm::wire::control::{Failure as Refusal, FailureKind, Name, Object, Rights};
 
 use super::interruption::Interruption;
 use super::{failed, find};
@@ -118,7 +116,7 @@ fn is_made(client: &Client, name: &Name, (what, size): (&Path, Bytes)) -> Outcom
             Some(_) => return Ok(false),
             None => {}
         }
-        match client.create(new(name, size)) {
+        match client.create(Object::usual(name.clone(), size)) {
             Ok(()) => return Ok(true),
             Err(ClientError::Refused(Refusal {
                 kind: FailureKind::Exists,
@@ -229,15 +227,4 @@ fn get(
 fn open(client: &Client, name: &Name, write: bool) -> Outcome<Shared> {
     let rights = Rights { read: true, write };
     client.open(name.clone(), rights).map_err(failed)
-}
-
-fn new(name: &Name, size: Bytes) -> Object {
-    Object {
-        name: name.clone(),
-        size,
-        page_size: PageSize::BASE,
-        scheduler: SchedulerKind::Multi,
-        machine: MachineCode(0),
-        tags: Vec::new(),
-    }
 }

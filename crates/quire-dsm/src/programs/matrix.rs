@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use quire_core::dsm::message::Access;
 
-use super::{Numbers, Team, Trouble, Word, Writing, read, share, share_of, whole_pages, write};
+use super::{Team, Trouble, Word, Writing, read, share, share_of, whole_pages, write};
+use crate::random::Numbers;
 
 /// Columns of the second factor that lie together and are used at once, by so many rows of the
 /// first, so that they stay in the cache.

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 
 use quire_core::dsm::message::Access;
 
-use super::{Numbers, Team, Trouble, WORDS_PER_PAGE, Word, share, whole_pages};
+use super::{Team, Trouble, WORDS_PER_PAGE, Word, share, whole_pages};
+use crate::random::Numbers;
 
 /// Cells along the tunnel, across, and high.
 const CELLS: [usize; 3] = [32, 8, 8];

@@ -12,7 +12,8 @@ use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::{Numbers, Team, Trouble, WORDS_PER_PAGE, Word, share, whole_pages};
+use super::{Team, Trouble, WORDS_PER_PAGE, Word, share, whole_pages};
+use crate::random::Numbers;
 
 /// Extensions that a queue holds at most.
 const CAPACITY: usize = 4 * WORDS_PER_PAGE;

@@ -13,7 +13,8 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 
-use super::{Numbers, Team, Trouble, Word, share, whole_pages};
+use super::{Team, Trouble, Word, share, whole_pages};
+use crate::random::Numbers;
 
 /// Cells of the circuit from left to right.
 const COLUMNS: usize = 512;

@@ -154,9 +154,6 @@ pub fn refusal(error: &StoreError) -> Refused {
     (kind, error.to_string())
 }
 
-/// What the name of an object ends with that was removed, and is in the store while it is used.
-const REMOVED: char = '~';
-
 /// An object as the store keeps it.
 fn record(object: &Object) -> NewObject {
     let grant = |(who, rights): (&String, Rights)| Grant {
@@ -166,7 +163,9 @@ fn record(object: &Object) -> NewObject {
     };
     let mut kept = described(&object.info, object.machine(), &object.owner);
     kept.rights = object.grants.held().map(grant).collect();
-    kept.name.extend(object.is_discarded.then_some(REMOVED));
+    if object.is_discarded {
+        kept.mark_removed();
+    }
     kept
 }
 
@@ -219,9 +218,11 @@ pub(super) fn info(kept: &NewObject) -> Result<control::Object, String> {
 
 /// The object that the store kept.
 fn restored(kept: &NewObject) -> Result<Object, String> {
-    let mut is = kept.clone();
-    let is_removed = is.name.ends_with(REMOVED);
-    is.name.truncate(kept.name.len() - usize::from(is_removed));
+    let (key, is_removed) = kept.key();
+    let is = NewObject {
+        name: key.to_owned(),
+        ..kept.clone()
+    };
     let object = Object::new(info(&is)?, is.owner, None);
     let mut object = object.map_err(|(_, text)| text)?;
     object.is_discarded = is_removed;

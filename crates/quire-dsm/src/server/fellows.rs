@@ -38,6 +38,7 @@ use quire_core::dsm::message::ServerId;
 
 use super::Around;
 use super::core::PeerId;
+use super::object::{Object, Part, Refused};
 use super::said::Said;
 use crate::directory::asked::Reply;
 use crate::directory::{
@@ -48,7 +49,7 @@ use crate::link::lease::Terms;
 use crate::link::{Address, Established, LinkId, Links, Security};
 use crate::store::ObjectId;
 use crate::wire::Control;
-use crate::wire::control::{self, Answer, Name, Refusal, RequestId, Welcome};
+use crate::wire::control::{self, Answer, Name, Refusal, RequestId, SchedulerKind, Welcome};
 
 mod complaint;
 mod discarding;
@@ -170,6 +171,26 @@ enum How {
 }
 
 impl Making {
+    /// Whether several servers are to share it.
+    fn is_joint(&self) -> bool {
+        self.info.scheduler == SchedulerKind::Distributed
+    }
+
+    /// The object, of which this server has the first part where several are to share it. It is there
+    /// until who gives it its size has opened it.
+    fn object(&self) -> Result<Object, Refused> {
+        let part = self.is_joint().then_some(Part {
+            me: self.home,
+            of: self.home,
+        });
+        let mut object = Object::new(self.info.clone(), self.owner.clone(), part)?;
+        object.is_discarded = self.how == How::Unnamed;
+        if matches!(self.how, How::Sized | How::Unnamed) {
+            object.new.begin();
+        }
+        Ok(object)
+    }
+
     /// What is answered to who has made it.
     fn made(&self) -> Answer {
         match self.how {

@@ -9,7 +9,7 @@ use super::layout::{
     FORMAT, KEPT, NEW, VERSION, beyond_use, contested, is_half, object, version, without,
 };
 use super::log::{self, Tail};
-use super::object::{Object, ObjectId, sealed};
+use super::object::{NewObject, Object, ObjectId, sealed};
 use super::part::{self, OBJECTS};
 use super::{Damage, StoreError, lock};
 use crate::directory::{exact, name_of};
@@ -88,7 +88,7 @@ pub(super) fn look(disk: &dyn Disk, looks: &mut dyn FnMut()) -> io::Result<Repor
         let damage = damage.into_iter();
         report
             .damage
-            .extend(damage.map(|damage| damage.of(&listed_as(&object.is.name))));
+            .extend(damage.map(|damage| damage.of(&listed_as(&object.is))));
     }
     report.damage.extend(look_at_kept(disk)?);
     Ok(report)
@@ -137,7 +137,7 @@ fn look_at_log(
     }
     for (id, damage) in replay.damage {
         report.damage.push(match objects.get(&id) {
-            Some(object) => damage.of(&listed_as(&object.is.name)),
+            Some(object) => damage.of(&listed_as(&object.is)),
             None => damage,
         });
     }
@@ -145,12 +145,11 @@ fn look_at_log(
     Ok(pages.map(|(object, page, _)| (*object, *page)).collect())
 }
 
-/// What a server calls an object that a store has by its key: by its name, if it has that still. Where it
-/// was removed, one more tilde is behind the key.
-fn listed_as(kept: &str) -> String {
-    match kept.strip_suffix('~') {
-        Some(key) => exact(key),
-        None => name_of(kept).to_owned(),
+/// What a server calls an object that a store has by its key: by its name, if it has that still.
+fn listed_as(kept: &NewObject) -> String {
+    match kept.key() {
+        (key, true) => exact(key),
+        (key, false) => name_of(key).to_owned(),
     }
 }
 

@@ -83,6 +83,22 @@ pub struct NewObject {
     pub rights: Vec<Grant>,
 }
 
+/// What the name of an object ends with that was removed, and is in the store while it is used.
+const REMOVED: char = '~';
+
+impl NewObject {
+    /// It was removed, and is still used.
+    pub(crate) fn mark_removed(&mut self) {
+        self.name.push(REMOVED);
+    }
+
+    /// Its key, and whether it was removed.
+    pub(crate) fn key(&self) -> (&str, bool) {
+        let removed = self.name.strip_suffix(REMOVED);
+        removed.map_or((&self.name, false), |key| (key, true))
+    }
+}
+
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {

@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Mutex, MutexGuard};
 
 use super::disk::Disk;
+use crate::random::Numbers;
 
 const SECTOR: usize = 512;
 const BLOCK: u64 = 4096;
@@ -72,12 +73,10 @@ pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
     pub(super) fn next(&mut self, below: u64) -> u64 {
-        // Splitmix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below.max(1)
+        let mut numbers = Numbers(self.0);
+        let number = numbers.next();
+        self.0 = numbers.0;
+        number % below.max(1)
     }
 }
 

@@ -573,6 +573,21 @@ pub struct Object {
     pub tags: Vec<Segment>,
 }
 
+impl Object {
+    /// One with base pages and the usual scheduler, of the usual machine and without types.
+    #[must_use]
+    pub const fn usual(name: Name, size: Bytes) -> Object {
+        Object {
+            name,
+            size,
+            page_size: PageSize::BASE,
+            scheduler: SchedulerKind::Multi,
+            machine: MachineCode(0),
+            tags: Vec::new(),
+        }
+    }
+}
+
 /// What somebody wants to do to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rights {

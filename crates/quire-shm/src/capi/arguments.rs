@@ -9,9 +9,7 @@ use quire_core::dsm::types::map::TagMap;
 use quire_core::units::Bytes;
 use quire_dsm::attachment::{Attachments, Tls};
 use quire_dsm::link::identity::Files;
-use quire_dsm::wire::control::{
-    MachineCode, Name, Object, PageSize, Rights, SchedulerKind, Segment, TypeCode,
-};
+use quire_dsm::wire::control::{Name, Object, PageSize, Rights, SchedulerKind, Segment, TypeCode};
 
 use crate::trouble::{Result, Trouble};
 
@@ -114,14 +112,7 @@ fn named(name: Option<String>) -> Result<Attachments> {
 /// # Safety
 /// The structure is null or holds null pointers and C strings.
 pub unsafe fn object(name: Name, size: u64, shape: *const Shape) -> Result<Object> {
-    let mut object = Object {
-        name,
-        size: Bytes(size),
-        page_size: PageSize::BASE,
-        scheduler: SchedulerKind::Multi,
-        machine: MachineCode(0),
-        tags: Vec::new(),
-    };
+    let mut object = Object::usual(name, Bytes(size));
     // SAFETY: the caller vouches for all of it.
     unsafe {
         if let Some(shape) = shape.as_ref() {

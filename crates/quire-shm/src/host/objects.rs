@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use quire_core::units::Bytes;
 use quire_dsm::client::ClientError;
-use quire_dsm::wire::control::{
-    Answer, FailureKind, MachineCode, Name, Object, PageSize, SchedulerKind,
-};
+use quire_dsm::wire::control::{Answer, FailureKind, Name, Object};
 
 use crate::ages::{self, Entry};
 use crate::host::Works;
@@ -56,18 +54,6 @@ pub(super) fn removed() -> Trouble {
 pub(super) fn asked(entry: Entry) -> Result<Name> {
     let forgotten = || Trouble::new(libc::EBADF, "nothing is known of the object");
     ages::exact(entry).ok_or_else(forgotten)
-}
-
-/// An object of a name, or of what was begun and has a key that is spelled so.
-fn described(name: Name, size: u64) -> Object {
-    Object {
-        name,
-        size: Bytes(size),
-        page_size: PageSize::BASE,
-        scheduler: SchedulerKind::Multi,
-        machine: MachineCode(0),
-        tags: Vec::new(),
-    }
 }
 
 impl Works {
@@ -134,7 +120,7 @@ impl Works {
 
     /// Gives a size to what was begun, or checks that it has this one. Whether its name was removed.
     pub fn give_size(&mut self, entry: Entry, size: u64) -> Result<bool> {
-        let object = described(asked(entry)?, size);
+        let object = Object::usual(asked(entry)?, Bytes(size));
         loop {
             match self.client(entry.place)?.give_size(object.clone()) {
                 Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Exists => {}

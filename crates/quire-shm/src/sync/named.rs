@@ -16,7 +16,7 @@ use crate::mappings::{self, Part};
 use crate::posix;
 use crate::real::Real;
 use crate::state::{self, State};
-use crate::trouble::{Result, Trouble, set_errno};
+use crate::trouble::{Result, Trouble, opened_in_the_end, set_errno};
 
 type Semaphore = *mut libc::sem_t;
 type Open = unsafe extern "C" fn(*const c_char, c_int, libc::mode_t, c_uint) -> Semaphore;
@@ -73,13 +73,7 @@ struct Call {
 
 /// Opens it, and says where it lies.
 fn open(state: &mut State, place: usize, call: Call) -> Result<u64> {
-    loop {
-        match open_once(state, place, call) {
-            // It was there, and was removed before it was open.
-            Err(trouble) if trouble.errno == libc::ENOENT && call.makes => {}
-            opened => return opened,
-        }
-    }
+    opened_in_the_end(call.makes, || open_once(state, place, call))
 }
 
 fn open_once(state: &mut State, place: usize, call: Call) -> Result<u64> {

@@ -202,6 +202,15 @@ static void begun(const char *name, const char *order) {
   check(&new, 50);
 }
 
+/* The other one has written to it when it goes on. */
+static void give_to_the_other(struct memory *old) {
+  give(old);
+  fill(old, 1);
+  say("given");
+  hear();
+  CHECK(old->at[0] == 2);
+}
+
 static void hand(const char *name, const char *order) {
   int is_given_here = strcmp(order, "here") != 0;
   struct memory old = begin(name, 2);
@@ -217,11 +226,7 @@ static void hand(const char *name, const char *order) {
   say("given");
   hear();
   if (is_given_here) {
-    give(&old);
-    fill(&old, 1);
-    say("given");
-    hear();
-    CHECK(old.at[0] == 2);
+    give_to_the_other(&old);
   } else {
     map(&old);
     check(&old, 1);
@@ -249,11 +254,7 @@ static void look(const char *name, const char *order) {
   check(&new, 50);
   CHECK(size_of(old.fd) == 0);
   if (is_given_here) {
-    give(&old);
-    fill(&old, 1);
-    say("given");
-    hear();
-    CHECK(old.at[0] == 2);
+    give_to_the_other(&old);
   } else {
     say("looked");
     hear();

@@ -722,17 +722,16 @@ impl Links {
             LinkError::Goodbye(_) | LinkError::Exited => true,
             ref why => local && is_closed(why),
         };
-        match &entry.stage {
-            Stage::Open(Lease::Granted(grantor, _)) if !has_ended => Closed {
-                why,
-                stopped_at: self.epoch + grantor.gives_up_at(),
-                may_come_back: true,
-            },
-            _ => Closed {
-                why,
-                stopped_at: self.now,
-                may_come_back: false,
-            },
+        let (stopped_at, may_come_back) = match &entry.stage {
+            Stage::Open(Lease::Granted(grantor, _)) if !has_ended => {
+                (self.epoch + grantor.gives_up_at(), true)
+            }
+            _ => (self.now, false),
+        };
+        Closed {
+            why,
+            stopped_at,
+            may_come_back,
         }
     }
 

@@ -305,14 +305,6 @@ impl Core {
         object.is_some_and(|object| object.is_awaited() || !object.kernels.is_empty())
     }
 
-    /// Who has made an object of what was begun is about to open it.
-    pub(in crate::server) fn await_maker(&mut self, key: &Name) {
-        if let Some(object) = self.objects.get_mut(key) {
-            object.new.begin();
-            self.misses = true;
-        }
-    }
-
     /// A lease is over: discarded objects go that nobody has open, if programs have had the time to
     /// come back for them. Whether some are still waited for.
     pub(in crate::server) fn forsaken(&mut self, out: &mut Vec<Out>) -> bool {

@@ -590,8 +590,7 @@ impl Fellows {
         let others = others.filter(|(_, others)| !others.is_empty());
         let joint = others.and_then(|(id, silent)| Some((id, silent, self.joints.get_mut(&id)?)));
         let Some((object, silent, joint)) = joint else {
-            let is_named = !a.core.is_discarded(name);
-            return self.withdraw(a, (peer, number), name.clone(), is_named);
+            return self.withdraw_own(a, (peer, number), name.clone());
         };
         if joint.removal.is_some() {
             let refused = (
@@ -609,6 +608,12 @@ impl Fellows {
             self.wires
                 .say(a.links, server, &Said::IsOpen { object }, None);
         }
+    }
+
+    /// Has the directory forget an object that is here.
+    fn withdraw_own(&mut self, a: &mut Around<'_>, asker: (PeerId, RequestId), name: Name) {
+        let is_named = !a.core.is_discarded(&name);
+        self.withdraw(a, asker, name, is_named);
     }
 
     /// The other servers that have a part in an object, if it is one that several share.
@@ -636,8 +641,7 @@ impl Fellows {
             core::answer_with(peer, number, Err(refused), a.out);
         } else if removal.silent.is_empty() {
             joint.removal = None;
-            let is_named = !a.core.is_discarded(&name);
-            self.withdraw(a, (peer, number), name, is_named);
+            self.withdraw_own(a, (peer, number), name);
         }
     }
 

@@ -18,11 +18,11 @@ use quire_core::dsm::message::{PageNumber, ServerId};
 use quire_core::dsm::scheduler::distributed::Version;
 
 use super::names::refused;
-use super::{AGAIN, Around, Fellows, How, Making, Stage, Told, known};
+use super::{AGAIN, Around, Fellows, Making, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError, Matter};
 use crate::server::core::{self, Core, FELLOWS};
 use crate::server::distant::{self, Queue};
-use crate::server::object::{Object, Part, Refused};
+use crate::server::object::{Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Contents;
@@ -96,15 +96,8 @@ const GONE: &str = "the server that keeps it on its disk is gone; programs wait 
 impl Fellows {
     /// A new object goes into the store of this server.
     pub(super) fn admit(&mut self, a: &mut Around<'_>, making: Making) {
-        let is_joint = making.info.scheduler == SchedulerKind::Distributed;
-        let (me, of) = (making.home, making.home);
-        let part = is_joint.then_some(Part { me, of });
-        match Object::new(making.info.clone(), making.owner.clone(), part) {
-            Ok(mut object) => {
-                object.is_discarded = making.how == How::Unnamed;
-                if matches!(making.how, How::Sized | How::Unnamed) {
-                    object.new.begin();
-                }
+        match making.object() {
+            Ok(object) => {
                 let number = self.keepers.owe(Owed::Making(making));
                 a.core.admit((FELLOWS, number), object, a.out);
             }

@@ -19,9 +19,7 @@ use crate::server::object::{self, Object, Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Control;
-use crate::wire::control::{
-    self, Answer, FailureKind, MachineCode, Name, PageSize, Request, RequestId, SchedulerKind,
-};
+use crate::wire::control::{self, Answer, FailureKind, Name, Request, RequestId, SchedulerKind};
 
 /// What is begun at one server at most.
 const MOST_BEGUN: usize = 65_536;
@@ -491,19 +489,8 @@ impl Fellows {
         if done.is_ok() && self.keepers.store.is_some() {
             return self.admit(a, making);
         }
-        let answer = making.made();
-        let Making {
-            peer,
-            number,
-            info,
-            owner,
-            id,
-            home,
-            how,
-        } = making;
-        let is_joint = info.scheduler == SchedulerKind::Distributed;
-        let part = Part { me: home, of: home };
-        let name = info.name.clone();
+        let (is_joint, home) = (making.is_joint(), making.home);
+        let name = making.info.name.clone();
         let made = match done {
             Ok(()) if is_joint && self.me() != Some(home) => Err((
                 FailureKind::Unavailable,
@@ -511,19 +498,16 @@ impl Fellows {
                     .to_owned(),
             )),
             Ok(()) => {
-                let is_removed = how == How::Unnamed;
-                let part = is_joint.then_some(part);
-                a.core.insert(info, owner, part, is_removed)
+                let object = making.object();
+                object.map(|object| a.core.put(name.clone(), object))
             }
             Err(error) => Err(refused(&error)),
         };
-        if made.is_ok() && matches!(how, How::Sized | How::Unnamed) {
-            a.core.await_maker(&name);
-        }
         if made.is_ok() && is_joint {
-            self.add(id, name, (home, home));
+            self.add(making.id, name, (home, home));
         }
-        core::answer_with(peer, number, made.map(|()| answer), a.out);
+        let answer = made.map(|()| making.made());
+        core::answer_with(making.peer, making.number, answer, a.out);
     }
 
     /// Objects that only this server has are its own under its new number, too.
@@ -949,14 +933,7 @@ impl Fellows {
 
 /// What is begun, as an object without a size.
 fn begun(name: &Name) -> control::Object {
-    control::Object {
-        name: name.clone(),
-        size: Bytes(0),
-        page_size: PageSize::BASE,
-        scheduler: SchedulerKind::Multi,
-        machine: MachineCode(0),
-        tags: Vec::new(),
-    }
+    control::Object::usual(name.clone(), Bytes(0))
 }
 
 /// Whether an object can be made otherwise than as it was tried.
@@ -989,9 +966,10 @@ pub(super) fn too_many() -> Refused {
 /// What a program is told when the directory did not do something.
 pub(super) fn refused(error: &DirectoryError) -> Refused {
     match error {
-        DirectoryError::Exists(what) => (FailureKind::Exists, format!("there is {what} already")),
-        // An object of this key was made of what was begun.
-        DirectoryError::InUse(what) => (FailureKind::Exists, format!("there is {what} already")),
+        // An object of this key was made of what was begun, where that is in use.
+        DirectoryError::Exists(what) | DirectoryError::InUse(what) => {
+            (FailureKind::Exists, format!("there is {what} already"))
+        }
         error => (FailureKind::Unavailable, error.to_string()),
     }
 }
