@@ -93,6 +93,8 @@ programs! {
         under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
     remap = "remap" [], limit None,
         under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+    dontunmap = "dontunmap" ["400"], limit None,
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
     stress_single = "stress" ["SEED", "1", "2500"], limit None,
         under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,

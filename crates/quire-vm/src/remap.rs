@@ -82,15 +82,16 @@ pub(crate) fn remap_managed(
     if new_len < old.len() {
         kept = cut(manager, state, old, new_len)?;
     }
-    move_pieces(manager, state, kept, to)?;
+    let how = asked.flags & libc::MREMAP_DONTUNMAP;
+    move_pieces(manager, state, kept, to, how)?;
     if new_len > kept.len() {
         let moved = AddrRange::new(to, kept.len());
         extend(manager, state, moved, new_len, prot, libc::MAP_FIXED)?;
     }
     if dont_unmap {
-        let again = libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: the range was vacated by the move.
-        unsafe { memory::map_anonymous(old.start, old.len(), prot, again)? };
+        // SAFETY: the move took all pages, and left the mappings only so that no other thread
+        // of the program gets these addresses before there is new memory.
+        unsafe { memory::map_anonymous(old.start, old.len(), prot, libc::MAP_FIXED)? };
         if let Some(part) = parts.last() {
             copy_fork_behaviour(old, part);
         }
@@ -167,19 +168,21 @@ fn extend(
     Ok(())
 }
 
-/// Moves every piece of `old`, managed or not, to `to`.
+/// Moves every piece of `old`, managed or not, to `to`. With `MREMAP_DONTUNMAP` in `how`
+/// the old addresses stay taken.
 fn move_pieces(
     manager: &'static Manager,
     state: &mut State,
     old: AddrRange,
     to: VirtAddr,
+    how: i32,
 ) -> Result<()> {
     break_edges(manager, state, old);
     let parts: Vec<Interval> = state.table.overlaps(old).collect();
     unify(manager, &parts);
     let destination = |at: VirtAddr| to + (at - old.start);
     for (piece, _) in state.table.pieces(old) {
-        move_piece(piece, destination(piece.start))?;
+        move_piece(piece, destination(piece.start), how)?;
     }
     state.table.remove(old);
     for part in &parts {
@@ -212,8 +215,8 @@ fn unify(manager: &Manager, parts: &[Interval]) {
 
 /// Moves a piece as a whole, or slot by slot where the kernel has several
 /// mappings for it.
-fn move_piece(piece: AddrRange, to: VirtAddr) -> Result<()> {
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+fn move_piece(piece: AddrRange, to: VirtAddr, how: i32) -> Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | how;
     let move_to = |range: AddrRange| {
         // SAFETY: the target is address space reserved for this move.
         unsafe { memory::remap(range, range.len(), flags, to + (range.start - piece.start)) }
