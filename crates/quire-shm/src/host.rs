@@ -435,6 +435,18 @@ impl Works {
         }
     }
 
+    /// The process forks.
+    pub fn heir_comes(&mut self) -> Result<()> {
+        self.clients.values().for_each(Client::heir_comes);
+        Ok(())
+    }
+
+    /// The process is a forked child, and has all that its parent had.
+    pub fn heir_came(&mut self) -> Result<()> {
+        self.clients.values().for_each(Client::heir_came);
+        Ok(())
+    }
+
     /// Takes over, in a forked child, what its parent has open.
     pub fn inherit(&mut self, open: BTreeMap<Entry, Known>) -> Result<()> {
         self.expected = open;

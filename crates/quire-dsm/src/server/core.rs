@@ -10,7 +10,7 @@ use quire_core::dsm::scheduler::distributed::{Message, MissedView};
 use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
-use naming::AllBegun;
+use naming::{AllBegun, Numbers};
 pub(super) use naming::{tell_of_begun, was_removed};
 
 use super::backed::Asker;
@@ -139,6 +139,7 @@ pub enum Out {
 pub struct Core {
     pub(super) objects: BTreeMap<Name, Object>,
     begun: AllBegun,
+    numbers: Numbers,
     pub(super) peers: BTreeMap<PeerId, Peer>,
     /// Which peer a kernel belongs to, and what it calls the object.
     pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,
@@ -164,6 +165,11 @@ impl Peer {
             next: 0,
             is_cut_off: false,
         }
+    }
+
+    /// The keys of what it has open, each once.
+    fn names(&self) -> BTreeSet<&Name> {
+        self.open.values().map(|open| &open.name).collect()
     }
 
     /// The same peer, described in these words where people look.
@@ -226,6 +232,8 @@ impl Core {
                 request,
             } => self.asked(id, number, request, out),
             Control::FromKernel { object, message } => self.heard(id, object, message, out),
+            Control::HeirComes => self.heir_comes(id),
+            Control::HeirCame => self.heir_came(id),
             other => out.push(Out::Cut(
                 id,
                 format!("{:?} is nothing that a kernel says", other.kind()),

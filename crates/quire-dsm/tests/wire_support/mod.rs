@@ -456,6 +456,8 @@ pub fn message() -> impl Strategy<Value = Control> {
             }
         ),
         ".{0,80}".prop_map(|reason| Control::Goodbye { reason }),
+        Just(Control::HeirComes),
+        Just(Control::HeirCame),
         Just(Control::Ending),
     ]
 }

@@ -93,8 +93,8 @@ pub(in crate::client) enum Command {
         number: u64,
         reply: Reply<()>,
     },
-    /// The process is going to end.
-    Ending,
+    /// The server is told something, if there is a link.
+    Tell(Control),
     End,
 }
 
@@ -173,9 +173,9 @@ impl Carrier {
                 false => self.map(links, key, wanted, reply),
             },
             Command::Unmap { number, reply } => self.unmap(links, number, reply),
-            Command::Ending => {
+            Command::Tell(what) => {
                 if let Some(link) = self.link.filter(|_| self.is_up) {
-                    links.send(link, Control::Ending);
+                    links.send(link, what);
                 }
             }
             Command::End => {
