@@ -32,7 +32,6 @@ use crate::link::turn::{Config, Orders, Turn};
 use crate::link::{Address, Addresses, Security};
 use crate::node::{Kept, Mapping, MappingError, RangeLock, Where};
 use crate::programs::{Member, Team, Trouble, Word};
-use crate::wire::Control;
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Hello, Name, PageSize, Request, Rights, Role, SHARES_PAGES,
 };
@@ -279,20 +278,7 @@ impl Client {
     /// given back: the answer to that says that this has come, too.
     pub fn process_ends(&self) {
         // Without a link, or when it breaks, the server waits for the lease.
-        let _ = self.command(Command::Tell(Control::Ending));
-    }
-
-    /// The process forks: a child will open, by itself, what is open here. Until it has, or some leases are
-    /// over, what was removed stays for it.
-    pub fn heir_comes(&self) {
-        // Without a link the server waits for this program to come back, and its heirs may come as well.
-        let _ = self.command(Command::Tell(Control::HeirComes));
-    }
-
-    /// The process is such a child, and has opened what it was to open.
-    pub fn heir_came(&self) {
-        // Otherwise the server waits for some leases.
-        let _ = self.command(Command::Tell(Control::HeirCame));
+        let _ = self.command(Command::Ending);
     }
 
     /// Has a part of an object brought that a mapping will need, by its number and the size of the
@@ -522,6 +508,23 @@ impl Shared {
         let kept = Kept::keep(self.mapping.range())?;
         let client = Client::connect(self.client.inner.options.clone())?;
         client.open_where(self.is.exact.clone(), self.rights, Where::Kept(kept))
+    }
+
+    /// The process forks: a child will open this, by itself. Until it has, or some leases are over, it stays
+    /// for it where it is removed.
+    pub fn heir_comes(&self) {
+        self.tell_of_heir(false);
+    }
+
+    /// The process is such a child.
+    pub fn heir_came(&self) {
+        self.tell_of_heir(true);
+    }
+
+    fn tell_of_heir(&self, has_come: bool) {
+        let key = self.key;
+        // Without a link the server waits for some leases, for all who had it open.
+        let _ = self.client.command(Command::Heir { key, has_come });
     }
 
     /// Its addresses, for whoever changes what is allowed there.

@@ -435,15 +435,23 @@ impl Works {
         }
     }
 
-    /// The process forks.
-    pub fn heir_comes(&mut self) -> Result<()> {
-        self.clients.values().for_each(Client::heir_comes);
+    /// The process forks. A child has these mapped, and has the descriptors.
+    pub fn heir_comes(&mut self, mapped: &BTreeSet<Entry>) -> Result<()> {
+        if self.open.keys().any(|entry| !mapped.contains(entry)) {
+            self.uses.look();
+        }
+        for (entry, open) in &self.open {
+            if mapped.contains(entry) || self.uses.has(*entry) {
+                open.shared.heir_comes();
+            }
+        }
         Ok(())
     }
 
     /// The process is a forked child, and has all that its parent had.
     pub fn heir_came(&mut self) -> Result<()> {
-        self.clients.values().for_each(Client::heir_came);
+        let open = self.open.values();
+        open.for_each(|open| open.shared.heir_came());
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 //! ([`is_of_library_now`]) come nowhere near the lock at all.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -131,8 +131,11 @@ impl State {
     /// Before a fork: servers are told that a child will come for what is open.
     pub fn tell_of_heir(&mut self) {
         if self.has_any() && self.host.is_some() {
+            let mapped = self.mapped.values();
+            let inherited = mapped.filter(|mapped| mapped.pieces.are_inherited());
+            let inherited: BTreeSet<Entry> = inherited.map(|mapped| mapped.entry).collect();
             // Without the thread nothing is open.
-            let _ = self.run(Works::heir_comes);
+            let _ = self.run(move |works| works.heir_comes(&inherited));
         }
     }
 

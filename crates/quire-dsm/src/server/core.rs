@@ -15,6 +15,7 @@ pub(super) use naming::{tell_of_begun, was_removed};
 
 use super::backed::Asker;
 use super::keeping::Keeping;
+use super::object::heirs::Heirs;
 use super::object::tags::MOST_SEGMENTS;
 use super::object::{Object, Page, Part, Refused};
 use super::watch::Watchers;
@@ -167,11 +168,6 @@ impl Peer {
         }
     }
 
-    /// The keys of what it has open, each once.
-    fn names(&self) -> BTreeSet<&Name> {
-        self.open.values().map(|open| &open.name).collect()
-    }
-
     /// The same peer, described in these words where people look.
     #[must_use]
     pub fn described(mut self, words: String) -> Peer {
@@ -232,8 +228,8 @@ impl Core {
                 request,
             } => self.asked(id, number, request, out),
             Control::FromKernel { object, message } => self.heard(id, object, message, out),
-            Control::HeirComes => self.heir_comes(id),
-            Control::HeirCame => self.heir_came(id),
+            Control::HeirComes { object } => self.heir(id, object, Heirs::comes),
+            Control::HeirCame { object } => self.heir(id, object, Heirs::came),
             other => out.push(Out::Cut(
                 id,
                 format!("{:?} is nothing that a kernel says", other.kind()),

@@ -34,7 +34,7 @@ use crate::store::ObjectId;
 use crate::wire::control::{self, Answer, FailureKind, Name, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
 
-mod heirs;
+pub(super) mod heirs;
 pub(super) mod tags;
 
 use heirs::Heirs;

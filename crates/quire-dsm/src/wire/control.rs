@@ -74,10 +74,16 @@ pub enum Control {
         /// Its contents.
         data: Vec<Option<Contents>>,
     },
-    /// The sender's process forks: a child opens what the sender has open now, by itself.
-    HeirComes,
-    /// The sender is such a child, and has it open.
-    HeirCame,
+    /// The sender's process forks: a child opens this, too, by itself.
+    HeirComes {
+        /// What it has open.
+        object: Handle,
+    },
+    /// The sender is such a child.
+    HeirCame {
+        /// What it has opened.
+        object: Handle,
+    },
     /// The sender closes the link, on purpose.
     Goodbye {
         /// Why, for a person.
@@ -141,8 +147,8 @@ impl Control {
             Control::FromKernel { .. } => Kind::FromKernel,
             Control::ToKernel { .. } => Kind::ToKernel,
             Control::Fellow { .. } => Kind::Fellow,
-            Control::HeirComes => Kind::HeirComes,
-            Control::HeirCame => Kind::HeirCame,
+            Control::HeirComes { .. } => Kind::HeirComes,
+            Control::HeirCame { .. } => Kind::HeirCame,
             Control::Goodbye { .. } => Kind::Goodbye,
             Control::Ending => Kind::Ending,
         }

@@ -18,11 +18,12 @@
 use std::collections::BTreeMap;
 
 use super::super::backed::Asker;
+use super::super::object::heirs::Heirs;
 use super::super::object::{Object, Refused};
 use super::{Core, MOST_OBJECTS, NOBODY, Out, PeerId, answer_with};
 use crate::random::random;
 use crate::wire::Control;
-use crate::wire::control::{self, Answer, Failure, FailureKind, Name, Request, RequestId};
+use crate::wire::control::{self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId};
 
 /// An object that is begun.
 pub(super) struct Begun {
@@ -330,28 +331,16 @@ impl Core {
         }
     }
 
-    /// A peer forks: a child of it will open what it has open.
-    pub(super) fn heir_comes(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get(&id) else {
-            return;
-        };
-        for name in peer.names() {
-            if let Some(object) = self.objects.get_mut(name) {
-                object.heirs.comes(&peer.identity);
-                self.misses = true;
-            }
-        }
-    }
-
-    /// A peer is such a child, and has it open.
-    pub(super) fn heir_came(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get(&id) else {
-            return;
-        };
-        for name in peer.names() {
-            if let Some(object) = self.objects.get_mut(name) {
-                object.heirs.came(&peer.identity);
-            }
+    /// A peer forks, or is the child: it says so of what it has open.
+    pub(super) fn heir(&mut self, id: PeerId, object: Handle, does: impl FnOnce(&mut Heirs, &str)) {
+        let peer = self.peers.get(&id);
+        let open = peer.and_then(|peer| Some((peer, peer.open.get(&object)?)));
+        // What was closed meanwhile is used by nobody on its behalf.
+        if let Some((peer, open)) = open
+            && let Some(object) = self.objects.get_mut(&open.name)
+        {
+            does(&mut object.heirs, &peer.identity);
+            self.misses |= object.heirs.are_awaited();
         }
     }
 
@@ -423,7 +412,7 @@ mod tests {
 
     use super::super::Peer;
     use super::*;
-    use crate::wire::control::{self, Handle, MachineCode, PageSize, Rights, SchedulerKind};
+    use crate::wire::control::{self, MachineCode, PageSize, Rights, SchedulerKind};
 
     const PEERS: u64 = 3;
 
@@ -706,11 +695,13 @@ mod tests {
                 },
                 Step::Fork | Step::Come => {
                     let mut out = Vec::new();
-                    let told = match step {
-                        Step::Fork => Control::HeirComes,
-                        _ => Control::HeirCame,
-                    };
-                    self.core.says(PeerId(peer + 1), told, &mut out);
+                    for object in of_it.map(|(_, handle)| *handle) {
+                        let told = match step {
+                            Step::Fork => Control::HeirComes { object },
+                            _ => Control::HeirCame { object },
+                        };
+                        self.core.says(PeerId(peer + 1), told, &mut out);
+                    }
                     self.settle(peer, out);
                     return None;
                 }
