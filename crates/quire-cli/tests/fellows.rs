@@ -440,10 +440,13 @@ fn a_server_that_comes_back_takes_no_name_from_others() {
     let other = soon("the one that was stopped", move || {
         let end = Instant::now() + SOON;
         loop {
-            // It has the old one by the name until it is joined again.
             match other.open(name("grid"), BOTH) {
-                Ok(shared) if word(&shared, 0).load(Ordering::Relaxed) == 7 => return other,
-                opened => assert!(Instant::now() < end, "{:?}", opened.err()),
+                Ok(shared) => {
+                    let is_new = word(&shared, 0).load(Ordering::Relaxed) == 7;
+                    assert!(is_new, "it is the old one");
+                    return other;
+                }
+                Err(error) => assert!(Instant::now() < end, "{error}"),
             }
             thread::sleep(Duration::from_millis(100));
         }

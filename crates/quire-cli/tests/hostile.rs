@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use quire_dsm::link::identity::{Authority, Pair, Validity};
 use quire_dsm::wire::control::{Hello, MachineCode, Name, PageSize, Request, RequestId, Role};
-use quire_dsm::wire::{Control, Outgoing};
+use quire_dsm::wire::{Control, Outgoing, VERSION};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -292,7 +292,8 @@ fn what_is_no_message_is_cut_off() {
     setting.sent(&[0xa5; 4096], &["maybe the peer is not quire"]);
     let mut other = bytes_of(hello("bad"));
     other[4] = 1;
-    setting.sent(&other, &["speaks version 1 of the protocol, we speak 9"]);
+    let versions = format!("speaks version 1 of the protocol, we speak {VERSION}");
+    setting.sent(&other, &[&versions]);
     let long = Control::Goodbye {
         reason: "x".repeat(5000),
     };

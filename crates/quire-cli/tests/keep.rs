@@ -405,7 +405,11 @@ fn a_name_that_is_removed_while_the_store_gets_the_object_is_gone() {
             removed.join().unwrap().unwrap();
             makes.open(exact.clone(), only_read).unwrap()
         });
-        assert!(removes.look(grid()).is_err(), "it has the name");
+        let looked = removes.look(grid());
+        assert!(
+            looked.is_err(),
+            "round {round}: it has the name: {exact} {looked:?}"
+        );
         shared.close().unwrap();
         assert!(removes.look(exact).is_err(), "it is gone");
     }

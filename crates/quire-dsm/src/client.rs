@@ -510,6 +510,23 @@ impl Shared {
         client.open_where(self.is.exact.clone(), self.rights, Where::Kept(kept))
     }
 
+    /// The process forks: a child will open this, by itself. Until it has, or some leases are over, it stays
+    /// for it where it is removed.
+    pub fn heir_comes(&self) {
+        self.tell_of_heir(false);
+    }
+
+    /// The process is such a child.
+    pub fn heir_came(&self) {
+        self.tell_of_heir(true);
+    }
+
+    fn tell_of_heir(&self, has_come: bool) {
+        let key = self.key;
+        // Without a link the server waits for some leases, for all who had it open.
+        let _ = self.client.command(Command::Heir { key, has_come });
+    }
+
     /// Its addresses, for whoever changes what is allowed there.
     #[must_use]
     pub fn addresses(&self) -> RangeLock {

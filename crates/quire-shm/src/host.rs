@@ -435,6 +435,26 @@ impl Works {
         }
     }
 
+    /// The process forks. A child has these mapped, and has the descriptors.
+    pub fn heir_comes(&mut self, mapped: &BTreeSet<Entry>) -> Result<()> {
+        if self.open.keys().any(|entry| !mapped.contains(entry)) {
+            self.uses.look();
+        }
+        for (entry, open) in &self.open {
+            if mapped.contains(entry) || self.uses.has(*entry) {
+                open.shared.heir_comes();
+            }
+        }
+        Ok(())
+    }
+
+    /// The process is a forked child, and has all that its parent had.
+    pub fn heir_came(&mut self) -> Result<()> {
+        let open = self.open.values();
+        open.for_each(|open| open.shared.heir_came());
+        Ok(())
+    }
+
     /// Takes over, in a forked child, what its parent has open.
     pub fn inherit(&mut self, open: BTreeMap<Entry, Known>) -> Result<()> {
         self.expected = open;

@@ -29,7 +29,6 @@
 //! | `handed` | which addresses programs in C have, and which of these they may only read |
 //! | `pieces` | which parts of a mapping are left, and what they allow |
 //! | `ending` | how a process that ends waits until what it wrote is given back |
-//! | `heirs` | parents wait until children have their objects |
 //! | `impatient` | reads and writes of programs whose system calls do not wait for memory |
 //! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
 //! | `host` | the thread that speaks with servers |
@@ -47,7 +46,6 @@ mod ending;
 mod fallocate;
 mod files;
 mod handed;
-mod heirs;
 mod host;
 mod impatient;
 mod leaving;

@@ -70,6 +70,11 @@ impl Pieces {
         self.change(range, |rules| rules.is_inherited = is_inherited);
     }
 
+    /// Whether children have any of it.
+    pub fn are_inherited(&self) -> bool {
+        self.all.values().any(|(_, rules)| rules.is_inherited)
+    }
+
     /// In a child: only what it has is left.
     pub fn drop_apart(&mut self) {
         self.all.retain(|_, (_, rules)| rules.is_inherited);

@@ -6,6 +6,10 @@
 //! the GNU C library promises even in a child of a program with threads. Who forks by bare
 //! system calls, or by `_Fork`, gets children without these mappings.
 //!
+//! What was removed goes with the last that has it open, and a parent may have ended before its child has
+//! opened anything, as one does whose child is to be a daemon. So servers are told before that a child comes, and by
+//! the child that it is there.
+//!
 //! What a process has written must be given back when it ends. `exit` runs the library's last
 //! function; `_exit` runs nothing, so it is replaced, and so is `daemon`, which ends the parent. A
 //! process that is killed, or that executes another program, loses what it wrote since it was last
@@ -18,7 +22,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::ending;
-use crate::heirs::Heirs;
 use crate::host::{At, Placed, Wanted, Works};
 use crate::mappings;
 use crate::real::Real;
@@ -63,29 +66,16 @@ pub fn start() {
 }
 
 unsafe extern "C" fn prepare() {
-    state::hold(|state| {
-        if state.has_any() {
-            state.heirs = Heirs::new();
-        }
-    });
+    state::hold(State::tell_of_heir);
 }
 
 unsafe extern "C" fn parent() {
-    state::release(|state| {
-        if let Some(heirs) = state.heirs.take() {
-            heirs.wait();
-        }
-    });
+    state::release(|_| ());
 }
 
 unsafe extern "C" fn child() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
-    state::release(|state| {
-        let heirs = state.heirs.take();
-        renew(state);
-        // The parent may end now.
-        drop(heirs);
-    });
+    state::release(renew);
 }
 
 /// Maps all anew.
@@ -115,6 +105,7 @@ fn renew(state: &mut State) {
             state.mapped.insert(start, mapped);
         }
     }
+    let _ = state.run(Works::heir_came);
     drop(free);
     state.tell();
 }

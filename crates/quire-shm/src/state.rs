@@ -10,7 +10,7 @@
 //! ([`is_of_library_now`]) come nowhere near the lock at all.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +24,6 @@ use quire_linux::futex::Lock;
 use crate::ages::{self, Entry};
 use crate::ending;
 use crate::files::Files;
-use crate::heirs::Heirs;
 use crate::host::{Host, Placed, Works};
 use crate::pieces::Pieces;
 use crate::signals::Blocked;
@@ -90,8 +89,6 @@ pub struct State {
     pub files: Files,
     /// By their starts.
     pub mapped: BTreeMap<u64, Mapped>,
-    /// Who waits for whom, while the process forks.
-    pub heirs: Option<Heirs>,
     /// Semaphores with names, by where they are mapped.
     pub semaphores: BTreeMap<u64, Named>,
     /// What a child needs to know of objects, by what was opened last.
@@ -108,7 +105,6 @@ impl State {
         State {
             files: Files::new(),
             mapped: BTreeMap::new(),
-            heirs: None,
             semaphores: BTreeMap::new(),
             known: BTreeMap::new(),
             enough: MORE,
@@ -130,6 +126,17 @@ impl State {
             }
         };
         self.host.insert(host).run(&self.blocked, job)
+    }
+
+    /// Before a fork: servers are told that a child will come for what is open.
+    pub fn tell_of_heir(&mut self) {
+        if self.has_any() && self.host.is_some() {
+            let mapped = self.mapped.values();
+            let inherited = mapped.filter(|mapped| mapped.pieces.are_inherited());
+            let inherited: BTreeSet<Entry> = inherited.map(|mapped| mapped.entry).collect();
+            // Without the thread nothing is open.
+            let _ = self.run(move |works| works.heir_comes(&inherited));
+        }
     }
 
     /// In a forked child: the thread is the parent's.

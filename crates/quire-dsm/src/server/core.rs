@@ -10,11 +10,12 @@ use quire_core::dsm::scheduler::distributed::{Message, MissedView};
 use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
-use naming::AllBegun;
+use naming::{AllBegun, Numbers};
 pub(super) use naming::{tell_of_begun, was_removed};
 
 use super::backed::Asker;
 use super::keeping::Keeping;
+use super::object::heirs::Heirs;
 use super::object::tags::MOST_SEGMENTS;
 use super::object::{Object, Page, Part, Refused};
 use super::watch::Watchers;
@@ -139,6 +140,7 @@ pub enum Out {
 pub struct Core {
     pub(super) objects: BTreeMap<Name, Object>,
     begun: AllBegun,
+    numbers: Numbers,
     pub(super) peers: BTreeMap<PeerId, Peer>,
     /// Which peer a kernel belongs to, and what it calls the object.
     pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,
@@ -226,6 +228,8 @@ impl Core {
                 request,
             } => self.asked(id, number, request, out),
             Control::FromKernel { object, message } => self.heard(id, object, message, out),
+            Control::HeirComes { object } => self.heir(id, object, Heirs::comes),
+            Control::HeirCame { object } => self.heir(id, object, Heirs::came),
             other => out.push(Out::Cut(
                 id,
                 format!("{:?} is nothing that a kernel says", other.kind()),

@@ -21,6 +21,7 @@
 //! | `line` | whose question of these the directory is asked next |
 //! | `joint` | the objects that several servers share |
 //! | `types` | the types of these objects, which all servers must know |
+//! | `doubt` | names of this server that others may have got |
 //! | `known` | objects as the directory has them |
 //! | `roll` | who is a member, from lists and changes that cross |
 //! | `discarding` | objects that go when nobody has them open |
@@ -53,6 +54,7 @@ use crate::wire::control::{self, Answer, Name, Refusal, RequestId, SchedulerKind
 
 mod complaint;
 mod discarding;
+mod doubt;
 mod gathering;
 mod handing;
 mod joint;
@@ -67,6 +69,7 @@ mod wires;
 
 use complaint::Complaint;
 use discarding::Discarding;
+use doubt::{Doubt, HasName};
 use gathering::Gathering;
 use joint::Joint;
 use keeper::Keepers;
@@ -136,8 +139,8 @@ enum Told {
     Past(ServerId, Result<bool, DirectoryError>),
     /// An object of the store has this number there, under this one of the server.
     Offered(Name, ObjectId, ServerId, Result<(), DirectoryError>),
-    /// Another object has the name of one of this server by now.
-    Superseded(Name),
+    /// The directory has an object of this server again; another one may have its name by now.
+    PublishedAgain(Name, HasName),
     /// For a server that asked this one.
     Asked(LinkId, u64, Reply),
     Nothing,
@@ -238,6 +241,8 @@ pub(super) struct Fellows {
     outdated: BTreeSet<Name>,
     /// Those of them whose servers are no members as far as is known, until all are.
     unsure: BTreeSet<Name>,
+    /// Whether others may have got the names of objects that only this server has.
+    doubt: Doubt,
     /// Names that were begun here, and have no size yet, as far as is known.
     begun: BTreeSet<String>,
     /// Views are to be looked at, now or then.
@@ -305,6 +310,7 @@ impl Fellows {
             sought: BTreeSet::new(),
             outdated: BTreeSet::new(),
             unsure: BTreeSet::new(),
+            doubt: Doubt::default(),
             begun: BTreeSet::new(),
             look_at: None,
             keepers: Keepers::new(store),
@@ -582,7 +588,7 @@ impl Fellows {
             Told::Withdrawn(peer, number, name, done) => {
                 self.removed(a, (peer, number), &name, done);
             }
-            Told::Superseded(key) => self.superseded(a, &key),
+            Told::PublishedAgain(key, has_name) => self.published_again(a, &key, has_name),
             Told::Discarded(peer, number, name, done) => {
                 self.discarded(a, (peer, number), &name, done);
             }
@@ -644,6 +650,7 @@ impl Fellows {
             return;
         };
         tracing::error!("{why}; what it has of shared objects is given up");
+        self.doubt.begin((self.clock)() + self.lease);
         for joint in std::mem::take(&mut self.joints).into_values() {
             match joint.keeper.is_some() && joint.queue.is_none() {
                 true => self.begin_anew(a, &joint.name, why),
@@ -720,8 +727,8 @@ impl Fellows {
         let waiting = self.waiting.iter().map(|waiting| waiting.until).min();
         let offer = self.keepers.open_at;
         let unused = self.discarding.deadline();
-        let wires = self.wires.deadline();
-        let all = [stage, waiting, self.look_at, wires, offer, unused];
+        let (wires, doubt) = (self.wires.deadline(), self.doubt.deadline());
+        let all = [stage, waiting, self.look_at, wires, offer, unused, doubt];
         all.into_iter().flatten().min()
     }
 
@@ -732,6 +739,9 @@ impl Fellows {
             self.join();
         }
         self.wires.connect(a.links, now);
+        if self.doubt.is_over(now) {
+            self.retry_all(a);
+        }
         self.give_up_waiting(a, now);
         self.offer(a, now);
         self.send_parcels(a);

@@ -34,8 +34,10 @@ use crate::store::ObjectId;
 use crate::wire::control::{self, Answer, FailureKind, Name, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
 
+pub(super) mod heirs;
 pub(super) mod tags;
 
+use heirs::Heirs;
 use tags::tag_map;
 
 /// As whom everybody counts.
@@ -143,6 +145,8 @@ pub struct Object {
     pub(super) missed: Awaited,
     /// Who made it of what was begun has not opened it yet: it is not gone yet, either.
     pub(super) new: Awaited,
+    /// Children of who has it open are about to open it.
+    pub(super) heirs: Heirs,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
     pub(super) actions: Vec<Action<Page>>,
@@ -210,6 +214,7 @@ impl Object {
             is_discarded: false,
             missed: Awaited::default(),
             new: Awaited::default(),
+            heirs: Heirs::default(),
             mail: Vec::new(),
             actions: Vec::new(),
             pool: Pool::new(),
@@ -228,7 +233,7 @@ impl Object {
 
     /// Whether somebody is about to open it, or may come back for it.
     pub(super) const fn is_awaited(&self) -> bool {
-        self.missed.is_so() || self.new.is_so()
+        self.missed.is_so() || self.new.is_so() || self.heirs.are_awaited()
     }
 
     /// What is answered to who has made it.

@@ -74,6 +74,16 @@ pub enum Control {
         /// Its contents.
         data: Vec<Option<Contents>>,
     },
+    /// The sender's process forks: a child opens this, too, by itself.
+    HeirComes {
+        /// What it has open.
+        object: Handle,
+    },
+    /// The sender is such a child.
+    HeirCame {
+        /// What it has opened.
+        object: Handle,
+    },
     /// The sender closes the link, on purpose.
     Goodbye {
         /// Why, for a person.
@@ -107,6 +117,10 @@ pub enum Kind {
     ToKernel,
     /// [`Control::Fellow`].
     Fellow,
+    /// [`Control::HeirComes`].
+    HeirComes,
+    /// [`Control::HeirCame`].
+    HeirCame,
     /// [`Control::Goodbye`].
     Goodbye,
     /// [`Control::Ending`].
@@ -133,6 +147,8 @@ impl Control {
             Control::FromKernel { .. } => Kind::FromKernel,
             Control::ToKernel { .. } => Kind::ToKernel,
             Control::Fellow { .. } => Kind::Fellow,
+            Control::HeirComes { .. } => Kind::HeirComes,
+            Control::HeirCame { .. } => Kind::HeirCame,
             Control::Goodbye { .. } => Kind::Goodbye,
             Control::Ending => Kind::Ending,
         }
@@ -322,6 +338,13 @@ impl Name {
     #[must_use]
     pub fn numbered(&self, number: u64) -> Name {
         Name(format!("{}{TILDE}{number:x}", self.plain()))
+    }
+
+    /// The number of the key that this spells exactly, if that has one.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        let (_, number) = self.0.split_once(TILDE)?;
+        u64::from_str_radix(number, 16).ok()
     }
 
     /// Where all keys of this name with numbers lie among others.

@@ -456,6 +456,8 @@ pub fn message() -> impl Strategy<Value = Control> {
             }
         ),
         ".{0,80}".prop_map(|reason| Control::Goodbye { reason }),
+        handle().prop_map(|object| Control::HeirComes { object }),
+        handle().prop_map(|object| Control::HeirCame { object }),
         Just(Control::Ending),
     ]
 }

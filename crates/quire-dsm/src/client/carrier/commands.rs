@@ -93,6 +93,11 @@ pub(in crate::client) enum Command {
         number: u64,
         reply: Reply<()>,
     },
+    /// A child of the process is to open an object, or this is a child that has opened it.
+    Heir {
+        key: Key,
+        has_come: bool,
+    },
     /// The process is going to end.
     Ending,
     End,
@@ -173,6 +178,15 @@ impl Carrier {
                 false => self.map(links, key, wanted, reply),
             },
             Command::Unmap { number, reply } => self.unmap(links, number, reply),
+            Command::Heir { key, has_come } => {
+                if let Some((link, object)) = self.link.zip(self.handle(key)) {
+                    let told = match has_come {
+                        false => Control::HeirComes { object },
+                        true => Control::HeirCame { object },
+                    };
+                    links.send(link, told);
+                }
+            }
             Command::Ending => {
                 if let Some(link) = self.link.filter(|_| self.is_up) {
                     links.send(link, Control::Ending);

@@ -5,7 +5,9 @@
 //! known until this server ends; where it is joined to others, by the directory, and not here.
 //! What is begun has a key, which has a number in any case: nobody has it open, so nothing is known here of
 //! who has it when it is removed, and no other gets its key. The object that is made of it keeps that. Who
-//! gives a size to what was removed makes a discarded object.
+//! gives a size to what was removed makes a discarded object. A server that was started again has forgotten what
+//! was begun, and tells that from what was removed by the key ([`Numbers`]): what it makes of that has the name, if
+//! nothing else has.
 //!
 //! And they remove memory that they use: it has no name any more for those who look for it, and goes
 //! when nobody has it open. Such an object is *discarded*. Programs that have it open, whose children
@@ -16,11 +18,12 @@
 use std::collections::BTreeMap;
 
 use super::super::backed::Asker;
+use super::super::object::heirs::Heirs;
 use super::super::object::{Object, Refused};
 use super::{Core, MOST_OBJECTS, NOBODY, Out, PeerId, answer_with};
 use crate::random::random;
 use crate::wire::Control;
-use crate::wire::control::{self, Answer, Failure, FailureKind, Name, Request, RequestId};
+use crate::wire::control::{self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId};
 
 /// An object that is begun.
 pub(super) struct Begun {
@@ -28,6 +31,33 @@ pub(super) struct Begun {
     key: Name,
     /// As whom counts who began it.
     owner: String,
+}
+
+/// The numbers of keys that a server gives: in their last bits is one that it took when it was started.
+pub(super) struct Numbers {
+    of_this_start: u64,
+}
+
+impl Numbers {
+    /// The bits that tell which start of a server it was; the others are any.
+    const START: u64 = 0xffff;
+
+    fn next(&self) -> u64 {
+        random() & !Self::START | self.of_this_start
+    }
+
+    /// Whether a key may have its number from here.
+    fn has_given(&self, key: &Name) -> bool {
+        let number = key.number();
+        number.is_some_and(|it| it & Self::START == self.of_this_start)
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        let of_this_start = random() & Self::START;
+        Numbers { of_this_start }
+    }
 }
 
 /// All of them, by their names.
@@ -149,7 +179,7 @@ impl Core {
             return Err((FailureKind::Exists, text));
         }
         self.may_be_more()?;
-        let (key, owner) = (name.numbered(random()), peer.identity.clone());
+        let (key, owner) = (name.numbered(self.numbers.next()), peer.identity.clone());
         let exact = key.exact();
         self.begun.insert(name, Begun { key, owner });
         Ok(Answer::Begun { exact })
@@ -162,7 +192,7 @@ impl Core {
             return Ok(begun.key.clone());
         }
         self.may_be_more()?;
-        Ok(name.numbered(random()))
+        Ok(name.numbered(self.numbers.next()))
     }
 
     /// A peer gives a size to what was begun.
@@ -194,14 +224,21 @@ impl Core {
         Ok(owner)
     }
 
-    /// The object that is made of what was begun: a discarded one where that is not there any more.
+    /// Whether a key is of what was begun before this server was started, and has its name still.
+    fn is_forgotten(&self, key: &Name) -> bool {
+        let name = key.plain();
+        let is_free = self.is_taken(&name).is_none() && !self.begun.contains_key(&name);
+        is_free && !self.numbers.has_given(key)
+    }
+
+    /// The object that is made of what was begun: a discarded one where that was removed.
     fn sized(&self, info: control::Object, owner: String) -> Result<Object, Refused> {
         let is_begun = self.begun_by(&info.name).is_some();
         if !is_begun {
             self.may_be_more()?;
         }
         let mut object = Object::new(info, owner, None)?;
-        object.is_discarded = !is_begun;
+        object.is_discarded = !is_begun && !self.is_forgotten(&object.info.name);
         object.new.begin();
         Ok(object)
     }
@@ -294,6 +331,19 @@ impl Core {
         }
     }
 
+    /// A peer forks, or is the child: it says so of what it has open.
+    pub(super) fn heir(&mut self, id: PeerId, object: Handle, does: impl FnOnce(&mut Heirs, &str)) {
+        let peer = self.peers.get(&id);
+        let open = peer.and_then(|peer| Some((peer, peer.open.get(&object)?)));
+        // What was closed meanwhile is used by nobody on its behalf.
+        if let Some((peer, open)) = open
+            && let Some(object) = self.objects.get_mut(&open.name)
+        {
+            does(&mut object.heirs, &peer.identity);
+            self.misses |= object.heirs.are_awaited();
+        }
+    }
+
     /// Whether somebody is waited for since this was last asked: [`Core::forsaken`] is due in a lease.
     pub(in crate::server) fn misses(&mut self) -> bool {
         std::mem::take(&mut self.misses)
@@ -311,6 +361,7 @@ impl Core {
         for object in self.objects.values_mut() {
             object.missed.pass();
             object.new.pass();
+            object.heirs.pass();
         }
         let unused = self.objects.keys().filter(|name| self.is_to_go(name));
         out.extend(unused.cloned().map(Out::Unused));
@@ -361,7 +412,7 @@ mod tests {
 
     use super::super::Peer;
     use super::*;
-    use crate::wire::control::{self, Handle, MachineCode, PageSize, Rights, SchedulerKind};
+    use crate::wire::control::{self, MachineCode, PageSize, Rights, SchedulerKind};
 
     const PEERS: u64 = 3;
 
@@ -389,6 +440,10 @@ mod tests {
         Close(bool),
         Remove(By),
         Discard(By),
+        /// A child will open what it has open.
+        Fork,
+        /// It is such a child.
+        Come,
         Leave,
         /// Those have had their time who were about to open something.
         Forsake,
@@ -401,11 +456,17 @@ mod tests {
         goes: bool,
         /// Its maker has not opened it.
         new: bool,
+        /// So many children have not opened it.
+        heirs: u64,
     }
 
     impl Known {
         fn is_gone(&self) -> bool {
-            self.goes && self.open.is_empty() && !self.new
+            self.goes && self.open.is_empty() && !self.is_awaited()
+        }
+
+        fn is_awaited(&self) -> bool {
+            self.new || self.heirs > 0
         }
     }
 
@@ -501,6 +562,16 @@ mod tests {
                     }
                     found => found.and_then(|key| self.remove(key, step)),
                 },
+                Step::Fork | Step::Come => {
+                    let there = self.there.values_mut();
+                    for known in there.filter(|it| it.open.contains(&peer)) {
+                        known.heirs = match step {
+                            Step::Fork => known.heirs + 1,
+                            _ => known.heirs.saturating_sub(1),
+                        };
+                    }
+                    return None;
+                }
                 Step::Leave => {
                     for known in self.there.values_mut() {
                         known.open.remove(&peer);
@@ -510,7 +581,7 @@ mod tests {
                 }
                 Step::Forsake => {
                     for known in self.there.values_mut() {
-                        known.new = false;
+                        (known.new, known.heirs) = (false, 0);
                     }
                     self.there.retain(|_, it| !it.is_gone());
                     return None;
@@ -540,7 +611,7 @@ mod tests {
         fn remove(&mut self, key: usize, step: Step) -> Outcome {
             let known = self.there.entry(key).or_default();
             let is_discarded = matches!(step, Step::Discard(_));
-            if known.open.is_empty() && !(known.new && is_discarded) {
+            if known.open.is_empty() && !(known.is_awaited() && is_discarded) {
                 self.there.remove(&key);
                 return DONE;
             }
@@ -622,6 +693,18 @@ mod tests {
                 Step::Discard(by) => Request::Discard {
                     name: self.name(by),
                 },
+                Step::Fork | Step::Come => {
+                    let mut out = Vec::new();
+                    for object in of_it.map(|(_, handle)| *handle) {
+                        let told = match step {
+                            Step::Fork => Control::HeirComes { object },
+                            _ => Control::HeirCame { object },
+                        };
+                        self.core.says(PeerId(peer + 1), told, &mut out);
+                    }
+                    self.settle(peer, out);
+                    return None;
+                }
                 Step::Leave => {
                     let mut out = Vec::new();
                     let id = PeerId(peer + 1);
@@ -753,6 +836,8 @@ mod tests {
             any::<bool>().prop_map(Step::Close),
             by().prop_map(Step::Remove),
             by().prop_map(Step::Discard),
+            Just(Step::Fork),
+            Just(Step::Come),
             Just(Step::Leave),
         ]
     }
@@ -793,6 +878,25 @@ mod tests {
             }
             real.obey(1, Step::Forsake);
             assert_eq!(real.core.objects().count(), usize::from(comes));
+        }
+    }
+
+    /// A server that was started again gives a name to what was begun before, if nothing else has it.
+    #[test]
+    fn what_was_begun_before_a_restart_has_its_name() {
+        // Two starts have the same number once in so many times.
+        crate::random::repeat_numbers(7);
+        for is_taken in [false, true] {
+            let mut real = Real::new();
+            assert_eq!(real.obey(0, Step::Begin), Some(Ok((Some(1), false))));
+            real.core = Real::new().core;
+            if is_taken {
+                assert_eq!(real.obey(1, Step::Create), Some(DONE));
+            }
+            assert_eq!(real.obey(0, Step::GiveSize(1)), Some(Ok((None, is_taken))));
+            let named = real.core.key_of(&name());
+            let is_it = named.is_some_and(|key| key.exact() == real.spellings[1]);
+            assert_eq!(is_it, !is_taken);
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use quire_core::dsm::message::ServerId;
 use quire_core::units::Bytes;
 
+use super::doubt::HasName;
 use super::keeper::is_away;
 use super::line::MOST;
 use super::{Fellows, How, Making, Stage, Told, known};
@@ -195,16 +196,20 @@ impl Fellows {
         let Some(object) = core.object(&key) else {
             return Reach::Unknown;
         };
-        let is_ready = !object.is_joint || is_shown || {
-            let live = object.is_live();
-            let joint = self
-                .ids
-                .get(&key)
-                .and_then(|id| Some((id, self.joints.get(id)?)));
-            live && joint.is_some_and(|(id, joint)| {
-                joint.views.is_in() && joint.types.is_known && !self.is_closed(*id)
-            })
-        };
+        let is_named = asked.is_plain() && object.id.is_none();
+        let is_ready = is_shown
+            || if !object.is_joint {
+                !(is_named && self.doubt.is_about(&key))
+            } else {
+                let live = object.is_live();
+                let joint = self
+                    .ids
+                    .get(&key)
+                    .and_then(|id| Some((id, self.joints.get(id)?)));
+                live && joint.is_some_and(|(id, joint)| {
+                    joint.views.is_in() && joint.types.is_known && !self.is_closed(*id)
+                })
+            };
         match is_ready {
             true => Reach::Here(key),
             false => Reach::Later,
@@ -511,8 +516,11 @@ impl Fellows {
     }
 
     /// Objects that only this server has are its own under its new number, too.
+    /// Until the directory has answered, programs wait that ask for them by their names.
     pub(super) fn publish_again(&mut self, core: &Core, me: ServerId) {
         let own = |object: &&Object| !object.is_joint && object.id.is_none();
+        let keys = core.objects().filter(own).map(|it| it.info.name.clone());
+        self.doubt.joined(keys.collect());
         for object in core.objects().filter(own) {
             let id = ObjectId((self.numbers)());
             let mut entry = known::entry(&object.info, &object.owner, id, (me, None));
@@ -530,16 +538,26 @@ impl Fellows {
                 if let Err(error) = done {
                     tracing::warn!("{key} cannot be found by others: {error}");
                 }
-                match is_superseded {
-                    true => Told::Superseded(key),
-                    false => Told::Nothing,
-                }
+                let has_name = match is_superseded {
+                    true => HasName::Another,
+                    false => HasName::Itself,
+                };
+                Told::PublishedAgain(key, has_name)
             });
         }
     }
 
+    /// The directory has an object of this server again.
+    pub(super) fn published_again(&mut self, a: &mut Around<'_>, key: &Name, has_name: HasName) {
+        if has_name == HasName::Another {
+            self.superseded(a, key);
+        }
+        self.doubt.is_settled(key);
+        self.retry(a, key);
+    }
+
     /// An object of this server was removed while the server was away: another one has its name.
-    pub(super) fn superseded(&mut self, a: &mut Around<'_>, key: &Name) {
+    fn superseded(&mut self, a: &mut Around<'_>, key: &Name) {
         if let Some(here) = a.core.object(key) {
             let name = key.plain();
             tracing::warn!(

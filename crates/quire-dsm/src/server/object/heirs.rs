@@ -1,0 +1,86 @@
+//! Children of programs that have an object open. A child of `fork` opens it by itself, and its parent may
+//! have ended by then: what was removed would be gone. So a parent says before it forks that an heir comes, and
+//! the heir when it is there. In between the object counts as used.
+
+use std::collections::BTreeMap;
+
+use super::Awaited;
+
+/// Those who come for an object.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Heirs {
+    /// How many, by as whom they count: who says that it has come speaks for its own kind only.
+    expected: BTreeMap<String, u32>,
+    /// Who has not come when this is over has ended before.
+    until: Awaited,
+}
+
+impl Heirs {
+    /// One more comes, who will count as this.
+    pub fn comes(&mut self, identity: &str) {
+        let expected = self.expected.entry(identity.to_owned()).or_default();
+        *expected = expected.saturating_add(1);
+        self.until.begin();
+    }
+
+    /// One of them is there.
+    pub fn came(&mut self, identity: &str) {
+        if let Some(expected) = self.expected.get_mut(identity) {
+            *expected -= 1;
+            if *expected == 0 {
+                self.expected.remove(identity);
+            }
+        }
+        if self.expected.is_empty() {
+            self.until.end();
+        }
+    }
+
+    /// A lease is over.
+    pub fn pass(&mut self) {
+        self.until.pass();
+        if !self.until.is_so() {
+            self.expected.clear();
+        }
+    }
+
+    /// Whether any are to come.
+    pub const fn are_awaited(&self) -> bool {
+        self.until.is_so()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heirs_are_awaited_until_all_came() {
+        let mut heirs = Heirs::default();
+        heirs.came("uid:7");
+        assert!(!heirs.are_awaited());
+        for identity in ["uid:7", "uid:7", "uid:8"] {
+            heirs.comes(identity);
+        }
+        for identity in ["uid:7", "uid:9", "uid:7", "uid:7"] {
+            heirs.came(identity);
+            assert!(heirs.are_awaited(), "uid:8 has not come");
+        }
+        heirs.came("uid:8");
+        assert!(!heirs.are_awaited());
+    }
+
+    #[test]
+    fn who_ended_before_does_not_come() {
+        let mut heirs = Heirs::default();
+        heirs.comes("uid:7");
+        let leases = (0..20).take_while(|_| {
+            heirs.pass();
+            heirs.are_awaited()
+        });
+        assert_eq!(leases.count(), 4);
+        heirs.comes("uid:7");
+        heirs.came("uid:7");
+        assert!(!heirs.are_awaited(), "the one before is forgotten");
+    }
+}
