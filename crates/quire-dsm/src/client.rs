@@ -511,20 +511,24 @@ impl Shared {
     }
 
     /// The process forks: a child will open this, by itself. Until it has, or some leases are over, it stays
-    /// for it where it is removed.
-    pub fn heir_comes(&self) {
-        self.tell_of_heir(false);
+    /// for it where it is removed. The sender is dropped when the server is told, or cannot be.
+    pub fn heir_comes(&self, told: Sender<()>) {
+        self.tell_of_heir(false, told);
     }
 
-    /// The process is such a child.
-    pub fn heir_came(&self) {
-        self.tell_of_heir(true);
+    /// The process is such a child. The sender is dropped when the server is told, or cannot be.
+    pub fn heir_came(&self, told: Sender<()>) {
+        self.tell_of_heir(true, told);
     }
 
-    fn tell_of_heir(&self, has_come: bool) {
+    fn tell_of_heir(&self, has_come: bool, told: Sender<()>) {
         let key = self.key;
         // Without a link the server waits for some leases, for all who had it open.
-        let _ = self.client.command(Command::Heir { key, has_come });
+        let _ = self.client.command(Command::Heir {
+            key,
+            has_come,
+            told,
+        });
     }
 
     /// Its addresses, for whoever changes what is allowed there.

@@ -43,6 +43,9 @@ pub use objects::{Found, Meaning};
 /// nothing else.
 const CLOSING: Duration = Duration::from_secs(1);
 
+/// So long a fork waits until servers are told that a child comes, where their links are busy.
+const TELLING: Duration = Duration::from_millis(100);
+
 /// So often who waits for a server sees whether the program is to end.
 const OBEYING: Duration = Duration::from_millis(100);
 
@@ -435,23 +438,22 @@ impl Works {
         }
     }
 
-    /// The process forks. A child has these mapped, and has the descriptors.
+    /// The process forks. A child has these mapped, and has the descriptors. What servers are told of that is
+    /// on its way when this returns, also if the process is killed then.
     pub fn heir_comes(&mut self, mapped: &BTreeSet<Entry>) -> Result<()> {
         if self.open.keys().any(|entry| !mapped.contains(entry)) {
             self.uses.look();
         }
-        for (entry, open) in &self.open {
-            if mapped.contains(entry) || self.uses.has(*entry) {
-                open.shared.heir_comes();
-            }
-        }
+        let is_inherited = |entry: &Entry| mapped.contains(entry) || self.uses.has(*entry);
+        let inherited = self.open.iter().filter(|(entry, _)| is_inherited(entry));
+        tell_of_heir(inherited.map(|(_, open)| &open.shared), Shared::heir_comes);
         Ok(())
     }
 
     /// The process is a forked child, and has all that its parent had.
     pub fn heir_came(&mut self) -> Result<()> {
-        let open = self.open.values();
-        open.for_each(|open| open.shared.heir_came());
+        let open = self.open.values().map(|open| &open.shared);
+        tell_of_heir(open, Shared::heir_came);
         Ok(())
     }
 
@@ -460,4 +462,13 @@ impl Works {
         self.expected = open;
         Ok(())
     }
+}
+
+/// Tells servers that a child comes or came for objects, and waits until it is on its way.
+fn tell_of_heir<'a>(all: impl Iterator<Item = &'a Shared>, tell: fn(&Shared, Sender<()>)) {
+    let (told, all_told) = mpsc::channel();
+    all.for_each(|shared| tell(shared, told.clone()));
+    drop(told);
+    // It ends when nobody has an end of it any more.
+    let _ = all_told.recv_timeout(TELLING);
 }

@@ -93,10 +93,12 @@ pub(in crate::client) enum Command {
         number: u64,
         reply: Reply<()>,
     },
-    /// A child of the process is to open an object, or this is a child that has opened it.
+    /// A child of the process is to open an object, or this is a child that has opened it. Who waits until
+    /// the server is told has the other end.
     Heir {
         key: Key,
         has_come: bool,
+        told: Sender<()>,
     },
     /// The process is going to end.
     Ending,
@@ -178,14 +180,20 @@ impl Carrier {
                 false => self.map(links, key, wanted, reply),
             },
             Command::Unmap { number, reply } => self.unmap(links, number, reply),
-            Command::Heir { key, has_come } => {
+            Command::Heir {
+                key,
+                has_come,
+                told,
+            } => {
                 if let Some((link, object)) = self.link.zip(self.handle(key)) {
-                    let told = match has_come {
+                    let message = match has_come {
                         false => Control::HeirComes { object },
                         true => Control::HeirCame { object },
                     };
-                    links.send(link, told);
+                    links.send(link, message);
+                    links.send_now(link);
                 }
+                drop(told);
             }
             Command::Ending => {
                 if let Some(link) = self.link.filter(|_| self.is_up) {

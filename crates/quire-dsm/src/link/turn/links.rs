@@ -289,6 +289,11 @@ impl Links {
         }
     }
 
+    /// Sends what is queued for a link, as far as it takes it now, and not only when the turn is over.
+    pub fn send_now(&mut self, id: LinkId) {
+        self.flush(id);
+    }
+
     /// What waits to be sent over a link, in bytes. Whoever makes much of it waits.
     #[must_use]
     pub fn queued(&self, id: LinkId) -> usize {
