@@ -281,6 +281,13 @@ impl Client {
         let _ = self.command(Command::Ending);
     }
 
+    /// Sends all that was asked of this client before. The sender is dropped when that is on its way, or cannot
+    /// be: so one can wait for several clients.
+    pub fn send_now(&self, sent: Sender<()>) {
+        // Without the thread there is nothing to send.
+        let _ = self.command(Command::SendNow { sent });
+    }
+
     /// Has a part of an object brought that a mapping will need, by its number and the size of the
     /// object's pages.
     fn will_need(&self, (number, page): (u64, Bytes), range: Range<ObjectOffset>, access: Access) {
@@ -511,24 +518,20 @@ impl Shared {
     }
 
     /// The process forks: a child will open this, by itself. Until it has, or some leases are over, it stays
-    /// for it where it is removed. The sender is dropped when the server is told, or cannot be.
-    pub fn heir_comes(&self, told: Sender<()>) {
-        self.tell_of_heir(false, told);
+    /// for it where it is removed. [`Client::send_now`] says when the server is told.
+    pub fn heir_comes(&self) {
+        self.tell_of_heir(false);
     }
 
-    /// The process is such a child. The sender is dropped when the server is told, or cannot be.
-    pub fn heir_came(&self, told: Sender<()>) {
-        self.tell_of_heir(true, told);
+    /// The process is such a child. [`Client::send_now`] says when the server is told.
+    pub fn heir_came(&self) {
+        self.tell_of_heir(true);
     }
 
-    fn tell_of_heir(&self, has_come: bool, told: Sender<()>) {
+    fn tell_of_heir(&self, has_come: bool) {
         let key = self.key;
         // Without a link the server waits for some leases, for all who had it open.
-        let _ = self.client.command(Command::Heir {
-            key,
-            has_come,
-            told,
-        });
+        let _ = self.client.command(Command::Heir { key, has_come });
     }
 
     /// Its addresses, for whoever changes what is allowed there.

@@ -44,7 +44,7 @@ pub use objects::{Found, Meaning};
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// So long a fork waits until servers are told that a child comes, where their links are busy.
-const TELLING: Duration = Duration::from_millis(100);
+const SENDING: Duration = Duration::from_millis(100);
 
 /// So often who waits for a server sees whether the program is to end.
 const OBEYING: Duration = Duration::from_millis(100);
@@ -444,17 +444,30 @@ impl Works {
         if self.open.keys().any(|entry| !mapped.contains(entry)) {
             self.uses.look();
         }
-        let is_inherited = |entry: &Entry| mapped.contains(entry) || self.uses.has(*entry);
-        let inherited = self.open.iter().filter(|(entry, _)| is_inherited(entry));
-        tell_of_heir(inherited.map(|(_, open)| &open.shared), Shared::heir_comes);
+        for (entry, open) in &self.open {
+            if mapped.contains(entry) || self.uses.has(*entry) {
+                open.shared.heir_comes();
+            }
+        }
+        self.send_now();
         Ok(())
     }
 
     /// The process is a forked child, and has all that its parent had.
     pub fn heir_came(&mut self) -> Result<()> {
-        let open = self.open.values().map(|open| &open.shared);
-        tell_of_heir(open, Shared::heir_came);
+        self.open.values().for_each(|open| open.shared.heir_came());
+        self.send_now();
         Ok(())
+    }
+
+    /// Waits until what servers are told is on its way.
+    fn send_now(&self) {
+        let (sent, all_sent) = mpsc::channel();
+        let clients = self.clients.values();
+        clients.for_each(|client| client.send_now(sent.clone()));
+        drop(sent);
+        // It ends when nobody has an end of it any more.
+        let _ = all_sent.recv_timeout(SENDING);
     }
 
     /// Takes over, in a forked child, what its parent has open.
@@ -462,13 +475,4 @@ impl Works {
         self.expected = open;
         Ok(())
     }
-}
-
-/// Tells servers that a child comes or came for objects, and waits until it is on its way.
-fn tell_of_heir<'a>(all: impl Iterator<Item = &'a Shared>, tell: fn(&Shared, Sender<()>)) {
-    let (told, all_told) = mpsc::channel();
-    all.for_each(|shared| tell(shared, told.clone()));
-    drop(told);
-    // It ends when nobody has an end of it any more.
-    let _ = all_told.recv_timeout(TELLING);
 }

@@ -105,6 +105,7 @@ fn renew(state: &mut State) {
             state.mapped.insert(start, mapped);
         }
     }
+    // Otherwise servers wait for some leases.
     let _ = state.run(Works::heir_came);
     drop(free);
     state.tell();

@@ -186,6 +186,11 @@ impl Carrier {
         }
     }
 
+    /// The link, where it can be used.
+    fn usable_link(&self) -> Option<LinkId> {
+        self.link.filter(|_| self.is_up)
+    }
+
     /// How long touches wait for a new link.
     fn reconnect(&self) -> Duration {
         self.options.reconnect(self.lease)
@@ -219,10 +224,11 @@ impl Carrier {
         key: Key,
         act: impl FnOnce(&mut Cache, &mut Way<'_>) -> Result<(), Broken>,
     ) -> bool {
+        let link = self.usable_link();
         let Some(object) = self.objects.get_mut(&key) else {
             return false;
         };
-        let to = self.link.filter(|_| self.is_up).zip(object.handle);
+        let to = link.zip(object.handle);
         let mut way = Way { links, to };
         if let Err(broken) = act(&mut object.cache, &mut way) {
             tracing::error!("{}: {broken}", object.name);

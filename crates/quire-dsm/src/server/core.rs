@@ -10,7 +10,7 @@ use quire_core::dsm::scheduler::distributed::{Message, MissedView};
 use quire_core::dsm::sync::{Answered, Parting, Party, RequestId as SyncId};
 use quire_core::dsm::types::Machine;
 
-use naming::{AllBegun, Numbers};
+use naming::{AllBegun, KeyNumbers};
 pub(super) use naming::{tell_of_begun, was_removed};
 
 use super::backed::Asker;
@@ -140,7 +140,7 @@ pub enum Out {
 pub struct Core {
     pub(super) objects: BTreeMap<Name, Object>,
     begun: AllBegun,
-    numbers: Numbers,
+    key_numbers: KeyNumbers,
     pub(super) peers: BTreeMap<PeerId, Peer>,
     /// Which peer a kernel belongs to, and what it calls the object.
     pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,

@@ -69,7 +69,7 @@ mod wires;
 
 use complaint::Complaint;
 use discarding::Discarding;
-use doubt::{Doubt, HasName};
+use doubt::Doubt;
 use gathering::Gathering;
 use joint::Joint;
 use keeper::Keepers;
@@ -139,8 +139,12 @@ enum Told {
     Past(ServerId, Result<bool, DirectoryError>),
     /// An object of the store has this number there, under this one of the server.
     Offered(Name, ObjectId, ServerId, Result<(), DirectoryError>),
-    /// The directory has an object of this server again; another one may have its name by now.
-    PublishedAgain(Name, HasName),
+    /// The directory has an object of this server again.
+    PublishedAgain {
+        key: Name,
+        /// Another one has its name by now.
+        is_superseded: bool,
+    },
     /// For a server that asked this one.
     Asked(LinkId, u64, Reply),
     Nothing,
@@ -588,7 +592,9 @@ impl Fellows {
             Told::Withdrawn(peer, number, name, done) => {
                 self.removed(a, (peer, number), &name, done);
             }
-            Told::PublishedAgain(key, has_name) => self.published_again(a, &key, has_name),
+            Told::PublishedAgain { key, is_superseded } => {
+                self.published_again(a, &key, is_superseded);
+            }
             Told::Discarded(peer, number, name, done) => {
                 self.discarded(a, (peer, number), &name, done);
             }

@@ -231,6 +231,11 @@ impl Object {
         })
     }
 
+    /// Whether it is this server's alone, and in no store.
+    pub(super) const fn is_only_here(&self) -> bool {
+        !self.is_joint && self.id.is_none()
+    }
+
     /// Whether somebody is about to open it, or may come back for it.
     pub(super) const fn is_awaited(&self) -> bool {
         self.missed.is_so() || self.new.is_so() || self.heirs.are_awaited()

@@ -80,7 +80,7 @@ impl Carrier {
     ) {
         self.last_request += 1;
         let id = RequestId(self.last_request);
-        let link = self.link.filter(|_| self.is_up);
+        let link = self.usable_link();
         let request = Control::Request { id, request };
         let sent = link.is_some_and(|link| links.send_with(link, request, with));
         match sent {

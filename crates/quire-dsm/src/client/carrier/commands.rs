@@ -93,12 +93,14 @@ pub(in crate::client) enum Command {
         number: u64,
         reply: Reply<()>,
     },
-    /// A child of the process is to open an object, or this is a child that has opened it. Who waits until
-    /// the server is told has the other end.
+    /// A child of the process is to open an object, or this is a child that has opened it.
     Heir {
         key: Key,
         has_come: bool,
-        told: Sender<()>,
+    },
+    /// All that was wanted before is to leave now. Who waits for that has the other end.
+    SendNow {
+        sent: Sender<()>,
     },
     /// The process is going to end.
     Ending,
@@ -180,29 +182,29 @@ impl Carrier {
                 false => self.map(links, key, wanted, reply),
             },
             Command::Unmap { number, reply } => self.unmap(links, number, reply),
-            Command::Heir {
-                key,
-                has_come,
-                told,
-            } => {
-                if let Some((link, object)) = self.link.zip(self.handle(key)) {
+            Command::Heir { key, has_come } => {
+                if let Some((link, object)) = self.usable_link().zip(self.handle(key)) {
                     let message = match has_come {
                         false => Control::HeirComes { object },
                         true => Control::HeirCame { object },
                     };
                     links.send(link, message);
-                    links.send_now(link);
                 }
-                drop(told);
+            }
+            Command::SendNow { sent } => {
+                if let Some(link) = self.usable_link() {
+                    links.flush(link);
+                }
+                drop(sent);
             }
             Command::Ending => {
-                if let Some(link) = self.link.filter(|_| self.is_up) {
+                if let Some(link) = self.usable_link() {
                     links.send(link, Control::Ending);
                 }
             }
             Command::End => {
                 self.is_over = true;
-                if let Some(link) = self.link.filter(|_| self.is_up) {
+                if let Some(link) = self.usable_link() {
                     links.close(link, "the program is done");
                 }
             }

@@ -85,7 +85,7 @@ impl Carrier {
     /// a moment, so that faults do not wait behind all of a large object.
     pub(super) fn go_on_giving_back(&mut self, links: &mut Links) {
         while let Some(mut giving) = self.giving_back.pop_front() {
-            let link = self.link.filter(|_| self.is_up);
+            let link = self.usable_link();
             let piece = link.map_or(usize::MAX, |link| links.moment(link));
             if link.is_some_and(|link| links.queued(link) > piece) {
                 return self.giving_back.push_front(giving);

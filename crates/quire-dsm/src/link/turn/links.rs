@@ -289,11 +289,6 @@ impl Links {
         }
     }
 
-    /// Sends what is queued for a link, as far as it takes it now, and not only when the turn is over.
-    pub fn send_now(&mut self, id: LinkId) {
-        self.flush(id);
-    }
-
     /// What waits to be sent over a link, in bytes. Whoever makes much of it waits.
     #[must_use]
     pub fn queued(&self, id: LinkId) -> usize {
@@ -747,7 +742,9 @@ impl Links {
         }
     }
 
-    fn flush(&mut self, id: LinkId) {
+    /// Sends what is queued for a link, as far as it takes it now. It need not be asked for: all is sent when the
+    /// turn is over.
+    pub fn flush(&mut self, id: LinkId) {
         let now = self.now;
         let Some(entry) = self.entry(id) else { return };
         entry.marked = false;

@@ -6,7 +6,7 @@
 //! What is begun has a key, which has a number in any case: nobody has it open, so nothing is known here of
 //! who has it when it is removed, and no other gets its key. The object that is made of it keeps that. Who
 //! gives a size to what was removed makes a discarded object. A server that was started again has forgotten what
-//! was begun, and tells that from what was removed by the key ([`Numbers`]): what it makes of that has the name, if
+//! was begun, and tells that from what was removed by the key ([`KeyNumbers`]): what it makes of that has the name, if
 //! nothing else has.
 //!
 //! And they remove memory that they use: it has no name any more for those who look for it, and goes
@@ -34,11 +34,11 @@ pub(super) struct Begun {
 }
 
 /// The numbers of keys that a server gives: in their last bits is one that it took when it was started.
-pub(super) struct Numbers {
+pub(super) struct KeyNumbers {
     of_this_start: u64,
 }
 
-impl Numbers {
+impl KeyNumbers {
     /// The bits that tell which start of a server it was; the others are any.
     const START: u64 = 0xffff;
 
@@ -53,10 +53,10 @@ impl Numbers {
     }
 }
 
-impl Default for Numbers {
-    fn default() -> Numbers {
+impl Default for KeyNumbers {
+    fn default() -> KeyNumbers {
         let of_this_start = random() & Self::START;
-        Numbers { of_this_start }
+        KeyNumbers { of_this_start }
     }
 }
 
@@ -179,7 +179,10 @@ impl Core {
             return Err((FailureKind::Exists, text));
         }
         self.may_be_more()?;
-        let (key, owner) = (name.numbered(self.numbers.next()), peer.identity.clone());
+        let (key, owner) = (
+            name.numbered(self.key_numbers.next()),
+            peer.identity.clone(),
+        );
         let exact = key.exact();
         self.begun.insert(name, Begun { key, owner });
         Ok(Answer::Begun { exact })
@@ -192,7 +195,7 @@ impl Core {
             return Ok(begun.key.clone());
         }
         self.may_be_more()?;
-        Ok(name.numbered(self.numbers.next()))
+        Ok(name.numbered(self.key_numbers.next()))
     }
 
     /// A peer gives a size to what was begun.
@@ -228,7 +231,7 @@ impl Core {
     fn is_forgotten(&self, key: &Name) -> bool {
         let name = key.plain();
         let is_free = self.is_taken(&name).is_none() && !self.begun.contains_key(&name);
-        is_free && !self.numbers.has_given(key)
+        is_free && !self.key_numbers.has_given(key)
     }
 
     /// The object that is made of what was begun: a discarded one where that was removed.

@@ -8,14 +8,7 @@ use std::time::Instant;
 
 use crate::wire::control::Name;
 
-/// Which object has the name of one that only this server has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HasName {
-    Itself,
-    Another,
-}
-
-/// Whether that is known.
+/// Whether it is known who has these names.
 #[derive(Debug, Default)]
 pub(super) enum Doubt {
     #[default]

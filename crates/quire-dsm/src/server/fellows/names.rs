@@ -8,7 +8,6 @@ use std::time::Instant;
 use quire_core::dsm::message::ServerId;
 use quire_core::units::Bytes;
 
-use super::doubt::HasName;
 use super::keeper::is_away;
 use super::line::MOST;
 use super::{Fellows, How, Making, Stage, Told, known};
@@ -16,7 +15,7 @@ use crate::directory::{Directory, DirectoryError, Entry, LeaseId, Matter, name_o
 use crate::server::Around;
 use crate::server::core::{self, Core, NOBODY, Out, PeerId};
 use crate::server::distant::Distant;
-use crate::server::object::{self, Object, Part, Refused};
+use crate::server::object::{self, Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Control;
@@ -196,24 +195,25 @@ impl Fellows {
         let Some(object) = core.object(&key) else {
             return Reach::Unknown;
         };
-        let is_named = asked.is_plain() && object.id.is_none();
-        let is_ready = is_shown
-            || if !object.is_joint {
-                !(is_named && self.doubt.is_about(&key))
-            } else {
-                let live = object.is_live();
-                let joint = self
-                    .ids
-                    .get(&key)
-                    .and_then(|id| Some((id, self.joints.get(id)?)));
-                live && joint.is_some_and(|(id, joint)| {
-                    joint.views.is_in() && joint.types.is_known && !self.is_closed(*id)
-                })
-            };
+        let is_doubtful = asked.is_plain() && object.is_only_here() && self.doubt.is_about(&key);
+        let is_ready = match object.is_joint {
+            _ if is_shown => true,
+            true => object.is_live() && self.has_part(&key),
+            false => !is_doubtful,
+        };
         match is_ready {
             true => Reach::Here(key),
             false => Reach::Later,
         }
+    }
+
+    /// Whether this server has a part in an object that several share, by which programs can use it.
+    fn has_part(&self, key: &Name) -> bool {
+        let id = self.ids.get(key);
+        let joint = id.and_then(|id| Some((id, self.joints.get(id)?)));
+        joint.is_some_and(|(id, joint)| {
+            joint.views.is_in() && joint.types.is_known && !self.is_closed(*id)
+        })
     }
 
     /// A program wants the objects of all servers. The directory is asked once for all who want
@@ -515,17 +515,16 @@ impl Fellows {
         core::answer_with(making.peer, making.number, answer, a.out);
     }
 
-    /// Objects that only this server has are its own under its new number, too.
-    /// Until the directory has answered, programs wait that ask for them by their names.
+    /// Objects that only this server has are its own under its new number, too. Until the directory has
+    /// answered, programs wait that ask for them by their names.
     pub(super) fn publish_again(&mut self, core: &Core, me: ServerId) {
-        let own = |object: &&Object| !object.is_joint && object.id.is_none();
-        let keys = core.objects().filter(own).map(|it| it.info.name.clone());
-        self.doubt.joined(keys.collect());
-        for object in core.objects().filter(own) {
+        let mut keys = BTreeSet::new();
+        for object in core.objects().filter(|object| object.is_only_here()) {
             let id = ObjectId((self.numbers)());
             let mut entry = known::entry(&object.info, &object.owner, id, (me, None));
             entry.is_removed = object.is_discarded;
             let key = object.info.name.clone();
+            keys.insert(key.clone());
             self.desk.ask(Matter::Names, move |directory| {
                 // It may not have been there.
                 let _ = directory.withdraw(key.as_str());
@@ -538,18 +537,15 @@ impl Fellows {
                 if let Err(error) = done {
                     tracing::warn!("{key} cannot be found by others: {error}");
                 }
-                let has_name = match is_superseded {
-                    true => HasName::Another,
-                    false => HasName::Itself,
-                };
-                Told::PublishedAgain(key, has_name)
+                Told::PublishedAgain { key, is_superseded }
             });
         }
+        self.doubt.joined(keys);
     }
 
     /// The directory has an object of this server again.
-    pub(super) fn published_again(&mut self, a: &mut Around<'_>, key: &Name, has_name: HasName) {
-        if has_name == HasName::Another {
+    pub(super) fn published_again(&mut self, a: &mut Around<'_>, key: &Name, is_superseded: bool) {
+        if is_superseded {
             self.superseded(a, key);
         }
         self.doubt.is_settled(key);
