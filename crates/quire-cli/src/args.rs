@@ -29,7 +29,7 @@ use quire_linux::scheduling::Scheduling;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
-  quire run -- ./solver input.dat     run a program with superpages by reservation
+  quire run -- ./solver input.dat     run a program with superpages
   quire run --policy eager redis-server
   quire stat                          show every managed process, now
   quire top                           watch them, and change their policy
@@ -40,15 +40,24 @@ const RUN_EXAMPLES: &str = "\
 EXAMPLES:
   quire run -- ./solver input.dat
   quire run --policy eager --quiet redis-server redis.conf
-  quire run --ahead --reserve-limit 2G -- python3 train.py
+  quire run --cpu 25 -- python3 train.py                 copies may take more time
   quire run --stats run.json -- make -j8
+  quire run --policy reserve --reserve-limit 2G -- ./solver
   quire run --policy static --pool-page 2M -- ./solver   no pages of 1 GiB
   quire run --dsm grid@127.0.0.1:7450 -- ./solver        its shared memory /grid
 
+TWO WAYS:
+  Under adaptive, eager and base, memory stays the kernel's, and the kernel is advised
+  (libquire.so). A process has a thread that looks and advises once it has grown to
+  64 MiB. Under reserve and static, and with --ahead, --reserve-limit, --largest,
+  --pool-page, --align, --text, --frames, --hint, --stock or --colour-bits, Quire
+  provides the memory (libquire_provide.so); docs/limits.md says what differs then.
+
 The exit status is that of PROGRAM; if a signal kills PROGRAM, quire dies by the
 same signal. 127: PROGRAM was not found; 126: it cannot be executed; 2: bad usage.
-QUIRE_LIB names the libquire.so to use, where it is not found by itself, and
-QUIRE_DSM_LIB the libquire_dsm.so for --dsm.";
+QUIRE_LIB names the libquire.so to use, where it is not found by itself,
+QUIRE_PROVIDE_LIB the libquire_provide.so, which is also looked for beside the one that
+QUIRE_LIB names, and QUIRE_DSM_LIB the libquire_dsm.so for --dsm.";
 
 const STAT_EXAMPLES: &str = "\
 EXAMPLES:
@@ -83,11 +92,15 @@ terminal.";
 const SET_EXAMPLES: &str = "\
 EXAMPLES:
   quire set 4242 policy=eager             superpages at the first touch from now on
-  quire set 4242 align=on policy=adaptive
-  quire set 4242 ahead=512M reserve-limit=1G
+  quire set 4242 cpu=25                   copies may take a quarter of a processor
   quire set 4242 policy=base              make no new superpages
+  quire set 4242 ahead=512M reserve-limit=1G
 
-SETTINGS:
+SETTINGS of processes that are advised:
+  policy=NAME          adaptive, eager or base
+  cpu=PERCENT          the share of one processor that copies may take
+
+SETTINGS of processes whose memory Quire provides (quire run --policy reserve and others):
   policy=NAME          base, eager, reserve, adaptive or static; holds for memory
                        that is mapped from now on and for what holds nothing yet
   align=on|off         own mappings of 2 MiB and more begin on a superpage boundary
@@ -96,7 +109,7 @@ SETTINGS:
   largest=SIZE         largest superpage that reservations make, 16K to 2M
   pool-page=2M|1G      the largest page that static takes from the hugetlb pools
 
-2: no such process, or a setting that does not exist.";
+2: no such process, or a setting that does not exist. 1: the process refuses, and says why.";
 
 const ATTACH_EXAMPLES: &str = "\
 EXAMPLES:
@@ -413,11 +426,14 @@ pub enum Command {
 /// What `quire run` takes.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// How big the program's pages are: `base` pages only, a superpage at the
-    /// first touch (`eager`), reserve and promote when full (`reserve`), what suited
-    /// earlier memory of the same size (`adaptive`), or the hugetlb pools
-    /// (`static`): 1 GiB where that fits and is free, then 2 MiB. With `--frames` it
-    /// is `base` unless it is given, and holds for what has no strategy
+    /// How big the program's pages are. Under `adaptive`, `eager` and `base` the kernel
+    /// is advised. `adaptive`: full extents become superpages by a copy in the
+    /// background, and where neighbours filled up the next ones are superpages at the
+    /// first touch. `eager`: all private anonymous memory may have superpages at the
+    /// first touch. `base`: none has. Under the others Quire provides the memory.
+    /// `reserve`: extents are reserved at the first touch, and promoted in place when
+    /// full. `static`: the hugetlb pools, 1 GiB where that fits and is free, then 2 MiB.
+    /// With `--frames` it is `base` unless it is given, and holds for what has no strategy
     #[arg(
         long,
         default_value_t = Policy::default(),
@@ -425,7 +441,7 @@ pub struct RunArgs {
         value_parser = policy_parser()
     )]
     pub policy: Policy,
-    /// Which physical frames new pages get: page colouring (`colour`,
+    /// Which physical frames new pages get; Quire provides the memory then: page colouring (`colour`,
     /// `colour:hashed`), bin hopping (`binhop`, `binhop:thread`), colours by turns
     /// (`modulo:0-3`), the colours or the frames of a recorded mapping
     /// (`modulo:@FILE`, `exact:FILE`, from `quire map --csv`), a plug-in of your own
@@ -435,15 +451,18 @@ pub struct RunArgs {
     /// Another strategy for a part of memory: `heap=STRATEGY`, `stack=STRATEGY` (those of
     /// threads, too), `map:NAME=STRATEGY` (the static data of the program or library of
     /// this file name, or mappings that the program names so), or a range of addresses,
-    /// as 7f0000000000-7f0000200000=STRATEGY. May be given again
+    /// as 7f0000000000-7f0000200000=STRATEGY. May be given again. Quire provides the
+    /// memory then
     #[arg(long, value_name = "PART=STRATEGY")]
     pub hint: Vec<Hint>,
     /// The address bits that make a colour, such as 12,13,14,15 or 12^18,13^19,
-    /// instead of those of this machine's cache (see `quire cache`)
+    /// instead of those of this machine's cache (see `quire cache`). Quire provides the
+    /// memory then
     #[arg(long, value_name = "BITS")]
     pub colour_bits: Option<Colours>,
     /// Keep no more pages ready for strategies than this, beyond one superpage [default:
-    /// 64M]. It is never more than a twentieth of what the program uses
+    /// 64M]. It is never more than a twentieth of what the program uses. Quire provides the
+    /// memory then
     #[arg(long, value_name = "SIZE")]
     pub stock: Option<Bytes>,
     /// Do not hand the strategies down to programs that the program starts
@@ -455,14 +474,20 @@ pub struct RunArgs {
     /// Do not print the summary
     #[arg(long, short)]
     pub quiet: bool,
-    /// Bound of the memory that is reserved and not used, such as 512M or 2G
+    /// The share of one processor that copies may take where the kernel is advised [default:
+    /// 10]
+    #[arg(long, value_name = "PERCENT")]
+    pub cpu: Option<CpuShare>,
+    /// Bound of the memory that is reserved and not used, such as 512M or 2G. Quire
+    /// provides the memory then
     #[arg(long, value_name = "SIZE")]
     pub reserve_limit: Option<Bytes>,
     /// Largest superpage that reservations make, 16K to 2M. Smaller ones are made
-    /// anyway where no block of 2 MiB is free
+    /// anyway where no block of 2 MiB is free. Quire provides the memory then
     #[arg(long, value_name = "SIZE")]
     pub largest: Option<Level>,
-    /// Zero superpages ahead of need, up to SIZE [256M when no SIZE is given]
+    /// Zero superpages ahead of need, up to SIZE [256M when no SIZE is given]. Quire
+    /// provides the memory then
     #[arg(
         long,
         value_name = "SIZE",
@@ -471,14 +496,16 @@ pub struct RunArgs {
         default_missing_value = "256M"
     )]
     pub ahead: Option<Bytes>,
-    /// The largest page that `static` takes from the hugetlb pools
+    /// The largest page that `static` takes from the hugetlb pools. With another than the
+    /// default, Quire provides the memory
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = pool_page_parser())]
     pub pool_page: PoolPage,
     /// Let the program's own mappings of 2 MiB and more begin on a superpage
-    /// boundary
+    /// boundary. Quire provides the memory then
     #[arg(long)]
     pub align: bool,
-    /// Put program text and read-only data of 2 MiB and more onto superpages
+    /// Put program text and read-only data of 2 MiB and more onto superpages. Quire
+    /// provides the memory then
     #[arg(long)]
     pub text: bool,
     #[command(flatten)]

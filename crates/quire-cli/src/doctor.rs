@@ -85,10 +85,20 @@ fn write_checks(out: &mut impl Write, checks: &[Check], paint: Paint) -> io::Res
     writeln!(out)
 }
 
+/// The policies in the order in which they are named: the default, others that need no more
+/// than it, and those that have Quire provide the memory.
+const ORDER: [Policy; 5] = [
+    Policy::Adaptive,
+    Policy::Eager,
+    Policy::Base,
+    Policy::Reserve,
+    Policy::Static,
+];
+
 /// One line on which policies work.
 fn verdict(findings: &Findings) -> String {
     let names = |status: Status| -> Vec<&str> {
-        Policy::ALL
+        ORDER
             .into_iter()
             .map(Policy::name)
             .filter(|name| findings.policies.get(name) == Some(&status))
@@ -124,6 +134,7 @@ mod tests {
     #[test]
     fn the_verdict_names_every_policy_once() {
         let policies = BTreeMap::from([
+            ("adaptive", Status::Ok),
             ("base", Status::Ok),
             ("eager", Status::Ok),
             ("reserve", Status::Limited),
@@ -136,7 +147,7 @@ mod tests {
         };
         assert_eq!(
             verdict(&findings),
-            "Policies that work fully: base, eager; in part: reserve; with base pages only: static"
+            "Policies that work fully: adaptive, eager, base; in part: reserve; with base pages only: static"
         );
     }
 }

@@ -1,5 +1,8 @@
-//! `quire run`: starts a program with the library preloaded, stands in for it
+//! `quire run`: starts a program with a library preloaded, stands in for it
 //! while it runs, and sums up what it had.
+//!
+//! Unless something is asked for that advice cannot do, the library is the one that only
+//! advises the kernel ([`way`]).
 
 pub(crate) mod child;
 mod dsm;
@@ -17,35 +20,29 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use quire_core::config::{Config, ENV_ALL};
+use quire_core::config::{Config, ENV_ALL, Policy, Way};
 use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT};
+use quire_core::stat::Note;
 use quire_linux::sysinfo::signals::{self, Signals};
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, Outcome};
 use crate::session::Session;
 use program::Program;
-use report::Report;
+use report::{Report, Setting};
 
 /// Runs the program and returns its exit status; does not return where a
 /// signal killed it.
 pub fn run(options: &RunArgs) -> Outcome<u8> {
     let stats = options.stats.as_deref().map(open_stats).transpose()?;
     let frames = frames::config(options)?;
-    let library = library::find()?;
+    let mut config = config(options);
+    let way = way(options, &config);
+    let library = library::find(way)?;
     let program = Program::find(&options.command)?;
     let mut objects = dsm::prepare(&options.dsm, &program)?;
-    let session = Session::create();
-    let config = Config {
-        policy: options.policy,
-        ahead: options.ahead.unwrap_or_default(),
-        reserve_limit: options.reserve_limit,
-        largest: options.largest.unwrap_or_default(),
-        pool_page: options.pool_page,
-        align: options.align,
-        text: options.text,
-        session: session.as_ref().ok().map(|s| s.dir().display().to_string()),
-    };
+    let session = Session::create(way);
+    config.session = session.as_ref().ok().map(|s| s.dir().display().to_string());
     let signals = Signals::block()
         .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
     let mut command = managed_command(&program, &options.command, &config, &library);
@@ -63,6 +60,8 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         command.env(ENV_NO_INHERIT, "1");
     }
     signals.hand_down(&mut command);
+    let inherited = forbidden_before(config.policy);
+    let switched = forbid_superpages(config.policy, way);
     let started = Instant::now();
     let ended = match spawn(&mut command, &program) {
         Ok(child) => child::stand_in(child.id(), &signals)
@@ -79,13 +78,64 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         session.sweep();
     }
     let ended = ended?;
-    let mut report = Report::new(options, &program, ended, wall, entries, session.err());
+    let setting = Setting {
+        way,
+        switched,
+        no_session: session.err(),
+    };
+    let mut report = Report::new(options, &program, (ended, wall), entries, setting);
     report.note(in_vain);
+    report.note(inherited);
     tell(options, &report, stats);
     match (ended.code, ended.signal) {
         (_, Some(signal)) => signals::die_by(signal),
         (code, None) => Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
     }
+}
+
+/// The settings that the options are, without a session.
+fn config(options: &RunArgs) -> Config {
+    Config {
+        policy: options.policy,
+        ahead: options.ahead.unwrap_or_default(),
+        reserve_limit: options.reserve_limit,
+        largest: options.largest.unwrap_or_default(),
+        pool_page: options.pool_page,
+        align: options.align,
+        text: options.text,
+        cpu: options.cpu,
+        session: None,
+    }
+}
+
+/// How the program gets its superpages. Frames are chosen only for memory that is provided.
+fn way(options: &RunArgs, config: &Config) -> Way {
+    let about_frames = options.frames.is_some()
+        || !options.hint.is_empty()
+        || options.colour_bits.is_some()
+        || options.stock.is_some();
+    match about_frames {
+        true => Way::Provide,
+        false => config.way(),
+    }
+}
+
+/// Where a program shall have base pages only and the kernel is advised: switches its
+/// transparent huge pages off for this process. What it starts inherits that, also
+/// programs that no library can be preloaded into. Nothing where they stay as they are.
+pub(crate) fn forbid_superpages(policy: Policy, way: Way) -> Option<io::Result<()>> {
+    let is_asked = policy == Policy::Base && way == Way::Advise;
+    let switch = || rustix::thread::disable_transparent_huge_pages(true);
+    is_asked.then(|| switch().map_err(io::Error::from))
+}
+
+/// What is to be said where whoever started this process has switched transparent huge pages
+/// off, and the policy makes superpages.
+fn forbidden_before(policy: Policy) -> Vec<String> {
+    let is_off = rustix::thread::transparent_huge_pages_are_disabled();
+    let matters = policy != Policy::Base && is_off == Ok(true);
+    let note = matters.then(|| Note::HugePagesDisabled.text().to_owned());
+    note.into_iter().collect()
 }
 
 /// Opens the statistics file before the program starts, so that a bad path
@@ -112,10 +162,8 @@ pub(crate) fn managed_command(
         command.env_remove(name);
     }
     command.envs(config.to_env());
-    command.env(
-        "LD_PRELOAD",
-        preload(library, std::env::var_os("LD_PRELOAD")),
-    );
+    let list = library::with_manager(library, std::env::var_os("LD_PRELOAD"));
+    command.env("LD_PRELOAD", list);
     command
 }
 
@@ -128,21 +176,6 @@ pub(crate) fn plain_command(program: &Program, words: &[OsString]) -> Command {
     }
     command.args(words);
     command
-}
-
-/// Our library before the ones that are preloaded anyway, and only once.
-fn preload(library: &library::Library, existing: Option<OsString>) -> OsString {
-    let mut list = library.path().as_os_str().to_owned();
-    if let Some(existing) = existing.filter(|list| !list.is_empty()) {
-        let ours = list.to_string_lossy().into_owned();
-        let text = existing.to_string_lossy();
-        if text.split([':', ' ']).any(|item| item == ours) {
-            return existing;
-        }
-        list.push(":");
-        list.push(existing);
-    }
-    list
 }
 
 /// Starts a command.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use quire_core::config::Config;
+use quire_core::config::{Config, Way};
 use quire_core::tlb::cpuid::{self, Described};
 use quire_linux::ptrace;
 use quire_linux::sysinfo::signals::{self, Arrived, Ended, Signals, send};
@@ -20,8 +20,8 @@ use rustix::process::Signal;
 use crate::args::{Pmu, TlbArgs};
 use crate::failure::{Failure, Outcome};
 use crate::run::program::Program;
-use crate::run::{child, library, managed_command, plain_command, spawn};
-use crate::session::Session;
+use crate::run::{child, forbid_superpages, library, managed_command, plain_command, spawn};
+use crate::session::{NoSession, Session};
 use counters::{Counters, Misses};
 use report::Report;
 
@@ -88,23 +88,29 @@ impl Launcher<'_> {
         let needs_library = !options.plain || options.pmu == Pmu::Only;
         Ok(Launcher {
             options,
-            library: needs_library.then(library::find).transpose()?,
+            library: needs_library
+                .then(|| library::find(way(options)))
+                .transpose()?,
             program: Program::find(&options.command)?,
         })
     }
 
-    /// The command, without the library where `plain` is set.
-    fn command(&self, plain: bool, session: &io::Result<Session>) -> Command {
+    /// The command, without the library where `plain` is set. What it starts next is
+    /// without superpages where that is the policy.
+    fn command(&self, plain: bool, session: &Result<Session, NoSession>) -> Outcome<Command> {
         let words = &self.options.command;
         let Some(library) = self.library.as_ref().filter(|_| !plain) else {
-            return plain_command(&self.program, words);
+            return Ok(plain_command(&self.program, words));
         };
         let config = Config {
-            policy: self.options.policy,
             session: session.as_ref().ok().map(|s| s.dir().display().to_string()),
-            ..Config::default()
+            ..config(self.options)
         };
-        managed_command(&self.program, words, &config, library)
+        if let Some(Err(error)) = forbid_superpages(config.policy, config.way()) {
+            let text = format!("transparent huge pages cannot be switched off: {error}");
+            return Err(Failure::system(text));
+        }
+        Ok(managed_command(&self.program, words, &config, library))
     }
 
     /// Runs the program under the tracer.
@@ -122,8 +128,8 @@ impl Launcher<'_> {
             },
             None => cpuid::describe(&quire_linux::tlb::leaves()),
         };
-        let session = Session::create();
-        let mut command = self.command(options.plain, &session);
+        let session = Session::create(way(options));
+        let mut command = self.command(options.plain, &session)?;
         signals.hand_down(&mut command);
         let started = Instant::now();
         let traced = spawn(&mut command, &self.program)
@@ -175,8 +181,8 @@ impl Launcher<'_> {
                 Counters::refusal(&error)
             ))
         })?;
-        let session = Session::create();
-        let mut command = self.command(plain, &session);
+        let session = Session::create(way(self.options));
+        let mut command = self.command(plain, &session)?;
         signals.hand_down(&mut command);
         let started = Instant::now();
         let ended = spawn(&mut command, &self.program).and_then(|child| {
@@ -191,6 +197,19 @@ impl Launcher<'_> {
             .map_err(|error| Failure::system(format!("cannot read the counters: {error}")))?;
         Ok((misses, ended?, started.elapsed()))
     }
+}
+
+/// The settings that the options are, without a session.
+fn config(options: &TlbArgs) -> Config {
+    Config {
+        policy: options.policy,
+        ..Config::default()
+    }
+}
+
+/// How the program gets its superpages.
+fn way(options: &TlbArgs) -> Way {
+    config(options).way()
 }
 
 fn plan(options: &TlbArgs) -> Plan {

@@ -9,11 +9,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quire_core::config::{Config, Way};
 use quire_lab::environment;
 use quire_lab::experiment::{Benchmark, Besides, Command, Experiment, Machine};
 use quire_lab::prepare::{self, Places};
 use quire_lab::run::Run;
 use quire_lab::runner::{self, Interrupt, Over, Results, Tools};
+use quire_lab::tune::candidate::Candidate;
 use quire_lab::tune::guide::Pilot;
 use quire_lab::tune::verdict::Outcome as Said;
 use quire_lab::tune::{Goal, Plan, Rules, facts, words};
@@ -35,9 +37,9 @@ const EXECUTIONS_FOR_DETERMINISM: u64 = 30;
 /// Does not return where a signal ended it.
 pub fn tune(options: &TuneArgs) -> Outcome<u8> {
     let program = Program::find(&options.command)?;
-    library::find()?;
     let words = words_of(&options.command)?;
     let plan = plan(options)?;
+    libraries(&plan)?;
     let experiment = plan.experiment(experiment(options, &program, &words)?);
     experiment.check().map_err(Failure::bad_usage)?;
     let interrupt = Interrupt::listen()
@@ -113,6 +115,26 @@ fn plan(options: &TuneArgs) -> Outcome<Plan> {
         return Err(Failure::bad_usage(why + &left_out.collect::<String>()));
     }
     Ok(plan)
+}
+
+/// Makes sure that the libraries are there which the candidates need.
+fn libraries(plan: &Plan) -> Outcome<()> {
+    let candidates = plan.candidates.iter().map(|(candidate, _)| candidate);
+    candidates
+        .filter_map(way)
+        .try_for_each(|way| library::find(way).map(drop))
+}
+
+/// How the program gets its superpages under a candidate; nothing without quire.
+fn way(candidate: &Candidate) -> Option<Way> {
+    let config = Config {
+        policy: candidate.policy?,
+        ..Config::default()
+    };
+    Some(match &candidate.frames {
+        Some(_) => Way::Provide,
+        None => config.way(),
+    })
 }
 
 /// The program as an experiment, which the plan gives its parts and variants.

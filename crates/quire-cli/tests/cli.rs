@@ -1,5 +1,5 @@
 //! The command as a user meets it. Programs run with a harmless library
-//! preloaded, so none of this needs `libquire.so`.
+//! preloaded, so none of this needs `libquire.so` or `libquire_provide.so`.
 
 #[path = "common/refusal.rs"]
 mod refusal;
@@ -35,7 +35,29 @@ fn harmless_library() -> &'static str {
 
 fn quire(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
-    command.env("QUIRE_LIB", harmless_library()).args(args);
+    for variable in ["QUIRE_LIB", "QUIRE_PROVIDE_LIB"] {
+        command.env(variable, harmless_library());
+    }
+    command.args(args);
+    command
+}
+
+/// A directory with both libraries, which do nothing.
+fn libraries() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["libquire.so", "libquire_provide.so"] {
+        fs::copy(harmless_library(), dir.path().join(name)).unwrap();
+    }
+    dir
+}
+
+/// `quire` with these libraries, of which the variable names the one that advises.
+fn quire_with(libraries: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
+    command
+        .env("QUIRE_LIB", libraries.join("libquire.so"))
+        .env_remove("QUIRE_PROVIDE_LIB")
+        .args(args);
     command
 }
 
@@ -162,6 +184,10 @@ fn input_output_and_arguments_pass_through() {
 
 #[test]
 fn the_configuration_reaches_the_program() {
+    let script = "echo $QUIRE_POLICY $QUIRE_CPU; stat -c %a $QUIRE_SESSION";
+    let done = quire(&["run", "-q", "--cpu", "2.5", "--", "sh", "-c", script]);
+    let done = { done }.env("QUIRE_CPU", "99").output().unwrap();
+    assert_eq!(stdout(&done), "adaptive 2.5\n1733\n");
     let script = "echo $QUIRE_POLICY $QUIRE_AHEAD $QUIRE_RESERVE_LIMIT; stat -c %a $QUIRE_SESSION";
     let done = quire(&[
         "run",
@@ -191,6 +217,159 @@ fn the_configuration_reaches_the_program() {
     assert_eq!(
         stdout(&done),
         format!("65536 {}:libdl.so.2\n", library.display())
+    );
+}
+
+/// The library is chosen by what is asked for; one that the user has moved has the other
+/// one beside it.
+#[test]
+fn the_way_chooses_the_library() {
+    let libraries = libraries();
+    let preloaded = |options: &[&str]| {
+        let program = ["--", "sh", "-c", "echo ${LD_PRELOAD##*/} $QUIRE_POLICY"];
+        let args = [&["run", "-q"], options, &program].concat();
+        let done = quire_with(libraries.path(), &args).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        stdout(&done)
+    };
+    assert_eq!(preloaded(&[]), "libquire.so adaptive\n");
+    assert_eq!(
+        preloaded(&["--cpu", "5", "--policy", "eager"]),
+        "libquire.so eager\n"
+    );
+    assert_eq!(preloaded(&["--policy", "base"]), "libquire.so base\n");
+    assert_eq!(
+        preloaded(&["--policy", "static"]),
+        "libquire_provide.so static\n"
+    );
+    for options in [
+        &["--ahead"][..],
+        &["--reserve-limit", "1G"],
+        &["--largest", "64K"],
+        &["--pool-page", "2M"],
+        &["--align"],
+        &["--text"],
+        &["--stock", "8M"],
+        &["--hint", "heap=default", "--colour-bits", "12,13"],
+    ] {
+        let provided = preloaded(options);
+        assert_eq!(provided, "libquire_provide.so adaptive\n", "{options:?}");
+    }
+    let frames = preloaded(&["--frames", "default", "--colour-bits", "12,13"]);
+    assert_eq!(frames, "libquire_provide.so base\n");
+}
+
+/// Never are both libraries in one process.
+#[test]
+fn a_run_in_a_run_replaces_the_library() {
+    let libraries = libraries();
+    let quire = env!("CARGO_BIN_EXE_quire");
+    let nested = |outer: &str, inner: &str| {
+        let script = format!("{quire} run -q --policy {inner} -- sh -c 'echo $LD_PRELOAD'");
+        let args = ["run", "-q", "--policy", outer, "--", "sh", "-c", &script];
+        let done = quire_with(libraries.path(), &args)
+            .env("LD_PRELOAD", "libdl.so.2")
+            .output()
+            .unwrap();
+        stdout(&done)
+    };
+    let with = |name: &str| {
+        let path = libraries.path().canonicalize().unwrap().join(name);
+        format!("{}:libdl.so.2\n", path.display())
+    };
+    assert_eq!(nested("adaptive", "reserve"), with("libquire_provide.so"));
+    assert_eq!(nested("static", "eager"), with("libquire.so"));
+    assert_eq!(nested("eager", "adaptive"), with("libquire.so"));
+}
+
+/// Transparent huge pages are off for all programs, also for those without a loader.
+#[test]
+fn base_holds_for_static_programs_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("s.c"), dir.path().join("s"));
+    let text = "#include <stdio.h>\n#include <string.h>\nint main(void) {\n\
+        char line[256]; FILE *f = fopen(\"/proc/self/status\", \"r\");\n\
+        while (f && fgets(line, sizeof line, f))\n\
+        if (!strncmp(line, \"THP_enabled\", 11)) fputs(line, stdout);\nreturn 0;\n}\n";
+    fs::write(&source, text).unwrap();
+    let made = Command::new("cc")
+        .args(["-static", "-o"])
+        .args([&program, &source])
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        println!("SKIP: no static programs can be linked here");
+        return;
+    }
+    let program = program.to_str().unwrap();
+    let plain = Command::new(program).output().unwrap();
+    if stdout(&plain) != "THP_enabled:\t1\n" {
+        println!("SKIP: the kernel has no transparent huge pages, or they are off here");
+        return;
+    }
+    let done = output(&["run", "--policy", "base", "--", program]);
+    assert_eq!(stdout(&done), "THP_enabled:\t0\n");
+    assert_eq!(
+        stderr(&done),
+        "quire: base: transparent huge pages were switched off\n"
+    );
+    let done = output(&["run", "--", program]);
+    assert_eq!(stdout(&done), "THP_enabled:\t1\n");
+    assert!(
+        stderr(&done).contains("is statically linked"),
+        "{}",
+        stderr(&done)
+    );
+    // Whoever inherits that is told.
+    let quire = env!("CARGO_BIN_EXE_quire");
+    let done = output(&["run", "-q", "--policy", "base", "--", quire, "run", "true"]);
+    assert!(
+        stderr(&done).contains("PR_SET_THP_DISABLE"),
+        "{}",
+        stderr(&done)
+    );
+}
+
+/// A program that is killed with its `quire run` leaves nothing for ever.
+#[test]
+fn the_next_run_clears_what_a_killed_one_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready");
+    let script = format!("echo $QUIRE_SESSION > {}; exec sleep 1000", ready.display());
+    let mut child = quire(&["run", "-q", "--", "sh", "-c", &script])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let said = || fs::read_to_string(&ready).unwrap_or_default();
+    wait_for(|| said().ends_with('\n'));
+    let session = said().trim().to_owned();
+    assert!(Path::new(&session).exists());
+    let group = format!("-{}", child.id());
+    let killed = Command::new("kill").args(["-KILL", "--", &group]).status();
+    assert!(killed.unwrap().success());
+    child.wait().unwrap();
+    assert!(Path::new(&session).exists());
+    sh("true");
+    assert!(!Path::new(&session).exists());
+}
+
+/// Another user's process keeps its page in the directory, and nobody lists it.
+#[test]
+fn programs_that_change_their_user_may_make_files() {
+    let script = "setpriv --reuid 65534 --clear-groups sh -c \
+        'cd $QUIRE_SESSION; : > stat.1.65534; : > junk && echo $PWD; ls .'";
+    let done = sh(script);
+    let has_setpriv = !stderr(&done).contains("setpriv: ") && done.status.code() != Some(127);
+    if !rustix::process::geteuid().is_root() || !has_setpriv {
+        println!("SKIP: only root can change its user, with setpriv");
+        return;
+    }
+    let session = stdout(&done);
+    assert!(session.contains("/quire.0."), "{session}");
+    assert!(!Path::new(session.trim()).exists());
+    assert!(
+        stderr(&done).contains("Permission denied"),
+        "{}",
+        stderr(&done)
     );
 }
 
@@ -245,6 +424,8 @@ fn bad_options_are_refused() {
     assert_refused(&done, 2, &["12x", "256M"]);
     let done = output(&["run", "--reserve-limit", "much", "true"]);
     assert_refused(&done, 2, &["much"]);
+    let done = output(&["run", "--cpu", "101", "true"]);
+    assert_refused(&done, 2, &["101", "percentage"]);
     let done = output(&["run", "--polcy", "base", "true"]);
     assert_refused(&done, 2, &["--polcy", "--policy"]);
     assert_refused(&output(&["run"]), 2, &["PROGRAM"]);
@@ -260,6 +441,12 @@ fn a_missing_library_is_named() {
         .output()
         .unwrap();
     assert_refused(&done, 2, &["/no/libquire.so", "QUIRE_LIB"]);
+    let done = quire(&["run", "--ahead", "true"])
+        .env("QUIRE_PROVIDE_LIB", "/no/libquire_provide.so")
+        .output()
+        .unwrap();
+    let words = ["/no/libquire_provide.so", "QUIRE_PROVIDE_LIB"];
+    assert_refused(&done, 2, &words);
 }
 
 /// A file that the loader would ignore is no library.
@@ -307,6 +494,7 @@ fn statistics_are_written() {
     assert_eq!(value["version"], 1);
     assert_eq!(value["command"], serde_json::json!(["sh", "-c", "exit 3"]));
     assert_eq!(value["policy"], "base");
+    assert_eq!(value["way"], "advise");
     assert_eq!(
         value["exit"],
         serde_json::json!({"code": 3, "signal": null})
@@ -327,12 +515,18 @@ fn the_summary_is_on_standard_error() {
     assert_eq!(stdout(&done), "");
     assert_eq!(
         stderr(&done),
-        "quire: adaptive: nothing to manage (true used little memory)\n"
+        "quire: adaptive: nothing was advised, as far as is known: no process said that it had \
+         grown to 64 MiB\n"
+    );
+    let done = output(&["run", "--policy", "reserve", "true"]);
+    assert_eq!(
+        stderr(&done),
+        "quire: reserve: nothing to manage (true used little memory)\n"
     );
     let done = output(&["run", "--policy", "base", "true"]);
     assert_eq!(
         stderr(&done),
-        "quire: base: base pages only, nothing was managed\n"
+        "quire: base: transparent huge pages were switched off\n"
     );
     assert_eq!(stderr(&output(&["run", "--quiet", "true"])), "");
 }
@@ -362,8 +556,16 @@ fn doctor_checks_everything() {
     let text = stdout(&done);
     let verdict = |about: &str| text.lines().find(|line| line.starts_with(about)).unwrap();
     let policies = verdict("Policies that work ");
-    for policy in ["base", "eager", "reserve", "static"] {
+    for policy in ["adaptive", "base", "eager", "reserve", "static"] {
         assert!(policies.contains(policy), "{policies}");
+    }
+    for check in [
+        "page table (/proc/self/pagemap)",
+        "PAGEMAP_SCAN",
+        "MADV_COLLAPSE",
+        "shrinker of superpages (khugepaged/max_ptes_none)",
+    ] {
+        assert!(text.lines().any(|line| line.contains(check)), "{check}");
     }
     let frames = verdict("Frames by strategy ");
     assert!(!text.contains('\x1b'));
@@ -399,7 +601,7 @@ fn completions_and_manual_pages() {
     for shell in ["bash", "zsh", "fish"] {
         let text = stdout(&output(&["completions", shell]));
         assert!(
-            text.contains("doctor") && text.contains("reserve-limit"),
+            text.contains("doctor") && text.contains("reserve-limit") && text.contains("cpu"),
             "{shell}"
         );
     }
@@ -429,6 +631,8 @@ fn completions_and_manual_pages() {
         assert!(text.contains(".SH EXAMPLES"), "{page}");
     }
     assert_refused(&output(&["man", "/proc/no"]), 2, &["/proc/no"]);
+    let run = fs::read_to_string(dir.path().join("quire-run.1")).unwrap();
+    assert!(run.contains("\\-\\-cpu") && run.contains("QUIRE_PROVIDE_LIB"));
     // Commands below others have pages, too, with what they share.
     let page = |name: &str| fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap();
     for action in [

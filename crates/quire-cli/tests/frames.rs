@@ -64,7 +64,7 @@ fn library(scratch: &Path, name: &str, text: &str) -> String {
     let source = scratch.join(format!("{name}.c"));
     fs::write(&source, text).unwrap();
     let library = scratch.join(format!("{name}.so"));
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quire-preload/include");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quire-preload-provide/include");
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-I"])
         .args([&include, Path::new("-o"), &library, &source])

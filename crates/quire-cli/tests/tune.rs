@@ -34,7 +34,10 @@ fn harmless_library() -> &'static str {
 
 fn quire(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
-    command.env("QUIRE_LIB", harmless_library()).args(args);
+    for variable in ["QUIRE_LIB", "QUIRE_PROVIDE_LIB"] {
+        command.env(variable, harmless_library());
+    }
+    command.args(args);
     command
 }
 
@@ -439,7 +442,7 @@ fn measurements_come_from_the_output_where_that_is_asked_for() {
 }
 
 /// With the real library, a program that touches its memory has fewer faults with
-/// superpages, however busy the machine is.
+/// superpages, however busy the machine is. It begins when the kernel has been advised.
 #[test]
 fn superpages_save_a_real_program_faults() {
     let binary = Path::new(env!("CARGO_BIN_EXE_quire"));
@@ -452,10 +455,11 @@ fn superpages_save_a_real_program_faults() {
     let dir = Dir::new();
     let source = dir.name("touch.c");
     let program = dir.name("touch");
-    let text_of = "#include <sys/mman.h>\n#include <stdlib.h>\nint main(void) {\n\
+    let text_of = "#include <sys/mman.h>\n#include <unistd.h>\nint main(void) {\n\
         long n = 128L << 20;\n\
         char *p = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
         if (p == MAP_FAILED) return 1;\n\
+        usleep(500000);\n\
         for (long i = 0; i < n / 4096; i++) p[(i * 7919 % (n / 4096)) * 4096] = 1;\n\
         return 0;\n}\n";
     fs::write(&source, text_of).unwrap();

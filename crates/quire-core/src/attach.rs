@@ -201,6 +201,9 @@ impl CpuShare {
     /// One and a half percent.
     pub const DEFAULT: CpuShare = CpuShare(15_000);
 
+    /// Ten percent: what copies may take inside of a program.
+    pub const FOR_COPIES: CpuShare = CpuShare(100_000);
+
     /// The share of `percent`; nothing below 0.01 and above 100.
     #[must_use]
     pub fn from_percent(percent: f64) -> Option<CpuShare> {
@@ -243,11 +246,12 @@ fn nanos(count: u128) -> Duration {
 }
 
 /// A bounded share of processor time. It is earned as time passes, up to what
-/// is earned in two seconds. What an action costs is known only afterwards, so
+/// is earned in two seconds unless more is saved up. What an action costs is known only afterwards, so
 /// the last one may go into debt, which must be earned before the next one.
 #[derive(Clone, Debug)]
 pub struct CpuBudget {
     share: CpuShare,
+    saved: Duration,
     credit: Duration,
     debt: Duration,
     at: Duration,
@@ -260,10 +264,19 @@ impl CpuBudget {
     pub const fn new(share: CpuShare, now: Duration) -> CpuBudget {
         CpuBudget {
             share,
+            saved: SAVED,
             credit: Duration::ZERO,
             debt: Duration::ZERO,
             at: now,
         }
+    }
+
+    /// Lets what is earned in so much time be saved up, and begins with that.
+    #[must_use]
+    pub fn saving(mut self, time: Duration) -> CpuBudget {
+        self.saved = time;
+        self.credit = self.share.of(time);
+        self
     }
 
     /// The share.
@@ -276,7 +289,7 @@ impl CpuBudget {
     pub fn set_share(&mut self, share: CpuShare, now: Duration) {
         self.earn(now);
         self.share = share;
-        self.credit = self.credit.min(share.of(SAVED));
+        self.credit = self.credit.min(share.of(self.saved));
     }
 
     /// Notes that processor time was used.
@@ -296,7 +309,7 @@ impl CpuBudget {
     /// be saved up.
     pub fn wait_for(&mut self, cost: Duration, now: Duration) -> Duration {
         self.earn(now);
-        let cost = cost.clamp(Duration::from_nanos(1), self.share.of(SAVED));
+        let cost = cost.clamp(Duration::from_nanos(1), self.share.of(self.saved));
         let missing = (self.debt + cost).saturating_sub(self.credit);
         self.share.time_to_earn(missing)
     }
@@ -310,7 +323,7 @@ impl CpuBudget {
         self.at = now;
         let left = earned.saturating_sub(self.debt);
         self.debt = self.debt.saturating_sub(earned);
-        self.credit = (self.credit + left).min(self.share.of(SAVED));
+        self.credit = (self.credit + left).min(self.share.of(self.saved));
     }
 }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::attach::{CpuShare, CpuShareError};
 use crate::level::{Level, LevelError};
 use crate::pool::{PoolPage, PoolPageError};
 use crate::units::{Bytes, SizeError};
@@ -25,12 +26,14 @@ pub const ENV_POOL_PAGE: &str = "QUIRE_POOL_PAGE";
 pub const ENV_ALIGN: &str = "QUIRE_ALIGN";
 /// Name of the variable that switches superpages for program text on.
 pub const ENV_TEXT: &str = "QUIRE_TEXT";
+/// Name of the variable that holds the share of a processor that copies may take.
+pub const ENV_CPU: &str = "QUIRE_CPU";
 /// Name of the variable that holds the directory of the statistics pages.
 pub const ENV_SESSION: &str = "QUIRE_SESSION";
 /// The value of a variable that switches something on.
 const ON: &str = "1";
 /// Every variable that carries a setting.
-pub const ENV_ALL: [&str; 8] = [
+pub const ENV_ALL: [&str; 9] = [
     ENV_POLICY,
     ENV_AHEAD,
     ENV_RESERVE_LIMIT,
@@ -38,6 +41,7 @@ pub const ENV_ALL: [&str; 8] = [
     ENV_POOL_PAGE,
     ENV_ALIGN,
     ENV_TEXT,
+    ENV_CPU,
     ENV_SESSION,
 ];
 /// Where session directories are made.
@@ -49,7 +53,7 @@ pub const SESSION_PREFIX: &str = "quire.";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Base pages only: what the program would have had without superpages.
+    /// Base pages only: transparent huge pages are switched off for the program.
     Base,
     /// A whole superpage at the first touch (LISP of paper 004; the kernel's
     /// transparent huge pages).
@@ -76,7 +80,7 @@ impl Policy {
     ];
 
     /// Whether memory is reserved at the first touch, populated page by page and
-    /// promoted when full.
+    /// promoted when full, where Quire provides the memory.
     #[must_use]
     pub const fn reserves(self) -> bool {
         matches!(self, Policy::Reserve | Policy::Adaptive)
@@ -119,6 +123,17 @@ impl fmt::Display for Policy {
     }
 }
 
+/// How a process gets its superpages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Memory stays the kernel's, private and anonymous; a thread looks at what is
+    /// populated, and advises (`libquire.so`).
+    Advise,
+    /// Memory is Quire's own: an object on a private tmpfs, or hugetlb pages
+    /// (`libquire_provide.so`).
+    Provide,
+}
+
 /// A policy name that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy `{0}`: choose one of base, eager, reserve, adaptive, static")]
@@ -144,6 +159,9 @@ pub enum ConfigError {
     /// A size could not be read.
     #[error(transparent)]
     Size(#[from] SizeError),
+    /// A share of a processor could not be read.
+    #[error(transparent)]
+    Cpu(#[from] CpuShareError),
     /// A size of superpages does not exist.
     #[error(transparent)]
     Level(#[from] LevelError),
@@ -171,6 +189,9 @@ pub struct Config {
     pub align: bool,
     /// Whether program text and read-only data go onto superpages.
     pub text: bool,
+    /// The share of one processor that copies may take, where it is not
+    /// [`CpuShare::FOR_COPIES`].
+    pub cpu: Option<CpuShare>,
     /// Directory in which each managed process keeps its statistics page.
     pub session: Option<String>,
 }
@@ -190,8 +211,23 @@ impl Config {
             pool_page: get(ENV_POOL_PAGE).map_or(Ok(PoolPage::default()), |t| t.parse())?,
             align: get(ENV_ALIGN).is_some_and(|t| t == ON),
             text: get(ENV_TEXT).is_some_and(|t| t == ON),
+            cpu: get(ENV_CPU).map(|t| t.parse()).transpose()?,
             session: get(ENV_SESSION),
         })
+    }
+
+    /// How the process gets its superpages: by advice, unless something is asked for
+    /// that advice cannot do.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        let asks = matches!(self.policy, Policy::Reserve | Policy::Static)
+            || self.ahead > Bytes::ZERO
+            || self.reserve_limit.is_some()
+            || self.largest != Level::default()
+            || self.pool_page != PoolPage::default()
+            || self.align
+            || self.text;
+        if asks { Way::Provide } else { Way::Advise }
     }
 
     /// The environment variables that carry this configuration.
@@ -215,6 +251,9 @@ impl Config {
                 vars.push((name, ON.to_owned()));
             }
         }
+        if let Some(cpu) = self.cpu {
+            vars.push((ENV_CPU, cpu.percent().to_string()));
+        }
         if let Some(session) = &self.session {
             vars.push((ENV_SESSION, session.clone()));
         }
@@ -236,12 +275,52 @@ mod tests {
             pool_page: PoolPage::Superpage,
             align: true,
             text: true,
+            cpu: CpuShare::from_percent(2.5),
             session: Some("/dev/shm/quire.7".into()),
         };
         let vars = config.to_env();
         let get = |name: &str| vars.iter().find(|v| v.0 == name).map(|v| v.1.clone());
         assert_eq!(Config::from_env(get), Ok(config));
         assert_eq!(Config::from_env(|_| None), Ok(Config::default()));
+    }
+
+    #[test]
+    fn memory_is_provided_only_where_that_is_asked_for() {
+        let with = |policy| Config {
+            policy,
+            cpu: CpuShare::from_percent(5.0),
+            ..Config::default()
+        };
+        let provided = |config: Config| config.way() == Way::Provide;
+        for policy in Policy::ALL {
+            let asked = matches!(policy, Policy::Reserve | Policy::Static);
+            assert_eq!(provided(with(policy)), asked, "{policy}");
+        }
+        let adaptive = with(Policy::Adaptive);
+        for asked in [
+            Config {
+                ahead: Bytes::mib(64),
+                ..adaptive.clone()
+            },
+            Config {
+                reserve_limit: Some(Bytes::mib(1)),
+                ..adaptive.clone()
+            },
+            Config {
+                largest: Level::SMALLEST,
+                ..adaptive.clone()
+            },
+            Config {
+                align: true,
+                ..adaptive.clone()
+            },
+            Config {
+                text: true,
+                ..adaptive
+            },
+        ] {
+            assert!(provided(asked));
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::attach::{CpuShare, CpuShareError};
 use crate::config::{Policy, PolicyError};
 use crate::level::{Level, LevelError};
 use crate::pool::{PoolPage, PoolPageError};
@@ -33,6 +34,8 @@ pub struct Change {
     pub largest: Option<Level>,
     /// The largest page that `static` takes from the hugetlb pools.
     pub pool_page: Option<PoolPage>,
+    /// The share of one processor that copies may take.
+    pub cpu: Option<CpuShare>,
 }
 
 /// A change that cannot be read.
@@ -43,7 +46,7 @@ pub enum ChangeError {
     NoValue(String),
     /// A name that does not exist.
     #[error(
-        "unknown setting `{0}`: choose from policy, align, ahead, reserve-limit, largest, pool-page"
+        "unknown setting `{0}`: choose from policy, align, ahead, reserve-limit, largest, pool-page, cpu"
     )]
     Unknown(String),
     /// A switch that is neither on nor off.
@@ -55,6 +58,9 @@ pub enum ChangeError {
     /// A policy that does not exist.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A share of a processor that cannot be read.
+    #[error(transparent)]
+    Cpu(#[from] CpuShareError),
     /// A size that cannot be read.
     #[error(transparent)]
     Size(#[from] SizeError),
@@ -88,6 +94,7 @@ impl Change {
             "reserve-limit" => self.reserve_limit.replace(value.parse()?).is_some(),
             "largest" => self.largest.replace(value.parse()?).is_some(),
             "pool-page" => self.pool_page.replace(value.parse()?).is_some(),
+            "cpu" => self.cpu.replace(value.parse()?).is_some(),
             _ => return Err(ChangeError::Unknown(name.to_owned())),
         };
         if before {
@@ -128,6 +135,7 @@ impl fmt::Display for Change {
             self.largest
                 .map(|level| format!("largest={}", level.bytes().0)),
             self.pool_page.map(|page| format!("pool-page={page}")),
+            self.cpu.map(|share| format!("cpu={}", share.percent())),
         ];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -162,8 +170,9 @@ mod tests {
             reserve_limit in option::of((0u64..1 << 50).prop_map(Bytes)),
             largest in option::of((0usize..8).prop_map(|i| Level::all().nth(i).unwrap())),
             pool_page in option::of((0..PoolPage::ALL.len()).prop_map(|i| PoolPage::ALL[i])),
+            cpu in option::of((1u32..=10_000).prop_map(|n| CpuShare::from_percent(f64::from(n) / 100.0).unwrap())),
         ) {
-            let change = Change { policy, align, ahead, reserve_limit, largest, pool_page };
+            let change = Change { policy, align, ahead, reserve_limit, largest, pool_page, cpu };
             let line = change.to_string();
             prop_assert!(line.len() < MAX_LINE);
             prop_assert_eq!(line.parse(), Ok(change));

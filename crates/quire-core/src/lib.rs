@@ -24,9 +24,11 @@
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 //! | [`dsm`] | who has which page of memory that machines share |
+//! | [`advise`] | which superpages a process is advised to get at their first touch |
 //! | [`attach`] | what becomes of a process that is looked at from outside |
 //! | [`tlb`] | what a machine's TLBs make of a stream of addresses |
 
+pub mod advise;
 pub mod attach;
 pub mod config;
 pub mod control;

@@ -34,7 +34,7 @@ pub use superpages::{MAX_SUPERPAGE_REGIONS, SuperpageRegion};
 /// First word of every statistics page.
 pub const STAT_MAGIC: u64 = u64::from_le_bytes(*b"quirepg\0");
 /// Version of the layout below.
-pub const STAT_VERSION: u32 = 6;
+pub const STAT_VERSION: u32 = 7;
 /// Regions that the table can hold; the rest is summed into the last entry.
 pub const MAX_REGIONS: usize = 512;
 /// Cells that the pictures of all regions share: one for each extent of
@@ -110,10 +110,15 @@ pub enum Counter {
     FramesLeft,
     /// Pages in stock for strategies, now.
     FramesStocked,
+    /// Extents that the kernel was advised to give superpages at the first touch.
+    Advised,
+    /// Extents that the kernel refused to make a superpage of, for reasons other than
+    /// want of memory.
+    Refused,
 }
 
 /// Number of counters.
-pub const COUNTERS: usize = 30;
+pub const COUNTERS: usize = 32;
 
 /// Why a process, or a part of it, is managed less than it could be. Each is a
 /// bit of the page's note word.
@@ -163,11 +168,21 @@ pub enum Note {
     FramesUnserved = 19,
     /// Frames could not be given by strategy: a file of a strategy could not be used.
     FramesNoFile = 20,
+    /// The page table cannot be read (`/proc/self/pagemap`).
+    NoPageTable = 21,
+    /// The kernel makes no superpages on request (`MADV_COLLAPSE`).
+    NoCollapse = 22,
+    /// The program serves its own page faults.
+    OwnFaults = 23,
+    /// The program forbade itself system calls (seccomp).
+    Sandboxed = 24,
+    /// The program lists more mappings than are looked at.
+    ManyMappings = 25,
 }
 
 impl Note {
     /// Every note.
-    pub const ALL: [Note; 21] = [
+    pub const ALL: [Note; 26] = [
         Note::NoUserfaultfd,
         Note::UserModeOnly,
         Note::NoHugeFolios,
@@ -189,6 +204,11 @@ impl Note {
         Note::FramesHidden,
         Note::FramesUnserved,
         Note::FramesNoFile,
+        Note::NoPageTable,
+        Note::NoCollapse,
+        Note::OwnFaults,
+        Note::Sandboxed,
+        Note::ManyMappings,
     ];
 
     /// One sentence for people, with the remedy where there is one.
@@ -256,6 +276,21 @@ impl Note {
             Note::FramesNoFile => {
                 "a strategy's plug-in or recorded mapping could not be used, so frames are the kernel's choice (it must stay where it was, readable to every program that is started)"
             }
+            Note::NoPageTable => {
+                "/proc/self/maps and /proc/self/pagemap cannot be read, so what is populated is not known and nothing was advised"
+            }
+            Note::NoCollapse => {
+                "the kernel makes no superpages on request (MADV_COLLAPSE, Linux 6.1, and CONFIG_TRANSPARENT_HUGEPAGE), so full extents were left to khugepaged"
+            }
+            Note::OwnFaults => {
+                "the program serves its own page faults (userfaultfd), so its memory was left alone from then on"
+            }
+            Note::Sandboxed => {
+                "the program forbade itself system calls (seccomp), so its memory was left alone from then on"
+            }
+            Note::ManyMappings => {
+                "half of vm.max_map_count was in use, so nothing was advised that makes more mappings (sysctl vm.max_map_count=N raises it)"
+            }
         }
     }
 }
@@ -268,6 +303,12 @@ pub enum RegionKind {
     Heap,
     /// A private anonymous mapping of the program.
     Anon,
+    /// The stack of a thread.
+    Stack,
+    /// Memory that processes share.
+    Shared,
+    /// A file, program text among them.
+    File,
     /// The sum of the regions that the table has no room for.
     Rest,
 }
@@ -279,6 +320,9 @@ impl RegionKind {
         match self {
             RegionKind::Heap => "heap",
             RegionKind::Anon => "anon",
+            RegionKind::Stack => "stack",
+            RegionKind::Shared => "shared",
+            RegionKind::File => "file",
             RegionKind::Rest => "rest",
         }
     }
@@ -288,6 +332,9 @@ impl RegionKind {
             RegionKind::Heap => 0,
             RegionKind::Anon => 1,
             RegionKind::Rest => 2,
+            RegionKind::Stack => 3,
+            RegionKind::Shared => 4,
+            RegionKind::File => 5,
         }
     }
 
@@ -295,6 +342,9 @@ impl RegionKind {
         match code {
             0 => RegionKind::Heap,
             1 => RegionKind::Anon,
+            3 => RegionKind::Stack,
+            4 => RegionKind::Shared,
+            5 => RegionKind::File,
             _ => RegionKind::Rest,
         }
     }
@@ -449,6 +499,8 @@ pub enum Privilege {
     User,
     /// `userfaultfd` for user and kernel mode.
     Full,
+    /// No faults: the process is advised, and its memory stays the kernel's.
+    Advised,
 }
 
 impl Privilege {
@@ -459,6 +511,7 @@ impl Privilege {
             Privilege::None => "none",
             Privilege::User => "user",
             Privilege::Full => "full",
+            Privilege::Advised => "advised",
         }
     }
 }
@@ -562,6 +615,8 @@ pub struct Totals {
     pub frames_other: u64,
     pub frames_left: u64,
     pub frames_stocked: u64,
+    pub advised: u64,
+    pub refused: u64,
 }
 
 impl ProcessStat {
@@ -614,6 +669,8 @@ impl Totals {
             frames_other: at(Counter::FramesOther),
             frames_left: at(Counter::FramesLeft),
             frames_stocked: at(Counter::FramesStocked),
+            advised: at(Counter::Advised),
+            refused: at(Counter::Refused),
         }
     }
 
@@ -649,6 +706,8 @@ impl Totals {
         self.frames_other += other.frames_other;
         self.frames_left += other.frames_left;
         self.frames_stocked += other.frames_stocked;
+        self.advised += other.advised;
+        self.refused += other.refused;
     }
 }
 
@@ -732,6 +791,7 @@ impl StatPage {
             Privilege::None => 0,
             Privilege::User => 1,
             Privilege::Full => 2,
+            Privilege::Advised => 3,
         };
         self.privilege.store(code, Ordering::Relaxed);
     }
@@ -891,6 +951,7 @@ impl StatPage {
             privilege: match self.privilege.load(Ordering::Relaxed) {
                 0 => Privilege::None,
                 1 => Privilege::User,
+                3 => Privilege::Advised,
                 _ => Privilege::Full,
             },
             align: self.switches.load(Ordering::Relaxed) != 0,

@@ -7,6 +7,7 @@
 //! thread and the command line.
 
 pub mod block;
+pub mod block_lists;
 pub mod control;
 pub mod damon;
 pub mod execution;
@@ -14,6 +15,7 @@ pub mod frame_map;
 pub mod futex;
 pub mod huge_file;
 pub mod left;
+pub mod lone_thread;
 pub mod memory;
 mod noted;
 pub mod own_threads;

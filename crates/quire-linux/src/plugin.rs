@@ -1,7 +1,7 @@
 //! Plug-ins: shared libraries that bring a strategy for frames.
 //!
 //! What they and Quire owe each other is written in `quire_strategy.h`
-//! (`quire-preload/include`); the structures here that are `repr(C)` are those of the
+//! (`quire-preload-provide/include`); the structures here that are `repr(C)` are those of the
 //! header. The code of a plug-in is trusted as that of the program is: whoever names
 //! the file answers for it. What it says about frames is not trusted. A library that
 //! was loaded stays.

@@ -28,6 +28,13 @@ impl<F: Copy> Real<F> {
         }
     }
 
+    /// The function, if it has been looked up.
+    pub fn found(&self) -> Option<F> {
+        let found = self.found.load(Ordering::Relaxed);
+        // SAFETY: as for `get`.
+        (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+    }
+
     /// The function, looked up if that has not been done. `None` where no library behind this
     /// one has it.
     pub fn get(&self) -> Option<F> {

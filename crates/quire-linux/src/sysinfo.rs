@@ -21,28 +21,39 @@ pub mod process;
 pub mod signals;
 pub mod stat_file;
 pub mod system_checks;
+pub mod thp;
 pub mod thp_checks;
 
 pub use blocks::FreeBlocks;
 pub use cgroup::MemoryGroup;
 pub use check::{Check, Need, Status, frames_status, policy_status, run_checks};
-pub use memory::{MemInfo, Psi, PsiLine, buddyinfo, meminfo, psi_memory};
+pub use memory::{MemInfo, Psi, PsiLine, buddyinfo, max_map_count, meminfo, psi_memory};
 pub use process::{Identity, own_identity};
 pub use stat_file::{StatFileError, read_holding, read_stat_file};
 pub use thp_checks::advised_small_folios;
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
+
 /// The text of a small file of `/proc` or `/sys`, which does not say how long it
-/// is: read at once, and not in growing pieces.
+/// is: read at once, and not in growing pieces. The C library is left out: threads
+/// that it does not know read such files, too.
 fn read_small(path: impl AsRef<Path>) -> io::Result<String> {
     const USUAL: usize = 4 << 10;
-    let mut text = String::with_capacity(USUAL);
-    let mut file = fs::File::open(path)?;
-    file.read_to_string(&mut text)?;
-    Ok(text)
+    let how = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path.as_ref(), how, Mode::empty())?;
+    let mut text = Vec::with_capacity(USUAL);
+    loop {
+        text.reserve(USUAL);
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text)) {
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// The text of a small file of `/proc` or `/sys` without surrounding white

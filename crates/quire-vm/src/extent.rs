@@ -107,7 +107,7 @@ impl Work<'_> {
     fn arm_mode(&self) -> Mode {
         match self.manager.privilege() {
             Privilege::Full => Mode::MissingAndProtect,
-            Privilege::User | Privilege::None => Mode::Protect,
+            _ => Mode::Protect,
         }
     }
 

@@ -10,7 +10,7 @@
 //! What lies in no range that was placed here is not touched, and a process that asks
 //! for no strategy has neither the thread nor the stock.
 //!
-//! `libquire.so` does this for unmodified programs. A program that links this crate
+//! `libquire_provide.so` does this for unmodified programs. A program that links this crate
 //! asks itself:
 //!
 //! ```

@@ -8,7 +8,7 @@
 //!
 //! For the program the ranges stay what they were: private, anonymous,
 //! copy-on-write across forks. Every call that can change a mapping must go
-//! through the manager; `libquire.so` does that for unmodified programs. A
+//! through the manager; `libquire_provide.so` does that for unmodified programs. A
 //! program that links this library asks for memory itself:
 //!
 //! ```

@@ -209,6 +209,7 @@ impl Manager {
                     pool_page: PoolPage::Gigapage,
                     align: false,
                     text: false,
+                    cpu: None,
                     session: None,
                 },
             }),

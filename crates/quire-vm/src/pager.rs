@@ -166,7 +166,7 @@ impl Pager {
         match privilege {
             Privilege::Full => {}
             Privilege::User => manager.stats().note(Note::UserModeOnly),
-            Privilege::None => manager.stats().note(Note::NoUserfaultfd),
+            _ => manager.stats().note(Note::NoUserfaultfd),
         }
         let handles = Handles {
             object: huge_file::create().map_err(|_| Note::NoHugeFolios)?,

@@ -1,4 +1,4 @@
-//! A program without `libquire.so` that asks for frames itself. There is one service in a
+//! A program without `libquire_provide.so` that asks for frames itself. There is one service in a
 //! process, so this is one test.
 
 use quire_core::frames::colour::Colours;

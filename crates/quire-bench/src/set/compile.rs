@@ -21,15 +21,15 @@ const SUBJECT: &[Source] = &[(
 const STRESS: &[Source] = &[
     (
         "stress.c",
-        include_str!("../../../quire-preload/tests/programs/stress.c"),
+        include_str!("../../../quire-preload-provide/tests/programs/stress.c"),
     ),
     (
         "faults.h",
-        include_str!("../../../quire-preload/tests/programs/faults.h"),
+        include_str!("../../../quire-preload-provide/tests/programs/faults.h"),
     ),
     (
         "common.h",
-        include_str!("../../../quire-preload/tests/programs/common.h"),
+        include_str!("../../../quire-preload-provide/tests/programs/common.h"),
     ),
 ];
 const MODULES: &[Source] = &[

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use crate::set::Work;
 
 /// What is taken apart: C of this project.
-const PIECE: &str = include_str!("../../../quire-preload/tests/programs/stress.c");
+const PIECE: &str = include_str!("../../../quire-preload-provide/tests/programs/stress.c");
 /// How often the text has it.
 const PIECES: usize = 100;
 

@@ -68,8 +68,8 @@ pub fn limit() -> Option<&'static str> {
 
 impl Objects {
     /// Has a command start the program with them, and note in a session's directory which it
-    /// asks for. The library stands before `libquire.so`, to which it passes on what is not
-    /// its own.
+    /// asks for. The library stands before the one that manages memory, to which it passes on what
+    /// is not its own.
     pub fn give_to(&mut self, command: &mut Command, session: Option<&Session>) {
         self.attachments.asked = session.map(|session| session.dir().to_owned());
         for name in ENV_ALL {
@@ -78,7 +78,7 @@ impl Objects {
         command.envs(self.attachments.to_env());
         let list = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
         let list = list.and_then(|(_, list)| list.map(Into::into));
-        command.env("LD_PRELOAD", super::preload(&self.library, list));
+        command.env("LD_PRELOAD", library::with_first(&self.library, list));
     }
 
     /// What the program never asked for, maybe because it calls it by another name.

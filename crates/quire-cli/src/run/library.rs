@@ -1,10 +1,16 @@
-//! Finds `libquire.so`, and `libquire_dsm.so` for shared memory across machines.
+//! Finds the libraries that `quire run` preloads: `libquire.so`, which advises the kernel,
+//! `libquire_provide.so`, which provides memory, and `libquire_dsm.so` for shared memory
+//! across machines.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use quire_core::config::Way;
 
 use crate::failure::{Failure, Outcome};
 
@@ -13,22 +19,27 @@ struct Wanted {
     name: &'static str,
     /// The variable by which a user names the file.
     variable: &'static str,
-    /// The crate that it is built from.
-    package: &'static str,
+    /// The packages that are built, as Cargo is told.
+    packages: &'static str,
     /// The profile that it is built with, and so where it lies in a build tree.
     profile: &'static str,
 }
 
-const MANAGER: Wanted = Wanted {
+const ADVISER: Wanted = Wanted {
     name: "libquire.so",
     variable: "QUIRE_LIB",
-    package: "quire-preload",
+    packages: "'quire-preload*'",
     profile: "preload",
+};
+const PROVIDER: Wanted = Wanted {
+    name: "libquire_provide.so",
+    variable: "QUIRE_PROVIDE_LIB",
+    ..ADVISER
 };
 const SHARED_MEMORY: Wanted = Wanted {
     name: "libquire_dsm.so",
     variable: "QUIRE_DSM_LIB",
-    package: "quire-shm",
+    packages: "quire-shm",
     profile: "preload-dsm",
 };
 /// As much of the head of an ELF file as is looked at: its class and order of bytes, its type, and
@@ -69,45 +80,123 @@ impl Library {
     }
 }
 
-/// Finds the library that manages memory: where the user says, near this executable, or
-/// where it is installed.
-pub fn find() -> Outcome<Library> {
-    find_wanted(&MANAGER)
+/// Finds the library that manages memory in this way: where the user says, near this
+/// executable, or where it is installed.
+///
+/// # Errors
+/// When there is none, or the user names something else.
+pub fn find(way: Way) -> Outcome<Library> {
+    let wanted = match way {
+        Way::Advise => &ADVISER,
+        Way::Provide => &PROVIDER,
+    };
+    match (named(wanted), way) {
+        (Some(path), _) => check(&path, wanted),
+        // A library that the user has moved has the other one beside it.
+        (None, Way::Provide) => match beside(named(&ADVISER).as_deref()) {
+            Some(path) if is_library(&path) => Library::new(&path, wanted),
+            _ => search(wanted),
+        },
+        (None, Way::Advise) => search(wanted),
+    }
 }
 
 /// Finds the library of shared memory across machines in the same way.
+///
+/// # Errors
+/// As [`find`].
 pub fn find_shared_memory() -> Outcome<Library> {
-    find_wanted(&SHARED_MEMORY)
+    match named(&SHARED_MEMORY) {
+        Some(path) => check(&path, &SHARED_MEMORY),
+        None => search(&SHARED_MEMORY),
+    }
 }
 
-fn find_wanted(wanted: &Wanted) -> Outcome<Library> {
-    let Wanted { name, variable, .. } = wanted;
-    if let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) {
-        let path = PathBuf::from(path);
-        if !path.is_file() {
-            return Err(Failure::bad_usage(format!(
-                "{variable}={} is no file: set it to the path of {name}, or unset it",
-                path.display()
-            )));
-        }
-        if !is_library(&path) {
-            return Err(Failure::bad_usage(format!(
-                "{variable}={} is no library that this machine's programs can load: set it to the \
-                 path of {name}, or unset it",
-                path.display()
-            )));
-        }
-        return Library::new(&path, wanted);
+/// Whether an item of a list of libraries to preload is one of the two that manage memory, of
+/// which a process has one at most.
+pub fn manages_memory(item: &OsStr) -> bool {
+    let name = Path::new(item).file_name();
+    name.is_some_and(|name| [ADVISER, PROVIDER].iter().any(|wanted| name == wanted.name))
+}
+
+/// A list to preload with this library that manages memory. It takes the place of another one
+/// of these, and stands before all others where there is none.
+pub fn with_manager(library: &Library, existing: Option<OsString>) -> OsString {
+    let ours = library.path().as_os_str();
+    let existing = existing.unwrap_or_default();
+    let all: Vec<&OsStr> = items(&existing).collect();
+    let is_one = |item: &OsStr| item == ours || manages_memory(item);
+    let place = all.iter().position(|item| is_one(item)).unwrap_or(0);
+    let mut list: Vec<&OsStr> = all[..place].to_vec();
+    list.push(ours);
+    list.extend(all[place..].iter().filter(|item| !is_one(item)));
+    list.join(OsStr::new(":"))
+}
+
+/// A list to preload with this library before all others, and only once.
+pub fn with_first(library: &Library, existing: Option<OsString>) -> OsString {
+    let ours = library.path().as_os_str();
+    let existing = existing.unwrap_or_default();
+    if items(&existing).any(|item| item == ours) {
+        return existing;
     }
+    let list: Vec<&OsStr> = [ours].into_iter().chain(items(&existing)).collect();
+    list.join(OsStr::new(":"))
+}
+
+/// The items of a list, as the loader takes it apart.
+fn items(list: &OsStr) -> impl Iterator<Item = &OsStr> {
+    let separates = |byte: &u8| matches!(byte, b':' | b' ');
+    let items = list.as_bytes().split(separates).map(OsStr::from_bytes);
+    items.filter(|item| !item.is_empty())
+}
+
+/// The file that the user names.
+fn named(wanted: &Wanted) -> Option<PathBuf> {
+    let path = env::var_os(wanted.variable).filter(|path| !path.is_empty());
+    path.map(PathBuf::from)
+}
+
+/// The library that provides memory, in the directory of the one that advises.
+fn beside(adviser: Option<&Path>) -> Option<PathBuf> {
+    let path = adviser?.with_file_name(PROVIDER.name);
+    path.is_file().then_some(path)
+}
+
+/// Takes the file that the user names, if it is a library.
+fn check(path: &Path, wanted: &Wanted) -> Outcome<Library> {
+    let Wanted { name, variable, .. } = wanted;
+    if !path.is_file() {
+        return Err(Failure::bad_usage(format!(
+            "{variable}={} is no file: set it to the path of {name}, or unset it",
+            path.display()
+        )));
+    }
+    if !is_library(path) {
+        return Err(Failure::bad_usage(format!(
+            "{variable}={} is no library that this machine's programs can load: set it to the \
+             path of {name}, or unset it",
+            path.display()
+        )));
+    }
+    Library::new(path, wanted)
+}
+
+/// Looks near this executable, and where libraries are installed.
+fn search(wanted: &Wanted) -> Outcome<Library> {
     let exe = env::current_exe().and_then(|exe| exe.canonicalize());
-    let near = exe.ok();
-    let near = near.and_then(|exe| exe.parent().map(|dir| candidates_near(dir, wanted)));
-    let installed = INSTALLED.iter().map(|dir| Path::new(dir).join(name));
-    near.into_iter()
-        .flatten()
-        .chain(installed)
-        .find(|path| path.is_file())
-        .map_or_else(|| Err(absent(wanted)), |path| Library::new(&path, wanted))
+    let near = exe.as_deref().ok().and_then(Path::parent);
+    let near = near.map(|dir| candidates_near(dir, wanted));
+    let installed = INSTALLED.iter().map(|dir| Path::new(dir).join(wanted.name));
+    let mut all = near.into_iter().flatten().chain(installed);
+    match (all.find(|path| path.is_file()), exe) {
+        (Some(path), _) => Library::new(&path, wanted),
+        (None, Ok(_)) => Err(absent(wanted)),
+        (None, Err(error)) => {
+            let is_mounted = Path::new("/proc/self").exists();
+            Err(lost(wanted, is_mounted.then_some(&error)))
+        }
+    }
 }
 
 /// Whether a file is a shared object for programs like this one. The loader would say of another
@@ -118,26 +207,40 @@ fn is_library(path: &Path) -> bool {
         File::open(path)?.read_exact(&mut head)?;
         Ok::<_, io::Error>(head)
     };
-    let own = env::current_exe().and_then(|exe| head(&exe));
-    let (Ok(own), Ok(found)) = (own, head(path)) else {
+    let Ok(found) = head(path) else {
         return false;
     };
+    // Without /proc this executable is not known, and so not which machine it is for.
+    let own = env::current_exe().and_then(|exe| head(&exe));
+    let is_alike = own.map_or(true, |own| {
+        found[ELF_CLASS] == own[ELF_CLASS] && found[ELF_MACHINE] == own[ELF_MACHINE]
+    });
     let is_shared = found[ELF_TYPE] == u16::to_ne_bytes(SHARED_OBJECT);
-    found.starts_with(b"\x7fELF")
-        && found[ELF_CLASS] == own[ELF_CLASS]
-        && found[ELF_MACHINE] == own[ELF_MACHINE]
-        && is_shared
+    found.starts_with(b"\x7fELF") && is_shared && is_alike
 }
 
 fn absent(wanted: &Wanted) -> Failure {
     let Wanted {
         name,
         variable,
-        package,
+        packages,
         profile,
     } = wanted;
     Failure::bad_usage(format!(
-        "{name} was not found: build it with `cargo build --profile {profile} -p {package}`, or set {variable} to its path"
+        "{name} was not found: build it with `cargo build --profile {profile} -p {packages}`, or set {variable} to its path"
+    ))
+}
+
+/// Where this executable is not known, no library can be looked for near it: because of this
+/// error, or as `/proc` is not mounted.
+fn lost(wanted: &Wanted, error: Option<&io::Error>) -> Failure {
+    let Wanted { name, variable, .. } = wanted;
+    let why = match error {
+        Some(error) => format!("/proc/self/exe cannot be read ({error})"),
+        None => "/proc is not mounted".to_owned(),
+    };
+    Failure::bad_usage(format!(
+        "{why}, so quire does not know where it lies: set {variable} to the path of {name}"
     ))
 }
 
@@ -162,13 +265,84 @@ mod tests {
 
     #[test]
     fn a_build_tree_comes_before_its_own_directory() {
-        let list = candidates_near(Path::new("/w/target/release"), &MANAGER);
+        let list = candidates_near(Path::new("/w/target/release"), &ADVISER);
         assert_eq!(list[0], Path::new("/w/target/preload/libquire.so"));
         assert_eq!(list[1], Path::new("/w/target/release/libquire.so"));
         let list = candidates_near(Path::new("/w/target/debug"), &SHARED_MEMORY);
         assert_eq!(list[0], Path::new("/w/target/preload-dsm/libquire_dsm.so"));
-        let list = candidates_near(Path::new("/opt/bin"), &MANAGER);
-        assert_eq!(list[0], Path::new("/opt/bin/libquire.so"));
-        assert_eq!(list[1], Path::new("/opt/lib/quire/libquire.so"));
+        let list = candidates_near(Path::new("/opt/bin"), &PROVIDER);
+        assert_eq!(list[0], Path::new("/opt/bin/libquire_provide.so"));
+        assert_eq!(list[1], Path::new("/opt/lib/quire/libquire_provide.so"));
+    }
+
+    #[test]
+    fn one_library_that_manages_memory_is_preloaded() {
+        let with = |ours: &str, existing: &str| {
+            let list = with_manager(&Library(ours.into()), Some(existing.into()));
+            list.into_string().unwrap()
+        };
+        assert_eq!(with("/q/libquire.so", ""), "/q/libquire.so");
+        assert_eq!(
+            with("/q/libquire.so", "libdl.so.2"),
+            "/q/libquire.so:libdl.so.2"
+        );
+        let (advise, provide) = ("/q/libquire.so", "/p/libquire_provide.so");
+        assert_eq!(with(provide, advise), provide);
+        assert_eq!(with(advise, provide), advise);
+        assert_eq!(
+            with(advise, "/old/libquire.so a.so"),
+            format!("{advise}:a.so")
+        );
+        // The library of shared memory stays before it.
+        assert_eq!(
+            with(
+                provide,
+                "/q/libquire_dsm.so:/q/libquire.so:/r/libquire.so:a.so"
+            ),
+            format!("/q/libquire_dsm.so:{provide}:a.so")
+        );
+        // Others are not Quire's, whatever they are called.
+        assert_eq!(
+            with(advise, "/x/libquire.so.1"),
+            format!("{advise}:/x/libquire.so.1")
+        );
+        let none = with_manager(&Library(advise.into()), None);
+        assert_eq!(none, advise);
+    }
+
+    #[test]
+    fn the_first_one_is_listed_once() {
+        let library = Library("/q/libquire_dsm.so".into());
+        let with = |existing: &str| with_first(&library, Some(existing.into()));
+        assert_eq!(with("/q/libquire.so"), "/q/libquire_dsm.so:/q/libquire.so");
+        let list = "/q/libquire_dsm.so:/q/libquire.so";
+        assert_eq!(with(list), list);
+    }
+
+    #[test]
+    fn the_provider_is_looked_for_beside_the_adviser() {
+        let dir = tempfile::tempdir().unwrap();
+        let adviser = dir.path().join("libquire.so");
+        assert_eq!(beside(Some(&adviser)), None);
+        let provider = dir.path().join("libquire_provide.so");
+        std::fs::write(&provider, "").unwrap();
+        assert_eq!(beside(Some(&adviser)), Some(provider));
+        assert_eq!(beside(None), None);
+    }
+
+    #[test]
+    fn the_reason_is_told_where_nothing_is_found() {
+        let text = absent(&PROVIDER).to_string();
+        assert!(
+            text.starts_with("libquire_provide.so was not found"),
+            "{text}"
+        );
+        assert!(text.contains("-p 'quire-preload*'"), "{text}");
+        let text = lost(&ADVISER, None).to_string();
+        assert!(text.starts_with("/proc is not mounted"), "{text}");
+        assert!(
+            text.contains("QUIRE_LIB") && !text.contains("not found"),
+            "{text}"
+        );
     }
 }

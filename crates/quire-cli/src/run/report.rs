@@ -1,10 +1,12 @@
 //! What a run comes to: a few lines for people, or JSON.
 
+mod advised;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
-use quire_core::config::Policy;
+use quire_core::config::{Policy, Way};
 use quire_core::stat::{Note, ProcessStat, Totals};
 use quire_core::units::Bytes;
 use quire_linux::sysinfo::signals::Ended;
@@ -13,7 +15,7 @@ use serde::Serialize;
 use super::placement::{self, Strategy};
 use super::program::Program;
 use crate::args::RunArgs;
-use crate::session::Entry;
+use crate::session::{Entry, NoSession};
 
 /// Everything that is known about a run that is over.
 #[derive(Debug, Serialize)]
@@ -21,6 +23,7 @@ pub struct Report {
     version: u32,
     command: Vec<String>,
     policy: Policy,
+    way: &'static str,
     exit: Exit,
     wall_s: f64,
     user_s: f64,
@@ -30,6 +33,22 @@ pub struct Report {
     strategies: Vec<Strategy>,
     notes: Vec<String>,
     processes: Vec<ProcessStat>,
+    #[serde(skip)]
+    setting: Setting,
+    /// Statistics pages of other users, which could not be read.
+    #[serde(skip)]
+    foreign: usize,
+}
+
+/// How a program was run.
+#[derive(Debug)]
+pub struct Setting {
+    /// How it got its superpages.
+    pub way: Way,
+    /// What came of switching transparent huge pages off, where that was the policy.
+    pub switched: Option<io::Result<()>>,
+    /// Why processes could keep no statistics.
+    pub no_session: Option<NoSession>,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,32 +58,41 @@ struct Exit {
 }
 
 impl Report {
-    /// Sums up a run.
+    /// Sums up a run that ended so, after this time.
     pub fn new(
         options: &RunArgs,
         program: &Program,
-        ended: Ended,
-        wall: Duration,
+        (ended, wall): (Ended, Duration),
         entries: Vec<Entry>,
-        no_session: Option<io::Error>,
+        setting: Setting,
     ) -> Report {
         let mut notes = Vec::new();
-        if let Some(why) = program.unmanaged {
+        // What the kernel is told before the program starts holds for every program.
+        if let Some(why) = program.unmanaged.filter(|_| setting.switched.is_none()) {
             notes.push(format!("not managed: {} {why}", program.name));
         }
-        if let Some(error) = no_session {
-            notes.push(format!("no statistics: no directory in /dev/shm: {error}"));
+        if let (Some(why), Way::Provide) = (&setting.no_session, setting.way) {
+            notes.push(format!("no statistics: {why}"));
+        }
+        if options.cpu.is_some() && (setting.way == Way::Provide || setting.switched.is_some()) {
+            notes.push("--cpu has no effect: nothing is copied here in the background".to_owned());
         }
         let mut processes = Vec::new();
+        let mut foreign = 0;
         for entry in entries {
+            let is_foreign = entry.is_foreign();
             match entry.stat {
                 Ok(stat) => processes.push(stat),
+                Err(_) if is_foreign => foreign += 1,
                 Err(error) => notes.push(format!("{}: {error}", entry.path.display())),
             }
         }
         let mut totals = Totals::default();
         processes.iter().for_each(|stat| totals.add(&stat.totals));
         notes.extend(remarks(&processes));
+        if foreign > 0 {
+            notes.push(advised::foreign(foreign));
+        }
         Report {
             version: 1,
             command: options
@@ -73,6 +101,10 @@ impl Report {
                 .map(|w| w.to_string_lossy().into_owned())
                 .collect(),
             policy: options.policy,
+            way: match setting.way {
+                Way::Advise => "advise",
+                Way::Provide => "provide",
+            },
             exit: Exit {
                 code: ended.code,
                 signal: ended.signal,
@@ -84,12 +116,16 @@ impl Report {
             strategies: placement::strategies(&processes),
             notes,
             processes,
+            setting,
+            foreign,
         }
     }
 
-    /// More that a person should know.
+    /// More that a person should know, unless it is said already.
     pub fn note(&mut self, notes: Vec<String>) {
-        self.notes.extend(notes);
+        let new = notes.into_iter().filter(|note| !self.notes.contains(note));
+        let new: Vec<String> = new.collect();
+        self.notes.extend(new);
     }
 
     /// The summary: one line, one for each note, and where frames are given by strategy
@@ -144,6 +180,14 @@ impl Report {
     }
 
     fn gist(&self) -> String {
+        match self.setting.way {
+            Way::Advise => advised::gist(self),
+            Way::Provide => self.provided(),
+        }
+    }
+
+    /// What became of memory that Quire provides.
+    fn provided(&self) -> String {
         let t = &self.totals;
         let others = self.others();
         if !others.is_empty() && t.populated_peak_bytes == 0 {

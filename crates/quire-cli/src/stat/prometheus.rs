@@ -54,7 +54,7 @@ const fn counter(name: &'static str, help: &'static str, value: fn(&Totals) -> V
     }
 }
 
-const METRICS: [Metric; 20] = [
+const METRICS: [Metric; 22] = [
     gauge("quire_mapped_bytes", "Managed address space.", |t| {
         Value::Count(t.mapped_bytes)
     }),
@@ -101,13 +101,23 @@ const METRICS: [Metric; 20] = [
     }),
     counter(
         "quire_failed_reservations_total",
-        "Reservations that failed for want of a block or of memory.",
+        "Reservations, or copies, that failed for want of a block or of memory.",
         |t| Value::Count(t.failed_reservations),
     ),
     counter(
         "quire_promotions_total",
-        "Extents that became a superpage in place.",
+        "Extents that became a superpage, in place or by a copy.",
         |t| Value::Count(t.promotions),
+    ),
+    counter(
+        "quire_advised_extents_total",
+        "Extents that the kernel was advised to give superpages at the first touch.",
+        |t| Value::Count(t.advised),
+    ),
+    counter(
+        "quire_refused_extents_total",
+        "Extents that the kernel refused to make a superpage of.",
+        |t| Value::Count(t.refused),
     ),
     counter(
         "quire_demotions_total",
@@ -136,7 +146,7 @@ const METRICS: [Metric; 20] = [
     ),
     counter(
         "quire_pager_cpu_seconds_total",
-        "CPU time of the pager.",
+        "CPU time of the pager, or of the thread that looks and advises.",
         |t| Value::Nanoseconds(t.pager_cpu_ns),
     ),
     counter(
@@ -392,6 +402,7 @@ mod tests {
         stat.comm = comm.to_owned();
         stat.totals.promotions = 7;
         stat.totals.pager_cpu_ns = 1_000_000_001;
+        (stat.totals.advised, stat.totals.refused) = (496, 2);
         stat
     }
 
@@ -429,6 +440,8 @@ mod tests {
         let one = [("pid", "1"), ("command", "a"), ("policy", "adaptive")];
         assert_eq!(value("quire_promotions_total", &one), 7.0);
         assert_eq!(value("quire_pager_cpu_seconds_total", &one), 1.000_000_001);
+        assert_eq!(value("quire_advised_extents_total", &one), 496.0);
+        assert_eq!(value("quire_refused_extents_total", &one), 2.0);
         assert_eq!(
             value("quire_process_info", &[("pid", "2"), ("align", "on")]),
             1.0

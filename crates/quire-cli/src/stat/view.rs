@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use quire_core::pool::GIGAPAGE;
-use quire_core::stat::{ProcessStat, RegionStat};
+use quire_core::stat::{Privilege, ProcessStat, RegionStat};
 use quire_core::units::{BASE_PAGE, Bytes, PageCount, SUPERPAGE};
 
 use super::frames;
@@ -18,7 +18,7 @@ pub fn write_processes(out: &mut impl Write, processes: &[ProcessStat]) -> io::R
     if processes.is_empty() {
         writeln!(
             out,
-            "No process is managed. Start one with `quire run -- PROGRAM`.\n"
+            "No process is managed, or none has 64 MiB yet. Try `quire run -- PROGRAM`.\n"
         )?;
         return Ok(());
     }
@@ -77,7 +77,9 @@ pub fn printable(name: &str) -> String {
 }
 
 fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
-    if stat.regions.is_empty() && stat.notes.is_empty() && stat.strategies.is_empty() {
+    let is_advised = stat.privilege == Privilege::Advised;
+    let has_more = !stat.notes.is_empty() || !stat.strategies.is_empty() || is_advised;
+    if stat.regions.is_empty() && !has_more {
         return Ok(());
     }
     writeln!(out, "Process {} ({}):", stat.pid, printable(&stat.comm))?;
@@ -102,6 +104,14 @@ fn write_details(out: &mut impl Write, stat: &ProcessStat) -> io::Result<()> {
             table.row(region_row(region));
         }
         table.write(out, 2)?;
+    }
+    if is_advised {
+        let t = &stat.totals;
+        let (advised, refused) = (t.advised, t.refused);
+        writeln!(
+            out,
+            "  {advised} extents advised at the first touch, {refused} refused"
+        )?;
     }
     if stat.totals.gigapages > 0 {
         let pages = stat.totals.gigapages;
@@ -205,5 +215,41 @@ pub fn write_machine(out: &mut impl Write, machine: &Machine) -> io::Result<()> 
             out,
             "Memory pressure: the kernel does not tell (boot with psi=1)"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_core::config::Policy;
+    use quire_core::stat::{Counter, RegionKind, StatPage};
+    use quire_core::units::{AddrRange, VirtAddr};
+
+    use super::*;
+
+    #[test]
+    fn an_advised_process_is_shown_as_such() {
+        let page = Box::new(StatPage::default());
+        page.identify(7, 9, "solver", Policy::Adaptive);
+        page.set_privilege(Privilege::Advised);
+        page.add(Counter::Advised, 496);
+        page.add(Counter::Refused, 2);
+        let kinds = [RegionKind::Stack, RegionKind::Shared, RegionKind::File];
+        let region = |(n, kind): (usize, RegionKind)| {
+            let range = AddrRange::new(VirtAddr((n as u64 + 1) << 30), Bytes::mib(64));
+            RegionStat::untouched(range, kind, Policy::Adaptive)
+        };
+        page.set_regions(kinds.into_iter().enumerate().map(region));
+        let mut text = Vec::new();
+        write_processes(&mut text, &[page.read().unwrap()]).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for part in [
+            " advised ",
+            "  496 extents advised at the first touch, 2 refused\n",
+            " stack ",
+            " shared ",
+            " file ",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

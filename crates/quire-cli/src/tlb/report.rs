@@ -50,7 +50,9 @@ impl Report {
     pub fn new(options: &TlbArgs, program: &Program, ended: Ended, wall: Duration) -> Report {
         let is_plain = options.plain && options.pmu != Pmu::Only;
         let mut notes = Vec::new();
-        if let Some(why) = program.unmanaged.filter(|_| !is_plain) {
+        // Base pages need no library: `quire tlb` switches superpages off itself.
+        let needs_library = !is_plain && options.policy != Policy::Base;
+        if let Some(why) = program.unmanaged.filter(|_| needs_library) {
             notes.push(format!("not managed: {} {why}", program.name));
         }
         let words = options.command.iter();

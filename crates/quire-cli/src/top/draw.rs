@@ -343,7 +343,7 @@ mod tests {
         let lines = screen(&app([]), 80, 24, PLAIN);
         find(
             &lines,
-            "No process is managed. Start one with `quire run -- PROGRAM`.",
+            "No process is managed, or none has 64 MiB yet. Try `quire run -- PROGRAM`.",
         );
         let mut app = two();
         app.set_filter("zzz".to_owned());

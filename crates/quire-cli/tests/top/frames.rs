@@ -132,7 +132,7 @@ fn the_summary_says_which_is_which() {
 /// Nothing about frames where nobody asked for a strategy.
 #[test]
 fn what_asks_for_nothing_is_told_nothing() {
-    let output = run_with_library("eager", &[])
+    let output = run_with_library("reserve", &[])
         .args(["--", "python3", "-c", SCRIPT])
         .output()
         .unwrap();

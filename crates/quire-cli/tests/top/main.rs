@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quire_core::config::Policy;
-use quire_core::stat::Counter;
+use quire_core::stat::{Counter, Privilege};
 
 use managed::{Fake, Real, quire, region, stat};
 use refusal::assert_refused;
@@ -407,7 +407,9 @@ fn without_a_terminal_the_remedy_is_told() {
 #[test]
 fn metrics_are_printed() {
     let fake = Fake::start("prom", Policy::Eager);
+    fake.page.set_privilege(Privilege::Advised);
     fake.page.add(Counter::Promotions, 42);
+    fake.page.add(Counter::Advised, 496);
     let pid = fake.pid().to_string();
     let done = quire(&["stat", "--prometheus", &pid]).output().unwrap();
     let text = String::from_utf8(done.stdout).unwrap();
@@ -415,9 +417,28 @@ fn metrics_are_printed() {
     for line in [
         format!("quire_promotions_total{{{labels}}} 42"),
         "# TYPE quire_promotions_total counter".to_owned(),
-        format!("quire_process_info{{{labels},faults=\"none\",align=\"off\"}} 1"),
+        format!("quire_advised_extents_total{{{labels}}} 496"),
+        format!("quire_refused_extents_total{{{labels}}} 0"),
+        format!("quire_process_info{{{labels},faults=\"advised\",align=\"off\"}} 1"),
     ] {
         assert!(text.lines().any(|l| l == line), "no {line} in\n{text}");
     }
     assert!(text.contains("quire_machine_free_blocks{order=\"0\",bytes=\"4096\"} "));
+    let json = stat(fake.pid());
+    assert_eq!(json["privilege"], "advised");
+    assert_eq!(
+        (&json["advised"], &json["refused"]),
+        (&496.into(), &0.into())
+    );
+}
+
+/// What an advised process does not know comes back in its own words.
+#[test]
+fn a_refusal_of_an_advised_process_is_passed_on() {
+    let fake = Fake::start("adv", Policy::Adaptive);
+    fake.page.set_privilege(Privilege::Advised);
+    fake.obey(Some("policy=reserve needs memory that Quire provides"));
+    let pid = fake.pid().to_string();
+    let done = quire(&["set", &pid, "policy=reserve"]).output().unwrap();
+    assert_refused(&done, 1, &[&pid, "needs memory that Quire provides"]);
 }

@@ -1,4 +1,4 @@
-//! Managed processes to look at: real ones under `libquire.so`, and such whose
+//! Managed processes to look at: real ones whose memory is provided, and such whose
 //! statistics page the test writes itself, so that it knows every figure.
 
 use std::io::{BufRead, BufReader};
@@ -127,23 +127,23 @@ pub fn region(start: u64, states: &str) -> RegionStat {
     }
 }
 
-/// The library: `QUIRE_LIB`, or what Cargo builds.
+/// The library that provides memory: `QUIRE_PROVIDE_LIB`, or what Cargo builds.
 fn library() -> &'static Path {
     static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        if let Some(path) = std::env::var_os("QUIRE_LIB") {
+        if let Some(path) = std::env::var_os("QUIRE_PROVIDE_LIB") {
             return fs::canonicalize(path).unwrap();
         }
         let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let target = tmp.parent().unwrap();
         let status = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--profile", "preload"])
-            .args(["--package", "quire-preload", "--target-dir"])
+            .args(["--package", "quire-preload-provide", "--target-dir"])
             .arg(target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
-        assert!(status.success(), "libquire.so cannot be built");
-        target.join("preload/libquire.so")
+        assert!(status.success(), "libquire_provide.so cannot be built");
+        target.join("preload/libquire_provide.so")
     });
     &LIBRARY
 }
@@ -159,10 +159,11 @@ pub fn offers_frames() -> bool {
     findings()["frames"] == "ok"
 }
 
-/// `quire run` with the library, a policy and options.
+/// `quire run` with the library that provides memory, a policy and options, of which one
+/// asks for memory that is provided.
 pub fn run_with_library(policy: &str, options: &[&str]) -> Command {
     let mut command = quire(&["run", "--policy", policy]);
-    command.args(options).env("QUIRE_LIB", library());
+    command.args(options).env("QUIRE_PROVIDE_LIB", library());
     command
 }
 

@@ -222,7 +222,7 @@ fn what_is_not_complete_is_refused() {
 
 /// Compiles a library from a text, or from the file of an example.
 fn library(scratch: &tempfile::TempDir, name: &str, text: Option<&str>) -> PathBuf {
-    let preload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quire-preload");
+    let preload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quire-preload-provide");
     let out = scratch.path().join(format!("{name}.so"));
     let source = match text {
         Some(text) => {

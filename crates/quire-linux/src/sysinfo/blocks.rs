@@ -4,17 +4,17 @@
 //! memory (`vm.lowmem_reserve_ratio`), and a watermark for itself. Who counted
 //! those would ask for a superpage in vain, again and again.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::OwnedFd;
 
 use quire_core::units::PageCount;
+use rustix::fs::{Mode, OFlags};
 
 /// A reader of the free blocks that programs can have. It keeps its file open, and
 /// what it needs to read it, because it is asked often.
 #[derive(Debug)]
 pub struct FreeBlocks {
-    file: File,
+    file: OwnedFd,
     kept: Vec<Kept>,
     text: Vec<u8>,
 }
@@ -40,8 +40,9 @@ impl FreeBlocks {
     /// When `/proc/buddyinfo` cannot be read.
     pub fn new() -> io::Result<FreeBlocks> {
         let zones = super::read_small("/proc/zoneinfo").unwrap_or_default();
+        let how = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(FreeBlocks {
-            file: File::open("/proc/buddyinfo")?,
+            file: rustix::fs::open(c"/proc/buddyinfo", how, Mode::empty())?,
             kept: parse_kept(&zones),
             text: vec![0; TEXT_MAX],
         })
@@ -52,7 +53,7 @@ impl FreeBlocks {
     /// # Errors
     /// When the file cannot be read.
     pub fn count(&mut self) -> io::Result<Vec<u64>> {
-        let len = self.file.read_at(&mut self.text, 0)?;
+        let len = rustix::io::pread(&self.file, &mut *self.text, 0)?;
         let text = std::str::from_utf8(&self.text[..len]).unwrap_or_default();
         Ok(usable(text, &self.kept))
     }

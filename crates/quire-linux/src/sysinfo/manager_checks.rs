@@ -1,17 +1,20 @@
-//! Checks of what the memory manager stands on: `userfaultfd`,
-//! `PAGEMAP_SCAN`, and files of huge folios. Each tries the very call that the
-//! manager makes, so that a kernel, a container or a security module that
+//! Checks of what making superpages stands on: the page table and `MADV_COLLAPSE` for
+//! memory that is advised, `userfaultfd`, `PAGEMAP_SCAN` and files of huge folios for memory
+//! that Quire provides. Each tries the very call that Quire makes, so that a kernel, a container or a security module that
 //! refuses it is found out whatever the settings say.
 
 use std::fs::{self, File};
 use std::hint::black_box;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 
 use quire_core::config::Policy;
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 
 use super::{Check, bracketed, read_number, read_trimmed};
 use crate::huge_file::Effort;
+use crate::memory::{self, Advice};
 use crate::raw::{Errno, Result, syscall};
 use crate::uffd::Scope;
 use crate::{huge_file, pagemap, uffd};
@@ -22,16 +25,21 @@ const UFFD_FEATURES: [(u64, &str); 3] = [
     (1 << 13, "WP_UNPOPULATED"),
 ];
 
+/// The bit of an entry of the page table that says that the page is populated.
+const ENTRY_PRESENT: u64 = 1 << 63;
+
 /// What it costs when nothing can be held back or reported.
-const WITHOUT_UFFD: &str = "under `reserve`, memory stays on the kernel's own pages; under `eager`, it is not taken back after a fork or when memory is short";
+const WITHOUT_UFFD: &str = "under `reserve`, memory stays on the kernel's own pages";
 
 /// All checks of this module.
 #[must_use]
 pub fn all() -> Vec<Check> {
     vec![
+        page_table(),
+        pagemap_scan(),
+        collapse(),
         userfaultfd(),
         userfaultfd_features(),
-        pagemap_scan(),
         huge_tmpfs(),
     ]
 }
@@ -76,9 +84,7 @@ pub fn userfaultfd() -> Check {
             ),
         ),
     };
-    check
-        .needed_by(&[Policy::Reserve, Policy::Adaptive])
-        .used_by(&[Policy::Eager])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// Whether shared memory can be protected against writes.
@@ -111,9 +117,7 @@ pub fn userfaultfd_features() -> Check {
             }
         }
     };
-    check
-        .needed_by(&[Policy::Reserve, Policy::Adaptive])
-        .used_by(&[Policy::Eager])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// Whether the page table can be scanned.
@@ -125,11 +129,90 @@ pub fn pagemap_scan() -> Check {
         Err(errno) => Check::missing(
             NAME,
             format!("refused: {errno}"),
-            "memory stays on the kernel's own pages",
+            "under `reserve`, memory stays on the kernel's own pages; `adaptive` reads the entries of /proc/PID/pagemap instead, which takes longer",
             "boot Linux 6.7 or newer with CONFIG_PROC_PAGE_MONITOR=y",
         ),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
+    check.needed_by(&[Policy::Reserve])
+}
+
+/// Whether a process may see which of its pages are populated.
+#[must_use]
+pub fn page_table() -> Check {
+    const NAME: &str = "page table (/proc/self/pagemap)";
+    const COST: &str = "`adaptive` does not know what is populated, and advises nothing";
+    let word = black_box(1u64);
+    let page = VirtAddr((&raw const word) as u64).page_floor();
+    let check = match own_entry(page) {
+        Ok(entry) if entry & ENTRY_PRESENT != 0 => Check::ok(NAME, "can be read"),
+        Ok(_) => Check::missing(
+            NAME,
+            "does not show pages that are populated",
+            COST,
+            "run it on a kernel that fills /proc/PID/pagemap in (not in a sandbox such as gVisor)",
+        ),
+        Err(error) => Check::missing(
+            NAME,
+            format!("cannot be read: {error}"),
+            COST,
+            "mount /proc, on a kernel with CONFIG_PROC_PAGE_MONITOR=y",
+        ),
+    };
+    check
+        .needed_by(&[Policy::Adaptive])
+        .used_by(&[Policy::Eager])
+}
+
+/// The entry of the page table for one page of this process.
+fn own_entry(page: VirtAddr) -> io::Result<u64> {
+    let mut entry = [0; size_of::<u64>()];
+    let at = page.0 / BASE_PAGE * entry.len() as u64;
+    File::open("/proc/self/pagemap")?.read_exact_at(&mut entry, at)?;
+    Ok(u64::from_ne_bytes(entry))
+}
+
+/// Whether the kernel makes superpages on request.
+#[must_use]
+pub fn collapse() -> Check {
+    const NAME: &str = "MADV_COLLAPSE";
+    const WITHOUT: &str = "`adaptive` leaves full extents to khugepaged, which takes longer";
+    let check = match try_collapse() {
+        Ok(()) => Check::ok(NAME, "a superpage was made"),
+        Err(Errno(libc::ENOMEM | libc::EAGAIN | libc::EBUSY)) => Check::limited(
+            NAME,
+            "no superpage was made: no block of 2 MiB is free",
+            "copies fail until there is one",
+            "echo 1 | sudo tee /proc/sys/vm/compact_memory",
+        ),
+        Err(errno) => Check::missing(
+            NAME,
+            format!("refused: {errno}"),
+            WITHOUT,
+            "boot Linux 6.1 or newer with CONFIG_TRANSPARENT_HUGEPAGE=y, and allow transparent huge pages for this process",
+        ),
+    };
+    check
+        .needed_by(&[Policy::Reserve])
+        .used_by(&[Policy::Adaptive])
+}
+
+/// Makes a superpage of new memory in which one page is touched.
+fn try_collapse() -> Result<()> {
+    let size = Bytes(2 * SUPERPAGE);
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { memory::map_anonymous(VirtAddr(0), size, prot, libc::MAP_PRIVATE)? };
+    let start = VirtAddr(at.0.next_multiple_of(SUPERPAGE));
+    let extent = AddrRange::new(start, Bytes(SUPERPAGE));
+    let touched = AddrRange::new(start, Bytes(BASE_PAGE));
+    // SAFETY: the mapping is this function's own, is as large as two extents, so that it holds
+    // a whole one, and nobody else uses it.
+    unsafe {
+        let made = memory::advise(touched, Advice::PopulateWrite)
+            .and_then(|()| memory::advise(extent, Advice::Collapse));
+        memory::unmap(AddrRange::new(at, size))?;
+        made
+    }
 }
 
 /// Whether a private file of huge folios can be had, and whether the kernel
@@ -158,11 +241,11 @@ pub fn huge_tmpfs() -> Check {
         Err(errno) => Check::missing(
             NAME,
             format!("refused: {errno}"),
-            "memory stays on the kernel's own pages",
+            "under `reserve`, memory stays on the kernel's own pages",
             namespace_remedy(),
         ),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// The features that the kernel offers, as bits.

@@ -5,9 +5,11 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use quire_core::units::{AddrRange, ObjectOffset, SUPERPAGE, VirtAddr};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::raw::Errno;
 
@@ -110,6 +112,23 @@ impl Mapping {
     }
 }
 
+/// The list of this process, read without the C library.
+struct Own(OwnedFd);
+
+impl Own {
+    fn open() -> io::Result<Own> {
+        let how = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(c"/proc/self/maps", how, Mode::empty())?;
+        Ok(Own(file))
+    }
+}
+
+impl Read for Own {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, to)?)
+    }
+}
+
 /// Room for reading the list, made once: where a process has all the mappings
 /// that the kernel allows, none can be made for it any more.
 #[derive(Debug)]
@@ -132,7 +151,7 @@ impl Reader {
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn own(&mut self, found: impl FnMut(Mapping, &str) -> ControlFlow<()>) -> io::Result<()> {
-        self.read(File::open("/proc/self/maps")?, found)
+        self.read(Own::open()?, found)
     }
 
     /// The same for another process.

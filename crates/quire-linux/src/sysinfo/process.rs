@@ -14,7 +14,7 @@ use quire_core::units::{Bytes, PageCount};
 /// its exit status is left.
 #[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {
-    parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_start_time(&super::read_small(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// What names this process.
@@ -33,6 +33,32 @@ pub fn own_identity() -> Identity {
         start_time: start_time(std::process::id()).unwrap_or(0),
         comm: super::read_trimmed("/proc/self/comm").unwrap_or_default(),
     }
+}
+
+/// What the kernel says of the first thread of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leader {
+    /// Its effective user.
+    pub user: u32,
+    /// Whether it has ended, while other threads go on.
+    pub has_ended: bool,
+    /// Threads of the process, this one and that one among them.
+    pub threads: u32,
+}
+
+/// Looks at the first thread of this process. Nothing where `/proc` cannot be read.
+#[must_use]
+pub fn leader() -> Option<Leader> {
+    parse_leader(&super::read_small("/proc/self/status").ok()?)
+}
+
+fn parse_leader(status: &str) -> Option<Leader> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    Some(Leader {
+        user: field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?,
+        has_ended: field("State:")?.trim_start().starts_with(['Z', 'X']),
+        threads: field("Threads:")?.trim().parse().ok()?,
+    })
 }
 
 /// Whether the process `pid` that started at `start` still runs.
@@ -183,6 +209,20 @@ pub fn disable_unadvised_huge_pages() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_thread_is_looked_at() {
+        let status = "Name:\tx\nState:\tZ (zombie)\nUid:\t1\t2\t3\t4\nThreads:\t2\n";
+        let leader = Leader {
+            user: 2,
+            has_ended: true,
+            threads: 2,
+        };
+        assert_eq!(parse_leader(status), Some(leader));
+        assert_eq!(parse_leader("State:\tR"), None);
+        let own = super::leader().expect("/proc is there");
+        assert!(!own.has_ended && own.threads >= 1);
+    }
 
     #[test]
     fn odd_names_do_not_shift_the_fields() {

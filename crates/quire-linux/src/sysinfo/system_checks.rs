@@ -8,7 +8,8 @@ use quire_core::units::{Bytes, SUPERPAGE};
 
 use super::{Check, MemoryGroup, meminfo, psi_memory, read_number};
 
-/// The first kernel with `PAGEMAP_SCAN`.
+/// The first kernel on which all that `reserve` needs works. Memory that is advised needs
+/// `MADV_COLLAPSE`, which has a check of its own.
 const OLDEST_KERNEL: (u32, u32) = (6, 9);
 
 /// All checks of this module but the kernel's version.
@@ -36,11 +37,11 @@ pub fn kernel_version() -> Check {
         _ => Check::limited(
             NAME,
             found,
-            "it may lack PAGEMAP_SCAN, without which memory stays on the kernel's own pages",
+            "it may lack PAGEMAP_SCAN, without which memory stays on the kernel's own pages under `reserve`",
             "install Linux 6.9 or newer",
         ),
     };
-    check.needed_by(&[Policy::Reserve, Policy::Adaptive])
+    check.needed_by(&[Policy::Reserve])
 }
 
 fn parse_version(release: &str) -> Option<(u32, u32)> {
@@ -94,13 +95,13 @@ pub fn overcommit() -> Check {
         Some(2) => Check::limited(
             NAME,
             "2 (strict)",
-            "the kernel must account for every mapping, so memory stays on its own pages",
+            "the kernel must account for every mapping, so memory stays on its own pages under `reserve`",
             "sudo sysctl vm.overcommit_memory=0",
         ),
         Some(mode) => Check::ok(NAME, mode.to_string()),
         None => Check::ok(NAME, "unknown"),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// Whether a process may have enough mappings: half of them are left to the
@@ -114,13 +115,13 @@ pub fn mapping_count() -> Check {
         Some(count) if count < wanted => Check::limited(
             NAME,
             count.to_string(),
-            "a program gets at most half as many superpages that lie scattered among base pages",
+            "under `reserve`, a program gets at most half as many superpages that lie scattered among base pages",
             format!("sudo sysctl vm.max_map_count={wanted}"),
         ),
         Some(count) => Check::ok(NAME, count.to_string()),
         None => Check::ok(NAME, "unknown"),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// Whether `RLIMIT_DATA` binds programs started from here.
@@ -133,11 +134,11 @@ pub fn data_limit() -> Check {
         Some(bytes) => Check::limited(
             NAME,
             Bytes(bytes).to_string(),
-            "the kernel keeps the mappings that count against it, so they stay on its own pages",
+            "under `reserve`, the kernel keeps the mappings that count against it, so they stay on its own pages",
             "ulimit -d unlimited",
         ),
     };
-    check.needed_by(&[Policy::Eager, Policy::Reserve, Policy::Adaptive])
+    check.needed_by(&[Policy::Reserve])
 }
 
 /// How much memory the control groups leave.

@@ -5,12 +5,15 @@ use std::fs;
 
 use quire_core::config::Policy;
 use quire_core::pool::PoolPage;
-use quire_core::units::SUPERPAGE;
+use quire_core::units::{PAGES_PER_SUPERPAGE, SUPERPAGE};
 
 use super::memory::pool_directory;
 use super::{Check, bracketed, read_number, read_trimmed};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+/// As many empty pages in an extent that khugepaged makes a superpage of anything, and so the
+/// kernel's shrinker takes no superpage apart.
+const MOST_EMPTY: u64 = PAGES_PER_SUPERPAGE as u64 - 1;
 
 /// All checks of this module.
 #[must_use]
@@ -19,21 +22,19 @@ pub fn all() -> Vec<Check> {
         transparent_huge_pages(),
         transparent_sizes(),
         allowed_for_process(),
+        shrinker(),
         hugetlb_pool(),
         gigapage_pool(),
     ]
 }
 
-/// Whether transparent huge pages are switched on. The setting is for the
-/// kernel's own anonymous memory; no policy depends on it.
+/// Whether transparent huge pages are switched on, and what `adaptive` does then.
 #[must_use]
 pub fn transparent_huge_pages() -> Check {
     const NAME: &str = "transparent huge pages";
-    const COST: &str = "memory that Quire leaves to the kernel gets base pages";
-    let remedy = format!("echo madvise | sudo tee {THP}/enabled");
     let Some(enabled) = read_trimmed(format!("{THP}/enabled")) else {
         let remedy = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y";
-        let cost = "`eager` and `reserve` get base pages";
+        let cost = "`adaptive`, `eager` and `reserve` get base pages";
         return Check::missing(NAME, "the kernel does not have them", cost, remedy).needed_by(&[
             Policy::Eager,
             Policy::Reserve,
@@ -45,23 +46,75 @@ pub fn transparent_huge_pages() -> Check {
             .and_then(|text| bracketed(&text).map(str::to_owned))
             .unwrap_or_else(|| "unknown".to_owned())
     };
+    let global = bracketed(&enabled).unwrap_or("never").to_owned();
+    let own = chosen_for_superpages().filter(|own| own != "inherit");
+    let size = own.as_ref().map(|own| format!(" ({own} for 2 MiB)"));
     let found = format!(
-        "enabled {}, defrag {}, shmem_enabled {}",
-        chosen("enabled"),
+        "enabled {global}{}, defrag {}, shmem_enabled {}",
+        size.unwrap_or_default(),
         chosen("defrag"),
         chosen("shmem_enabled")
     );
-    let size = chosen_for_superpages();
-    let usable = |word: &str| matches!(word, "always" | "madvise");
-    let global = bracketed(&enabled).unwrap_or("never");
-    let on = match size.as_deref() {
-        None | Some("inherit") => usable(global),
-        Some(own) => usable(own),
+    under_setting(NAME, own.as_deref().unwrap_or(&global), &found)
+}
+
+/// What a setting of transparent huge pages means for the policies that advise.
+fn under_setting(name: &'static str, setting: &str, found: &str) -> Check {
+    let does = match setting {
+        "always" => {
+            "`adaptive` leaves the first touch to the kernel, and copies what filled up on base pages"
+        }
+        "madvise" => "`adaptive` advises what will fill up at the first touch, and copies what did",
+        _ => "`adaptive` only copies what filled up",
     };
-    if on {
-        Check::ok(NAME, found)
-    } else {
-        Check::limited(NAME, found, COST, remedy)
+    let found = format!("{found}: {does}");
+    let check = match setting {
+        "always" | "madvise" => Check::ok(name, found),
+        _ => Check::missing(
+            name,
+            found,
+            "no superpages at the first touch: `adaptive` takes longer to make them, `eager` makes none",
+            format!("echo madvise | sudo tee {THP}/enabled"),
+        ),
+    };
+    check
+        .needed_by(&[Policy::Eager])
+        .used_by(&[Policy::Adaptive])
+}
+
+/// Whether the kernel splits superpages that are mostly zeros where memory is short. It does
+/// so only where khugepaged would not make them again.
+#[must_use]
+pub fn shrinker() -> Check {
+    let file = |name: &str| read_number::<u64>(format!("{THP}/{name}"));
+    under_shrinker(file("shrink_underused"), file("khugepaged/max_ptes_none"))
+}
+
+fn under_shrinker(switch: Option<u64>, max_ptes_none: Option<u64>) -> Check {
+    const NAME: &str = "shrinker of superpages (khugepaged/max_ptes_none)";
+    const COST: &str = "superpages that are mostly zeros stay when memory is short";
+    let limit = max_ptes_none.map_or_else(|| "unknown".to_owned(), |none| none.to_string());
+    let remedy = format!("echo 409 | sudo tee {THP}/khugepaged/max_ptes_none");
+    match (switch, max_ptes_none) {
+        (None, _) => Check::limited(
+            NAME,
+            format!("the kernel has none; max_ptes_none is {limit}"),
+            COST,
+            "install Linux 6.12 or newer",
+        ),
+        (Some(0), _) => Check::limited(
+            NAME,
+            format!("switched off (shrink_underused is 0); max_ptes_none is {limit}"),
+            COST,
+            format!("echo 1 | sudo tee {THP}/shrink_underused; {remedy}"),
+        ),
+        (Some(_), Some(none)) if none >= MOST_EMPTY => Check::limited(
+            NAME,
+            format!("{limit}, so the kernel's shrinker (shrink_underused) does nothing"),
+            COST,
+            remedy,
+        ),
+        (Some(_), _) => Check::ok(NAME, format!("works; max_ptes_none is {limit}")),
     }
 }
 
@@ -136,7 +189,7 @@ pub fn allowed_for_process() -> Check {
         Check::missing(
             NAME,
             "switched off for this process and its children (PR_SET_THP_DISABLE)",
-            "`eager` and `reserve` get base pages",
+            "`adaptive`, `eager` and `reserve` get base pages",
             "start quire from a process that does not set PR_SET_THP_DISABLE (systemd: MemoryTHP=)",
         )
     } else {
@@ -231,6 +284,7 @@ pub fn hugetlb_pool() -> Check {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Status, policy_status};
     use super::*;
 
     #[test]
@@ -243,5 +297,38 @@ mod tests {
         assert!(!helps("never", "madvise") && !helps("always", "madvise"));
         assert!(!helps("inherit", "always") && !helps("inherit", "never"));
         assert!(!has_advised_small(&[], "madvise"));
+    }
+
+    #[test]
+    fn a_setting_says_what_the_default_does() {
+        let of = |setting| under_setting("x", setting, "enabled");
+        assert!(
+            of("always")
+                .found
+                .contains("leaves the first touch to the kernel")
+        );
+        assert!(of("madvise").found.contains("advises"));
+        let never = of("never");
+        assert!(never.found.contains("only copies"));
+        let all = [never];
+        assert_eq!(policy_status(Policy::Adaptive, &all), Status::Limited);
+        assert_eq!(policy_status(Policy::Eager, &all), Status::Missing);
+        assert_eq!(policy_status(Policy::Base, &all), Status::Ok);
+    }
+
+    #[test]
+    fn a_shrinker_that_does_nothing_is_told() {
+        let idle = under_shrinker(Some(1), Some(511));
+        assert!(idle.found.contains("does nothing"));
+        assert!(
+            idle.remedy
+                .starts_with("echo 409 | sudo tee /sys/kernel/mm/")
+        );
+        assert_eq!(under_shrinker(Some(1), Some(409)).status, Status::Ok);
+        assert_eq!(under_shrinker(Some(0), Some(409)).status, Status::Limited);
+        let none = under_shrinker(None, Some(511));
+        assert!(none.remedy.contains("install Linux"));
+        // No policy works less well without it.
+        assert_eq!(policy_status(Policy::Adaptive, &[idle, none]), Status::Ok);
     }
 }

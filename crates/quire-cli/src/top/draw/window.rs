@@ -40,7 +40,7 @@ fn effect(policy: Policy) -> &'static str {
         Policy::Base => "base pages only",
         Policy::Eager => "a superpage at the first touch",
         Policy::Reserve => "reserve, and promote when full",
-        Policy::Adaptive => "follow what each region does",
+        Policy::Adaptive => "as neighbouring memory filled up (default)",
         Policy::Static => "from the hugetlb pool",
     }
 }

@@ -10,7 +10,7 @@
  *
  *     cc -I DIRECTORY_OF_THIS_FILE program.c -L DIRECTORY_OF_THE_LIBRARY -lquire
  *
- * The program can be started as any other, with libquire.so where the loader finds it, or
+ * The program can be started as any other, with libquire_provide.so where the loader finds it, or
  * under `quire run`.  Linked or preloaded, the library does the same: its malloc and its
  * page sizes come along (QUIRE_POLICY=base leaves out the latter).
  *

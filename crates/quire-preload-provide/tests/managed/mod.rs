@@ -82,7 +82,10 @@ fn check(setting: &Setting, superpages: bool) {
     let _pool = setting.pool_pages.map(pool::Pool::with);
     let enough = if superpages { HELD / 8 * 7 } else { 0 };
     let seen = look(setting, enough);
-    assert!(seen.maps.contains("libquire.so"), "the library is loaded");
+    assert!(
+        seen.maps.contains("libquire_provide.so"),
+        "the library is loaded"
+    );
     if superpages {
         assert!(seen.stat_page, "the statistics page exists");
         assert!(

@@ -38,15 +38,15 @@ pub fn command() -> &'static Path {
     &COMMAND
 }
 
-/// The library: `QUIRE_LIB`, or what Cargo builds.
+/// The library: `QUIRE_PROVIDE_LIB`, or what Cargo builds.
 pub fn library() -> &'static Path {
     static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        if let Some(path) = std::env::var_os("QUIRE_LIB") {
+        if let Some(path) = std::env::var_os("QUIRE_PROVIDE_LIB") {
             return fs::canonicalize(&path)
-                .unwrap_or_else(|e| panic!("QUIRE_LIB={}: {e}", path.display()));
+                .unwrap_or_else(|e| panic!("QUIRE_PROVIDE_LIB={}: {e}", path.display()));
         }
-        cargo_builds(&["--profile", "preload", "--package", "quire-preload"]);
-        target_dir().join("preload/libquire.so")
+        cargo_builds(&["--profile", "preload", "--package", "quire-preload-provide"]);
+        target_dir().join("preload/libquire_provide.so")
     });
     &LIBRARY
 }

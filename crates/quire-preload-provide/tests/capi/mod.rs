@@ -223,7 +223,7 @@ fn what_is_asked_for_goes_before_what_the_user_chose() {
 
 #[test]
 fn a_program_asks_under_quire_run() {
-    let mut library = OsString::from("QUIRE_LIB=");
+    let mut library = OsString::from("QUIRE_PROVIDE_LIB=");
     library.push(build::library());
     let run = [
         "run",

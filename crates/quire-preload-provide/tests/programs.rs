@@ -2,8 +2,8 @@
 //! checks itself; here it must also print the same and end in the same way as
 //! without the library. `real/` does the same with programs of the system.
 //!
-//! One test is `cargo test -p quire-preload --test programs remap::eager`.
-//! `QUIRE_LIB` names a library to test instead of the one that Cargo builds,
+//! One test is `cargo test -p quire-preload-provide --test programs remap::eager`.
+//! `QUIRE_PROVIDE_LIB` names a library to test instead of the one that Cargo builds,
 //! `QUIRE_TEST_SEED` another seed for the random operations. What cannot be
 //! tested on a machine is reported in lines that begin with `SKIP:`.
 

@@ -1,0 +1,392 @@
+//! One process: looks at it, advises, and copies, within budgets of processor time.
+//!
+//! A look reads the list of mappings and the page table. What is full is noted with the time; where extents filled
+//! up one after the other, the next ones are advised at once ([`quire_core::advise`]), because that costs no copy.
+//! What stays full on base pages is copied into superpages later, as a copy pays only for memory that lives: not
+//! before it has been full for [`LIVED`].
+
+use std::time::Duration;
+
+use quire_core::attach::{CpuBudget, CpuShare, MOST_SHARED, Tally};
+use quire_core::config::Policy;
+use quire_core::policy::{Backoff, SOONEST_LOOK, look_again};
+use quire_core::stat::{Counter, Note, RegionKind, StatPage};
+use quire_core::units::{AddrRange, PageCount};
+use quire_linux::Errno;
+use quire_linux::sysinfo::thp::Setting;
+
+use crate::machine::Machine;
+use crate::process::{Areas, Process};
+use crate::region::Region;
+
+/// How long memory must have been full before it is copied.
+pub const LIVED: Duration = Duration::from_millis(1500);
+/// The share of a processor that looks may take.
+const LOOK_SHARE: f64 = 1.5;
+/// Looks may save up what they earn in so much time, and begin with that.
+const LOOKS_SAVE: Duration = Duration::from_secs(2);
+/// The same for copies: so a forking program has its superpages back soon.
+const COPIES_SAVE: Duration = Duration::from_secs(10);
+/// A program that fills memory takes at least so much for an extent.
+const FASTEST_EXTENT: Duration = Duration::from_micros(80);
+/// How often the regions and their pictures are written down.
+const SHARE_APART: Duration = Duration::from_millis(100);
+/// How long an extent is left alone that was busy.
+const BUSY: Duration = Duration::from_secs(1);
+/// The least time between two copies.
+const COPIES_APART: Duration = Duration::from_micros(100);
+
+/// The time on any clock that never goes back, and the processor time used so far.
+pub trait Clock {
+    /// The time.
+    fn now(&self) -> Duration;
+    /// The processor time.
+    fn used(&self) -> Duration;
+}
+
+/// What came of trying to make a superpage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copied {
+    /// It is one.
+    Made,
+    /// Not here.
+    Refused,
+    /// Not now: no block was free.
+    NoBlock,
+}
+
+/// Advises one process.
+pub struct Advisor<P, C> {
+    process: P,
+    clock: C,
+    machine: Machine,
+    stats: &'static StatPage,
+    policy: Policy,
+    regions: Vec<Region>,
+    areas: Areas,
+    looks: CpuBudget,
+    copies: CpuBudget,
+    interval: Duration,
+    look_at: Duration,
+    copy_at: Duration,
+    share_at: Duration,
+    backoff: Backoff,
+    /// Where the search for what is to be copied goes on.
+    cursor: usize,
+}
+
+impl<P: Process, C: Clock> Advisor<P, C> {
+    /// An advisor that has not looked yet.
+    pub fn new(
+        process: P,
+        clock: C,
+        machine: Machine,
+        stats: &'static StatPage,
+        policy: Policy,
+        share: CpuShare,
+    ) -> Advisor<P, C> {
+        let now = clock.now();
+        let look_share = CpuShare::from_percent(LOOK_SHARE).unwrap_or(CpuShare::DEFAULT);
+        Advisor {
+            process,
+            clock,
+            machine,
+            stats,
+            policy,
+            regions: Vec::new(),
+            areas: Areas::default(),
+            looks: CpuBudget::new(look_share, now).saving(LOOKS_SAVE),
+            copies: CpuBudget::new(share, now).saving(COPIES_SAVE),
+            interval: SOONEST_LOOK,
+            look_at: now,
+            copy_at: now,
+            share_at: now,
+            backoff: Backoff::default(),
+            cursor: 0,
+        }
+    }
+
+    /// Follows another policy from now on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.stats.set_policy(policy);
+    }
+
+    /// Lets copies take another share of a processor.
+    pub fn set_share(&mut self, share: CpuShare) {
+        self.copies.set_share(share, self.clock.now());
+    }
+
+    /// The process has grown: it is looked at soon.
+    pub fn hurry(&mut self) {
+        self.interval = SOONEST_LOOK;
+        let soon = self.clock.now() + self.interval;
+        self.look_at = self.look_at.min(soon);
+    }
+
+    /// Does what is due, and says for how long nothing will be.
+    ///
+    /// # Errors
+    /// When the process cannot be looked at.
+    pub fn turn(&mut self) -> Result<Duration, Errno> {
+        let now = self.clock.now();
+        if now >= self.look_at {
+            self.look(now)?;
+        }
+        if self.policy == Policy::Adaptive && self.clock.now() >= self.copy_at {
+            self.copy();
+        }
+        let now = self.clock.now();
+        self.stats.set(Counter::PagerCpu, nanos(self.clock.used()));
+        let next = match self.policy {
+            Policy::Adaptive => self.look_at.min(self.copy_at),
+            _ => self.look_at,
+        };
+        Ok(next.saturating_sub(now).max(Duration::from_micros(50)))
+    }
+
+    fn look(&mut self, now: Duration) -> Result<(), Errno> {
+        let began = self.clock.used();
+        let pages = self.look_at_all(now)?;
+        self.advise(now);
+        self.note_present();
+        if now >= self.share_at {
+            self.share_at = now + SHARE_APART;
+            self.share_regions();
+        }
+        let after = self.clock.now();
+        let cost = self.clock.used().saturating_sub(began);
+        self.looks.spend(cost, after);
+        self.interval = look_again(self.interval, PageCount(pages));
+        let ahead = self.regions.iter().filter_map(Region::ahead).min();
+        let until_unknown =
+            FASTEST_EXTENT * u32::try_from(ahead.unwrap_or(0)).unwrap_or(u32::MAX) / 2;
+        let wait = self
+            .interval
+            .max(until_unknown.min(Duration::from_millis(20)));
+        self.look_at = after + wait.max(self.looks.wait_for(cost, after));
+        Ok(())
+    }
+
+    /// Looks at all regions; says by how many pages populations differ from before.
+    fn look_at_all(&mut self, now: Duration) -> Result<u64, Errno> {
+        self.process.areas(&mut self.areas)?;
+        self.take_over_areas();
+        let tells = self.process.tells_superpages();
+        let mut pages = 0;
+        for region in &mut self.regions {
+            let mut tally = Tally::default();
+            let whole = region.range.whole_superpages();
+            let private = region.kind != RegionKind::Shared;
+            let mut add = |run, huge| tally.add(run, huge, private);
+            // Unmapped meanwhile: the next look knows.
+            if self.process.populated(whole, &mut add).is_err() {
+                continue;
+            }
+            let change = region.look(tally, now, tells);
+            pages += change.pages;
+            self.stats.add(Counter::Demotions, change.demoted);
+        }
+        Ok(pages)
+    }
+
+    /// The regions as the mappings are now, with what is known of those that overlap them.
+    fn take_over_areas(&mut self) {
+        let mut regions = Region::of_areas(&self.areas.areas);
+        let mut at = 0;
+        for old in self.regions.drain(..) {
+            while at < regions.len() && regions[at].range.end <= old.range.start {
+                at += 1;
+            }
+            if let Some(region) = regions.get_mut(at)
+                && !region.range.intersect(old.range).is_empty()
+            {
+                region.inherit(old);
+            }
+        }
+        self.regions = regions;
+    }
+
+    /// Advises what is predicted, or everything under `eager`.
+    fn advise(&mut self, now: Duration) {
+        // Under `always` all memory has superpages at the first touch anyway, and under `never` none has.
+        let wanted = matches!(self.policy, Policy::Adaptive | Policy::Eager);
+        if !wanted || self.machine.setting(now) != Setting::Advised {
+            return;
+        }
+        if self.areas.mappings > self.machine.most_mappings(now) / 2 {
+            self.stats.note(Note::ManyMappings);
+            return;
+        }
+        for index in 0..self.regions.len() {
+            for range in self.to_advise(index) {
+                self.advise_range(index, range, now);
+            }
+        }
+    }
+
+    fn to_advise(&mut self, index: usize) -> Vec<AddrRange> {
+        let region = &mut self.regions[index];
+        if !is_plain(region.kind) {
+            return Vec::new();
+        }
+        if self.policy == Policy::Adaptive {
+            return region.predict();
+        }
+        let whole = region.pieces.iter().map(|piece| piece.whole_superpages());
+        whole
+            .filter(|piece| !piece.is_empty() && !region.is_advised(*piece))
+            .collect()
+    }
+
+    fn advise_range(&mut self, index: usize, range: AddrRange, now: Duration) {
+        // Advice of the program stands: where it wants none, the kernel would make none.
+        if !self.machine.has_room(now) || !self.process.may_have(range) {
+            return;
+        }
+        if self.process.advise(range).is_ok() {
+            self.regions[index].note_advised(range);
+            let extents = range.whole_slots();
+            self.stats
+                .add(Counter::Advised, extents.end.saturating_sub(extents.start));
+        }
+    }
+
+    fn note_present(&self) {
+        let known = || self.regions.iter().flat_map(|region| &region.known);
+        let huge = known().filter(|k| k.extent.huge).count() as u64;
+        let populated = PageCount(known().map(|k| k.extent.populated.0).sum()).to_bytes();
+        let mapped = self.regions.iter().map(|r| r.range.len().0).sum();
+        self.stats.set(Counter::Mapped, mapped);
+        self.stats.set(Counter::Populated, populated.0);
+        self.stats.raise(Counter::PopulatedPeak, populated.0);
+        self.stats.set(Counter::Superpages, huge);
+        self.stats.raise(Counter::SuperpagesPeak, huge);
+    }
+
+    fn share_regions(&self) {
+        let listed = self.regions.iter().filter(|r| r.is_worth_listing());
+        self.stats
+            .set_regions(listed.map(|region| region.stat(self.policy)));
+    }
+
+    /// Makes a superpage of an extent that has been full for long enough, if there is one, the budget allows it,
+    /// and the machine has room.
+    fn copy(&mut self) {
+        let now = self.clock.now();
+        if !self.copies.may_spend(now) {
+            self.copy_at = now + self.copies.wait_for(Duration::from_millis(1), now);
+            return;
+        }
+        let Some((region, extent)) = self.next_to_copy(now) else {
+            // A look finds more.
+            self.copy_at = self.look_at;
+            return;
+        };
+        if !self.backoff.may_try(millis(now)) || !self.machine.has_room(now) {
+            self.copy_at = now + Duration::from_millis(100);
+            return;
+        }
+        let began = self.clock.used();
+        let copied = self.copy_one(region, extent, now);
+        let after = self.clock.now();
+        let cost = self.clock.used().saturating_sub(began);
+        self.copies.spend(cost, after);
+        if copied == Copied::Made {
+            self.stats
+                .add(Counter::PromotionTime, nanos(after.saturating_sub(now)));
+        }
+        // The program's faults and mappings wait while the kernel copies: it gets as much time in between.
+        self.copy_at = after + after.saturating_sub(now).max(COPIES_APART);
+    }
+
+    /// The next extent to be copied: its region and its place there.
+    fn next_to_copy(&mut self, now: Duration) -> Option<(usize, usize)> {
+        let count = self.regions.len();
+        for step in 0..count {
+            let index = (self.cursor + step) % count;
+            let region = &self.regions[index];
+            if now < region.rest_until {
+                continue;
+            }
+            let due = |k: &crate::region::Known| {
+                let lived = k.full_since.is_some_and(|since| now >= since + LIVED);
+                // What was a superpage before is known to live.
+                let lives = lived || (k.was_huge && k.is_full());
+                lives && !k.extent.huge && now >= k.retry_at
+            };
+            if let Some(extent) = region.known.iter().position(due) {
+                self.cursor = index;
+                return Some((index, extent));
+            }
+        }
+        None
+    }
+
+    fn copy_one(&mut self, index: usize, extent: usize, now: Duration) -> Copied {
+        let region = &mut self.regions[index];
+        let kind = region.kind;
+        let slot = region.known[extent].extent.slot;
+        let private = !matches!(kind, RegionKind::Shared | RegionKind::File);
+        if private {
+            match self.process.shared(slot) {
+                Ok(shared) if shared <= MOST_SHARED => {}
+                Ok(_) => {
+                    region.is_shared(now);
+                    return Copied::Refused;
+                }
+                Err(_) => return self.refuse(index, extent, now),
+            }
+        }
+        match self.process.collapse(slot, kind) {
+            Ok(()) => {
+                let counter = if is_plain(kind) {
+                    Counter::Promotions
+                } else {
+                    Counter::FilePromotions
+                };
+                self.stats.add(counter, 1);
+                self.backoff.succeeded();
+                self.regions[index].note_made(extent);
+                Copied::Made
+            }
+            Err(Errno(libc::ENOMEM | libc::EBUSY)) => {
+                self.stats.add(Counter::FailedReservations, 1);
+                self.backoff.failed(millis(now));
+                self.busy(index, extent, now);
+                Copied::NoBlock
+            }
+            Err(Errno(libc::EAGAIN)) => {
+                self.busy(index, extent, now);
+                Copied::Refused
+            }
+            Err(_) => self.refuse(index, extent, now),
+        }
+    }
+
+    fn refuse(&mut self, index: usize, extent: usize, now: Duration) -> Copied {
+        self.stats.add(Counter::Refused, 1);
+        self.regions[index].refused(now);
+        self.busy(index, extent, now);
+        Copied::Refused
+    }
+
+    fn busy(&mut self, index: usize, extent: usize, now: Duration) {
+        if let Some(known) = self.regions[index].known.get_mut(extent) {
+            known.retry_at = now + BUSY;
+        }
+    }
+}
+
+/// Whether it is private memory that is no stack.
+const fn is_plain(kind: RegionKind) -> bool {
+    matches!(kind, RegionKind::Heap | RegionKind::Anon)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,269 @@
+//! This process, as the kernel shows it.
+//!
+//! All of this runs on a thread that the C library does not know, so nothing here goes by it.
+
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+
+use quire_core::stat::RegionKind;
+use quire_core::units::{
+    AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot,
+};
+use quire_linux::Errno;
+use quire_linux::memory::{self, Advice};
+use quire_linux::pagemap::{self, Filter};
+use quire_linux::raw::Result;
+use quire_linux::sysinfo::maps::{Kind, Mapping, Reader};
+
+use crate::process::{Area, Areas, Process};
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+/// Guards of stacks are no larger than this; what is inaccessible and larger is room to grow.
+const LARGEST_GUARD: Bytes = Bytes(64 << 10);
+/// Shared memory of Quire's own begins so; it has its own superpages.
+const OWN_SHARED: &str = "/memfd:quire";
+
+/// This process.
+#[derive(Debug)]
+pub struct OwnProcess {
+    pagemap: OwnedFd,
+    reader: Reader,
+    /// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7).
+    scans: bool,
+}
+
+impl OwnProcess {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// When `/proc` is not there, or this process may not read its page table.
+    pub fn open() -> Result<OwnProcess> {
+        let pagemap = pagemap::open()?;
+        // Nothing is mapped so low.
+        let probe = pagemap::scan(pagemap.as_fd(), Slot(0).range(), Filter::POPULATED, drop);
+        Ok(OwnProcess {
+            pagemap,
+            reader: Reader::default(),
+            scans: probe.is_ok(),
+        })
+    }
+}
+
+impl Process for OwnProcess {
+    fn areas(&mut self, found: &mut Areas) -> Result<()> {
+        found.areas.clear();
+        found.mappings = 0;
+        let mut before: Option<Mapping> = None;
+        let read = self.reader.own(|mapping, name| {
+            found.mappings += 1;
+            let kind = kind_of(before.as_ref(), &mapping, name);
+            before = Some(mapping);
+            if let Some(kind) = kind {
+                let range = mapping.range;
+                found.areas.push(Area { range, kind });
+            }
+            ControlFlow::Continue(())
+        });
+        read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn populated(
+        &mut self,
+        range: AddrRange,
+        found: &mut dyn FnMut(AddrRange, bool),
+    ) -> Result<()> {
+        let pagemap = self.pagemap.as_fd();
+        if self.scans {
+            return pagemap::scan(pagemap, range, Filter::POPULATED, |run| {
+                found(run.range(), run.categories & pagemap::HUGE != 0);
+            });
+        }
+        populated_by_entries(pagemap, range, found)
+    }
+
+    fn tells_superpages(&self) -> bool {
+        self.scans
+    }
+
+    fn shared(&mut self, slot: Slot) -> Result<PageCount> {
+        let mut shared = 0;
+        let read = pagemap::frames_of(self.pagemap.as_fd(), slot.range(), |_, entry| {
+            shared += u64::from(entry.is_present() && !entry.is_exclusive());
+        });
+        read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        Ok(PageCount(shared))
+    }
+
+    fn may_have(&mut self, range: AddrRange) -> bool {
+        // The kernel looks at the mapping before it looks for whole extents, of which one page has none.
+        let page = AddrRange::new(range.start, Bytes(BASE_PAGE));
+        // SAFETY: making superpages changes no contents.
+        unsafe { memory::advise(page, Advice::Collapse) }.is_ok()
+    }
+
+    fn advise(&mut self, range: AddrRange) -> Result<()> {
+        // SAFETY: larger pages change no contents.
+        unsafe { memory::advise(range, Advice::HugePage) }
+    }
+
+    fn collapse(&mut self, slot: Slot, kind: RegionKind) -> Result<()> {
+        let advise = |advice| {
+            // SAFETY: none of the advice that is given here changes contents.
+            unsafe { memory::advise(slot.range(), advice) }
+        };
+        let collapsed = advise(Advice::Collapse);
+        if collapsed.is_ok() || kind != RegionKind::Stack {
+            return collapsed;
+        }
+        // The kernel marks stacks as unfit for superpages, so that they do not grow by whole ones. The mark is put
+        // back: what is freed and touched again is touched page by page.
+        advise(Advice::HugePage)?;
+        let collapsed = advise(Advice::Collapse);
+        advise(Advice::NoHugePage)?;
+        collapsed
+    }
+}
+
+/// The populations where the kernel has no `PAGEMAP_SCAN`: from the entries of single pages. Whether a superpage
+/// maps them is not told there: a whole extent that is exclusively of aligned, consecutive frames is one, and
+/// frames are hidden from ordinary users. So what is full counts as one once it was asked for.
+fn populated_by_entries(
+    pagemap: std::os::fd::BorrowedFd<'_>,
+    range: AddrRange,
+    found: &mut dyn FnMut(AddrRange, bool),
+) -> Result<()> {
+    let mut run: Option<AddrRange> = None;
+    let read = pagemap::frames_of(pagemap, range, |page, entry| {
+        if !entry.is_present() {
+            return;
+        }
+        let end = page + Bytes(BASE_PAGE);
+        match &mut run {
+            Some(run) if run.end == page => run.end = end,
+            _ => {
+                if let Some(run) = run.replace(AddrRange { start: page, end }) {
+                    found(run, false);
+                }
+            }
+        }
+    });
+    if let Some(run) = run {
+        found(run, false);
+    }
+    read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+/// What a mapping is, which comes after `before` in the kernel's list; nothing where it can have no superpages.
+fn kind_of(before: Option<&Mapping>, mapping: &Mapping, name: &str) -> Option<RegionKind> {
+    if mapping.range.whole_superpages().is_empty() {
+        return None;
+    }
+    let is_writable = mapping.prot & READ_WRITE == READ_WRITE;
+    match mapping.kind(name) {
+        Kind::Anonymous if !is_writable => None,
+        Kind::Anonymous if is_stack(before, mapping, name) => Some(RegionKind::Stack),
+        Kind::Anonymous if name == "[heap]" => Some(RegionKind::Heap),
+        Kind::Anonymous => Some(RegionKind::Anon),
+        Kind::Shared if mapping.prot & libc::PROT_READ == 0 || name.starts_with(OWN_SHARED) => None,
+        Kind::Shared => mapping.is_congruent().then_some(RegionKind::Shared),
+        Kind::Other => {
+            let file = mapping.file.is_some() && !mapping.is_in_memory();
+            let fits = mapping.is_read_only() && mapping.is_congruent();
+            (file && fits).then_some(RegionKind::File)
+        }
+    }
+}
+
+/// Whether a private mapping is taken for a stack. The C library maps the stacks of threads by system calls of its
+/// own, behind a small inaccessible page. Other memory may look the same; then it is not advised ahead, and becomes
+/// superpages when it is full.
+fn is_stack(before: Option<&Mapping>, mapping: &Mapping, name: &str) -> bool {
+    let guards = |guard: &Mapping| {
+        guard.prot == libc::PROT_NONE
+            && !guard.shared
+            && guard.file.is_none()
+            && guard.range.len() <= LARGEST_GUARD
+            && guard.range.end == mapping.range.start
+    };
+    name.starts_with("[stack") || (name.is_empty() && before.is_some_and(guards))
+}
+
+/// Base pages of a superpage, and how many bytes it has, as the kernel of this machine has them. Where the size is
+/// another one, nothing is advised.
+#[must_use]
+pub fn has_known_sizes() -> bool {
+    let page = rustix::param::page_size() as u64;
+    let superpage = quire_linux::sysinfo::thp::superpage_size();
+    page == BASE_PAGE
+        && superpage.is_none_or(|size| size == Bytes(SUPERPAGE))
+        && SUPERPAGE / page == PAGES_PER_SUPERPAGE as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_core::units::{ObjectOffset, VirtAddr};
+
+    use super::*;
+
+    fn mapping(start: u64, len: u64, prot: i32) -> Mapping {
+        Mapping {
+            range: AddrRange::new(VirtAddr(start), Bytes(len)),
+            prot,
+            shared: false,
+            offset: ObjectOffset(0),
+            file: None,
+        }
+    }
+
+    #[test]
+    fn a_guard_makes_a_stack_and_room_to_grow_does_not() {
+        let guard = mapping(0x1ff000, 0x1000, libc::PROT_NONE);
+        let stack = mapping(0x200000, 0x80_0000, READ_WRITE);
+        let kind = |before, name| kind_of(before, &stack, name);
+        assert_eq!(kind(Some(&guard), ""), Some(RegionKind::Stack));
+        assert_eq!(kind(None, "[stack]"), Some(RegionKind::Stack));
+        assert_eq!(kind(None, ""), Some(RegionKind::Anon));
+        assert_eq!(kind(Some(&guard), "[heap]"), Some(RegionKind::Heap));
+        let room = mapping(0x100000, 0x100000, libc::PROT_NONE);
+        assert_eq!(kind(Some(&room), ""), Some(RegionKind::Anon));
+    }
+
+    #[test]
+    fn what_can_have_no_superpages_is_left_out() {
+        let small = mapping(0x201000, 0x30_0000, READ_WRITE);
+        assert_eq!(kind_of(None, &small, ""), None);
+        let read = mapping(0x200000, 0x80_0000, libc::PROT_READ);
+        assert_eq!(kind_of(None, &read, ""), None);
+        let shared = Mapping {
+            shared: true,
+            ..mapping(0x200000, 0x80_0000, READ_WRITE)
+        };
+        let named = |name| kind_of(None, &shared, name);
+        assert_eq!(named("/dev/zero (deleted)"), Some(RegionKind::Shared));
+        assert_eq!(named("/memfd:quire-object (deleted)"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_looked_at() {
+        let mut own = OwnProcess::open().unwrap();
+        let mut memory = vec![0u8; 8 << 20];
+        memory.fill(1);
+        let at = VirtAddr(memory.as_ptr() as u64);
+        let range = AddrRange::new(at, Bytes(8 << 20)).whole_superpages();
+        let mut areas = Areas::default();
+        own.areas(&mut areas).unwrap();
+        assert!(areas.areas.iter().any(|a| a.range.contains(range)));
+        assert!(areas.mappings > areas.areas.len() as u64);
+        let mut pages = 0;
+        own.populated(range, &mut |run, _| pages += run.len().to_pages().0)
+            .unwrap();
+        assert_eq!(pages, range.len().to_pages().0);
+        let slow = populated_by_entries(own.pagemap.as_fd(), range, &mut |run, _| {
+            pages -= run.len().to_pages().0;
+        });
+        assert!(slow.is_ok() && pages == 0);
+        assert!(own.may_have(range));
+        assert_eq!(own.shared(range.start.slot()), Ok(PageCount(0)));
+        assert!(memory.iter().all(|byte| *byte == 1));
+    }
+}

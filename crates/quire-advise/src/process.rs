@@ -1,0 +1,77 @@
+//! What is asked about a process, and of it. The trait is there so that what the kernel may answer at a bad
+//! moment can be tested.
+
+use quire_core::stat::RegionKind;
+use quire_core::units::{AddrRange, PageCount, Slot};
+use quire_linux::raw::Result;
+
+/// A mapping that could have superpages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Its addresses.
+    pub range: AddrRange,
+    /// What it is.
+    pub kind: RegionKind,
+}
+
+impl Area {
+    /// Whether it is private memory of the program: only that is advised ahead.
+    #[must_use]
+    pub const fn is_private(&self) -> bool {
+        matches!(
+            self.kind,
+            RegionKind::Heap | RegionKind::Anon | RegionKind::Stack
+        )
+    }
+}
+
+/// The mappings of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Areas {
+    /// Those that could have superpages, in order of address. The kernel's list may have several neighbours where
+    /// only advice differs.
+    pub areas: Vec<Area>,
+    /// How many mappings there are in all.
+    pub mappings: u64,
+}
+
+/// A process.
+pub trait Process {
+    /// Its mappings now.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    fn areas(&mut self, found: &mut Areas) -> Result<()>;
+
+    /// Calls `found` with each run of populated pages of a range, and whether superpages map it. The kernel's page
+    /// of zeros is not populated.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    fn populated(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool))
+    -> Result<()>;
+
+    /// Whether [`populated`](Self::populated) can tell what superpages map.
+    fn tells_superpages(&self) -> bool;
+
+    /// How many pages of an extent another process maps, too.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    fn shared(&mut self, slot: Slot) -> Result<PageCount>;
+
+    /// Whether the kernel would make superpages in the mapping at the beginning of a range.
+    fn may_have(&mut self, range: AddrRange) -> bool;
+
+    /// Advises that a range may have superpages at its first touch.
+    ///
+    /// # Errors
+    /// As `madvise`.
+    fn advise(&mut self, range: AddrRange) -> Result<()>;
+
+    /// Makes a superpage of an extent, by a copy.
+    ///
+    /// # Errors
+    /// As `madvise` with `MADV_COLLAPSE`.
+    fn collapse(&mut self, slot: Slot, kind: RegionKind) -> Result<()>;
+}

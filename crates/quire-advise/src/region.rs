@@ -1,0 +1,388 @@
+//! What is known of one region: neighbouring mappings of one kind, taken together, because the kernel keeps them
+//! apart where only advice differs.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use quire_core::advise::Predictor;
+use quire_core::attach::{Extent, Tally};
+use quire_core::config::Policy;
+use quire_core::ranges::RangeMap;
+use quire_core::stat::{Cell, CellState, Picture, RegionKind, RegionStat};
+use quire_core::units::{AddrRange, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot};
+
+use crate::process::Area;
+
+const FULL: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64);
+/// How long a region is left alone in which the kernel refused superpages: at first, and at most.
+const REFUSED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+/// How long a region is left alone whose pages a child shares.
+const SHARED: Duration = Duration::from_millis(500);
+
+/// An extent, and what is known of it from earlier looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// As it was at the last look.
+    pub extent: Extent,
+    /// Since when it has been full.
+    pub full_since: Option<Duration>,
+    /// It was advised when nothing was in it, so being full proves nothing.
+    pub advised: bool,
+    /// It was a superpage at some time.
+    pub was_huge: bool,
+    /// It was made a superpage by a copy.
+    pub made: bool,
+    /// When it may be tried again, after the kernel refused it.
+    pub retry_at: Duration,
+}
+
+impl Known {
+    fn new(extent: Extent, advised: bool) -> Known {
+        Known {
+            extent,
+            full_since: None,
+            advised,
+            was_huge: false,
+            made: false,
+            retry_at: Duration::ZERO,
+        }
+    }
+
+    /// Whether every page is in use.
+    pub fn is_full(&self) -> bool {
+        self.extent.populated >= FULL
+    }
+
+    /// Takes over a new look.
+    fn look(&mut self, extent: Extent, now: Duration, tells: bool) -> bool {
+        let was_huge = self.extent.huge;
+        self.extent = extent;
+        // Where the page table does not tell, what was made and is full still is one.
+        self.extent.huge |= !tells && self.made && extent.populated >= FULL;
+        self.made &= self.extent.huge;
+        self.was_huge |= self.extent.huge;
+        if !self.is_full() {
+            self.full_since = None;
+        } else if self.full_since.is_none() {
+            self.full_since = Some(now);
+        }
+        was_huge && !self.extent.huge
+    }
+}
+
+/// What changed in a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// By how many pages populations differ.
+    pub pages: u64,
+    /// Superpages that have become base pages.
+    pub demoted: u64,
+}
+
+/// A region.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// Its addresses.
+    pub range: AddrRange,
+    /// What it is.
+    pub kind: RegionKind,
+    /// Its mappings, in order of address.
+    pub pieces: Vec<AddrRange>,
+    /// Its extents that hold something, in order of address.
+    pub known: Vec<Known>,
+    /// Extents made superpages by a copy, since the region is known.
+    pub made: u64,
+    /// Superpages that have become base pages.
+    pub demoted: u64,
+    /// When superpages may be made here again, after a refusal.
+    pub rest_until: Duration,
+    refused_for: Duration,
+    predictor: Predictor,
+    /// What was advised, and as far as is known still is.
+    advised: RangeMap<()>,
+}
+
+impl Region {
+    /// A region of which nothing is known but its first mapping.
+    pub fn new(area: Area) -> Region {
+        Region {
+            range: area.range,
+            kind: area.kind,
+            pieces: vec![area.range],
+            known: Vec::new(),
+            made: 0,
+            demoted: 0,
+            rest_until: Duration::ZERO,
+            refused_for: Duration::ZERO,
+            predictor: Predictor::default(),
+            advised: RangeMap::new(),
+        }
+    }
+
+    /// The regions of mappings in order of address: neighbours of one kind are one.
+    pub fn of_areas(areas: &[Area]) -> Vec<Region> {
+        let mut regions: Vec<Region> = Vec::new();
+        for area in areas {
+            match regions.last_mut() {
+                Some(last) if last.kind == area.kind && last.range.end == area.range.start => {
+                    last.range.end = area.range.end;
+                    last.pieces.push(area.range);
+                }
+                _ => regions.push(Region::new(*area)),
+            }
+        }
+        regions
+    }
+
+    /// Takes over what is known of a region that overlaps this one.
+    pub fn inherit(&mut self, old: Region) {
+        if old.kind != self.kind {
+            return;
+        }
+        self.made += old.made;
+        self.demoted += old.demoted;
+        self.rest_until = self.rest_until.max(old.rest_until);
+        self.refused_for = self.refused_for.max(old.refused_for);
+        if self.known.is_empty() {
+            self.predictor = old.predictor;
+            self.known = old.known;
+        } else {
+            self.known.extend(old.known);
+        }
+        for (range, ()) in old.advised.iter() {
+            self.advised.insert(range.intersect(self.range), ());
+        }
+    }
+
+    /// Its whole extents.
+    pub fn slots(&self) -> Range<Slot> {
+        let slots = self.range.whole_slots();
+        Slot(slots.start)..Slot(slots.end.max(slots.start))
+    }
+
+    /// Takes over a look at its populated pages.
+    pub fn look(&mut self, tally: Tally, now: Duration, tells: bool) -> Change {
+        let mut change = Change::default();
+        let mut known = Vec::new();
+        let mut old = std::mem::take(&mut self.known).into_iter().peekable();
+        for extent in tally.extents() {
+            while let Some(gone) = old.next_if(|k| k.extent.slot < extent.slot) {
+                change.pages += gone.extent.populated.0;
+            }
+            let before = old.next_if(|k| k.extent.slot == extent.slot);
+            let mut now_known = before.unwrap_or_else(|| self.meet(extent, tells));
+            let had = before.map_or(0, |k| k.extent.populated.0);
+            change.pages += had.abs_diff(extent.populated.0);
+            change.demoted += u64::from(now_known.look(extent, now, tells));
+            known.push(now_known);
+        }
+        change.pages += old.map(|k| k.extent.populated.0).sum::<u64>();
+        self.known = known;
+        self.demoted += change.demoted;
+        change
+    }
+
+    /// An extent that holds something for the first time. Where it was advised and is no superpage, the advice is
+    /// gone, as with a mapping that took the place of another one.
+    fn meet(&mut self, extent: Extent, tells: bool) -> Known {
+        let range = extent.slot.range();
+        let mut advised = self.is_advised(range);
+        if advised && tells && !extent.huge {
+            self.advised.remove(range);
+            advised = false;
+        }
+        Known::new(extent, advised)
+    }
+
+    /// The extents that are to be advised now: parts of one mapping each.
+    pub fn predict(&mut self) -> Vec<AddrRange> {
+        let extents: Vec<Extent> = self.known.iter().map(|k| k.extent).collect();
+        let mut predictor = std::mem::take(&mut self.predictor);
+        let proves = |slot: Slot| self.find(slot).is_some_and(|k| !k.advised);
+        let runs = predictor.look(self.slots(), &extents, proves);
+        self.predictor = predictor;
+        runs.iter().flat_map(|run| self.in_pieces(run)).collect()
+    }
+
+    /// How many extents are advised before the program comes to something unknown.
+    pub fn ahead(&self) -> Option<u64> {
+        self.predictor.ahead()
+    }
+
+    /// Notes that extents were advised.
+    pub fn note_advised(&mut self, range: AddrRange) {
+        self.advised.insert(range, ());
+    }
+
+    /// Whether all of a range has been advised.
+    pub fn is_advised(&self, range: AddrRange) -> bool {
+        let parts = self.advised.overlaps(range);
+        let advised: u64 = parts.map(|(part, ())| part.intersect(range).len().0).sum();
+        advised >= range.len().0
+    }
+
+    fn find(&self, slot: Slot) -> Option<&Known> {
+        let at = self.known.binary_search_by_key(&slot, |k| k.extent.slot);
+        self.known.get(at.ok()?)
+    }
+
+    /// A run of extents, cut at the borders of mappings; what does not fill an extent there is left out.
+    fn in_pieces(&self, run: &Range<Slot>) -> Vec<AddrRange> {
+        let run = AddrRange {
+            start: run.start.start(),
+            end: run.end.start(),
+        };
+        let cut = |piece: &AddrRange| piece.intersect(run).whole_superpages();
+        let cut = self.pieces.iter().map(cut);
+        cut.filter(|part| !part.is_empty()).collect()
+    }
+
+    /// Notes that the kernel makes no superpages here.
+    pub fn refused(&mut self, now: Duration) {
+        self.refused_for = (self.refused_for * 2).clamp(REFUSED.0, REFUSED.1);
+        self.rest_until = now + self.refused_for;
+    }
+
+    /// Notes that a child of the process has the pages, too.
+    pub fn is_shared(&mut self, now: Duration) {
+        self.rest_until = now + SHARED;
+    }
+
+    /// Notes that an extent is a superpage now.
+    pub fn note_made(&mut self, index: usize) {
+        self.made += 1;
+        self.refused_for = Duration::ZERO;
+        if let Some(known) = self.known.get_mut(index) {
+            known.extent.huge = true;
+            known.made = true;
+            known.was_huge = true;
+        }
+    }
+
+    /// What the statistics page says of it.
+    pub fn stat(&self, policy: Policy) -> RegionStat {
+        let huge = self.known.iter().filter(|k| k.extent.huge).count() as u64;
+        let pages = self.known.iter().map(|k| k.extent.populated.0).sum();
+        RegionStat {
+            populated_bytes: PageCount(pages).to_bytes(),
+            superpages: huge,
+            promotions: self.made,
+            demotions: self.demoted,
+            picture: self.picture(),
+            ..RegionStat::untouched(self.range, self.kind, policy)
+        }
+    }
+
+    fn picture(&self) -> Picture {
+        let slots = self.slots();
+        let mut known = self.known.iter().peekable();
+        let cell = |slot: u64| {
+            while known.next_if(|k| k.extent.slot.0 < slot).is_some() {}
+            match known.peek() {
+                Some(k) if k.extent.slot.0 == slot => {
+                    let state = match (k.extent.huge, k.made) {
+                        (true, true) => CellState::Promoted,
+                        (true, false) => CellState::Whole,
+                        (false, _) => CellState::Base,
+                    };
+                    Cell::new(state, k.extent.populated)
+                }
+                _ => Cell::default(),
+            }
+        };
+        Picture::of_extents((slots.start.0..slots.end.0).map(cell).collect())
+    }
+
+    /// Whether it holds enough to be listed.
+    pub fn is_worth_listing(&self) -> bool {
+        !self.known.is_empty() && self.range.len() >= Bytes(SUPERPAGE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_core::units::VirtAddr;
+
+    fn area(mib: u64, len: u64, kind: RegionKind) -> Area {
+        let range = AddrRange::new(VirtAddr(mib << 20), Bytes::mib(len));
+        Area { range, kind }
+    }
+
+    fn tally(extents: &[(u64, u64, bool)]) -> Tally {
+        let mut tally = Tally::default();
+        for (slot, pages, huge) in extents {
+            let run = AddrRange::new(Slot(*slot).start(), PageCount(*pages).to_bytes());
+            tally.add(run, *huge, true);
+        }
+        tally
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn neighbours_of_one_kind_are_one_region() {
+        use RegionKind::{Anon, Heap};
+        let areas = [
+            area(2, 4, Heap),
+            area(6, 2, Heap),
+            area(8, 2, Anon),
+            area(20, 2, Anon),
+        ];
+        let regions = Region::of_areas(&areas);
+        let ranges: Vec<_> = regions.iter().map(|r| (r.range, r.pieces.len())).collect();
+        assert_eq!(ranges[0], (area(2, 6, Heap).range, 2));
+        assert_eq!(ranges.len(), 3);
+    }
+
+    #[test]
+    fn what_is_known_outlives_looks_and_moves_of_borders() {
+        let mut region = Region::new(area(2, 20, RegionKind::Anon));
+        let change = region.look(tally(&[(1, 512, false), (2, 100, false)]), SECOND, true);
+        assert_eq!((change.pages, change.demoted), (612, 0));
+        let mut larger = Region::new(area(2, 40, RegionKind::Anon));
+        larger.inherit(region);
+        let change = larger.look(tally(&[(1, 512, false), (2, 90, false)]), 2 * SECOND, true);
+        assert_eq!(change.pages, 10);
+        assert_eq!(larger.known[0].full_since, Some(SECOND));
+        assert_eq!(larger.known[1].full_since, None);
+        larger.note_made(0);
+        let change = larger.look(tally(&[(1, 512, true)]), 3 * SECOND, true);
+        assert_eq!((change.pages, change.demoted), (90, 0));
+        // A fork takes the superpage apart.
+        let change = larger.look(tally(&[(1, 512, false)]), 4 * SECOND, true);
+        assert_eq!(change.demoted, 1);
+        assert!(larger.known[0].was_huge && !larger.known[0].made);
+    }
+
+    #[test]
+    fn what_the_page_table_does_not_tell_is_remembered() {
+        let mut region = Region::new(area(2, 20, RegionKind::Anon));
+        region.look(tally(&[(1, 512, false)]), SECOND, false);
+        region.note_made(0);
+        region.look(tally(&[(1, 512, false)]), SECOND, false);
+        assert!(region.known[0].extent.huge);
+        region.look(tally(&[(1, 511, false)]), SECOND, false);
+        assert!(!region.known[0].extent.huge);
+    }
+
+    #[test]
+    fn what_is_predicted_keeps_to_mappings() {
+        let mut region = Region::new(area(2, 40, RegionKind::Anon));
+        // Extents 5 and 6 lie in a mapping of their own.
+        region.pieces = vec![
+            area(2, 8, RegionKind::Anon).range,
+            area(10, 3, RegionKind::Anon).range,
+            area(13, 29, RegionKind::Anon).range,
+        ];
+        let full: Vec<_> = (1..5).map(|slot| (slot, 512, false)).collect();
+        region.look(tally(&full), SECOND, true);
+        let advised = region.predict();
+        let slots: Vec<u64> = advised.iter().flat_map(|r| r.whole_slots()).collect();
+        assert_eq!(slots, [5, 8, 9]);
+        for range in advised {
+            region.note_advised(range);
+        }
+        assert!(region.is_advised(Slot(8).range()) && !region.is_advised(Slot(6).range()));
+    }
+}

@@ -1,0 +1,287 @@
+//! A thread that the C library does not know.
+//!
+//! A preloaded library may have to start a thread at any moment of the program: inside `malloc`, in a
+//! constructor that `dlopen` runs, in a signal handler. `pthread_create` allocates, and takes locks of the
+//! loader and of the C library that the program may hold just then. So this thread is made by the bare system
+//! call. It has a stack and an area for thread-local variables of its own, filled with zeros: what it calls of
+//! the C library may set `errno` there, and must do no more with thread-local data. It must not allocate by the
+//! program's allocator, and must not panic.
+//!
+//! As the C library does not count it, the program stays single-threaded for the C library: its fast paths, and
+//! the end of the process when the last thread of the program's leaves, stay as they are.
+//!
+//! Signals are all blocked in it, those of the C library, too. It has an empty descriptor table, so no
+//! descriptor of it is ever in the program's.
+
+use std::arch::asm;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
+
+use crate::futex::SignalsBlocked;
+use crate::memory::{self, Advice};
+use crate::raw::{Errno, Result, check, syscall};
+
+/// What such a thread runs. It must not unwind.
+pub type Main = extern "C" fn(usize);
+
+/// The stack.
+const STACK: Bytes = Bytes(256 << 10);
+/// Thread-local variables lie below the thread's own address: so much at least.
+const LOCAL_LEAST: Bytes = Bytes(64 << 10);
+/// What the C library keeps of a thread lies above it.
+const CONTROL: Bytes = Bytes(2 * BASE_PAGE);
+/// What is asked of `clone`: as the C library asks for its threads.
+const FLAGS: i32 = libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_SETTLS
+    | libc::CLONE_PARENT_SETTID
+    | libc::CLONE_CHILD_CLEARTID;
+/// Gives the caller a table of its own that has none of the descriptors of the range.
+const CLOSE_RANGE_UNSHARE: usize = 1 << 1;
+
+/// The place of one such thread. A forked child, which does not have the thread, must find zeros here: it lies
+/// in memory with `MADV_WIPEONFORK`.
+#[derive(Debug, Default)]
+pub struct LoneThread {
+    /// Its number; zero when it is not there. The kernel puts zero there when it has ended, in whatever way.
+    id: AtomicU32,
+    /// Where its memory begins, once it has been made; it is used again.
+    memory: AtomicU64,
+}
+
+/// [`LoneThread::id`] while the thread is being made.
+const BEING_MADE: u32 = u32::MAX;
+
+impl LoneThread {
+    /// No thread yet.
+    #[must_use]
+    pub const fn new() -> LoneThread {
+        LoneThread {
+            id: AtomicU32::new(0),
+            memory: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it is there, or is being made.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.id.load(Ordering::Acquire) != 0
+    }
+
+    /// The word that becomes zero when it has ended, for those who wait for that (a futex that is not private).
+    #[must_use]
+    pub const fn id(&self) -> &AtomicU32 {
+        &self.id
+    }
+
+    /// Starts it, unless it is there; `local` is how far below a thread's own address the C library has
+    /// thread-local variables ([`locals_below`]). Allocates nothing, and takes no lock.
+    ///
+    /// # Errors
+    /// As `mmap` and `clone`.
+    ///
+    /// # Safety
+    /// `main` must keep to what is said above, and `self` must stay where it is for the rest of the process.
+    pub unsafe fn start(&self, main: Main, argument: usize, local: Bytes) -> Result<()> {
+        let ours = self
+            .id
+            .compare_exchange(0, BEING_MADE, Ordering::AcqRel, Ordering::Acquire);
+        if ours.is_err() {
+            return Ok(());
+        }
+        let local = Bytes(local.0.max(LOCAL_LEAST.0)).to_pages().to_bytes();
+        // SAFETY: passed on to the caller.
+        let started = self
+            .memory(local)
+            .and_then(|memory| unsafe { self.clone(memory, local, main, argument) });
+        if started.is_err() {
+            self.id.store(0, Ordering::Release);
+        }
+        started
+    }
+
+    /// The memory of the thread, made at the first time: a guard page, the stack, and the thread-local area.
+    fn memory(&self, local: Bytes) -> Result<AddrRange> {
+        let guard = Bytes(BASE_PAGE);
+        let len = Bytes(guard.0 + STACK.0 + local.0 + CONTROL.0);
+        let start = self.memory.load(Ordering::Acquire);
+        if start != 0 {
+            return Ok(AddrRange::new(VirtAddr(start), len));
+        }
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_STACK | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe { memory::map_anonymous(VirtAddr(0), len, prot, flags)? };
+        let all = AddrRange::new(at, len);
+        // SAFETY: the mapping is new, and nobody uses it.
+        unsafe {
+            memory::protect(AddrRange::new(at, guard), libc::PROT_NONE)?;
+            memory::advise(all, Advice::DontFork)?;
+        }
+        self.memory.store(at.0, Ordering::Release);
+        Ok(all)
+    }
+
+    /// # Safety
+    /// As for [`start`](Self::start); `memory` is that of the thread, which does not run.
+    unsafe fn clone(
+        &self,
+        memory: AddrRange,
+        local: Bytes,
+        main: Main,
+        argument: usize,
+    ) -> Result<()> {
+        let stack = VirtAddr(memory.start.0 + BASE_PAGE + STACK.0);
+        let own = stack + local;
+        // A thread's own address holds itself (x86-64 ABI, thread-local storage), and two words on the C library
+        // keeps it once more.
+        // SAFETY: the address lies in the area, which nobody uses; it is aligned to a page.
+        unsafe { own.as_ptr().cast::<[u64; 3]>().write([own.0, 0, own.0]) };
+        let first = [main as usize, argument];
+        let top = VirtAddr(stack.0 - 64);
+        // SAFETY: within the stack of the thread, which does not run yet; aligned to 16 bytes.
+        unsafe { top.as_ptr().cast::<[usize; 2]>().write(first) };
+        // The thread begins with the mask of this one.
+        let blocked = SignalsBlocked::new();
+        // SAFETY: the stack and the area are the thread's alone; the word outlives it.
+        let made = check(unsafe { clone_thread(top, own, &self.id) });
+        drop(blocked);
+        made.map(drop)
+    }
+}
+
+/// The bare call. The new thread takes what it is to run from its stack, and ends by the call `exit`, which ends
+/// no more than a thread.
+///
+/// # Safety
+/// The stack holds a [`Main`] and its argument.
+unsafe fn clone_thread(stack: VirtAddr, own: VirtAddr, id: &AtomicU32) -> isize {
+    let answer: isize;
+    // SAFETY: the registers are those of the x86-64 system call convention. In the new thread nothing of this
+    // function is used: it calls what its stack says, and never returns. The caller vouches for the stack.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "pop rax",
+            "pop rdi",
+            "and rsp, -16",
+            "call rax",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            exit = const libc::SYS_exit,
+            inlateout("rax") libc::SYS_clone as isize => answer,
+            in("rdi") FLAGS as usize,
+            in("rsi") stack.0,
+            in("rdx") id.as_ptr(),
+            in("r10") id.as_ptr(),
+            in("r8") own.0,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    answer
+}
+
+/// How far below a thread's own address the C library has thread-local variables: as far as `errno`, of this
+/// thread, and a margin. What is loaded with the program lies in one row there.
+#[must_use]
+pub fn locals_below() -> Bytes {
+    const MARGIN: u64 = 64 << 10;
+    let own: u64;
+    // SAFETY: reads the word that a thread's own address holds, which is that address.
+    unsafe { asm!("mov {}, fs:[0]", out(reg) own, options(nostack, readonly, preserves_flags)) };
+    // SAFETY: the call only computes an address.
+    let errno = unsafe { libc::__errno_location() } as u64;
+    Bytes(own.saturating_sub(errno).min(16 << 20) + MARGIN)
+}
+
+/// Gives the calling thread a descriptor table of its own, with nothing in it. No descriptor is copied for that.
+///
+/// # Errors
+/// As `close_range`.
+pub fn leave_descriptors() -> Result<()> {
+    let args = [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0];
+    // SAFETY: the table of other threads stays as it is, and this one has no descriptor that it needs.
+    unsafe { syscall(libc::SYS_close_range, args) }.map(drop)
+}
+
+/// Gives up the capabilities of the calling thread: should the program give up its own later, this one has none
+/// that it would keep.
+///
+/// # Errors
+/// As `capset`.
+pub fn leave_capabilities() -> Result<()> {
+    /// Version 3 of the call: two words of each set.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    const NONE: [u32; 6] = [0; 6];
+    let args = [HEADER.as_ptr() as usize, NONE.as_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel reads a header and three sets of two words.
+    unsafe { syscall(libc::SYS_capset, args) }.map(drop)
+}
+
+/// Names the calling thread, for those who list threads.
+pub fn set_name(name: &'static std::ffi::CStr) {
+    let args = [
+        libc::PR_SET_NAME as usize,
+        name.as_ptr() as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel reads a C string.
+    let _: std::result::Result<usize, Errno> = unsafe { syscall(libc::SYS_prctl, args) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::thread::current_id;
+
+    static THREAD: LoneThread = LoneThread::new();
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    static DESCRIPTORS: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+    extern "C" fn main(argument: usize) {
+        let left = leave_descriptors();
+        // A new table gives the first number.
+        let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+        let first = fd.is_ok_and(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd) == 0);
+        DESCRIPTORS.store(usize::from(left.is_ok() && first), Ordering::Relaxed);
+        SEEN.fetch_add(argument, Ordering::Release);
+        assert!(current_id() != 0);
+    }
+
+    fn ends() {
+        let until = Instant::now() + Duration::from_secs(10);
+        while THREAD.is_there() {
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn it_runs_and_ends_again_and_again() {
+        for round in 1..=50 {
+            // SAFETY: what it runs allocates nothing, and the place is static.
+            unsafe { THREAD.start(main, 7, locals_below()) }.expect("threads can be made");
+            ends();
+            assert_eq!(SEEN.load(Ordering::Acquire), 7 * round);
+            assert_eq!(DESCRIPTORS.load(Ordering::Relaxed), 1);
+        }
+    }
+}
