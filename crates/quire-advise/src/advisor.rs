@@ -73,6 +73,8 @@ pub struct Advisor<P, C> {
     backoff: Backoff,
     /// Where the search for what is to be copied goes on.
     cursor: usize,
+    /// Whether copies were made since the regions were written down.
+    has_made: bool,
 }
 
 impl<P: Process, C: Clock> Advisor<P, C> {
@@ -103,6 +105,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             share_at: now,
             backoff: Backoff::default(),
             cursor: 0,
+            has_made: false,
         }
     }
 
@@ -150,10 +153,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         let pages = self.look_at_all(now)?;
         self.advise(now);
         self.note_present();
-        if now >= self.share_at {
-            self.share_at = now + SHARE_APART;
-            self.share_regions();
-        }
+        self.share_regions(now);
         let after = self.clock.now();
         let cost = self.clock.used().saturating_sub(began);
         self.looks.spend(cost, after);
@@ -264,7 +264,13 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         self.stats.raise(Counter::SuperpagesPeak, huge);
     }
 
-    fn share_regions(&self) {
+    /// Writes the regions down, unless that was done a moment ago.
+    fn share_regions(&mut self, now: Duration) {
+        if now < self.share_at {
+            return;
+        }
+        self.share_at = now + SHARE_APART;
+        self.has_made = false;
         let listed = self.regions.iter().filter(|r| r.is_worth_listing());
         self.stats
             .set_regions(listed.map(|region| region.stat(self.policy)));
@@ -348,6 +354,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
                 self.stats.add(counter, 1);
                 self.backoff.succeeded();
                 self.regions[index].note_made(extent);
+                self.has_made = true;
                 Copied::Made
             }
             Err(Errno(libc::ENOMEM | libc::EBUSY)) => {
@@ -389,4 +396,270 @@ fn nanos(time: Duration) -> u64 {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::rc::Rc;
+
+    use quire_core::units::{Bytes, PAGES_PER_SUPERPAGE, Slot, VirtAddr};
+
+    use super::*;
+    use crate::process::Area;
+
+    const FULL: u64 = PAGES_PER_SUPERPAGE as u64;
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// A program's memory, as a kernel would have it.
+    #[derive(Default)]
+    struct Memory {
+        areas: RefCell<Vec<Area>>,
+        used: RefCell<BTreeMap<u64, (u64, bool)>>,
+        advised: RefCell<BTreeSet<u64>>,
+        forbidden: Cell<bool>,
+        shared: Cell<u64>,
+        refusal: Cell<Option<i32>>,
+        collapses: Cell<u64>,
+    }
+
+    impl Memory {
+        fn touch(&self, slot: u64, pages: u64) {
+            let huge = self.advised.borrow().contains(&slot);
+            let mut used = self.used.borrow_mut();
+            used.entry(slot)
+                .or_insert((if huge { FULL } else { pages }, huge));
+        }
+
+        fn superpages(&self) -> usize {
+            self.used
+                .borrow()
+                .values()
+                .filter(|(_, huge)| *huge)
+                .count()
+        }
+    }
+
+    impl Process for Rc<Memory> {
+        fn areas(&mut self, found: &mut Areas) -> Result<(), Errno> {
+            found.areas.clone_from(&self.areas.borrow());
+            found.mappings = found.areas.len() as u64;
+            Ok(())
+        }
+
+        fn populated(
+            &mut self,
+            range: AddrRange,
+            found: &mut dyn FnMut(AddrRange, bool),
+        ) -> Result<(), Errno> {
+            for (slot, (pages, huge)) in self.used.borrow().iter() {
+                let run = AddrRange::new(Slot(*slot).start(), PageCount(*pages).to_bytes());
+                if range.contains(run) {
+                    found(run, *huge);
+                }
+            }
+            Ok(())
+        }
+
+        fn tells_superpages(&self) -> bool {
+            true
+        }
+
+        fn shared(&mut self, _: Slot) -> Result<PageCount, Errno> {
+            Ok(PageCount(self.shared.get()))
+        }
+
+        fn may_have(&mut self, _: AddrRange) -> bool {
+            !self.forbidden.get()
+        }
+
+        fn advise(&mut self, range: AddrRange) -> Result<(), Errno> {
+            assert!(!self.forbidden.get(), "the program's own advice stands");
+            self.advised.borrow_mut().extend(range.whole_slots());
+            Ok(())
+        }
+
+        fn collapse(&mut self, slot: Slot, _: RegionKind) -> Result<(), Errno> {
+            self.collapses.set(self.collapses.get() + 1);
+            if let Some(errno) = self.refusal.get() {
+                return Err(Errno(errno));
+            }
+            self.used.borrow_mut().insert(slot.0, (FULL, true));
+            Ok(())
+        }
+    }
+
+    /// Time that goes on when a test says so; each turn takes a hundredth of a millisecond of the processor.
+    #[derive(Clone, Default)]
+    struct Time(Rc<Cell<Duration>>, Rc<Cell<Duration>>);
+
+    impl Clock for Time {
+        fn now(&self) -> Duration {
+            self.0.get()
+        }
+
+        fn used(&self) -> Duration {
+            self.1.set(self.1.get() + MILLISECOND / 200);
+            self.1.get()
+        }
+    }
+
+    struct World {
+        memory: Rc<Memory>,
+        time: Time,
+        advisor: Advisor<Rc<Memory>, Time>,
+        stats: &'static StatPage,
+    }
+
+    fn world(policy: Policy, setting: Setting) -> World {
+        let (memory, time) = (Rc::new(Memory::default()), Time::default());
+        time.0.set(Duration::from_secs(100));
+        let range = AddrRange::new(VirtAddr(100 << 21), Bytes(1000 << 21));
+        let kind = RegionKind::Anon;
+        memory.areas.borrow_mut().push(Area { range, kind });
+        let stats: &'static StatPage = Box::leak(Box::default());
+        let machine = Machine::roomy(setting);
+        let share = CpuShare::FOR_COPIES;
+        let advisor = Advisor::new(memory.clone(), time.clone(), machine, stats, policy, share);
+        World {
+            memory,
+            time,
+            advisor,
+            stats,
+        }
+    }
+
+    impl World {
+        /// Lets the advisor work for a time.
+        fn run(&mut self, time: Duration) {
+            let until = self.time.now() + time;
+            while self.time.now() < until {
+                let pause = self.advisor.turn().expect("the process is there");
+                self.time.0.set(self.time.now() + pause);
+            }
+        }
+    }
+
+    #[test]
+    fn what_fills_up_in_order_needs_hardly_a_copy() {
+        let mut world = world(Policy::Adaptive, Setting::Advised);
+        for slot in 100..600 {
+            world.memory.touch(slot, FULL);
+            world.run(MILLISECOND);
+        }
+        assert!(world.memory.superpages() > 400);
+        assert_eq!(world.memory.collapses.get(), 0, "it has not lived");
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.memory.superpages(), 500);
+        assert_eq!(world.stats.get(Counter::Superpages), 500);
+        let (made, advised) = (
+            world.stats.get(Counter::Promotions),
+            world.stats.get(Counter::Advised),
+        );
+        assert!(made == world.memory.collapses.get() && made + advised >= 500);
+    }
+
+    #[test]
+    fn sparse_memory_and_short_lives_are_left_alone() {
+        let mut world = world(Policy::Adaptive, Setting::Advised);
+        for slot in 100..600 {
+            world.memory.touch(slot, FULL - 1);
+            world.run(MILLISECOND);
+        }
+        world.run(Duration::from_secs(10));
+        assert_eq!(world.memory.superpages(), 0);
+        for round in 0..20 {
+            world.memory.used.borrow_mut().clear();
+            for slot in 0..3 {
+                world.memory.touch(100 + round * 5 + slot, FULL);
+            }
+            world.run(LIVED - 100 * MILLISECOND);
+        }
+        assert_eq!(world.memory.collapses.get(), 0);
+    }
+
+    #[test]
+    fn only_where_the_kernel_waits_for_advice_is_it_given() {
+        for setting in [Setting::Always, Setting::Never] {
+            for policy in [Policy::Adaptive, Policy::Eager] {
+                let mut world = world(policy, setting);
+                for slot in 100..200 {
+                    world.memory.touch(slot, FULL);
+                }
+                world.run(Duration::from_secs(10));
+                assert!(world.memory.advised.borrow().is_empty());
+                let copies = policy == Policy::Adaptive;
+                assert_eq!(world.memory.superpages(), if copies { 100 } else { 0 });
+            }
+        }
+    }
+
+    #[test]
+    fn eager_advises_everything_once() {
+        let mut world = world(Policy::Eager, Setting::Advised);
+        world.run(Duration::from_secs(3));
+        assert_eq!(world.memory.advised.borrow().len(), 1000);
+        assert_eq!(world.stats.get(Counter::Advised), 1000);
+    }
+
+    #[test]
+    fn the_advice_of_the_program_stands() {
+        for policy in [Policy::Adaptive, Policy::Eager] {
+            let mut world = world(policy, Setting::Advised);
+            world.memory.forbidden.set(true);
+            for slot in 100..200 {
+                world.memory.touch(slot, FULL);
+                world.run(MILLISECOND);
+            }
+            assert!(world.memory.advised.borrow().is_empty());
+        }
+    }
+
+    #[test]
+    fn pages_that_a_child_shares_are_copied_when_it_is_gone() {
+        let mut world = world(Policy::Adaptive, Setting::Never);
+        world.memory.shared.set(FULL);
+        for slot in 100..300 {
+            world.memory.touch(slot, FULL);
+        }
+        world.run(Duration::from_secs(20));
+        assert_eq!(world.memory.collapses.get(), 0);
+        world.memory.shared.set(0);
+        world.run(Duration::from_secs(3));
+        assert_eq!(world.memory.superpages(), 200);
+    }
+
+    #[test]
+    fn refusals_are_borne_ever_more_rarely() {
+        for errno in [libc::EINVAL, libc::ENOMEM, libc::EAGAIN] {
+            let mut world = world(Policy::Adaptive, Setting::Never);
+            world.memory.refusal.set(Some(errno));
+            for slot in 100..110 {
+                world.memory.touch(slot, FULL);
+            }
+            world.run(Duration::from_secs(60));
+            let tries = world.memory.collapses.get();
+            assert!((1..=600).contains(&tries), "{errno}: {tries}");
+            assert_eq!(world.memory.superpages(), 0);
+            world.memory.refusal.set(None);
+            world.run(Duration::from_secs(200));
+            assert_eq!(world.memory.superpages(), 10, "{errno}");
+        }
+    }
+
+    #[test]
+    fn copies_keep_to_their_share() {
+        let mut world = world(Policy::Adaptive, Setting::Never);
+        world
+            .advisor
+            .set_share(CpuShare::from_percent(0.01).unwrap_or(CpuShare::DEFAULT));
+        for slot in 100..1100 {
+            world.memory.touch(slot, FULL);
+        }
+        world.run(Duration::from_secs(10));
+        // A copy costs 0.01 ms here, and 0.1 ms is earned in a second; 1 ms was saved up.
+        let copies = world.memory.collapses.get();
+        assert!((100..=450).contains(&copies), "{copies}");
+    }
 }

@@ -43,9 +43,25 @@ impl Machine {
         }
     }
 
+    /// A machine that always has room, for tests.
+    #[cfg(test)]
+    pub fn roomy(setting: Setting) -> Machine {
+        Machine {
+            read_at: Some(Duration::MAX),
+            settings_at: Some(Duration::MAX),
+            has_room: true,
+            setting,
+            most_mappings: 65_530,
+            ..Machine::default()
+        }
+    }
+
     /// Whether superpages may be made at the time `now` of any clock that never goes back.
     pub fn has_room(&mut self, now: Duration) -> bool {
-        if self.read_at.is_none_or(|at| now >= at + HOLDS) {
+        if self
+            .read_at
+            .is_none_or(|at| now >= at.saturating_add(HOLDS))
+        {
             self.read_at = Some(now);
             self.is_short = self.is_memory_short();
             self.has_room = !self.is_short && self.free_superpages() > LEAST_BLOCKS;
@@ -72,7 +88,10 @@ impl Machine {
     }
 
     fn read_settings(&mut self, now: Duration) {
-        if self.settings_at.is_none_or(|at| now >= at + SETTINGS_HOLD) {
+        if self
+            .settings_at
+            .is_none_or(|at| now >= at.saturating_add(SETTINGS_HOLD))
+        {
             self.settings_at = Some(now);
             self.setting = thp::setting().unwrap_or(Setting::Never);
             self.most_mappings = max_map_count();

@@ -1,6 +1,6 @@
 //! The control socket of a process: a datagram socket in its session directory,
-//! by which the user, and nobody else, asks for changes. The directory's
-//! permissions guard it.
+//! by which the user, and nobody else, asks for changes. Its own permissions
+//! guard it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use quire_core::control::{CONTROL_FILE_PREFIX, MAX_LINE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
 };
@@ -48,7 +49,9 @@ impl ControlSocket {
         // What is not there need not be removed.
         let _ = rustix::fs::unlink(&path);
         let socket = new_socket()?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        // The directory may be one in which others, too, have their files.
+        rustix::fs::chmod(&path, Mode::RUSR | Mode::WUSR)?;
         Ok(ControlSocket { socket })
     }
 

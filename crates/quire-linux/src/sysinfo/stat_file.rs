@@ -2,7 +2,7 @@
 //! directory.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::{io, ptr};
 
@@ -40,7 +40,7 @@ pub fn read_holding(path: &Path) -> Result<(Holding, u64), StatFileError> {
     Ok(open(path)?.page().holding()?)
 }
 
-fn open(path: &Path) -> Result<Mapping, StatFileError> {
+fn open(path: &Path) -> Result<View, StatFileError> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
@@ -49,7 +49,37 @@ fn open(path: &Path) -> Result<Mapping, StatFileError> {
     if !meta.is_file() || meta.len() < size_of::<StatPage>() as u64 {
         return Err(StatError::NotAPage.into());
     }
-    Ok(Mapping::new(&file)?)
+    if meta.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(View::Mapped(Mapping::new(&file)?));
+    }
+    // Its owner could make it shorter while it is mapped, which would end this process.
+    Ok(View::Copied(copy(&file)?))
+}
+
+/// What a file holds, as it is or as it was.
+enum View {
+    Mapped(Mapping),
+    Copied(Box<StatPage>),
+}
+
+impl View {
+    fn page(&self) -> &StatPage {
+        match self {
+            View::Mapped(mapping) => mapping.page(),
+            View::Copied(page) => page,
+        }
+    }
+}
+
+/// A copy of the page in a file.
+fn copy(file: &File) -> io::Result<Box<StatPage>> {
+    let mut page = Box::new(StatPage::default());
+    let start = ptr::from_mut(&mut *page).cast::<u8>();
+    // SAFETY: the page is borrowed for as long as the bytes, and consists of atomic integers and arrays of them
+    // only, for which every bit pattern is valid.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(start, size_of::<StatPage>()) };
+    file.read_exact_at(bytes, 0)?;
+    Ok(page)
 }
 
 /// A read-only view of the page in a file.
@@ -129,5 +159,9 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let stat = read_stat_file(&path).unwrap();
         assert_eq!((stat.pid, stat.policy), (7, Policy::Eager));
+        let copied = copy(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(copied.read(), Ok(stat));
+        let short = File::open("/dev/null").unwrap();
+        assert!(copy(&short).is_err());
     }
 }
