@@ -508,14 +508,12 @@ impl Workload {
         let all = Variant::value_variants().iter().copied();
         match self {
             Workload::Touch256m | Workload::TouchP999 => all.collect(),
-            Workload::Failed => vec![
-                Variant::Kernel4k,
-                Variant::QuireReserve,
-                Variant::QuireAdaptive,
-            ],
+            // Advice reserves nothing that could fail.
+            Workload::Failed => vec![Variant::Kernel4k, Variant::QuireReserve],
             Workload::Promote => vec![Variant::Thp, Variant::QuireReserve, Variant::QuireAdaptive],
             Workload::Compete => vec![
                 Variant::Kernel4k,
+                Variant::Plain,
                 Variant::Thp,
                 Variant::QuireReserve,
                 Variant::QuireAdaptive,
@@ -524,6 +522,7 @@ impl Workload {
             // has nothing to copy a page to after a fork.
             Workload::Fragmented | Workload::Forks | Workload::Figure3 => vec![
                 Variant::Kernel4k,
+                Variant::Plain,
                 Variant::Thp,
                 Variant::QuireBase,
                 Variant::QuireEager,

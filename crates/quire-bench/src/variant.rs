@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use quire_core::config::{Config, Policy, SESSION_PREFIX, SESSION_ROOT};
+use quire_core::config::{Config, Policy, SESSION_PREFIX, SESSION_ROOT, Way};
 use quire_core::frames::config::FrameConfig;
 use quire_core::units::{Bytes, SUPERPAGE};
 use serde::{Deserialize, Serialize};
@@ -24,8 +24,26 @@ const LIBRARY_DIRS: [&str; 5] = [
     "/usr/local/lib",
     "/lib/x86_64-linux-gnu",
 ];
-/// Names the library of Quire to test.
-const ENV_LIB: &str = "QUIRE_LIB";
+/// A library of Quire: its file, the package that it is built from, and the variable that names another one.
+#[derive(Clone, Copy, Debug)]
+struct Library {
+    file: &'static str,
+    package: &'static str,
+    variable: &'static str,
+}
+
+/// What advises.
+const ADVISE: Library = Library {
+    file: "libquire.so",
+    package: "quire-preload",
+    variable: "QUIRE_LIB",
+};
+/// What provides memory.
+const PROVIDE: Library = Library {
+    file: "libquire_provide.so",
+    package: "quire-preload-provide",
+    variable: "QUIRE_PROVIDE_LIB",
+};
 
 /// A way to run a program.
 #[derive(
@@ -37,6 +55,8 @@ pub enum Variant {
     #[value(name = "4k")]
     #[serde(rename = "4k")]
     Kernel4k,
+    /// The machine as it is set
+    Plain,
     /// The kernel's transparent huge pages
     Thp,
     /// jemalloc, which asks for transparent huge pages
@@ -47,13 +67,13 @@ pub enum Variant {
     #[value(name = "glibc-hugetlb1")]
     #[serde(rename = "glibc-hugetlb1")]
     GlibcHugetlb1,
-    /// Quire on base pages
+    /// Quire's advice, base pages
     QuireBase,
-    /// Quire, whole superpages at the first touch
+    /// Quire's advice, superpages at the first touch
     QuireEager,
     /// Quire, reservation and promotion
     QuireReserve,
-    /// Quire, reservation where regions of one size have not shown better
+    /// Quire's advice, the default
     QuireAdaptive,
     /// Quire, hugetlb pages
     QuireStatic,
@@ -80,10 +100,18 @@ pub struct Environment {
 }
 
 /// Paths of the libraries that variants preload.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Libraries {
-    quire: Option<PathBuf>,
-    quire_error: String,
+    advise: Found,
+    provide: Found,
+}
+
+/// A library, or why it cannot be had.
+type Found = Result<PathBuf, String>;
+
+/// Nobody has looked for it.
+fn not_wanted() -> Found {
+    Err(String::new())
 }
 
 impl Variant {
@@ -91,6 +119,7 @@ impl Variant {
     pub const fn name(self) -> &'static str {
         match self {
             Variant::Kernel4k => "4k",
+            Variant::Plain => "plain",
             Variant::Thp => "thp",
             Variant::JemallocThp => "jemalloc-thp",
             Variant::Mimalloc => "mimalloc",
@@ -109,6 +138,7 @@ impl Variant {
     pub const fn description(self) -> &'static str {
         match self {
             Variant::Kernel4k => "PR_SET_THP_DISABLE",
+            Variant::Plain => "nothing: the machine's own setting",
             Variant::Thp => "transparent_hugepage/enabled=always",
             Variant::JemallocThp => "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=thp:always",
             Variant::Mimalloc => {
@@ -145,6 +175,16 @@ impl Variant {
         }
     }
 
+    /// How Quire serves it, where it is one of Quire's.
+    fn way(self) -> Option<Way> {
+        let config = Config {
+            policy: self.policy()?,
+            ahead: self.ahead().unwrap_or_default(),
+            ..Config::default()
+        };
+        Some(config.way())
+    }
+
     /// Why it cannot be run here, or nothing.
     pub fn missing(self, libraries: &Libraries) -> Option<String> {
         let library = |name, package| match library(name) {
@@ -154,10 +194,7 @@ impl Variant {
         match self {
             Variant::JemallocThp => library("libjemalloc.so.2", "libjemalloc2"),
             Variant::Mimalloc => library("libmimalloc.so.2", "libmimalloc2.0"),
-            v if v.policy().is_some() && libraries.quire.is_none() => {
-                Some(libraries.quire_error.clone())
-            }
-            _ => None,
+            _ => libraries.of(self.way()?).clone().err(),
         }
     }
 
@@ -171,6 +208,7 @@ impl Variant {
         let mut environment = Environment::default();
         match self {
             Variant::Kernel4k => environment.no_thp = true,
+            Variant::Plain => {}
             Variant::Thp => environment.enable_thp(workload)?,
             Variant::JemallocThp => {
                 environment.preload(&library("libjemalloc.so.2").context("library vanished")?);
@@ -218,16 +256,17 @@ impl Environment {
     }
 
     fn quire(&mut self, variant: Variant, workload: Workload, libraries: &Libraries) -> Result<()> {
-        let (Some(library), Some(policy)) = (&libraries.quire, variant.policy()) else {
+        let Some(policy) = variant.policy() else {
             bail!("{} is not available", variant.name());
         };
         let config = Config {
             policy,
             ahead: variant.ahead().unwrap_or_default(),
-            reserve_limit: (workload == Workload::Failed).then_some(failed::RESERVE_LIMIT),
+            reserve_limit: (workload == Workload::Failed && policy == Policy::Reserve)
+                .then_some(failed::RESERVE_LIMIT),
             ..Config::default()
         };
-        self.manage(library, config)
+        self.manage(libraries.have(config.way())?, config)
     }
 
     /// Puts a child under Quire, with a session of its own.
@@ -276,10 +315,8 @@ impl Environment {
         frames: &FrameConfig,
         config: Config,
     ) -> Result<Environment> {
-        let library = libraries.quire.as_deref();
-        let library = library.with_context(|| libraries.quire_error.clone())?;
         let mut environment = Environment::default();
-        environment.manage(library, config)?;
+        environment.manage(libraries.have(Way::Provide)?, config)?;
         for (name, value) in frames.to_env() {
             environment.set(name, value);
         }
@@ -319,49 +356,69 @@ fn library(name: &str) -> Option<PathBuf> {
 }
 
 impl Libraries {
-    /// Why the library of Quire cannot be had, if it was looked for in vain.
+    /// Why a library of Quire cannot be had, if it was looked for in vain.
     pub fn missing(&self) -> Option<&str> {
-        let is_missing = self.quire.is_none() && !self.quire_error.is_empty();
-        is_missing.then_some(&self.quire_error)
+        let missing = |found: &'_ Found| found.as_ref().err().is_some_and(|why| !why.is_empty());
+        let all = [&self.advise, &self.provide];
+        let first = all.into_iter().find(|found| missing(found))?;
+        first.as_ref().err().map(String::as_str)
     }
 
-    /// Finds the library of Quire, and builds it if `needed` and not there.
+    /// Finds the libraries of Quire, and builds them if `needed` and not there.
     pub fn find(needed: bool) -> Libraries {
-        if !needed {
-            return Libraries::default();
+        let find = |library| match needed {
+            true => find_library(library).map_err(|error| format!("{error:#}")),
+            false => not_wanted(),
+        };
+        Libraries {
+            advise: find(ADVISE),
+            provide: find(PROVIDE),
         }
-        match quire_library() {
-            Ok(path) => Libraries {
-                quire: Some(path),
-                quire_error: String::new(),
-            },
-            Err(error) => Libraries {
-                quire: None,
-                quire_error: format!("{error:#}"),
-            },
+    }
+
+    const fn of(&self, way: Way) -> &Found {
+        match way {
+            Way::Advise => &self.advise,
+            Way::Provide => &self.provide,
         }
+    }
+
+    fn have(&self, way: Way) -> Result<&Path> {
+        let found = self.of(way).as_deref();
+        found.map_err(|why| anyhow::anyhow!("{why}"))
     }
 }
 
-fn quire_library() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(ENV_LIB).map(PathBuf::from) {
+impl Default for Libraries {
+    fn default() -> Libraries {
+        Libraries::find(false)
+    }
+}
+
+fn find_library(library: Library) -> Result<PathBuf> {
+    let Library {
+        file,
+        package,
+        variable,
+    } = library;
+    if let Some(path) = std::env::var_os(variable).map(PathBuf::from) {
         return path
             .canonicalize()
-            .with_context(|| format!("{ENV_LIB}={}", path.display()));
+            .with_context(|| format!("{variable}={}", path.display()));
     }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| workspace.join("target"));
-    let path = target.join("preload/libquire.so");
+    let path = target.join("preload").join(file);
     if !path.exists() {
-        eprintln!("quire-bench: building libquire.so");
+        eprintln!("quire-bench: building {file}");
         let output = Command::new("cargo")
-            .args(["build", "--profile", "preload", "-p", "quire-preload"])
+            .args(["build", "--profile", "preload", "-p", package])
             .current_dir(&workspace)
             .output();
         if !output.is_ok_and(|o| o.status.success()) || !path.exists() {
             bail!(
-                "libquire.so is missing (cargo build --profile preload -p quire-preload, or set {ENV_LIB})"
+                "{file} is missing (cargo build --profile preload -p {package}, or set {variable})"
             );
         }
     }

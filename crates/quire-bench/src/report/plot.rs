@@ -19,6 +19,7 @@ const FONT: (&str, u32) = ("sans-serif", 16);
 pub fn colour(variant: Variant) -> RGBColor {
     let (r, g, b) = match variant {
         Variant::Kernel4k => (150, 150, 150),
+        Variant::Plain => (110, 110, 110),
         Variant::Thp => (70, 70, 70),
         Variant::JemallocThp => (120, 170, 220),
         Variant::Mimalloc => (50, 120, 190),

@@ -17,16 +17,16 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The library of Quire, where one is built; else it is said what cannot be tested.
+/// The library that provides memory, where one is built; else it is said what cannot be tested.
 /// Building one here would take minutes.
 pub fn library(what: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let built = target.unwrap_or_else(|| workspace.join("target"));
-    let asked = std::env::var_os("QUIRE_LIB").map(PathBuf::from);
-    let library = asked.unwrap_or_else(|| built.join("preload/libquire.so"));
+    let asked = std::env::var_os("QUIRE_PROVIDE_LIB").map(PathBuf::from);
+    let library = asked.unwrap_or_else(|| built.join("preload/libquire_provide.so"));
     if !library.exists() {
-        println!("SKIP: {what}: libquire.so is not built");
+        println!("SKIP: {what}: libquire_provide.so is not built");
         return None;
     }
     Some(library)
