@@ -27,6 +27,8 @@ const LOOK_SHARE: f64 = 1.5;
 const LOOKS_SAVE: Duration = Duration::from_secs(2);
 /// The same for copies: so a forking program has its superpages back soon.
 const COPIES_SAVE: Duration = Duration::from_secs(10);
+/// With so much of that they begin: programs that end soon pay for copies.
+const COPIES_BEGIN: Duration = Duration::from_secs(2);
 /// A program that fills memory takes at least so much for an extent.
 const FASTEST_EXTENT: Duration = Duration::from_micros(80);
 /// How often the regions and their pictures are written down.
@@ -42,17 +44,6 @@ pub trait Clock {
     fn now(&self) -> Duration;
     /// The processor time.
     fn used(&self) -> Duration;
-}
-
-/// What came of trying to make a superpage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Copied {
-    /// It is one.
-    Made,
-    /// Not here.
-    Refused,
-    /// Not now: no block was free.
-    NoBlock,
 }
 
 /// Advises one process.
@@ -97,8 +88,8 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             policy,
             regions: Vec::new(),
             areas: Areas::default(),
-            looks: CpuBudget::new(look_share, now).saving(LOOKS_SAVE),
-            copies: CpuBudget::new(share, now).saving(COPIES_SAVE),
+            looks: CpuBudget::new(look_share, now).saving(LOOKS_SAVE, LOOKS_SAVE),
+            copies: CpuBudget::new(share, now).saving(COPIES_SAVE, COPIES_BEGIN),
             interval: SOONEST_LOOK,
             look_at: now,
             copy_at: now,
@@ -120,11 +111,18 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         self.copies.set_share(share, self.clock.now());
     }
 
-    /// The process has grown: it is looked at soon.
+    /// The process has grown: it is looked at soon, if looks have anything left of their budget.
     pub fn hurry(&mut self) {
-        self.interval = SOONEST_LOOK;
-        let soon = self.clock.now() + self.interval;
-        self.look_at = self.look_at.min(soon);
+        if self.may_hurry() {
+            self.interval = SOONEST_LOOK;
+            let soon = self.clock.now() + self.interval;
+            self.look_at = self.look_at.min(soon);
+        }
+    }
+
+    /// Whether it is of use to say that the process has grown.
+    pub fn may_hurry(&mut self) -> bool {
+        self.looks.may_spend(self.clock.now())
     }
 
     /// Does what is due, and says for how long nothing will be.
@@ -294,14 +292,11 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             return;
         }
         let began = self.clock.used();
-        let copied = self.copy_one(region, extent, now);
+        self.copy_one(region, extent, now);
         let after = self.clock.now();
         let cost = self.clock.used().saturating_sub(began);
         self.copies.spend(cost, after);
-        if copied == Copied::Made {
-            self.stats
-                .add(Counter::PromotionTime, nanos(after.saturating_sub(now)));
-        }
+        self.stats.add(Counter::PromotionTime, nanos(cost));
         // The program's faults and mappings wait while the kernel copies: it gets as much time in between.
         self.copy_at = after + after.saturating_sub(now).max(COPIES_APART);
     }
@@ -329,7 +324,8 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         None
     }
 
-    fn copy_one(&mut self, index: usize, extent: usize, now: Duration) -> Copied {
+    /// Makes a superpage of an extent of a region, unless the kernel refuses.
+    fn copy_one(&mut self, index: usize, extent: usize, now: Duration) {
         let region = &mut self.regions[index];
         let kind = region.kind;
         let slot = region.known[extent].extent.slot;
@@ -338,8 +334,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             match self.process.shared(slot) {
                 Ok(shared) if shared <= MOST_SHARED => {}
                 Ok(_) => {
-                    region.is_shared(now);
-                    return Copied::Refused;
+                    return region.is_shared(now);
                 }
                 Err(_) => return self.refuse(index, extent, now),
             }
@@ -355,27 +350,21 @@ impl<P: Process, C: Clock> Advisor<P, C> {
                 self.backoff.succeeded();
                 self.regions[index].note_made(extent);
                 self.has_made = true;
-                Copied::Made
             }
             Err(Errno(libc::ENOMEM | libc::EBUSY)) => {
                 self.stats.add(Counter::FailedReservations, 1);
                 self.backoff.failed(millis(now));
                 self.busy(index, extent, now);
-                Copied::NoBlock
             }
-            Err(Errno(libc::EAGAIN)) => {
-                self.busy(index, extent, now);
-                Copied::Refused
-            }
+            Err(Errno(libc::EAGAIN)) => self.busy(index, extent, now),
             Err(_) => self.refuse(index, extent, now),
         }
     }
 
-    fn refuse(&mut self, index: usize, extent: usize, now: Duration) -> Copied {
+    fn refuse(&mut self, index: usize, extent: usize, now: Duration) {
         self.stats.add(Counter::Refused, 1);
         self.regions[index].refused(now);
         self.busy(index, extent, now);
-        Copied::Refused
     }
 
     fn busy(&mut self, index: usize, extent: usize, now: Duration) {
@@ -658,7 +647,7 @@ mod tests {
             world.memory.touch(slot, FULL);
         }
         world.run(Duration::from_secs(10));
-        // A copy costs 0.01 ms here, and 0.1 ms is earned in a second; 1 ms was saved up.
+        // A copy costs 0.01 ms here, and 0.1 ms is earned in a second; 0.2 ms were there at the beginning.
         let copies = world.memory.collapses.get();
         assert!((100..=450).contains(&copies), "{copies}");
     }

@@ -7,12 +7,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`process`] | what is asked of a process |
+//! | [`kinds`] | what mappings are |
 //! | [`own`] | this process, as the kernel shows it |
 //! | [`region`] | what is known of a region |
 //! | [`machine`] | whether the machine has room |
 //! | [`advisor`] | one process: looks, advice, copies, budgets |
 
 pub mod advisor;
+pub mod kinds;
 pub mod machine;
 pub mod own;
 pub mod process;

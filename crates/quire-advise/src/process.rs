@@ -3,6 +3,7 @@
 
 use quire_core::stat::RegionKind;
 use quire_core::units::{AddrRange, PageCount, Slot};
+use quire_linux::Errno;
 use quire_linux::raw::Result;
 
 /// A mapping that could have superpages.
@@ -33,6 +34,35 @@ pub struct Areas {
     pub areas: Vec<Area>,
     /// How many mappings there are in all.
     pub mappings: u64,
+}
+
+/// Why the kernel made no superpage of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No block was free, or the control group is full. `ENOMEM` also means that nothing is mapped there.
+    NoBlock,
+    /// Pages are in use.
+    Busy,
+    /// The mapping may have none, or is gone.
+    Mapping,
+    /// The process is gone.
+    Gone,
+    /// The process may not be advised.
+    Denied,
+}
+
+impl Refusal {
+    /// What an answer to `MADV_COLLAPSE` means.
+    #[must_use]
+    pub const fn of(errno: Errno) -> Refusal {
+        match errno.0 {
+            libc::ENOMEM | libc::EBUSY => Refusal::NoBlock,
+            libc::EAGAIN => Refusal::Busy,
+            libc::ESRCH => Refusal::Gone,
+            libc::EPERM | libc::EACCES => Refusal::Denied,
+            _ => Refusal::Mapping,
+        }
+    }
 }
 
 /// A process.

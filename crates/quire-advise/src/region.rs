@@ -5,13 +5,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use quire_core::advise::Predictor;
-use quire_core::attach::{Extent, Tally};
+use quire_core::attach::{Extent, LEAST_UNUSED, Tally};
 use quire_core::config::Policy;
 use quire_core::ranges::RangeMap;
-use quire_core::stat::{Cell, CellState, Picture, RegionKind, RegionStat};
-use quire_core::units::{AddrRange, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot};
+use quire_core::stat::{Cell, CellState, Counter, Picture, RegionKind, RegionStat, StatPage};
+use quire_core::units::{
+    AddrRange, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot, VirtAddr,
+};
+use quire_linux::raw::Result;
 
-use crate::process::Area;
+use crate::process::{Area, Process, Refusal};
 
 const FULL: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64);
 /// How long a region is left alone in which the kernel refused superpages: at first, and at most.
@@ -19,12 +22,15 @@ const REFUSED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 /// How long a region is left alone whose pages a child shares.
 const SHARED: Duration = Duration::from_millis(500);
 
+/// From how many pages on an extent of private memory is to be a superpage, where nothing else is asked for.
+pub const ENOUGH: PageCount = FULL;
+
 /// An extent, and what is known of it from earlier looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// As it was at the last look.
     pub extent: Extent,
-    /// Since when it has been full.
+    /// Since when it has been full, or as full as the region asks for.
     pub full_since: Option<Duration>,
     /// It was advised when nothing was in it, so being full proves nothing.
     pub advised: bool,
@@ -34,6 +40,10 @@ pub struct Known {
     pub made: bool,
     /// When it may be tried again, after the kernel refused it.
     pub retry_at: Duration,
+    /// For how long it was left alone after the last refusal.
+    refused_for: Duration,
+    /// With fewer pages it stays on base pages: its superpage was given up.
+    least: PageCount,
 }
 
 impl Known {
@@ -45,7 +55,20 @@ impl Known {
             was_huge: false,
             made: false,
             retry_at: Duration::ZERO,
+            refused_for: Duration::ZERO,
+            least: PageCount(0),
         }
+    }
+
+    /// When it may become a superpage, as far as the last look tells: not before it has been full for `lived`,
+    /// unless it was a superpage before, which is known to live. Nothing where it is one, or holds too little.
+    pub fn due_at(&self, lived: Duration) -> Option<Duration> {
+        let full = self.full_since?;
+        if self.extent.huge || self.extent.populated < self.least {
+            return None;
+        }
+        let lives = if self.was_huge { full } else { full + lived };
+        Some(lives.max(self.retry_at))
     }
 
     /// Whether every page is in use.
@@ -54,14 +77,14 @@ impl Known {
     }
 
     /// Takes over a new look.
-    fn look(&mut self, extent: Extent, now: Duration, tells: bool) -> bool {
+    fn look(&mut self, extent: Extent, enough: PageCount, now: Duration, tells: bool) -> bool {
         let was_huge = self.extent.huge;
         self.extent = extent;
         // Where the page table does not tell, what was made and is full still is one.
         self.extent.huge |= !tells && self.made && extent.populated >= FULL;
         self.made &= self.extent.huge;
         self.was_huge |= self.extent.huge;
-        if !self.is_full() {
+        if self.extent.populated < enough {
             self.full_since = None;
         } else if self.full_since.is_none() {
             self.full_since = Some(now);
@@ -96,6 +119,8 @@ pub struct Region {
     pub demoted: u64,
     /// When superpages may be made here again, after a refusal.
     pub rest_until: Duration,
+    /// From how many pages on an extent is to be a superpage.
+    pub enough: PageCount,
     refused_for: Duration,
     predictor: Predictor,
     /// What was advised, and as far as is known still is.
@@ -113,6 +138,7 @@ impl Region {
             made: 0,
             demoted: 0,
             rest_until: Duration::ZERO,
+            enough: ENOUGH,
             refused_for: Duration::ZERO,
             predictor: Predictor::default(),
             advised: RangeMap::new(),
@@ -154,6 +180,93 @@ impl Region {
         }
     }
 
+    /// The regions of mappings as they are now, with what is known of earlier ones, both in order of address.
+    pub fn succeed(old: Vec<Region>, areas: &[Area]) -> Vec<Region> {
+        let mut regions = Region::of_areas(areas);
+        let mut at = 0;
+        for mut old in old {
+            while regions
+                .get(at)
+                .is_some_and(|r| r.range.end <= old.range.start)
+            {
+                at += 1;
+            }
+            // Where it was cut, each part keeps what lies there.
+            while let Some(next) = regions.get(at + 1).map(|r| r.range.start)
+                && next < old.range.end
+            {
+                let rest = old.split_off(next);
+                regions[at].inherit(old);
+                (old, at) = (rest, at + 1);
+            }
+            if let Some(region) = regions.get_mut(at)
+                && !region.range.intersect(old.range).is_empty()
+            {
+                region.inherit(old);
+            }
+        }
+        regions
+    }
+
+    /// Leaves this region with what lies below an address inside of it, and returns the rest. What has happened to
+    /// the whole counts for the lower part.
+    fn split_off(&mut self, at: VirtAddr) -> Region {
+        let first = self.known.partition_point(|k| k.extent.slot.start() < at);
+        let rest = Region {
+            known: self.known.split_off(first),
+            range: AddrRange {
+                start: at,
+                ..self.range
+            },
+            made: 0,
+            demoted: 0,
+            ..self.clone()
+        };
+        self.range.end = at;
+        rest
+    }
+
+    /// Whether its memory is private.
+    #[must_use]
+    pub const fn is_private(&self) -> bool {
+        Area {
+            range: self.range,
+            kind: self.kind,
+        }
+        .is_private()
+    }
+
+    /// What of its whole extents is populated now.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub fn populated(&self, process: &mut impl Process) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let private = self.is_private();
+        let mut add = |run, huge| tally.add(run, huge, private);
+        process.populated(self.range.whole_superpages(), &mut add)?;
+        Ok(tally)
+    }
+
+    /// Whether an extent lies in one mapping. Others cannot become superpages.
+    #[must_use]
+    pub fn is_whole(&self, slot: Slot) -> bool {
+        let range = slot.range();
+        let after = self
+            .pieces
+            .partition_point(|piece| piece.start <= range.start);
+        let piece = after.checked_sub(1).and_then(|at| self.pieces.get(at));
+        piece.is_some_and(|piece| piece.contains(range))
+    }
+
+    /// When an extent may become a superpage ([`Known::due_at`]), with regard to the region.
+    #[must_use]
+    pub fn due_at(&self, known: &Known, lived: Duration) -> Option<Duration> {
+        let due_at = known.due_at(lived)?;
+        self.is_whole(known.extent.slot)
+            .then(|| due_at.max(self.rest_until))
+    }
+
     /// Its whole extents.
     pub fn slots(&self) -> Range<Slot> {
         let slots = self.range.whole_slots();
@@ -164,6 +277,8 @@ impl Region {
     pub fn look(&mut self, tally: Tally, now: Duration, tells: bool) -> Change {
         let mut change = Change::default();
         let mut known = Vec::new();
+        // Holes in shared memory are not filled: all its users would pay for them.
+        let enough = if self.is_private() { self.enough } else { FULL };
         let mut old = std::mem::take(&mut self.known).into_iter().peekable();
         for extent in tally.extents() {
             while let Some(gone) = old.next_if(|k| k.extent.slot < extent.slot) {
@@ -173,7 +288,7 @@ impl Region {
             let mut now_known = before.unwrap_or_else(|| self.meet(extent, tells));
             let had = before.map_or(0, |k| k.extent.populated.0);
             change.pages += had.abs_diff(extent.populated.0);
-            change.demoted += u64::from(now_known.look(extent, now, tells));
+            change.demoted += u64::from(now_known.look(extent, enough, now, tells));
             known.push(now_known);
         }
         change.pages += old.map(|k| k.extent.populated.0).sum::<u64>();
@@ -221,9 +336,17 @@ impl Region {
         advised >= range.len().0
     }
 
-    fn find(&self, slot: Slot) -> Option<&Known> {
-        let at = self.known.binary_search_by_key(&slot, |k| k.extent.slot);
-        self.known.get(at.ok()?)
+    /// The place of an extent among those that hold something.
+    #[must_use]
+    pub fn place(&self, slot: Slot) -> Option<usize> {
+        let place = self.known.binary_search_by_key(&slot, |k| k.extent.slot);
+        place.ok()
+    }
+
+    /// What is known of an extent that holds something.
+    #[must_use]
+    pub fn find(&self, slot: Slot) -> Option<&Known> {
+        self.known.get(self.place(slot)?)
     }
 
     /// A run of extents, cut at the borders of mappings; what does not fill an extent there is left out.
@@ -243,6 +366,48 @@ impl Region {
         self.rest_until = now + self.refused_for;
     }
 
+    /// Notes that an extent was refused: it is left alone, each time twice as long.
+    pub fn leave_alone(&mut self, index: usize, now: Duration) {
+        if let Some(known) = self.known.get_mut(index) {
+            known.refused_for = (known.refused_for * 2).clamp(REFUSED.0, REFUSED.1);
+            known.retry_at = now + known.refused_for;
+        }
+    }
+
+    /// Notes what came of asking for a superpage. Where there was no block, the extent is not to blame: that is for
+    /// the caller to wait for.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn answered(
+        &mut self,
+        index: usize,
+        answer: Result<()>,
+        now: Duration,
+    ) -> std::result::Result<(), Refusal> {
+        let Err(errno) = answer else {
+            self.note_made(index);
+            return Ok(());
+        };
+        let refusal = Refusal::of(errno);
+        if matches!(refusal, Refusal::Busy | Refusal::Mapping) {
+            self.leave_alone(index, now);
+        }
+        Err(refusal)
+    }
+
+    /// Notes that a superpage with `used` pages was given up. It becomes one again only with clearly more of them.
+    pub fn given_up(&mut self, index: usize, used: PageCount) {
+        self.demoted += 1;
+        if let Some(known) = self.known.get_mut(index) {
+            known.extent.huge = false;
+            known.extent.populated = used;
+            known.made = false;
+            known.was_huge = false;
+            known.least = (used + LEAST_UNUSED).min(FULL);
+        }
+    }
+
     /// Notes that a child of the process has the pages, too.
     pub fn is_shared(&mut self, now: Duration) {
         self.rest_until = now + SHARED;
@@ -256,7 +421,28 @@ impl Region {
             known.extent.huge = true;
             known.made = true;
             known.was_huge = true;
+            known.refused_for = Duration::ZERO;
+            known.least = PageCount(0);
         }
+    }
+
+    /// Writes down what regions hold together.
+    pub fn note_present(regions: &[Region], stats: &StatPage) {
+        let known = || regions.iter().flat_map(|region| &region.known);
+        let huge = known().filter(|k| k.extent.huge).count() as u64;
+        let populated = PageCount(known().map(|k| k.extent.populated.0).sum()).to_bytes();
+        let mapped = regions.iter().map(|region| region.range.len().0).sum();
+        stats.set(Counter::Mapped, mapped);
+        stats.set(Counter::Populated, populated.0);
+        stats.raise(Counter::PopulatedPeak, populated.0);
+        stats.set(Counter::Superpages, huge);
+        stats.raise(Counter::SuperpagesPeak, huge);
+    }
+
+    /// Writes regions down, with their pictures.
+    pub fn list(regions: &[Region], policy: Policy, stats: &StatPage) {
+        let listed = regions.iter().filter(|region| region.is_worth_listing());
+        stats.set_regions(listed.map(|region| region.stat(policy)));
     }
 
     /// What the statistics page says of it.
@@ -302,7 +488,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quire_core::units::VirtAddr;
+    use quire_linux::Errno;
 
     fn area(mib: u64, len: u64, kind: RegionKind) -> Area {
         let range = AddrRange::new(VirtAddr(mib << 20), Bytes::mib(len));
@@ -353,6 +539,111 @@ mod tests {
         let change = larger.look(tally(&[(1, 512, false)]), 4 * SECOND, true);
         assert_eq!(change.demoted, 1);
         assert!(larger.known[0].was_huge && !larger.known[0].made);
+    }
+
+    #[test]
+    fn a_region_that_is_cut_keeps_what_is_known_of_each_part() {
+        let mut region = Region::new(area(2, 40, RegionKind::Anon));
+        region.look(
+            tally(&[(1, 512, false), (9, 512, false), (15, 512, false)]),
+            SECOND,
+            true,
+        );
+        region.note_made(1);
+        let parts = [
+            area(2, 12, RegionKind::Anon),
+            area(16, 10, RegionKind::Anon),
+            area(30, 4, RegionKind::Anon),
+        ];
+        let regions = Region::succeed(vec![region], &parts);
+        let slots = |region: &Region| {
+            region
+                .known
+                .iter()
+                .map(|k| k.extent.slot.0)
+                .collect::<Vec<_>>()
+        };
+        let kept: Vec<_> = regions.iter().map(slots).collect();
+        assert_eq!(kept, [vec![1], vec![9], vec![15]]);
+        assert!(regions[1].known[0].made && regions[2].known[0].full_since == Some(SECOND));
+        assert_eq!(
+            regions.iter().map(|r| r.made).collect::<Vec<_>>(),
+            [1, 0, 0]
+        );
+        // Where the gap is mapped again, all is one.
+        let whole = Region::succeed(regions, &[area(2, 40, RegionKind::Anon)]);
+        assert_eq!((slots(&whole[0]), whole[0].made), (vec![1, 9, 15], 1));
+        assert_eq!(Region::succeed(whole, &[]).len(), 0);
+    }
+
+    #[test]
+    fn extents_are_due_when_they_have_lived() {
+        let mut region = Region::new(area(2, 20, RegionKind::Anon));
+        region.enough = PageCount(300);
+        region.look(
+            tally(&[(1, 300, false), (2, 299, false), (3, 512, true)]),
+            SECOND,
+            true,
+        );
+        let due = |region: &Region| {
+            region
+                .known
+                .iter()
+                .map(|k| region.due_at(k, SECOND))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(due(&region), [Some(2 * SECOND), None, None]);
+        // What was a superpage is known to live.
+        region.look(tally(&[(1, 300, false), (3, 512, false)]), 3 * SECOND, true);
+        assert_eq!(due(&region), [Some(2 * SECOND), Some(SECOND)]);
+        region.is_shared(3 * SECOND);
+        assert_eq!(due(&region)[0], Some(3 * SECOND + SHARED));
+        region.pieces = vec![
+            area(2, 1, RegionKind::Anon).range,
+            area(3, 19, RegionKind::Anon).range,
+        ];
+        assert_eq!(due(&region), [None, Some(3 * SECOND + SHARED)]);
+        let mut shared = Region::new(area(2, 20, RegionKind::Shared));
+        shared.enough = PageCount(300);
+        shared.look(tally(&[(1, 511, false)]), SECOND, true);
+        assert_eq!(due(&shared), [None]);
+    }
+
+    #[test]
+    fn refused_extents_are_tried_ever_more_rarely() {
+        let mut region = Region::new(area(2, 20, RegionKind::Anon));
+        region.look(tally(&[(1, 512, false)]), Duration::ZERO, true);
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            let refused = region.answered(0, Err(Errno(libc::EINVAL)), Duration::ZERO);
+            assert_eq!(refused, Err(Refusal::Mapping));
+            waits.push(region.known[0].retry_at.as_secs());
+        }
+        assert_eq!((&waits[..4], waits[11]), (&[1, 2, 4, 8][..], 600));
+        let refused = region.answered(0, Err(Errno(libc::ENOMEM)), SECOND);
+        assert_eq!(
+            (refused, region.known[0].retry_at),
+            (Err(Refusal::NoBlock), 600 * SECOND)
+        );
+        assert_eq!(region.answered(0, Ok(()), SECOND), Ok(()));
+        assert!(region.known[0].made && region.made == 1);
+    }
+
+    #[test]
+    fn what_was_given_up_comes_back_when_it_is_used() {
+        let mut region = Region::new(area(2, 20, RegionKind::Anon));
+        region.enough = PageCount(256);
+        region.look(tally(&[(1, 300, false)]), Duration::ZERO, true);
+        region.note_made(0);
+        region.given_up(0, PageCount(300));
+        for (pages, due) in [(300, None), (331, None), (332, Some(SECOND))] {
+            let change = region.look(tally(&[(1, pages, false)]), SECOND, true);
+            assert_eq!(
+                (region.due_at(&region.known[0], SECOND), change.demoted),
+                (due, 0)
+            );
+        }
+        assert_eq!(region.demoted, 1);
     }
 
     #[test]

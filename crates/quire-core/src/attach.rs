@@ -271,11 +271,11 @@ impl CpuBudget {
         }
     }
 
-    /// Lets what is earned in so much time be saved up, and begins with that.
+    /// Lets what is earned in so much time be saved up, and begins with what is earned in `credit`.
     #[must_use]
-    pub fn saving(mut self, time: Duration) -> CpuBudget {
+    pub fn saving(mut self, time: Duration, credit: Duration) -> CpuBudget {
         self.saved = time;
-        self.credit = self.share.of(time);
+        self.credit = self.share.of(credit.min(time));
         self
     }
 

@@ -3,6 +3,10 @@
 //! memory must live neither in that memory nor in the program's allocator.
 //!
 //! There is no lock: whoever has one of these takes care of that.
+//!
+//! Lists may be given address space of their own ([`BlockLists::set_room`]). A program with one thread may rely on it
+//! that what it has unmapped stays free until it maps something there with `MAP_FIXED`; a thread that maps memory at
+//! any time could get in between, and lose it.
 
 use std::alloc::Layout;
 use std::ptr;
@@ -17,6 +21,9 @@ const SMALLEST: usize = 32;
 const SIZES: usize = 27;
 /// How much is taken from the kernel at a time for small blocks.
 const CHUNK: usize = 256 << 10;
+
+/// Powers of two of large blocks that are kept.
+const LARGE: usize = 48;
 
 /// Whether a forked child gets what the allocator has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +43,11 @@ pub struct BlockLists {
     free: [Free; SIZES],
     next: usize,
     end: usize,
+    /// Address space that nobody else gets: what is left of it, and all of it.
+    room: [usize; 2],
+    room_start: usize,
+    /// Large blocks of the room that were given back, by the power of two that is their size.
+    large: [Free; LARGE],
 }
 
 // SAFETY: the blocks belong to whoever has the lists; no thread is named in them.
@@ -77,7 +89,17 @@ impl BlockLists {
             free: [const { Free(ptr::null_mut()) }; SIZES],
             next: 0,
             end: 0,
+            room: [0; 2],
+            room_start: 0,
+            large: [const { Free(ptr::null_mut()) }; LARGE],
         }
+    }
+
+    /// From now on memory comes from `room`, as long as that lasts: inaccessible private memory that nobody else
+    /// uses, aligned to 256 KiB.
+    pub fn set_room(&mut self, room: AddrRange) {
+        self.room = [room.start.0 as usize, room.end.0 as usize];
+        self.room_start = self.room[0];
     }
 
     /// A block for `layout`: large enough, aligned, and disjoint from all others that are in use. Null where the
@@ -100,7 +122,11 @@ impl BlockLists {
             self.give(index, block);
             return;
         }
-        let size = layout.size().max(layout.align()) as u64;
+        let size = layout.size().max(layout.align());
+        if (self.room_start..self.room[1]).contains(&(block as usize)) {
+            return self.keep(block, size);
+        }
+        let size = size as u64;
         let range = AddrRange::new(VirtAddr(block as u64), Bytes(size).to_pages().to_bytes());
         // SAFETY: the block came from the kernel with this size, and the caller gives it up.
         let _ = unsafe { memory::unmap(range) };
@@ -117,7 +143,8 @@ impl BlockLists {
         let size = size_of_block(index);
         let start = self.next.next_multiple_of(alignment(size));
         if self.next == 0 || start + size > self.end {
-            let Some(chunk) = from_kernel(CHUNK, inherited) else {
+            let chunk = self.from_room(CHUNK);
+            let Some(chunk) = chunk.or_else(|| from_kernel(CHUNK, inherited)) else {
                 return ptr::null_mut();
             };
             self.next = chunk as usize + size;
@@ -126,6 +153,50 @@ impl BlockLists {
         }
         self.next = start + size;
         start as *mut u8
+    }
+
+    /// A large block: one that was given back, or of the room, or of the kernel.
+    fn large(&mut self, size: usize, inherited: Inherited) -> Option<*mut u8> {
+        let power = size.next_power_of_two();
+        let kept = self.large.get_mut(power.trailing_zeros() as usize);
+        if let Some(head) = kept.filter(|head| !head.0.is_null()) {
+            let block = head.0;
+            // SAFETY: a block on the list is free, and its first word holds the next one.
+            head.0 = unsafe { (*block).0 };
+            return Some(block.cast());
+        }
+        self.from_room(power)
+            .or_else(|| from_kernel(size, inherited))
+    }
+
+    /// Takes a large block of the room back: its memory goes to the kernel, its addresses stay.
+    fn keep(&mut self, block: *mut u8, size: usize) {
+        let power = size.next_power_of_two();
+        let Some(head) = self.large.get_mut(power.trailing_zeros() as usize) else {
+            return;
+        };
+        let range = AddrRange::new(VirtAddr(block as u64), Bytes(power as u64));
+        // SAFETY: the caller gives the block up, whatever it holds.
+        let _ = unsafe { memory::advise(range, Advice::DontNeed) };
+        let block: *mut Free = block.cast();
+        // SAFETY: the block is large enough and aligned for a pointer.
+        unsafe { (*block).0 = head.0 };
+        head.0 = block;
+    }
+
+    /// The next piece of the room, of a power of two of at least a chunk.
+    fn from_room(&mut self, size: usize) -> Option<*mut u8> {
+        let start = self.room[0].next_multiple_of(size);
+        let end = start.checked_add(size)?;
+        if self.room[0] == 0 || end > self.room[1] {
+            return None;
+        }
+        let range = AddrRange::new(VirtAddr(start as u64), Bytes(size as u64));
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the room is nobody else's, and this piece of it is not in use.
+        unsafe { memory::protect(range, prot) }.ok()?;
+        self.room[0] = end;
+        Some(start as *mut u8)
     }
 
     fn give(&mut self, index: usize, block: *mut u8) {
@@ -174,7 +245,17 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_and_disjoint_and_come_back() {
+        check(BlockLists::new());
         let mut lists = BlockLists::new();
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let at = unsafe { memory::map_anonymous(VirtAddr(0), Bytes::mib(5), libc::PROT_NONE, 0) };
+        let start = VirtAddr(at.unwrap().0.next_multiple_of(CHUNK as u64));
+        // Less than is asked for: the rest comes from the kernel.
+        lists.set_room(AddrRange::new(start, Bytes::mib(4)));
+        check(lists);
+    }
+
+    fn check(mut lists: BlockLists) {
         let mut used: Vec<(usize, usize)> = Vec::new();
         let layouts: Vec<Layout> = (0..2000)
             .map(|n| Layout::from_size_align(1 + n * 37 % 9000, 1 << (n % 8)).unwrap())
@@ -195,7 +276,9 @@ mod tests {
             // SAFETY: each was taken for its layout, and is given back once.
             unsafe { lists.dealloc(*block, *layout) };
         }
-        let again = lists.alloc(layouts[0], Inherited::No);
-        assert!(blocks.contains(&again));
+        for layout in [layouts[0], layouts[2000]] {
+            let again = lists.alloc(layout, Inherited::No);
+            assert!(lists.room_start == 0 || blocks.contains(&again));
+        }
     }
 }

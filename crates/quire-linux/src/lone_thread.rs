@@ -21,6 +21,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 use crate::futex::SignalsBlocked;
 use crate::memory::{self, Advice};
 use crate::raw::{Errno, Result, check, syscall};
+use crate::thread::soft_limit;
 
 /// What such a thread runs. It must not unwind.
 pub type Main = extern "C" fn(usize);
@@ -31,6 +32,10 @@ const STACK: Bytes = Bytes(256 << 10);
 const LOCAL_LEAST: Bytes = Bytes(64 << 10);
 /// What the C library keeps of a thread lies above it.
 const CONTROL: Bytes = Bytes(2 * BASE_PAGE);
+/// Address space for what the thread allocates; all of it, and where the program's is limited.
+const ROOM: [Bytes; 2] = [Bytes::mib(256), Bytes::mib(4)];
+/// What the room is aligned to.
+const ROOM_ALIGNED: u64 = 256 << 10;
 /// What is asked of `clone`: as the C library asks for its threads.
 const FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_FS
@@ -52,6 +57,8 @@ pub struct LoneThread {
     id: AtomicU32,
     /// Where its memory begins, once it has been made; it is used again.
     memory: AtomicU64,
+    /// Where the address space begins and ends in which it may allocate.
+    room: [AtomicU64; 2],
 }
 
 /// [`LoneThread::id`] while the thread is being made.
@@ -64,6 +71,7 @@ impl LoneThread {
         LoneThread {
             id: AtomicU32::new(0),
             memory: AtomicU64::new(0),
+            room: [const { AtomicU64::new(0) }; 2],
         }
     }
 
@@ -77,6 +85,17 @@ impl LoneThread {
     #[must_use]
     pub const fn id(&self) -> &AtomicU32 {
         &self.id
+    }
+
+    /// Address space in which the thread may allocate, inaccessible until then, and aligned as
+    /// [`crate::block_lists`] wants it. It is taken when the thread is started, on a thread of the program's.
+    #[must_use]
+    pub fn room(&self) -> AddrRange {
+        let [start, end] = &self.room;
+        AddrRange {
+            start: VirtAddr(start.load(Ordering::Acquire)),
+            end: VirtAddr(end.load(Ordering::Acquire)),
+        }
     }
 
     /// Starts it, unless it is there; `local` is how far below a thread's own address the C library has
@@ -123,8 +142,25 @@ impl LoneThread {
             memory::protect(AddrRange::new(at, guard), libc::PROT_NONE)?;
             memory::advise(all, Advice::DontFork)?;
         }
+        self.make_room();
         self.memory.store(at.0, Ordering::Release);
         Ok(all)
+    }
+
+    /// Where there is none to be had, the thread does without.
+    fn make_room(&self) {
+        let is_limited = soft_limit(libc::RLIMIT_AS) != libc::RLIM64_INFINITY;
+        let len = ROOM[usize::from(is_limited)];
+        let flags = libc::MAP_NORESERVE;
+        let span = len + Bytes(ROOM_ALIGNED);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let made = unsafe { memory::map_anonymous(VirtAddr(0), span, libc::PROT_NONE, flags) };
+        let Ok(at) = made else { return };
+        // SAFETY: the mapping is new, and nobody uses it.
+        let _ = unsafe { memory::advise(AddrRange::new(at, span), Advice::DontFork) };
+        let start = at.0.next_multiple_of(ROOM_ALIGNED);
+        self.room[1].store(start + len.0, Ordering::Release);
+        self.room[0].store(start, Ordering::Release);
     }
 
     /// # Safety

@@ -18,7 +18,7 @@ use quire_linux::sysinfo::process::{self, disable_huge_pages};
 use quire_linux::{futex, lone_thread, stat_map, thread};
 
 use crate::state::State;
-use crate::{growth, settings};
+use crate::{growth, own_memory, settings};
 
 /// A pause longer than this is sleep from which a growing process wakes the helper.
 const LONG: Duration = Duration::from_millis(2);
@@ -49,6 +49,7 @@ extern "C" fn main(state: usize) {
         return;
     }
     lone_thread::set_name(c"quire-advise");
+    own_memory::begin(state);
     if rustix::process::geteuid().is_root() {
         // Should the program change its user, this thread is none that still has the old one's rights.
         let _ = lone_thread::leave_capabilities();
@@ -162,7 +163,8 @@ impl Helper {
                     .seen
                     .iter()
                     .for_each(|s| s.store(0, Ordering::Relaxed));
-                state.sleeps.store(true, Ordering::Relaxed);
+                let may_be_woken = self.advisor.may_hurry();
+                state.sleeps.store(may_be_woken, Ordering::Relaxed);
             }
             futex::wait_for(&state.call, call, pause);
             state.sleeps.store(false, Ordering::Relaxed);

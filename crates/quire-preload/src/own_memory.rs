@@ -3,12 +3,23 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
 
-use quire_linux::block_lists::Inherited;
+use quire_linux::block_lists::{BlockLists, Inherited};
 
-use crate::state;
+use crate::state::{self, State};
 
 /// The allocator.
 pub struct OwnMemory;
+
+/// The helper begins, with nothing allocated: what an earlier one had is forgotten.
+pub fn begin(state: &State) {
+    let room = state.helper.room();
+    let mut blocks = BlockLists::new();
+    if !room.is_empty() {
+        blocks.set_room(room);
+    }
+    // SAFETY: this is the helper thread, and it has allocated nothing.
+    unsafe { *state.blocks.get() = blocks };
+}
 
 // SAFETY: blocks are disjoint, large enough, and aligned as asked for. There is one helper thread in a process, and
 // nobody else allocates here: so no two threads use the lists.
