@@ -108,7 +108,8 @@ impl BlockLists {
         match size_index(layout) {
             Some(index) => self.take(index, inherited),
             None => {
-                from_kernel(layout.size().max(layout.align()), inherited).unwrap_or(ptr::null_mut())
+                let size = layout.size().max(layout.align());
+                self.large(size, inherited).unwrap_or(ptr::null_mut())
             }
         }
     }
