@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use quire_core::stat::RegionKind;
 use quire_core::units::{
-    AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot,
+    AddrRange, BASE_PAGE, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
 use quire_linux::Errno;
 use quire_linux::memory::{self, Advice};
@@ -25,6 +25,8 @@ pub struct OwnProcess {
     reader: Reader,
     /// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7).
     scans: bool,
+    /// Whether it has `MADV_COLLAPSE` (Linux 6.1).
+    collapses: bool,
 }
 
 impl OwnProcess {
@@ -40,7 +42,14 @@ impl OwnProcess {
             pagemap,
             reader: Reader::default(),
             scans: probe.is_ok(),
+            collapses: has_collapse(),
         })
+    }
+
+    /// Whether the kernel makes superpages on request.
+    #[must_use]
+    pub const fn collapses(&self) -> bool {
+        self.collapses
     }
 }
 
@@ -119,6 +128,13 @@ impl Process for OwnProcess {
     }
 }
 
+/// Whether the kernel knows the request to make superpages: of nothing, there is nothing else to refuse.
+fn has_collapse() -> bool {
+    let nothing = AddrRange::new(VirtAddr(0), Bytes::ZERO);
+    // SAFETY: no memory is named.
+    unsafe { memory::advise(nothing, Advice::Collapse) }.is_ok()
+}
+
 /// The populations where the kernel has no `PAGEMAP_SCAN`: from the entries of single pages. Whether a superpage
 /// maps them is not told there: a whole extent that is exclusively of aligned, consecutive frames is one, and
 /// frames are hidden from ordinary users. So what is full counts as one once it was asked for.
@@ -184,7 +200,7 @@ mod tests {
             pages -= run.len().to_pages().0;
         });
         assert!(slow.is_ok() && pages == 0);
-        assert!(own.may_have(range));
+        assert!(own.collapses() && own.may_have(range));
         assert_eq!(own.shared(range.start.slot()), Ok(PageCount(0)));
         assert!(memory.iter().all(|byte| *byte == 1));
     }

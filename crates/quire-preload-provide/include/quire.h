@@ -8,7 +8,7 @@
  *     ...
  *     quire_free(matrix, bytes);
  *
- *     cc -I DIRECTORY_OF_THIS_FILE program.c -L DIRECTORY_OF_THE_LIBRARY -lquire
+ *     cc -I DIRECTORY_OF_THIS_FILE program.c -L DIRECTORY_OF_THE_LIBRARY -lquire_provide
  *
  * The program can be started as any other, with libquire_provide.so where the loader finds it, or
  * under `quire run`.  Linked or preloaded, the library does the same: its malloc and its

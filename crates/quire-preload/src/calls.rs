@@ -21,6 +21,7 @@ type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
 type Mprotect = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+type Madvise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
 type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
@@ -45,6 +46,8 @@ static MREMAP: Real<Mremap> = unsafe { Real::new(c"mremap") };
 // SAFETY: as above.
 static MPROTECT: Real<Mprotect> = unsafe { Real::new(c"mprotect") };
 // SAFETY: as above.
+static MADVISE: Real<Madvise> = unsafe { Real::new(c"madvise") };
+// SAFETY: as above.
 static PRCTL: Real<Prctl> = unsafe { Real::new(c"prctl") };
 // SAFETY: as above.
 static SYSCALL: Real<Syscall> = unsafe { Real::new(c"syscall") };
@@ -63,7 +66,7 @@ pub fn find() {
     LOOKING.store(true, Ordering::Relaxed);
     let _ = (MALLOC.get(), CALLOC.get(), REALLOC.get(), USABLE_SIZE.get());
     let _ = (ALIGNED_ALLOC.get(), MEMALIGN.get(), POSIX_MEMALIGN.get());
-    let _ = (MMAP.get(), MREMAP.get(), MPROTECT.get());
+    let _ = (MMAP.get(), MREMAP.get(), MPROTECT.get(), MADVISE.get());
     let _ = (PRCTL.get(), SYSCALL.get());
     LOOKING.store(false, Ordering::Relaxed);
 }
@@ -274,6 +277,17 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
         growth::note(at.cast(), len);
     }
     answer
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    if advice == libc::MADV_NOHUGEPAGE {
+        growth::note_forbidden();
+    }
+    // SAFETY: as for `malloc`.
+    MADVISE
+        .known()
+        .map_or(-1, |real| unsafe { real(at, len, advice) })
 }
 
 #[unsafe(no_mangle)]

@@ -21,6 +21,8 @@ const LEAVING: Duration = Duration::from_millis(50);
 
 /// The program serves faults or forbids system calls: its memory is left alone from now on. Children inherit it.
 static LEFT_ALONE: AtomicBool = AtomicBool::new(false);
+/// The program has said of some memory that it wants no superpages there.
+static FORBIDS: AtomicBool = AtomicBool::new(false);
 /// The lowest and the end of all addresses that the helper has advised; children inherit what was advised.
 static ADVISED: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 
@@ -95,6 +97,16 @@ pub fn leave_alone() {
         }
         futex::wait_shared_for(id, there, LEAVING / 10);
     }
+}
+
+/// The program wants no superpages somewhere.
+pub fn note_forbidden() {
+    FORBIDS.store(true, Ordering::Relaxed);
+}
+
+/// Whether the program wants no superpages somewhere.
+pub fn has_forbidden() -> bool {
+    FORBIDS.load(Ordering::Relaxed)
 }
 
 /// The helper has advised a range.

@@ -97,7 +97,12 @@ impl Process for Noting {
     }
 
     fn may_have(&mut self, range: AddrRange) -> bool {
-        self.0.may_have(range)
+        // Before Linux 6.1 the kernel does not say whether the program wants none.
+        if self.0.collapses() {
+            self.0.may_have(range)
+        } else {
+            !growth::has_forbidden()
+        }
     }
 
     fn advise(&mut self, range: AddrRange) -> Result<()> {
@@ -133,6 +138,9 @@ impl Helper {
         };
         if process::huge_pages_disabled() {
             stats.note(Note::HugePagesDisabled);
+        }
+        if !own.collapses() {
+            stats.note(Note::NoCollapse);
         }
         let control = settings::session();
         let control = control.and_then(|session| ControlSocket::bind(session, pid).ok());

@@ -6,7 +6,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `calls` | the functions of the C library that are passed through: `malloc` and its relatives, `mmap`, `mremap`, `mprotect`, `prctl`, `syscall` |
+//! | `calls` | the functions of the C library that are passed through: `malloc` and its relatives, `mmap`, `mremap`, `mprotect`, `madvise`, `prctl`, `syscall` |
 //! | `growth` | how much the process has grown, and when the thread is started |
 //! | `state` | what is the process's alone: a forked child finds zeros |
 //! | `helper` | the thread |

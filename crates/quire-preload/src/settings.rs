@@ -49,11 +49,8 @@ pub fn read() {
             .zip([ENV_POLICY, ENV_CPU, ENV_SESSION])
             .all(|(c, name)| CString::new(name).is_ok_and(|n| n.as_c_str() == *c))
     );
-    let policy = match variable(NAMES[0]) {
-        None => Policy::default(),
-        Some(text) => of_name(text),
-    };
-    POLICY.store(policy.code(), Ordering::Relaxed);
+    let name = variable(NAMES[0]).unwrap_or(Policy::default().name());
+    POLICY.store(of_name(name).code(), Ordering::Relaxed);
     let share = variable(NAMES[1]).and_then(|text| text.parse::<f64>().ok());
     let hundredths = share.map_or(0, |percent| (percent * 100.0).clamp(1.0, 10_000.0) as u32);
     CPU.store(hundredths, Ordering::Relaxed);
@@ -63,12 +60,12 @@ pub fn read() {
         SESSION.len.store(path.len(), Ordering::Release);
     }
     // `quire run` has done so; who preloads the library by hand has not.
-    if policy == Policy::Base {
+    if name == Policy::Base.name() {
         disable_huge_pages(true);
     }
 }
 
-/// A policy that only advises; others are not this library's, and nothing is done under them.
+/// A policy that only advises; others are not this library's, and no thread is started under them.
 fn of_name(text: &str) -> Policy {
     let known = [Policy::Adaptive, Policy::Eager];
     let found = known.into_iter().find(|policy| policy.name() == text);
