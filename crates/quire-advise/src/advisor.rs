@@ -7,17 +7,17 @@
 
 use std::time::Duration;
 
-use quire_core::attach::{CpuBudget, CpuShare, MOST_SHARED, Tally};
+use quire_core::attach::{CpuBudget, CpuShare, MOST_SHARED};
 use quire_core::config::Policy;
 use quire_core::policy::{Backoff, SOONEST_LOOK, look_again};
 use quire_core::stat::{Counter, Note, RegionKind, StatPage};
-use quire_core::units::{AddrRange, PageCount};
+use quire_core::units::{AddrRange, PageCount, SUPERPAGE};
 use quire_linux::Errno;
 use quire_linux::sysinfo::thp::Setting;
 
 use crate::machine::Machine;
-use crate::process::{Areas, Process};
-use crate::region::Region;
+use crate::process::{Areas, Process, Refusal};
+use crate::region::{Known, Region};
 
 /// How long memory must have been full before it is copied.
 pub const LIVED: Duration = Duration::from_millis(1500);
@@ -33,8 +33,8 @@ const COPIES_BEGIN: Duration = Duration::from_secs(2);
 const FASTEST_EXTENT: Duration = Duration::from_micros(80);
 /// How often the regions and their pictures are written down.
 const SHARE_APART: Duration = Duration::from_millis(100);
-/// How long an extent is left alone that was busy.
-const BUSY: Duration = Duration::from_secs(1);
+/// How long an extent is left alone for which there was no block, so that others come first.
+const NO_BLOCK: Duration = Duration::from_secs(1);
 /// The least time between two copies.
 const COPIES_APART: Duration = Duration::from_micros(100);
 
@@ -134,14 +134,16 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         if now >= self.look_at {
             self.look(now)?;
         }
-        if self.policy == Policy::Adaptive && self.clock.now() >= self.copy_at {
+        let copies = matches!(self.policy, Policy::Adaptive | Policy::Eager);
+        if copies && self.clock.now() >= self.copy_at {
             self.copy();
         }
         let now = self.clock.now();
         self.stats.set(Counter::PagerCpu, nanos(self.clock.used()));
-        let next = match self.policy {
-            Policy::Adaptive => self.look_at.min(self.copy_at),
-            _ => self.look_at,
+        let next = if copies {
+            self.look_at.min(self.copy_at)
+        } else {
+            self.look_at
         };
         Ok(next.saturating_sub(now).max(Duration::from_micros(50)))
     }
@@ -169,40 +171,41 @@ impl<P: Process, C: Clock> Advisor<P, C> {
     /// Looks at all regions; says by how many pages populations differ from before.
     fn look_at_all(&mut self, now: Duration) -> Result<u64, Errno> {
         self.process.areas(&mut self.areas)?;
-        self.take_over_areas();
+        self.regions = Region::succeed(std::mem::take(&mut self.regions), &self.areas.areas);
         let tells = self.process.tells_superpages();
         let mut pages = 0;
         for region in &mut self.regions {
-            let mut tally = Tally::default();
-            let whole = region.range.whole_superpages();
-            let private = region.kind != RegionKind::Shared;
-            let mut add = |run, huge| tally.add(run, huge, private);
             // Unmapped meanwhile: the next look knows.
-            if self.process.populated(whole, &mut add).is_err() {
+            let Ok(tally) = region.populated(&mut self.process) else {
                 continue;
-            }
+            };
             let change = region.look(tally, now, tells);
             pages += change.pages;
             self.stats.add(Counter::Demotions, change.demoted);
         }
+        if !tells {
+            self.count_superpages();
+        }
         Ok(pages)
     }
 
-    /// The regions as the mappings are now, with what is known of those that overlap them.
-    fn take_over_areas(&mut self) {
-        let mut regions = Region::of_areas(&self.areas.areas);
-        let mut at = 0;
-        for old in self.regions.drain(..) {
-            while at < regions.len() && regions[at].range.end <= old.range.start {
-                at += 1;
+    /// Takes over what the kernel says of whole mappings, where the page table does not tell superpages.
+    fn count_superpages(&mut self) {
+        let regions = &self.regions;
+        let mut huge = vec![0; regions.len()];
+        let counted = self.process.superpages(&mut |mapping, bytes| {
+            let at = regions.partition_point(|r| r.range.end <= mapping.start);
+            if let Some(count) = huge.get_mut(at) {
+                *count += bytes.0 / SUPERPAGE;
             }
-            if let Some(region) = regions.get_mut(at)
-                && !region.range.intersect(old.range).is_empty()
-            {
-                region.inherit(old);
-            }
+        });
+        if counted.is_err() {
+            return;
         }
-        self.regions = regions;
+        for (region, huge) in self.regions.iter_mut().zip(huge) {
+            let demoted = region.count_superpages(huge);
+            self.stats.add(Counter::Demotions, demoted);
+        }
     }
 
     /// Advises what is predicted, or everything under `eager`.
@@ -243,10 +246,8 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             return;
         }
         if self.process.advise(range).is_ok() {
-            self.regions[index].note_advised(range);
-            let extents = range.whole_slots();
-            self.stats
-                .add(Counter::Advised, extents.end.saturating_sub(extents.start));
+            let new = self.regions[index].note_advised(range);
+            self.stats.add(Counter::Advised, new);
         }
     }
 
@@ -304,17 +305,14 @@ impl<P: Process, C: Clock> Advisor<P, C> {
     /// The next extent to be copied: its region and its place there.
     fn next_to_copy(&mut self, now: Duration) -> Option<(usize, usize)> {
         let count = self.regions.len();
+        let copies_full = self.policy == Policy::Adaptive;
         for step in 0..count {
             let index = (self.cursor + step) % count;
             let region = &self.regions[index];
-            if now < region.rest_until {
-                continue;
-            }
-            let due = |k: &crate::region::Known| {
-                let lived = k.full_since.is_some_and(|since| now >= since + LIVED);
-                // What was a superpage before is known to live.
-                let lives = lived || (k.was_huge && k.is_full());
-                lives && !k.extent.huge && now >= k.retry_at
+            // Under `eager` only what was a superpage before is copied.
+            let due = |k: &Known| {
+                let wanted = copies_full || k.was_huge;
+                wanted && region.due_at(k, LIVED).is_some_and(|at| now >= at)
             };
             if let Some(extent) = region.known.iter().position(due) {
                 self.cursor = index;
@@ -327,49 +325,40 @@ impl<P: Process, C: Clock> Advisor<P, C> {
     /// Makes a superpage of an extent of a region, unless the kernel refuses.
     fn copy_one(&mut self, index: usize, extent: usize, now: Duration) {
         let region = &mut self.regions[index];
-        let kind = region.kind;
         let slot = region.known[extent].extent.slot;
-        let private = !matches!(kind, RegionKind::Shared | RegionKind::File);
-        if private {
+        if region.is_private() {
             match self.process.shared(slot) {
                 Ok(shared) if shared <= MOST_SHARED => {}
-                Ok(_) => {
-                    return region.is_shared(now);
-                }
-                Err(_) => return self.refuse(index, extent, now),
+                Ok(_) => return region.is_shared(now),
+                Err(_) => return region.leave_alone(extent, now),
             }
         }
-        match self.process.collapse(slot, kind) {
+        let kind = region.kind;
+        let answer = self.process.collapse(slot, kind);
+        match region.answered(extent, answer, now) {
             Ok(()) => {
-                let counter = if is_plain(kind) {
-                    Counter::Promotions
-                } else {
-                    Counter::FilePromotions
+                let counter = match is_plain(kind) {
+                    true => Counter::Promotions,
+                    false => Counter::FilePromotions,
                 };
                 self.stats.add(counter, 1);
                 self.backoff.succeeded();
-                self.regions[index].note_made(extent);
                 self.has_made = true;
             }
-            Err(Errno(libc::ENOMEM | libc::EBUSY)) => {
+            Err(Refusal::NoBlock) => {
                 self.stats.add(Counter::FailedReservations, 1);
                 self.backoff.failed(millis(now));
-                self.busy(index, extent, now);
+                // It may be unmapped, too: others come first.
+                region.known[extent].retry_at = now + NO_BLOCK;
             }
-            Err(Errno(libc::EAGAIN)) => self.busy(index, extent, now),
-            Err(_) => self.refuse(index, extent, now),
-        }
-    }
-
-    fn refuse(&mut self, index: usize, extent: usize, now: Duration) {
-        self.stats.add(Counter::Refused, 1);
-        self.regions[index].refused(now);
-        self.busy(index, extent, now);
-    }
-
-    fn busy(&mut self, index: usize, extent: usize, now: Duration) {
-        if let Some(known) = self.regions[index].known.get_mut(extent) {
-            known.retry_at = now + BUSY;
+            Err(Refusal::Busy) => {}
+            Err(Refusal::Mapping | Refusal::Gone | Refusal::Denied) => {
+                self.stats.add(Counter::Refused, 1);
+                if !region.is_private() {
+                    // What a file refuses for one extent it refuses for all.
+                    region.refused(now);
+                }
+            }
         }
     }
 }
@@ -421,7 +410,8 @@ mod tests {
                 .or_insert((if huge { FULL } else { pages }, huge));
         }
 
-        fn superpages(&self) -> usize {
+        /// How many extents are superpages.
+        fn whole(&self) -> usize {
             self.used
                 .borrow()
                 .values()
@@ -537,10 +527,10 @@ mod tests {
             world.memory.touch(slot, FULL);
             world.run(MILLISECOND);
         }
-        assert!(world.memory.superpages() > 400);
+        assert!(world.memory.whole() > 400);
         assert_eq!(world.memory.collapses.get(), 0, "it has not lived");
         world.run(Duration::from_secs(5));
-        assert_eq!(world.memory.superpages(), 500);
+        assert_eq!(world.memory.whole(), 500);
         assert_eq!(world.stats.get(Counter::Superpages), 500);
         let (made, advised) = (
             world.stats.get(Counter::Promotions),
@@ -557,7 +547,7 @@ mod tests {
             world.run(MILLISECOND);
         }
         world.run(Duration::from_secs(10));
-        assert_eq!(world.memory.superpages(), 0);
+        assert_eq!(world.memory.whole(), 0);
         for round in 0..20 {
             world.memory.used.borrow_mut().clear();
             for slot in 0..3 {
@@ -579,7 +569,7 @@ mod tests {
                 world.run(Duration::from_secs(10));
                 assert!(world.memory.advised.borrow().is_empty());
                 let copies = policy == Policy::Adaptive;
-                assert_eq!(world.memory.superpages(), if copies { 100 } else { 0 });
+                assert_eq!(world.memory.whole(), if copies { 100 } else { 0 });
             }
         }
     }
@@ -616,7 +606,7 @@ mod tests {
         assert_eq!(world.memory.collapses.get(), 0);
         world.memory.shared.set(0);
         world.run(Duration::from_secs(3));
-        assert_eq!(world.memory.superpages(), 200);
+        assert_eq!(world.memory.whole(), 200);
     }
 
     #[test]
@@ -630,10 +620,10 @@ mod tests {
             world.run(Duration::from_secs(60));
             let tries = world.memory.collapses.get();
             assert!((1..=600).contains(&tries), "{errno}: {tries}");
-            assert_eq!(world.memory.superpages(), 0);
+            assert_eq!(world.memory.whole(), 0);
             world.memory.refusal.set(None);
             world.run(Duration::from_secs(200));
-            assert_eq!(world.memory.superpages(), 10, "{errno}");
+            assert_eq!(world.memory.whole(), 10, "{errno}");
         }
     }
 

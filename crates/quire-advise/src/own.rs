@@ -89,6 +89,11 @@ impl Process for OwnProcess {
         self.scans
     }
 
+    fn superpages(&mut self, found: &mut dyn FnMut(AddrRange, Bytes)) -> Result<()> {
+        let read = self.reader.own_superpages(found);
+        read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
     fn shared(&mut self, slot: Slot) -> Result<PageCount> {
         let mut shared = 0;
         let read = pagemap::frames_of(self.pagemap.as_fd(), slot.range(), |_, entry| {

@@ -2,7 +2,7 @@
 //! moment can be tested.
 
 use quire_core::stat::RegionKind;
-use quire_core::units::{AddrRange, PageCount, Slot};
+use quire_core::units::{AddrRange, Bytes, PageCount, Slot};
 use quire_linux::Errno;
 use quire_linux::raw::Result;
 
@@ -83,6 +83,15 @@ pub trait Process {
 
     /// Whether [`populated`](Self::populated) can tell what superpages map.
     fn tells_superpages(&self) -> bool;
+
+    /// Where that does not tell: how much is on superpages, mapping by mapping, in order of address.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    fn superpages(&mut self, found: &mut dyn FnMut(AddrRange, Bytes)) -> Result<()> {
+        let _ = found;
+        Err(Errno(libc::ENOSYS))
+    }
 
     /// How many pages of an extent another process maps, too.
     ///

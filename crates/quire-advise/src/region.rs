@@ -297,6 +297,26 @@ impl Region {
         change
     }
 
+    /// So many superpages are there, of which the page table does not tell which. Where they are fewer than was
+    /// known, any may be gone: all are to be made again, which costs next to nothing for those that are left.
+    pub fn count_superpages(&mut self, huge: u64) -> u64 {
+        let private = !matches!(self.kind, RegionKind::Shared | RegionKind::File);
+        let known = self.known.iter().filter(|k| k.extent.huge).count() as u64;
+        let full = self.known.iter().filter(|k| k.is_full()).count() as u64;
+        if !private || huge == known {
+            return 0;
+        }
+        for k in &mut self.known {
+            let all = huge >= full && k.is_full();
+            if all || huge < known {
+                k.extent.huge = all;
+                k.made = all;
+                k.was_huge |= all;
+            }
+        }
+        known.saturating_sub(huge)
+    }
+
     /// An extent that holds something for the first time. Where it was advised and is no superpage, the advice is
     /// gone, as with a mapping that took the place of another one.
     fn meet(&mut self, extent: Extent, tells: bool) -> Known {
@@ -324,9 +344,15 @@ impl Region {
         self.predictor.ahead()
     }
 
-    /// Notes that extents were advised.
-    pub fn note_advised(&mut self, range: AddrRange) {
+    /// Notes that extents were advised; says of how many that was not known.
+    pub fn note_advised(&mut self, range: AddrRange) -> u64 {
+        let new = |slot: &u64| {
+            let slot = Slot(*slot);
+            !self.is_advised(slot.range()) && self.find(slot).is_none()
+        };
+        let new = range.whole_slots().filter(new).count() as u64;
         self.advised.insert(range, ());
+        new
     }
 
     /// Whether all of a range has been advised.

@@ -3,20 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use quire_advise::machine::Machine;
 use quire_core::attach::{Candidate, CpuBudget, CpuShare, order, samples};
-use quire_core::pressure::{self, MemoryState};
 use quire_core::units::{Bytes, Slot};
 use quire_linux::pagemap::{self, Entries, Filter};
 use quire_linux::remote::Remote;
 use quire_linux::sysinfo::process::{self, Capability, is_capable};
-use quire_linux::sysinfo::{meminfo, psi_memory};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::AttachError;
 use crate::heat::{Accesses, Meter, Reading, Sample, Slots};
 use crate::metrics::{Counts, ProcessSnapshot, Snapshot};
+use crate::pages::Pages;
 use crate::plan::{Plan, Who};
 use crate::process::LinuxProcess;
 use crate::select::{Selected, select};
@@ -34,8 +35,12 @@ const USUAL_COST: Duration = Duration::from_millis(2);
 const ENDED: usize = 64;
 /// How many superpages on trial are sampled at once.
 const TRIAL_SAMPLES: usize = 32;
-/// Tasks wait for memory so much of the time when it is short, in percent.
-const STALLED: f64 = 10.0;
+/// How often the queue is made anew at most, for extents that have lived meanwhile.
+const REQUEUE_APART: Duration = Duration::from_millis(250);
+/// How often what is known is written down at most.
+const WRITE_APART: Duration = Duration::from_millis(500);
+/// Writing down takes at most this part of the budget.
+const WRITE_PART: u32 = 8;
 
 /// Whether it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +69,12 @@ pub struct Attach {
     meter: Meter,
     trials_wait: bool,
     select_at: Duration,
+    requeue_at: Duration,
     memory_at: Duration,
+    memory: Machine,
     short: bool,
+    pages: Option<Pages>,
+    write_at: Duration,
     denied: BTreeSet<u32>,
     ended: VecDeque<ProcessSnapshot>,
     ended_total: Counts,
@@ -131,8 +140,13 @@ impl Attach {
             trials_wait: false,
             plan,
             select_at: SELECT_APART,
+            requeue_at: Duration::MAX,
             memory_at: Duration::ZERO,
+            // The control group of this process says nothing of others.
+            memory: Machine::default(),
             short: false,
+            pages: None,
+            write_at: Duration::ZERO,
             denied: BTreeSet::new(),
             ended: VecDeque::new(),
             ended_total: Counts::default(),
@@ -142,6 +156,28 @@ impl Attach {
         attach.admit(&selected);
         attach.require_some(&selected)?;
         Ok(attach)
+    }
+
+    /// Shows what is known of the processes in a session directory from now on. The
+    /// files there go with this.
+    pub fn show_in(&mut self, dir: &Path) {
+        self.pages = Some(Pages::new(dir));
+        let pids: Vec<u32> = self.targets.keys().copied().collect();
+        pids.into_iter().for_each(|pid| self.show(pid));
+    }
+
+    fn show(&mut self, pid: u32) {
+        let (Some(pages), Some(target)) = (&mut self.pages, self.targets.get_mut(&pid)) else {
+            return;
+        };
+        match pages.take(pid, &target.program) {
+            Ok(page) => target.show_on(page),
+            Err(error) if target.is_alive() => {
+                let said = format!("`quire stat` will not show process {pid}: {error}");
+                (self.log)(&said);
+            }
+            Err(_) => {}
+        }
     }
 
     /// Fails where processes were asked for and none may be attached to.
@@ -198,9 +234,13 @@ impl Attach {
             self.note_memory();
         }
         self.look(now);
+        if now >= self.requeue_at && self.may_go_on() {
+            self.requeue();
+        }
         self.examine(now);
         self.measure(now);
         self.promote();
+        self.write_down();
         self.charge(self.now());
         let endless = !matches!(self.plan.who, Who::Pids(..));
         if (self.targets.is_empty() && (self.once || !endless)) || self.is_through() {
@@ -242,9 +282,11 @@ impl Attach {
             self.release(pid);
         }
         self.denied.retain(|pid| chosen.contains_key(pid));
+        let lived = self.lived();
         for (pid, target) in &mut self.targets {
             target.rule = chosen.get(pid).copied().unwrap_or(target.rule);
-            target.treatment = self.plan.who.treatment(target.rule);
+            let treatment = self.plan.who.treatment(target.rule);
+            target.treat(treatment, lived);
         }
         self.admit(selected);
         self.requeue();
@@ -270,15 +312,29 @@ impl Attach {
         let program = process::command(chosen.pid).unwrap_or_default();
         let interval = self.plan.interval;
         let mut target = Target::new(process, program, chosen.rule, interval);
-        target.treatment = self.plan.who.treatment(chosen.rule);
+        target.treat(self.plan.who.treatment(chosen.rule), self.lived());
         self.targets.insert(chosen.pid, target);
+        self.show(chosen.pid);
+    }
+
+    /// How long memory must have been full enough before it is copied. What one pass
+    /// leaves out, no later one takes up.
+    fn lived(&self) -> Duration {
+        if self.once {
+            Duration::ZERO
+        } else {
+            self.plan.lived
+        }
     }
 
     /// Lets go of a process, and keeps what was done to it.
     fn release(&mut self, pid: u32) {
-        let Some(target) = self.targets.remove(&pid) else {
+        let Some(mut target) = self.targets.remove(&pid) else {
             return;
         };
+        if let (Some(pages), Some(page)) = (&mut self.pages, target.take_page()) {
+            pages.give_back(page);
+        }
         self.queue.retain(|candidate| candidate.process != pid);
         self.exits += 1;
         self.ended_total += target.counts;
@@ -297,16 +353,7 @@ impl Attach {
     }
 
     fn note_memory(&mut self) {
-        let memory = meminfo().unwrap_or_default();
-        let stalled = psi_memory().is_ok_and(|psi| psi.some.avg10 >= STALLED);
-        let state = MemoryState {
-            total: memory.total,
-            available: memory.available,
-            free: memory.free,
-            ..MemoryState::default()
-        };
-        let missing = pressure::advise(&state, Bytes::ZERO, None).missing;
-        let short = stalled || missing > Bytes::ZERO;
+        let short = !self.memory.has_room(self.now());
         if short != self.short {
             let word = if short { "short" } else { "there again" };
             (self.log)(&format!("memory is {word}"));
@@ -356,6 +403,10 @@ impl Attach {
         }
         order(&mut all);
         self.queue = all.into();
+        // One pass takes up nothing later.
+        let targets = self.targets.values().filter(|_| !self.once);
+        let next = targets.filter_map(|target| target.due_after(now)).min();
+        self.requeue_at = next.map_or(Duration::MAX, |at| at.max(now + REQUEUE_APART));
     }
 
     /// Examines superpages on trial. While memory is not short, that waits for a
@@ -469,7 +520,9 @@ impl Attach {
             };
             let before = cpu_time();
             self.promote_one(candidate, now);
-            self.charge_rule(candidate.process, cpu_time().saturating_sub(before));
+            let cost = cpu_time().saturating_sub(before);
+            let time = self.now().saturating_sub(now);
+            self.charge_promotion(candidate.process, cost, time);
         }
     }
 
@@ -491,6 +544,10 @@ impl Attach {
         let Some(target) = self.targets.get_mut(&pid) else {
             return;
         };
+        // The region of others that were refused may rest meanwhile.
+        if !self.once && !target.is_due(candidate.extent.slot, now) {
+            return;
+        }
         match target.promote(candidate.extent, now) {
             Ok(Promotion::Done | Promotion::Refused) => {}
             Ok(Promotion::NoBlock) if self.once => self.queue.retain(|c| c.process != pid),
@@ -500,12 +557,29 @@ impl Attach {
         }
     }
 
-    fn charge_rule(&mut self, pid: u32, cost: Duration) {
+    fn charge_promotion(&mut self, pid: u32, cost: Duration, time: Duration) {
         let now = self.now();
-        let rule = self.targets.get(&pid).map(|target| target.rule);
-        if let Some(budget) = rule.and_then(|rule| self.rule_budgets.get_mut(&rule)) {
+        let Some(target) = self.targets.get_mut(&pid) else {
+            return;
+        };
+        target.note_cost(cost, time);
+        if let Some(budget) = self.rule_budgets.get_mut(&target.rule) {
             budget.spend(cost, now);
         }
+    }
+
+    /// Writes down what is new of each process, now and then.
+    fn write_down(&mut self) {
+        let now = self.now();
+        if now < self.write_at {
+            return;
+        }
+        let before = cpu_time();
+        let news = self.targets.values_mut().filter(|target| target.has_news());
+        news.for_each(Target::write_down);
+        let cost = cpu_time().saturating_sub(before);
+        let wait = self.budget.share().time_to_earn(cost) * WRITE_PART;
+        self.write_at = now + wait.max(WRITE_APART);
     }
 
     /// Whether the one pass that was asked for is made.
@@ -520,9 +594,12 @@ impl Attach {
     /// How long nothing is due.
     fn pause(&mut self) -> Duration {
         let now = self.now();
-        let mut next = self.select_at.min(self.memory_at);
+        let mut next = self.select_at.min(self.memory_at).min(self.requeue_at);
         for target in self.targets.values() {
             next = next.min(target.look_at());
+            if target.has_news() {
+                next = next.min(self.write_at);
+            }
             // What waits for a measurement is not due before it.
             if !self.trials_wait {
                 next = next.min(target.examine_at().unwrap_or(next));

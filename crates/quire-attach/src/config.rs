@@ -14,7 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::heat::Accesses;
-use crate::plan::{INTERVAL, Pattern, Plan, Rule, Who};
+use crate::plan::{INTERVAL, LIVED, Pattern, Plan, Rule, Who};
 
 /// What a file says.
 #[derive(Clone, Debug)]
@@ -68,6 +68,7 @@ fn parse(text: &str) -> Result<Config, Wrong> {
         cpu: file.cpu.map_or(Ok(CpuShare::DEFAULT), share)?,
         interval: file.interval.map_or(Ok(INTERVAL), interval)?,
         accesses: read_as::<Accesses>(file.accesses)?.unwrap_or_default(),
+        lived: LIVED,
     };
     Ok(Config {
         plan,

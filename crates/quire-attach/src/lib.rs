@@ -3,8 +3,10 @@
 //!
 //! Such a process is looked at from outside. Its populations come from its page
 //! table, and full extents are promoted by the kernel on request. It is never
-//! stopped, sent a signal, or changed in what its memory holds. What is decided
-//! stands in `quire_core::attach`; how the kernel is asked, in `quire_linux`.
+//! stopped, sent a signal, or changed in what its memory holds. What is known of its
+//! memory, and when an extent is copied, is as inside of a program (`quire_advise`).
+//! What is decided only from outside stands in `quire_core::attach`; how the kernel is
+//! asked, in `quire_linux`.
 //!
 //! | module | holds |
 //! |---|---|
@@ -15,6 +17,7 @@
 //! | [`target`] | one process: looks, promotions, demotions |
 //! | [`heat`] | which extents are accessed most |
 //! | [`attach`] | all processes, in turn, within the budget |
+//! | [`pages`] | what `quire stat` shows of the processes |
 //! | [`service`] | the loop, signals, reloading |
 //! | [`metrics`] | what is counted, for people and for Prometheus |
 //! | [`http`] | where Prometheus fetches it |
@@ -24,6 +27,7 @@ pub mod config;
 pub mod heat;
 pub mod http;
 pub mod metrics;
+pub mod pages;
 pub mod plan;
 pub mod process;
 pub mod select;

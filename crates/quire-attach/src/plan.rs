@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use globset::GlobMatcher;
+pub use quire_advise::advisor::LIVED;
 use quire_core::attach::{CpuShare, Threshold};
 use quire_core::units::Bytes;
 
@@ -21,6 +22,9 @@ pub struct Plan {
     pub interval: Duration,
     /// How to find out what is accessed most.
     pub accesses: Accesses,
+    /// How long memory must have been full enough before it is copied. One pass over
+    /// what is there does not wait.
+    pub lived: Duration,
 }
 
 /// How soon a process that changes is looked at again.

@@ -11,6 +11,7 @@ use quire_core::units::Bytes;
 use quire_linux::sysinfo::{process, read_stat_file};
 
 use crate::AttachError;
+use crate::pages::ATTACHED_SUFFIX;
 use crate::plan::{Rule, Who};
 
 /// A process, and the number of the rule that selected it.
@@ -142,7 +143,8 @@ pub fn group_dir(name: &str) -> Result<PathBuf, AttachError> {
         .ok_or_else(|| AttachError::NoGroup(name.to_owned()))
 }
 
-/// The processes that have a statistics page.
+/// The processes that have a statistics page. Those that are attached to have one, too,
+/// which does not count.
 fn managed() -> BTreeSet<u32> {
     let sessions = fs::read_dir(SESSION_ROOT).into_iter().flatten().flatten();
     let is_session = |entry: &fs::DirEntry| {
@@ -159,7 +161,12 @@ fn managed() -> BTreeSet<u32> {
 /// that cannot be read belongs to whom its name says.
 fn owner(page: &Path) -> Option<u32> {
     let name = page.file_name()?.to_str()?;
-    let named: u32 = name.strip_prefix(STAT_FILE_PREFIX)?.parse().ok()?;
+    if name.ends_with(ATTACHED_SUFFIX) {
+        return None;
+    }
+    // The number of a user may follow.
+    let number = name.strip_prefix(STAT_FILE_PREFIX)?.split('.').next()?;
+    let named: u32 = number.parse().ok()?;
     match read_stat_file(page) {
         Ok(stat) => process::is_alive(stat.pid, stat.start_time).then_some(stat.pid),
         Err(_) => process::start_time(named).map(|_| named),
@@ -210,6 +217,16 @@ mod tests {
         assert!(error(std::process::id()).contains("itself"));
         assert!(error(u32::MAX).contains("no process"));
         assert!(group_dir("/no/such/group").is_err());
+    }
+
+    #[test]
+    fn pages_name_those_who_are_managed() {
+        let own = std::process::id();
+        let named = |name: String| owner(&Path::new("/nowhere").join(name));
+        assert_eq!(named(format!("stat.{own}")), Some(own));
+        assert_eq!(named(format!("stat.{own}.1000")), Some(own));
+        assert_eq!(named(format!("stat.{own}{ATTACHED_SUFFIX}")), None);
+        assert_eq!(named("other".to_owned()), None);
     }
 
     #[test]

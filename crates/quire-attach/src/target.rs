@@ -3,22 +3,24 @@
 //! unmap, fork), the kernel refuses or the step does no harm.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::time::Duration;
 
-use quire_core::attach::{
-    CpuShare, Extent, Heat, MOST_SHARED, Pace, Refusals, Trial, Verdict, sampled_page,
-};
+use quire_advise::process::{Areas, Refusal};
+use quire_advise::region::{Known, Region};
+use quire_core::attach::{CpuShare, Extent, Heat, MOST_SHARED, Pace, Trial, Verdict, sampled_page};
+use quire_core::config::Policy;
 use quire_core::policy::Backoff;
+use quire_core::stat::{Counter, RegionKind};
 use quire_core::units::{AddrRange, Bytes, Frame, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot};
 use quire_linux::Errno;
 
 use crate::metrics::Counts;
-use crate::plan::Treatment;
+use crate::pages::Page;
+use crate::plan::{LIVED, Treatment};
 use crate::process::Process;
 
-/// Growth by fewer pages than this is no change.
-const GROWTH: u64 = 64;
+/// A change of fewer pages than this is none.
+const CHANGE: u64 = 64;
 
 /// What became of a process while something was asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,17 +51,35 @@ pub struct Target<P> {
     pub rule: usize,
     /// How it is treated.
     pub treatment: Treatment,
+    /// How long memory must have been full enough before it is copied.
+    pub lived: Duration,
     /// What was done.
     pub counts: Counts,
     process: P,
     image: Option<u64>,
-    extents: Vec<Extent>,
+    areas: Areas,
+    regions: Vec<Region>,
     heats: BTreeMap<Slot, u32>,
-    refusals: Refusals,
     backoff: Backoff,
     trials: BTreeMap<Slot, Trial>,
     pace: Pace,
     look_at: Duration,
+    page: Option<Page>,
+    costs: Costs,
+    is_news: bool,
+}
+
+/// What only the statistics page says.
+#[derive(Clone, Copy, Debug, Default)]
+struct Costs {
+    /// Processor time.
+    used: Duration,
+    /// The time that promotions took.
+    promoting: Duration,
+    /// Superpages made of shared memory, files and stacks.
+    promoted_others: u64,
+    /// Superpages that were seen to have become base pages.
+    split: u64,
 }
 
 impl<P: Process> Target<P> {
@@ -70,22 +90,34 @@ impl<P: Process> Target<P> {
             program,
             rule,
             treatment: Treatment::default(),
+            lived: LIVED,
             counts: Counts::default(),
             image: process.image(),
             process,
-            extents: Vec::new(),
+            areas: Areas::default(),
+            regions: Vec::new(),
             heats: BTreeMap::new(),
-            refusals: Refusals::default(),
             backoff: Backoff::default(),
             trials: BTreeMap::new(),
             pace: Pace::new(interval),
             look_at: Duration::ZERO,
+            page: None,
+            costs: Costs::default(),
+            is_news: false,
         }
     }
 
     /// Whether the process still runs.
     pub fn is_alive(&self) -> bool {
         self.process.is_alive()
+    }
+
+    /// Treats it in another way; then it is looked at at once.
+    pub fn treat(&mut self, treatment: Treatment, lived: Duration) {
+        if (treatment, lived) != (self.treatment, self.lived) {
+            (self.treatment, self.lived) = (treatment, lived);
+            self.look_at = Duration::ZERO;
+        }
     }
 
     /// When it is to be looked at.
@@ -112,46 +144,76 @@ impl<P: Process> Target<P> {
             self.forget();
             self.image = image;
         }
-        let extents = self.process.look().map_err(|error| lost(&error))?;
-        let changed = self.has_changed(&extents);
-        self.refusals.retain_present(&extents);
+        self.process.areas(&mut self.areas).map_err(lost)?;
+        let before = std::mem::take(&mut self.regions);
+        self.regions = Region::succeed(before, &self.areas.areas);
+        let changed = self.look_at_regions(now)?;
+        let regions = &self.regions;
         self.trials
-            .retain(|slot, _| find(&extents, *slot).is_some_and(|e| e.huge));
-        self.extents = extents;
+            .retain(|slot, _| find(regions, *slot).is_some_and(|known| known.extent.huge));
         self.counts.looks += 1;
-        self.look_at = now
-            + self
-                .pace
-                .looked(changed, clock().saturating_sub(began), share);
+        self.is_news = true;
+        let cost = clock().saturating_sub(began);
+        self.costs.used += cost;
+        self.look_at = now + self.pace.looked(changed, cost, share);
         Ok(())
     }
 
     /// Notes that another program runs now.
     fn forget(&mut self) {
-        self.extents.clear();
+        self.regions.clear();
         self.heats.clear();
-        self.refusals = Refusals::default();
         self.trials.clear();
     }
 
-    /// Whether extents became due since the last look, or memory grew.
-    fn has_changed(&self, now: &[Extent]) -> bool {
-        let total = |all: &[Extent]| all.iter().map(|e| e.populated.0).sum::<u64>();
-        let threshold = self.treatment.threshold;
-        let news = |e: &&Extent| {
-            e.is_due(threshold) && !find(&self.extents, e.slot).is_some_and(|o| o.is_due(threshold))
-        };
-        now.iter().any(|e| news(&e)) || total(now) >= total(&self.extents) + GROWTH
+    /// Says whether extents became full enough, superpages base pages, or populations
+    /// differ.
+    fn look_at_regions(&mut self, now: Duration) -> Result<bool, Lost> {
+        let (mut pages, mut split, mut filled) = (0, 0, false);
+        for region in &mut self.regions {
+            region.enough = self.treatment.threshold.pages();
+            let tally = region.populated(&mut self.process).map_err(lost)?;
+            let change = region.look(tally, now, true);
+            pages += change.pages;
+            split += change.demoted;
+            let is_new = |known: &Known| known.full_since == Some(now) && !known.extent.huge;
+            filled |= region.known.iter().any(is_new);
+        }
+        self.costs.split += split;
+        Ok(filled || split > 0 || pages >= CHANGE)
+    }
+
+    /// What could be promoted, and when.
+    fn candidates(&self) -> impl Iterator<Item = (Extent, Duration)> {
+        self.regions.iter().flat_map(|region| {
+            let candidate = |known: &Known| {
+                let at = region.due_at(known, self.lived)?;
+                Some((known.extent, at))
+            };
+            region.known.iter().filter_map(candidate)
+        })
     }
 
     /// The extents to promote, with what is known of their accesses.
     pub fn due(&self, now: Duration) -> impl Iterator<Item = (Extent, Heat)> {
-        let threshold = self.treatment.threshold;
-        let now_ms = millis(now);
-        self.extents
-            .iter()
-            .filter(move |e| e.is_due(threshold) && self.refusals.may_try(**e, now_ms))
-            .map(|e| (*e, self.heats.get(&e.slot).copied()))
+        let due = self.candidates().filter(move |(_, at)| *at <= now);
+        due.map(|(extent, _)| (extent, self.heats.get(&extent.slot).copied()))
+    }
+
+    /// When the next extents after those become due, as far as the last look tells.
+    pub fn due_after(&self, now: Duration) -> Option<Duration> {
+        let times = self.candidates().map(|(_, at)| at);
+        times.filter(|at| *at > now).min()
+    }
+
+    /// Whether an extent is still to be promoted.
+    pub fn is_due(&self, slot: Slot, now: Duration) -> bool {
+        let due_at = |(region, index): (usize, usize)| {
+            let region = &self.regions[region];
+            region.due_at(&region.known[index], self.lived)
+        };
+        let place = place(&self.regions, slot);
+        place.and_then(due_at).is_some_and(|at| at <= now)
     }
 
     /// When a promotion may be tried: later than now after one that failed for
@@ -165,28 +227,34 @@ impl<P: Process> Target<P> {
     /// # Errors
     /// When the process is lost.
     pub fn promote(&mut self, extent: Extent, now: Duration) -> Result<Promotion, Lost> {
-        use rustix::io::Errno as Kernel;
         let slot = extent.slot;
+        let Some((region, index)) = place(&self.regions, slot) else {
+            return Ok(Promotion::Refused);
+        };
         if extent.private && self.is_shared(slot)? {
             self.counts.refused_shared += 1;
-            self.refusals.refused(extent, millis(now));
+            self.regions[region].is_shared(now);
             return Ok(Promotion::Refused);
         }
         let holes = self.holes(extent)?;
-        let Err(Errno(number)) = self.process.collapse(slot) else {
-            self.promoted(slot, holes, now);
-            return Ok(Promotion::Done);
+        let kind = self.regions[region].kind;
+        let answer = match self.process.collapse(slot, kind) {
+            // Nothing is mapped there any more.
+            Err(Errno(libc::ENOMEM)) if !self.is_mapped(slot)? => Err(Errno(libc::EINVAL)),
+            answer => answer,
         };
-        match Kernel::from_raw_os_error(number) {
-            Kernel::SRCH => return Err(Lost::Gone),
-            Kernel::PERM | Kernel::ACCESS => return Err(Lost::Denied),
-            // Without a free block, or without room in the control group.
-            Kernel::BUSY => return Ok(self.wait_for_block(now)),
-            Kernel::NOMEM if self.is_mapped(slot)? => return Ok(self.wait_for_block(now)),
-            Kernel::AGAIN => self.counts.refused_busy += 1,
-            _ => self.counts.refused_mapping += 1,
+        self.is_news = true;
+        match self.regions[region].answered(index, answer, now) {
+            Ok(()) => {
+                self.promoted(slot, kind, holes, now);
+                return Ok(Promotion::Done);
+            }
+            Err(Refusal::Gone) => return Err(Lost::Gone),
+            Err(Refusal::Denied) => return Err(Lost::Denied),
+            Err(Refusal::NoBlock) => return Ok(self.wait_for_block(now)),
+            Err(Refusal::Busy) => self.counts.refused_busy += 1,
+            Err(Refusal::Mapping) => self.counts.refused_mapping += 1,
         }
-        self.refusals.refused(extent, millis(now));
         Ok(Promotion::Refused)
     }
 
@@ -196,14 +264,13 @@ impl<P: Process> Target<P> {
         Promotion::NoBlock
     }
 
-    /// `ENOMEM` also means that nothing is mapped there any more.
     fn is_mapped(&self, slot: Slot) -> Result<bool, Lost> {
-        let holes = self.process.holes(slot).map_err(|error| lost(&error))?;
+        let holes = self.process.holes(slot).map_err(lost)?;
         Ok(pages(&holes) < PAGES_PER_SUPERPAGE as u64)
     }
 
-    fn is_shared(&self, slot: Slot) -> Result<bool, Lost> {
-        let shared = self.process.shared(slot).map_err(|error| lost(&error))?;
+    fn is_shared(&mut self, slot: Slot) -> Result<bool, Lost> {
+        let shared = self.process.shared(slot).map_err(lost)?;
         Ok(shared > MOST_SHARED)
     }
 
@@ -212,21 +279,24 @@ impl<P: Process> Target<P> {
         if extent.populated.0 >= PAGES_PER_SUPERPAGE as u64 {
             return Ok(Vec::new());
         }
-        self.process
-            .holes(extent.slot)
-            .map_err(|error| lost(&error))
+        self.process.holes(extent.slot).map_err(lost)
     }
 
-    fn promoted(&mut self, slot: Slot, holes: Vec<AddrRange>, now: Duration) {
+    fn promoted(&mut self, slot: Slot, kind: RegionKind, holes: Vec<AddrRange>, now: Duration) {
         self.counts.promoted += 1;
+        if !matches!(kind, RegionKind::Heap | RegionKind::Anon) {
+            self.costs.promoted_others += 1;
+        }
         self.backoff.succeeded();
-        self.refusals.succeeded(slot);
         if !holes.is_empty() {
             self.trials.insert(slot, Trial::new(slot, holes, now));
         }
-        if let Ok(at) = self.extents.binary_search_by_key(&slot, |e| e.slot) {
-            self.extents[at].huge = true;
-        }
+    }
+
+    /// Notes what trying a promotion took: processor time, and time.
+    pub fn note_cost(&mut self, used: Duration, time: Duration) {
+        self.costs.used += used;
+        self.costs.promoting += time;
     }
 
     /// Examines superpages that were made of extents with holes, and gives up
@@ -270,7 +340,7 @@ impl<P: Process> Target<P> {
         let heat = self.heats.remove(&slot);
         let unused = match self.process.zeros(&trial.holes) {
             Ok(unused) => unused,
-            Err(error) => match lost_for_good(&error) {
+            Err(errno) => match lost_for_good(errno) {
                 Some(lost) => return Err(lost),
                 // Unmapped meanwhile, so there is nothing to give up.
                 None => return Ok(()),
@@ -290,11 +360,14 @@ impl<P: Process> Target<P> {
         match self.process.split(slot) {
             Ok(()) => {
                 self.counts.demoted += 1;
+                self.is_news = true;
                 let used = (PAGES_PER_SUPERPAGE as u64).saturating_sub(unused.0);
-                self.refusals.demoted(slot, PageCount(used));
+                if let Some((region, index)) = place(&self.regions, slot) {
+                    self.regions[region].given_up(index, PageCount(used));
+                }
                 Ok(())
             }
-            Err(errno) => lost_for_good(&errno.into()).map_or(Ok(()), Err),
+            Err(errno) => lost_for_good(errno).map_or(Ok(()), Err),
         }
     }
 
@@ -326,11 +399,10 @@ impl<P: Process> Target<P> {
 
     /// Notes how often the extents in a mapping were found accessed.
     pub fn note_heat_within(&mut self, mapping: AddrRange, times: u32) {
-        let inside = self
-            .extents
-            .iter()
-            .filter(|e| mapping.contains(e.slot.range()));
-        self.heats.extend(inside.map(|e| (e.slot, times)));
+        let known = self.regions.iter().flat_map(|region| &region.known);
+        let slots = known.map(|known| known.extent.slot);
+        let inside = slots.filter(|slot| mapping.contains(slot.range()));
+        self.heats.extend(inside.map(|slot| (slot, times)));
     }
 
     /// Forgets what was measured, before new measurements come in.
@@ -340,14 +412,63 @@ impl<P: Process> Target<P> {
 
     /// What the process has in superpages.
     pub fn superpages(&self) -> Bytes {
-        let count = self.extents.iter().filter(|e| e.huge).count();
+        let known = self.regions.iter().flat_map(|region| &region.known);
+        let count = known.filter(|known| known.extent.huge).count();
         Bytes(count as u64 * SUPERPAGE)
+    }
+
+    /// Shows what is known of the process on a page from now on.
+    pub fn show_on(&mut self, page: Page) {
+        self.page = Some(page);
+        self.is_news = true;
+    }
+
+    /// Shows it no more.
+    pub fn take_page(&mut self) -> Option<Page> {
+        self.page.take()
+    }
+
+    /// Whether there is something new to be shown.
+    pub fn has_news(&self) -> bool {
+        self.is_news && self.page.is_some()
+    }
+
+    /// Writes down what is known of the process, where there is a page for it.
+    pub fn write_down(&mut self) {
+        let Some(stats) = self.page.as_ref().map(Page::stats) else {
+            return;
+        };
+        self.is_news = false;
+        let (counts, costs) = (&self.counts, &self.costs);
+        let plain = counts.promoted.saturating_sub(costs.promoted_others);
+        let refused = counts.refused_busy + counts.refused_mapping;
+        for (counter, value) in [
+            (Counter::Promotions, plain),
+            (Counter::FilePromotions, costs.promoted_others),
+            (Counter::Demotions, counts.demoted + costs.split),
+            (Counter::Refused, refused),
+            (Counter::FailedReservations, counts.no_block),
+            (Counter::PagerCpu, nanos(costs.used)),
+            (Counter::PromotionTime, nanos(costs.promoting)),
+        ] {
+            stats.set(counter, value);
+        }
+        Region::note_present(&self.regions, stats);
+        Region::list(&self.regions, Policy::Adaptive, stats);
     }
 }
 
-fn find(extents: &[Extent], slot: Slot) -> Option<&Extent> {
-    let at = extents.binary_search_by_key(&slot, |e| e.slot).ok()?;
-    extents.get(at)
+/// The region of an extent that holds something, and its place there.
+fn place(regions: &[Region], slot: Slot) -> Option<(usize, usize)> {
+    let start = slot.start();
+    let region = regions.partition_point(|region| region.range.end <= start);
+    let index = regions.get(region)?.place(slot)?;
+    Some((region, index))
+}
+
+fn find(regions: &[Region], slot: Slot) -> Option<&Known> {
+    let (region, index) = place(regions, slot)?;
+    regions[region].known.get(index)
 }
 
 fn pages(ranges: &[AddrRange]) -> u64 {
@@ -358,17 +479,20 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whoever cannot be looked at is lost: without the right to, or gone.
-fn lost(error: &io::Error) -> Lost {
-    lost_for_good(error).unwrap_or(Lost::Gone)
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn lost_for_good(error: &io::Error) -> Option<Lost> {
-    let is_gone = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => Some(Lost::Denied),
-        io::ErrorKind::NotFound => Some(Lost::Gone),
-        _ if is_gone => Some(Lost::Gone),
+/// Whoever cannot be looked at is lost: without the right to, or gone.
+fn lost(errno: Errno) -> Lost {
+    lost_for_good(errno).unwrap_or(Lost::Gone)
+}
+
+fn lost_for_good(errno: Errno) -> Option<Lost> {
+    match Refusal::of(errno) {
+        Refusal::Denied => Some(Lost::Denied),
+        Refusal::Gone => Some(Lost::Gone),
+        _ if errno == Errno(libc::ENOENT) => Some(Lost::Gone),
         _ => None,
     }
 }
@@ -377,11 +501,14 @@ fn lost_for_good(error: &io::Error) -> Option<Lost> {
 mod tests {
     use std::cell::{Cell, RefCell};
 
+    use quire_advise::process::{Area, Process as Advised};
     use quire_core::attach::{LEAST_UNUSED, holes};
     use quire_core::units::VirtAddr;
     use rustix::io::Errno as Kernel;
 
     use super::*;
+    use crate::pages::Pages;
+    use quire_core::stat::CellState;
 
     /// A process that answers as it is told to.
     #[derive(Default)]
@@ -401,6 +528,49 @@ mod tests {
         error.get().map_or(Ok(()), |e| Err(Errno(e.raw_os_error())))
     }
 
+    impl Advised for &Fake {
+        fn areas(&mut self, found: &mut Areas) -> Result<(), Errno> {
+            answer(&self.look_error)?;
+            let range = AddrRange {
+                start: VirtAddr(0),
+                end: Slot(1000).start(),
+            };
+            let kind = RegionKind::Anon;
+            found.areas = vec![Area { range, kind }];
+            Ok(())
+        }
+        fn populated(
+            &mut self,
+            _: AddrRange,
+            found: &mut dyn FnMut(AddrRange, bool),
+        ) -> Result<(), Errno> {
+            for extent in self.extents.borrow().iter() {
+                let run = AddrRange::new(extent.slot.start(), extent.populated.to_bytes());
+                found(run, extent.huge);
+            }
+            Ok(())
+        }
+        fn tells_superpages(&self) -> bool {
+            true
+        }
+        fn superpages(&mut self, _: &mut dyn FnMut(AddrRange, Bytes)) -> Result<(), Errno> {
+            Ok(())
+        }
+        fn shared(&mut self, _: Slot) -> Result<PageCount, Errno> {
+            Ok(PageCount(self.shared.get()))
+        }
+        fn may_have(&mut self, _: AddrRange) -> bool {
+            false
+        }
+        fn advise(&mut self, _: AddrRange) -> Result<(), Errno> {
+            unreachable!("other processes cannot be advised");
+        }
+        fn collapse(&mut self, slot: Slot, _: RegionKind) -> Result<(), Errno> {
+            self.calls.borrow_mut().push(("collapse", slot.0));
+            answer(&self.collapse_error)
+        }
+    }
+
     impl Process for &Fake {
         fn is_alive(&self) -> bool {
             !self.dead.get()
@@ -408,28 +578,18 @@ mod tests {
         fn image(&self) -> Option<u64> {
             Some(self.image.get())
         }
-        fn look(&mut self) -> io::Result<Vec<Extent>> {
-            answer(&self.look_error)?;
-            Ok(self.extents.borrow().clone())
-        }
-        fn shared(&self, _: Slot) -> io::Result<PageCount> {
-            Ok(PageCount(self.shared.get()))
-        }
-        fn holes(&self, slot: Slot) -> io::Result<Vec<AddrRange>> {
+        fn holes(&self, slot: Slot) -> Result<Vec<AddrRange>, Errno> {
             let all = self.extents.borrow();
-            let populated = find(&all, slot).map_or(PageCount(0), |e| e.populated);
+            let extent = all.iter().find(|e| e.slot == slot);
+            let populated = extent.map_or(PageCount(0), |e| e.populated);
             let run = AddrRange::new(slot.start(), populated.to_bytes());
             Ok(holes(slot, &[run]))
         }
-        fn zeros(&self, _: &[AddrRange]) -> io::Result<PageCount> {
+        fn zeros(&self, _: &[AddrRange]) -> Result<PageCount, Errno> {
             Ok(PageCount(self.zeros.get()))
         }
         fn frame(&self, _: VirtAddr) -> Option<Frame> {
             None
-        }
-        fn collapse(&self, slot: Slot) -> Result<(), Errno> {
-            self.calls.borrow_mut().push(("collapse", slot.0));
-            answer(&self.collapse_error)
         }
         fn split(&self, slot: Slot) -> Result<(), Errno> {
             self.calls.borrow_mut().push(("split", slot.0));
@@ -472,9 +632,11 @@ mod tests {
             &[extent(1, 512), extent(2, 300), extent(3, 200)],
             "50%",
         );
-        assert_eq!(due(&target, SECOND), [1, 2]);
-        assert_eq!(target.promote(extent(1, 512), SECOND), Ok(Promotion::Done));
-        assert_eq!(due(&target, SECOND), [2]);
+        assert_eq!(due(&target, SECOND), [], "it has not lived");
+        assert_eq!(target.due_after(SECOND), Some(LIVED));
+        assert_eq!(due(&target, LIVED), [1, 2]);
+        assert_eq!(target.promote(extent(1, 512), LIVED), Ok(Promotion::Done));
+        assert_eq!(due(&target, LIVED), [2]);
         assert_eq!(target.superpages(), Bytes::mib(2));
         assert_eq!(target.counts.promoted, 1);
     }
@@ -511,7 +673,7 @@ mod tests {
     fn without_a_block_the_process_waits_ever_longer() {
         let fake = Fake::default();
         let mut target = target(&fake, &[extent(1, 512)], "100%");
-        let mut now = SECOND;
+        let mut now = LIVED;
         let mut wait = Duration::ZERO;
         for n in 1..=12 {
             let error = [Kernel::NOMEM, Kernel::BUSY][n as usize % 2];
@@ -584,6 +746,57 @@ mod tests {
     }
 
     #[test]
+    fn superpages_that_a_fork_took_apart_are_restored_at_once() {
+        let fake = Fake::default();
+        let huge = Extent {
+            huge: true,
+            ..extent(1, 512)
+        };
+        let mut target = target(&fake, &[huge, extent(2, 512)], "100%");
+        assert_eq!(target.superpages(), Bytes::mib(2));
+        *fake.extents.borrow_mut() = vec![extent(1, 512), extent(2, 512)];
+        look(&mut target, SECOND).unwrap();
+        assert_eq!(due(&target, SECOND), [1]);
+        assert_eq!(due(&target, LIVED), [1, 2]);
+    }
+
+    #[test]
+    fn what_one_pass_finds_is_copied_at_once() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512)], "100%");
+        target.treat(target.treatment, Duration::ZERO);
+        assert_eq!(due(&target, Duration::ZERO), [1]);
+    }
+
+    #[test]
+    fn a_page_says_what_is_known() {
+        let fake = Fake::default();
+        let mut target = target(&fake, &[extent(1, 512), extent(2, 300)], "100%");
+        assert!(!target.has_news(), "there is no page");
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        let page = Pages::new(dir.path()).take(own, "fake").unwrap();
+        let stats = page.stats();
+        target.show_on(page);
+        target.promote(extent(1, 512), SECOND).unwrap();
+        fake.collapse_error.set(Some(Kernel::INVAL));
+        target.promote(extent(2, 300), SECOND).unwrap();
+        assert!(target.has_news());
+        target.write_down();
+        assert!(!target.has_news());
+        let stat = stats.read().unwrap();
+        let totals = stat.totals;
+        assert_eq!((totals.promotions, totals.refused), (1, 1));
+        assert_eq!((totals.superpages, totals.populated_bytes), (1, 812 << 12));
+        assert_eq!(stat.regions.len(), 1);
+        let cells = &stat.regions[0].picture.cells;
+        assert_eq!(cells[1].state, CellState::Promoted);
+        assert_eq!(cells[2].state, CellState::Base);
+        drop(target);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn unused_superpages_are_given_up_while_memory_is_short() {
         let fake = Fake::default();
         let mut target = target(&fake, &[extent(1, 300), extent(2, 512)], "50%");
@@ -652,7 +865,7 @@ mod tests {
         fake.image.set(7);
         look(&mut target, Duration::ZERO).unwrap();
         assert_eq!(target.on_trial().count(), 0);
-        assert_eq!(due(&target, Duration::ZERO), [1, 2]);
+        assert_eq!(due(&target, LIVED), [1, 2]);
     }
 
     #[test]

@@ -6,13 +6,14 @@ use std::fs;
 use std::time::Duration;
 
 use common::{Subject, mib, once, plan, run, skip};
+use quire_advise::process::{Areas, Process};
 use quire_attach::attach::Attach;
 use quire_attach::heat::Accesses;
 use quire_attach::metrics::Snapshot;
-use quire_attach::plan::{Treatment, Who};
-use quire_attach::process::{LinuxProcess, Process};
+use quire_attach::plan::{LIVED, Treatment, Who};
+use quire_attach::process::LinuxProcess;
 use quire_attach::target::Target;
-use quire_core::attach::CpuShare;
+use quire_core::attach::{CpuShare, Extent, Tally};
 
 fn quiet() -> Box<dyn FnMut(&str)> {
     Box::new(|_| {})
@@ -192,7 +193,10 @@ fn a_process_that_maps_unmaps_and_forks_is_not_harmed() {
         return;
     };
     subject.ask("map 4 512");
-    let mut attach = Attach::new(plan(subject.pid(), "1%"), false, quiet()).unwrap();
+    let mut wanted = plan(subject.pid(), "1%");
+    // What does not live long is to be met, too.
+    wanted.lived = Duration::ZERO;
+    let mut attach = Attach::new(wanted, false, quiet()).unwrap();
     subject.tell("mess 3");
     let end = std::time::Instant::now() + Duration::from_secs(3);
     let snapshot = run(&mut attach, |_| std::time::Instant::now() > end);
@@ -211,7 +215,7 @@ fn unmapped_memory_is_forgotten() {
     subject.ask("map 4 256");
     let mut target = target(subject.pid(), "50%");
     look(&mut target);
-    let due: Vec<_> = target.due(Duration::ZERO).collect();
+    let due: Vec<_> = target.due(LIVED).collect();
     assert_eq!(due.len(), 4);
     target.promote(due[0].0, Duration::ZERO).unwrap();
     subject.ask("unmap");
@@ -266,6 +270,18 @@ fn attach_ends_with_the_process() {
     assert_eq!(snapshot.ended[0].counts, snapshot.total);
 }
 
+/// The extents of a process that hold something.
+fn extents(process: &mut LinuxProcess) -> Vec<Extent> {
+    let (mut areas, mut tally) = (Areas::default(), Tally::default());
+    process.areas(&mut areas).unwrap();
+    for area in areas.areas {
+        let mut add = |run, huge| tally.add(run, huge, area.is_private());
+        let inner = area.range.whole_superpages();
+        process.populated(inner, &mut add).unwrap();
+    }
+    tally.extents()
+}
+
 #[test]
 fn what_is_accessed_most_comes_first() {
     let Some(mut subject) = Subject::start() else {
@@ -281,9 +297,7 @@ fn what_is_accessed_most_comes_first() {
     let mut attach = Attach::new(wanted, false, quiet()).unwrap();
     // Which extents are superpages tells who came first, while few are.
     let mut process = LinuxProcess::open(subject.pid()).unwrap();
-    let first = process
-        .look()
-        .unwrap()
+    let first = extents(&mut process)
         .iter()
         .map(|e| e.slot.0)
         .min()
@@ -291,9 +305,7 @@ fn what_is_accessed_most_comes_first() {
     let promoted = |snapshot: &Snapshot| snapshot.total.promoted;
     run(&mut attach, |snapshot| promoted(snapshot) >= 6);
     let hot = first + 64 / 8 * 5..first + 64 / 8 * 6;
-    let huge: Vec<u64> = process
-        .look()
-        .unwrap()
+    let huge: Vec<u64> = extents(&mut process)
         .iter()
         .filter(|e| e.huge)
         .map(|e| e.slot.0)

@@ -7,13 +7,15 @@ use quire_attach::AttachError;
 use quire_attach::attach::{Attach, Log, preflight};
 use quire_attach::config;
 use quire_attach::metrics::{ProcessSnapshot, Snapshot};
-use quire_attach::plan::{INTERVAL, Plan, Who};
+use quire_attach::plan::{INTERVAL, LIVED, Plan, Who};
 use quire_attach::select::group_dir;
 use quire_attach::service::{self, Service};
 use quire_core::attach::CpuShare;
+use quire_core::config::Way;
 
 use crate::args::AttachArgs;
 use crate::failure::{Failure, Outcome};
+use crate::session::Session;
 use crate::table::Table;
 
 /// The time between two lines about progress.
@@ -47,7 +49,8 @@ pub fn attach(options: &AttachArgs) -> Outcome<()> {
     preflight()?;
     let events = service::signals()?;
     let mut tell = log(options.quiet);
-    let attach = Attach::new(plan, options.once, log(options.quiet))?;
+    let mut attach = Attach::new(plan, options.once, log(options.quiet))?;
+    let session = show(&mut attach, options.quiet);
     let mut progress = Progress::new(options.quiet);
     let service = Service {
         config: options.config.as_deref(),
@@ -56,8 +59,28 @@ pub fn attach(options: &AttachArgs) -> Outcome<()> {
         warn: &mut say,
         progress: &mut |snapshot| progress.show(snapshot),
     };
-    let last = service::run(attach, &events, service)?;
-    Ok(report(options, &last)?)
+    let last = service::run(attach, &events, service);
+    if let Some(session) = session {
+        // The pages are gone with what is attached to.
+        session.sweep();
+    }
+    Ok(report(options, &last?)?)
+}
+
+/// Lets `quire stat` and the others see what is attached to.
+fn show(attach: &mut Attach, quiet: bool) -> Option<Session> {
+    match Session::create(Way::Provide) {
+        Ok(session) => {
+            attach.show_in(session.dir());
+            Some(session)
+        }
+        Err(error) => {
+            if !quiet {
+                say(&error.to_string());
+            }
+            None
+        }
+    }
 }
 
 fn plan(options: &AttachArgs) -> Outcome<Plan> {
@@ -75,6 +98,7 @@ fn plan(options: &AttachArgs) -> Outcome<Plan> {
         cpu: options.cpu.or(unbounded).unwrap_or(CpuShare::DEFAULT),
         interval: options.interval.unwrap_or(INTERVAL),
         accesses: options.accesses,
+        lived: LIVED,
     })
 }
 

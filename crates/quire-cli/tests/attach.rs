@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -39,6 +39,27 @@ fn filler(mib: u32) -> Option<Child> {
 
 /// As [`filler`], run by another user.
 fn filler_of(mib: u32, user: Option<u32>) -> Option<Child> {
+    let mut command = Command::new(filler_program()?);
+    command.arg(mib.to_string());
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    Some(ready(&mut command))
+}
+
+/// As [`filler`], under another name, so that no rule of another test selects it.
+fn filler_apart(mib: u32) -> Option<Child> {
+    let program = filler_program()?;
+    let name = format!("apart{}", std::process::id());
+    let apart = program.with_file_name(name);
+    fs::hard_link(&program, &apart).unwrap();
+    let child = ready(Command::new(&apart).arg(mib.to_string()));
+    fs::remove_file(&apart).unwrap();
+    Some(child)
+}
+
+/// The program, built once.
+fn filler_program() -> Option<PathBuf> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = r#"
         #include <stdio.h>
@@ -73,12 +94,7 @@ fn filler_of(mib: u32, user: Option<u32>) -> Option<Child> {
         }
         fs::rename(&unfinished, &program).unwrap();
     }
-    let mut command = Command::new(program);
-    command.arg(mib.to_string());
-    if let Some(user) = user {
-        command.uid(user).gid(user);
-    }
-    Some(ready(&mut command))
+    Some(program)
 }
 
 /// Starts a program, and waits until it says that it is ready.
@@ -352,6 +368,60 @@ fn the_service_starts_reloads_and_stops() {
     // Superpages stay.
     assert!(superpages_mib(second.id()) >= 62);
     end(second);
+}
+
+/// What `quire stat` and the like say, where they end well.
+fn shown(args: &[&str]) -> Option<String> {
+    let mut quire = Command::new(env!("CARGO_BIN_EXE_quire"));
+    let output = quire.args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then_some(text)
+}
+
+#[test]
+fn processes_that_are_attached_to_are_shown() {
+    let Some(child) = can_attach().then(|| filler_apart(32)).flatten() else {
+        return;
+    };
+    let pid = child.id().to_string();
+    let args = ["--cpu", "100", "--interval", "0.1", "--quiet", &pid];
+    let mut attach = quire(&args).spawn().unwrap();
+    let stat = || -> Option<Value> {
+        let text = shown(&["stat", "--json", &pid])?;
+        let stat: Value = serde_json::from_str(&text).unwrap();
+        Some(stat["processes"][0].clone())
+    };
+    let promoted = |stat: &Value| stat["promotions"].as_u64().unwrap_or(0);
+    wait_for("the process is shown", || {
+        let shown = stat().map_or(0, |stat| promoted(&stat));
+        shown >= 15 && superpages_mib(child.id()) == 2 * shown
+    });
+    let stat_now = stat().unwrap();
+    assert_eq!(stat_now["privilege"], "advised");
+    assert_eq!(stat_now["policy"], "adaptive");
+    assert_eq!(stat_now["superpages"].as_u64(), Some(promoted(&stat_now)));
+    let regions = stat_now["regions"].as_array().unwrap();
+    let large = regions.iter().find(|region| promoted(region) > 0).unwrap();
+    assert!(large["picture"]["states"].as_str().unwrap().len() >= 15);
+    let metrics = shown(&["stat", "--prometheus"]).unwrap();
+    let label = format!("pid=\"{pid}\"");
+    let mut superpages = metrics
+        .lines()
+        .filter(|line| line.starts_with("quire_superpages{"));
+    assert!(superpages.any(|line| line.contains(&label)), "{metrics}");
+    assert!(shown(&["top", "--once", &pid]).unwrap().contains(&pid));
+
+    let session = format!(
+        "/dev/shm/quire.{}.{}",
+        rustix::process::geteuid().as_raw(),
+        attach.id()
+    );
+    assert!(Path::new(&session).is_dir());
+    quire_linux::sysinfo::signals::send(attach.id(), 15);
+    assert!(attach.wait().unwrap().success());
+    assert!(!Path::new(&session).exists());
+    assert!(stat().is_none());
+    end(child);
 }
 
 #[test]

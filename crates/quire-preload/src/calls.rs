@@ -10,7 +10,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, SUPERPAGE, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::real::Real;
 
-use crate::{growth, settings};
+use crate::{growth, moving, settings};
 
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
 type Calloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
@@ -19,7 +19,6 @@ type Aligned = unsafe extern "C" fn(usize, usize) -> *mut c_void;
 type PosixMemalign = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
 type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
-type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
 type Mprotect = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 type Madvise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
@@ -42,7 +41,7 @@ static USABLE_SIZE: Real<UsableSize> = unsafe { Real::new(c"malloc_usable_size")
 // SAFETY: as above.
 static MMAP: Real<Mmap> = unsafe { Real::new(c"mmap") };
 // SAFETY: as above.
-static MREMAP: Real<Mremap> = unsafe { Real::new(c"mremap") };
+static MREMAP: Real<moving::Move> = unsafe { Real::new(c"mremap") };
 // SAFETY: as above.
 static MPROTECT: Real<Mprotect> = unsafe { Real::new(c"mprotect") };
 // SAFETY: as above.
@@ -84,11 +83,15 @@ fn allocator<F: Copy>(real: &Real<F>, own: F) -> F {
     found.unwrap_or(own)
 }
 
-/// Notes what an allocator gave.
+/// Notes what an allocator gave. Under `eager` a large block may have superpages at once.
 fn given(at: *mut c_void, len: usize) {
-    if !at.is_null() {
-        growth::note(at.cast(), len);
+    if at.is_null() {
+        return;
     }
+    if len >= SUPERPAGE as usize && settings::policy() == Policy::Eager {
+        eager(at.cast(), len, 0);
+    }
+    growth::note(at.cast(), len);
 }
 
 #[unsafe(no_mangle)]
@@ -175,7 +178,7 @@ unsafe fn make_movable(block: *mut c_void) {
 }
 
 /// Advises the pages that a range touches.
-fn advise_all(at: *const u8, len: usize) {
+pub fn advise_all(at: *const u8, len: usize) {
     let start = VirtAddr(at as u64).page_floor();
     let end = VirtAddr(
         (at as u64)
@@ -240,25 +243,17 @@ unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    /// The helper may advise again in between; hardly ever twice.
-    const TRIES: usize = 4;
     let Some(real) = MREMAP.known() else {
         return libc::MAP_FAILED;
     };
-    let mut moved = libc::MAP_FAILED;
-    for _ in 0..TRIES {
-        // SAFETY: as for `malloc`.
-        moved = unsafe { real(old, old_len, len, flags, new) };
-        // The kernel moves what is one mapping, and nothing else; advice may have made several of it. A call that
-        // has failed so has moved nothing.
-        let several = moved == libc::MAP_FAILED
-            && errno() == libc::EFAULT
-            && growth::may_be_advised(old.cast(), old_len);
-        if !several {
-            break;
-        }
-        advise_all(old.cast(), old_len);
-        set_errno(libc::EFAULT);
+    // SAFETY: as for `malloc`.
+    let mut moved = unsafe { real(old, old_len, len, flags, new) };
+    if moved == libc::MAP_FAILED
+        && errno() == libc::EFAULT
+        && growth::may_be_advised(old.cast(), old_len)
+    {
+        // SAFETY: the call of the program, which has moved nothing yet.
+        moved = unsafe { moving::as_one(real, old, old_len, len, flags, new) };
     }
     if moved != libc::MAP_FAILED {
         growth::note(moved.cast(), len);
@@ -320,12 +315,12 @@ unsafe extern "C" fn syscall(
         .map_or(-1, |real| unsafe { real(number, a, b, c, d, e, f) })
 }
 
-fn errno() -> c_int {
+pub fn errno() -> c_int {
     // SAFETY: the C library gives the address of this thread's own variable.
     unsafe { *libc::__errno_location() }
 }
 
-fn set_errno(errno: c_int) {
+pub fn set_errno(errno: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }

@@ -11,7 +11,7 @@ use quire_advise::{Advisor, Clock};
 use quire_core::config::Policy;
 use quire_core::control::{Change, DONE};
 use quire_core::stat::{Note, Privilege, RegionKind, StatPage};
-use quire_core::units::{AddrRange, PageCount, Slot};
+use quire_core::units::{AddrRange, Bytes, PageCount, Slot};
 use quire_linux::control::ControlSocket;
 use quire_linux::raw::Result;
 use quire_linux::sysinfo::process::{self, disable_huge_pages};
@@ -90,6 +90,10 @@ impl Process for Noting {
 
     fn tells_superpages(&self) -> bool {
         self.0.tells_superpages()
+    }
+
+    fn superpages(&mut self, found: &mut dyn FnMut(AddrRange, Bytes)) -> Result<()> {
+        self.0.superpages(found)
     }
 
     fn shared(&mut self, slot: Slot) -> Result<PageCount> {

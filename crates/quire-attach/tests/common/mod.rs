@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use quire_attach::attach::{Attach, Next, preflight};
 use quire_attach::heat::Accesses;
 use quire_attach::metrics::Snapshot;
-use quire_attach::plan::{Plan, Who};
+use quire_attach::plan::{LIVED, Plan, Who};
 use quire_core::attach::CpuShare;
 
 /// Says why a test is skipped, where something is missing.
@@ -130,6 +130,7 @@ pub fn plan(pid: u32, threshold: &str) -> Plan {
         cpu: CpuShare::from_percent(100.0).unwrap(),
         interval: Duration::from_millis(20),
         accesses: Accesses::None,
+        lived: LIVED,
     }
 }
 

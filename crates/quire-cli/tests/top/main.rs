@@ -243,7 +243,7 @@ fn a_real_process_looks_like_its_statistics() {
     assert!(all.matches(['█', '■']).count() >= 28, "{all}");
     assert!(all.contains('▂') && all.contains('·'), "{all}");
     drop(real);
-    tty.wait_for_line(&["No process is managed"]);
+    tty.wait_for_line(&["No managed process is known"]);
     tty.press("q");
     assert!(tty.finish().success());
 }

@@ -2,12 +2,13 @@
 //! only list that also knows what the loader and the C library map by system
 //! calls of their own.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use quire_core::units::{AddrRange, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -116,10 +117,9 @@ impl Mapping {
 struct Own(OwnedFd);
 
 impl Own {
-    fn open() -> io::Result<Own> {
+    fn open(path: &CStr) -> io::Result<Own> {
         let how = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(c"/proc/self/maps", how, Mode::empty())?;
-        Ok(Own(file))
+        Ok(Own(rustix::fs::open(path, how, Mode::empty())?))
     }
 }
 
@@ -151,7 +151,29 @@ impl Reader {
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn own(&mut self, found: impl FnMut(Mapping, &str) -> ControlFlow<()>) -> io::Result<()> {
-        self.read(Own::open()?, found)
+        self.read(Own::open(c"/proc/self/maps")?, found)
+    }
+
+    /// Calls `found` with each mapping of this process of which some is on superpages, and how much of it.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn own_superpages(&mut self, mut found: impl FnMut(AddrRange, Bytes)) -> io::Result<()> {
+        let mut mapping = AddrRange::default();
+        self.read_lines(Own::open(c"/proc/self/smaps")?, |line| {
+            if let Some(kib) = line.strip_prefix("AnonHugePages:") {
+                let kib = kib
+                    .trim()
+                    .strip_suffix(" kB")
+                    .and_then(|kib| kib.parse::<u64>().ok());
+                if let Some(kib) = kib.filter(|kib| *kib > 0) {
+                    found(mapping, Bytes(kib << 10));
+                }
+            } else if let Some((range, _)) = parse(line) {
+                mapping = range.range;
+            }
+            ControlFlow::Continue(())
+        })
     }
 
     /// The same for another process.
@@ -168,8 +190,19 @@ impl Reader {
 
     fn read(
         &mut self,
-        mut list: impl Read,
+        list: impl Read,
         mut found: impl FnMut(Mapping, &str) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        self.read_lines(list, |line| match parse(line) {
+            Some((mapping, name)) => found(mapping, name),
+            None => ControlFlow::Continue(()),
+        })
+    }
+
+    fn read_lines(
+        &mut self,
+        mut list: impl Read,
+        mut found: impl FnMut(&str) -> ControlFlow<()>,
     ) -> io::Result<()> {
         let mut held = 0;
         loop {
@@ -183,9 +216,7 @@ impl Reader {
                     // A path may be in any encoding; what comes before it is not.
                     std::str::from_utf8(&line[..error.valid_up_to()]).unwrap_or_default()
                 });
-                if let Some((mapping, name)) = parse(line)
-                    && found(mapping, name).is_break()
-                {
+                if found(line).is_break() {
                     return Ok(());
                 }
             }

@@ -1,0 +1,62 @@
+/* Memory that is filled in order is on superpages: most of it when it is filled, all of it a little later.
+ * Arguments: malloc, mmap, brk or pieces; MiB. */
+#include "promise.h"
+
+static char *take(const char *how, size_t len) {
+  if (strcmp(how, "malloc") == 0)
+    return malloc(len);
+  if (strcmp(how, "mmap") == 0)
+    return map_anon(len);
+  char *start = sbrk(0);
+  CHECK(sbrk((intptr_t)len) == start);
+  return start;
+}
+
+/* Many small blocks, as programs have them: the heap grows with them. */
+static char *pieces(size_t len) {
+  char *first = NULL;
+  for (size_t got = 0; got < len; got += 1024) {
+    char *block = malloc(1000);
+    CHECK(block != NULL);
+    memset(block, 3, 1000);
+    first = first != NULL ? first : block;
+  }
+  return first;
+}
+
+int main(int argc, char **argv) {
+  needs_advised_superpages();
+  CHECK(argc == 3);
+  size_t len = MIB(strtoul(argv[2], NULL, 0));
+  /* What is asked for by brk is not noticed by itself. */
+  if (strcmp(argv[1], "brk") == 0)
+    grow_up();
+  char *memory;
+  double begin = seconds();
+  if (strcmp(argv[1], "pieces") == 0) {
+    memory = pieces(len);
+  } else {
+    memory = take(argv[1], len);
+    CHECK(memory != NULL);
+    memset(memory, 3, len);
+  }
+  double filled = seconds() - begin;
+  double at_once = huge_percent(memory, len);
+  /* The heap grows in steps smaller than a superpage: there is none at the first touch. */
+  int in_steps = strcmp(argv[1], "pieces") == 0;
+  /* A heap that the program enlarges itself is seen at the next look. */
+  double least = in_steps ? 0 : strcmp(argv[1], "brk") == 0 ? 40 : 70;
+  double late = policy_is("adaptive") ? wait_for_huge(memory, len, 98, 15) : huge_percent(memory, len);
+  double after = seconds() - begin - filled;
+  if (policy_is("adaptive") && (at_once < least || late < 98))
+    FAIL("%.1f %% on superpages when filled (%.2f s), %.1f %% after %.1f s", at_once, filled, late, after);
+  if (policy_is("eager") && late < (least > 40 ? 98 : least))
+    FAIL("%.1f %% on superpages", late);
+  if (!has_helper() && late > 0)
+    FAIL("%.1f %% on superpages", late);
+  NOTE("%s: filled in %.2f s, %.1f %% on superpages then, %.1f %% after %.1f s", argv[1], filled, at_once, late, after);
+  for (size_t i = 0; i < len / 2; i += PAGE)
+    CHECK(in_steps || memory[i] == 3);
+  puts("dense ok");
+  return 0;
+}
