@@ -220,13 +220,13 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             return;
         }
         for index in 0..self.regions.len() {
-            for range in self.to_advise(index) {
+            for range in self.wanted_advice(index) {
                 self.advise_range(index, range, now);
             }
         }
     }
 
-    fn to_advise(&mut self, index: usize) -> Vec<AddrRange> {
+    fn wanted_advice(&mut self, index: usize) -> Vec<AddrRange> {
         let region = &mut self.regions[index];
         if !is_plain(region.kind) {
             return Vec::new();

@@ -144,7 +144,7 @@ impl BlockLists {
         let size = size_of_block(index);
         let start = self.next.next_multiple_of(alignment(size));
         if self.next == 0 || start + size > self.end {
-            let chunk = self.from_room(CHUNK);
+            let chunk = self.take_room(CHUNK);
             let Some(chunk) = chunk.or_else(|| from_kernel(CHUNK, inherited)) else {
                 return ptr::null_mut();
             };
@@ -166,7 +166,7 @@ impl BlockLists {
             head.0 = unsafe { (*block).0 };
             return Some(block.cast());
         }
-        self.from_room(power)
+        self.take_room(power)
             .or_else(|| from_kernel(size, inherited))
     }
 
@@ -186,7 +186,7 @@ impl BlockLists {
     }
 
     /// The next piece of the room, of a power of two of at least a chunk.
-    fn from_room(&mut self, size: usize) -> Option<*mut u8> {
+    fn take_room(&mut self, size: usize) -> Option<*mut u8> {
         let start = self.room[0].next_multiple_of(size);
         let end = start.checked_add(size)?;
         if self.room[0] == 0 || end > self.room[1] {
