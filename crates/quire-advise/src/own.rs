@@ -46,6 +46,15 @@ impl OwnProcess {
         })
     }
 
+    /// Advises that a range have no superpages.
+    ///
+    /// # Errors
+    /// As `madvise`.
+    pub fn forbid(&self, range: AddrRange) -> Result<()> {
+        // SAFETY: smaller pages change no contents.
+        unsafe { memory::advise(range, Advice::NoHugePage) }
+    }
+
     /// Whether the kernel makes superpages on request.
     #[must_use]
     pub const fn collapses(&self) -> bool {

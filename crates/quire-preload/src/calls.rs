@@ -3,6 +3,8 @@
 //! was given is noted (`growth`).
 
 use std::ffi::{c_int, c_long, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_core::config::Policy;
@@ -54,6 +56,9 @@ static SYSCALL: Real<Syscall> = unsafe { Real::new(c"syscall") };
 /// Some thread looks for the functions; where looking allocates, the C library's own allocator has to do.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
+/// `realloc` and `malloc_usable_size` are of one allocator; the one of another would read what is not its own.
+static OF_ONE_ALLOCATOR: AtomicBool = AtomicBool::new(false);
+
 unsafe extern "C" {
     fn __libc_malloc(len: usize) -> *mut c_void;
     fn __libc_calloc(count: usize, len: usize) -> *mut c_void;
@@ -67,7 +72,25 @@ pub fn find() {
     let _ = (ALIGNED_ALLOC.get(), MEMALIGN.get(), POSIX_MEMALIGN.get());
     let _ = (MMAP.get(), MREMAP.get(), MPROTECT.get(), MADVISE.get());
     let _ = (PRCTL.get(), SYSCALL.get());
+    let of = |function: Option<*const c_void>| function.map_or(ptr::null(), home);
+    let moves = of(REALLOC.found().map(|f| f as *const c_void));
+    let measures = of(USABLE_SIZE.found().map(|f| f as *const c_void));
+    OF_ONE_ALLOCATOR.store(!moves.is_null() && moves == measures, Ordering::Relaxed);
     LOOKING.store(false, Ordering::Relaxed);
+}
+
+/// The library that a function lies in.
+fn home(function: *const c_void) -> *const c_void {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the call fills the structure, or leaves it as it is.
+    let found = unsafe { libc::dladdr(function, info.as_mut_ptr()) };
+    // SAFETY: zeros are a value of all fields.
+    let info = unsafe { info.assume_init() };
+    if found == 0 {
+        ptr::null()
+    } else {
+        info.dli_fbase
+    }
 }
 
 /// A function that allocates. Before the library has started, it is looked up at the first call.
@@ -88,7 +111,9 @@ fn given(at: *mut c_void, len: usize) {
     if at.is_null() {
         return;
     }
-    if len >= SUPERPAGE as usize && settings::policy() == Policy::Eager {
+    // Of a block that grows the program may have said that it wants none.
+    let is_eager = len >= SUPERPAGE as usize && settings::policy() == Policy::Eager;
+    if is_eager && growth::forbidden() == 0 {
         eager(at.cast(), len, 0);
     }
     growth::note(at.cast(), len);
@@ -164,7 +189,8 @@ unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: usize, len:
 /// # Safety
 /// `block` is null, or a block of the program's allocator.
 unsafe fn make_movable(block: *mut c_void) {
-    if block.is_null() || !growth::may_be_advised(block.cast(), SUPERPAGE as usize) {
+    // The program's own advice for the block would be lost.
+    if block.is_null() || !OF_ONE_ALLOCATOR.load(Ordering::Relaxed) || growth::forbidden() > 0 {
         return;
     }
     let Some(usable) = USABLE_SIZE.found() else {
@@ -172,7 +198,7 @@ unsafe fn make_movable(block: *mut c_void) {
     };
     // SAFETY: the program says that it is a block.
     let len = unsafe { usable(block) };
-    if len >= SUPERPAGE as usize {
+    if len >= SUPERPAGE as usize && growth::may_be_advised(block.cast(), len) {
         advise_all(block.cast(), len);
     }
 }
@@ -277,7 +303,7 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     if advice == libc::MADV_NOHUGEPAGE {
-        growth::note_forbidden();
+        growth::note_forbidden(at.cast(), len);
     }
     // SAFETY: as for `malloc`.
     MADVISE
@@ -306,8 +332,12 @@ unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if matches!(number, libc::SYS_seccomp | libc::SYS_userfaultfd) {
-        growth::leave_alone();
+    match number {
+        libc::SYS_seccomp | libc::SYS_userfaultfd => growth::leave_alone(),
+        libc::SYS_exit => growth::end_helper(),
+        // SAFETY: as for `malloc`.
+        libc::SYS_mremap => return unsafe { mremap(a as _, b, c, d as c_int, e as _) } as c_long,
+        _ => {}
     }
     // SAFETY: as for `malloc`.
     SYSCALL

@@ -3,10 +3,10 @@
 //! Each superpage-sized extent in which memory was asked for is counted once. So a program that allocates and frees
 //! the same memory again and again has not grown, and asking costs a look at one byte, which is written only once.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quire_core::units::{SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, SUPERPAGE, VirtAddr};
 use quire_linux::futex;
 
 use crate::state::{self, EXTENTS, State};
@@ -16,13 +16,19 @@ use crate::{helper, settings};
 pub const GROWN: u32 = 32;
 /// After a failure the helper is tried again when so many more have been asked for.
 const RETRY: u32 = 32;
-/// How long the program waits for the helper's end, where it is about to forbid system calls to all threads.
-const LEAVING: Duration = Duration::from_millis(50);
+/// How long the program waits for the helper's end at most, where that matters: the helper sleeps most of the time,
+/// and is gone in less than a millisecond then.
+const LEAVING: Duration = Duration::from_secs(2);
+/// So many ranges are kept of which the program said last that it wants no superpages there.
+const FORBIDDEN: usize = 8;
 
 /// The program serves faults or forbids system calls: its memory is left alone from now on. Children inherit it.
 static LEFT_ALONE: AtomicBool = AtomicBool::new(false);
-/// The program has said of some memory that it wants no superpages there.
-static FORBIDS: AtomicBool = AtomicBool::new(false);
+/// How often the program has said of some memory that it wants no superpages there.
+static FORBIDS: AtomicUsize = AtomicUsize::new(0);
+/// Of which memory, the last times: start and end.
+static FORBIDDEN_RANGES: [[AtomicU64; 2]; FORBIDDEN] =
+    [const { [const { AtomicU64::new(0) }; 2] }; FORBIDDEN];
 /// The lowest and the end of all addresses that the helper has advised; children inherit what was advised.
 static ADVISED: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 
@@ -60,6 +66,7 @@ fn start(state: &'static State, extents: u32) {
     if extents < state.retry_at.load(Ordering::Relaxed) {
         return;
     }
+    state.ends.store(false, Ordering::Relaxed);
     if helper::start(state).is_err() {
         state
             .retry_at
@@ -79,14 +86,25 @@ pub fn is_left_alone() -> bool {
     LEFT_ALONE.load(Ordering::Acquire)
 }
 
+/// Whether the helper is to end.
+pub fn ends(state: &State) -> bool {
+    is_left_alone() || state.ends.load(Ordering::Acquire)
+}
+
 /// The program is about to do what nobody may interfere with: its memory is left alone from now on. A filter of
-/// system calls may be for all threads; so the helper, which sleeps most of the time, is given a moment to end.
+/// system calls may be for all threads, and kill the process for one that the helper makes.
 pub fn leave_alone() {
     LEFT_ALONE.store(true, Ordering::Release);
-    let Some(state) = state::get() else { return };
-    if !state.helper.is_there() {
+    end_helper();
+}
+
+/// A thread of the program is about to end by the bare system call. Where it is the last one, the process has its
+/// status; so the helper ends first. It comes back when the process grows.
+pub fn end_helper() {
+    let Some(state) = state::get().filter(|state| state.helper.is_there()) else {
         return;
-    }
+    };
+    state.ends.store(true, Ordering::Release);
     call(state);
     let id = state.helper.id();
     let until = quire_linux::thread::now_ns() + LEAVING.as_nanos() as u64;
@@ -95,18 +113,40 @@ pub fn leave_alone() {
         if there == 0 || quire_linux::thread::now_ns() >= until {
             return;
         }
-        futex::wait_shared_for(id, there, LEAVING / 10);
+        futex::wait_shared_for(id, there, LEAVING / 100);
     }
 }
 
-/// The program wants no superpages somewhere.
-pub fn note_forbidden() {
-    FORBIDS.store(true, Ordering::Relaxed);
+/// The program is about to say that it wants no superpages in a range.
+pub fn note_forbidden(at: *const u8, len: usize) {
+    let count = FORBIDS.load(Ordering::Relaxed);
+    let [start, end] = &FORBIDDEN_RANGES[count % FORBIDDEN];
+    start.store(at as u64, Ordering::Relaxed);
+    end.store((at as u64).saturating_add(len as u64), Ordering::Relaxed);
+    FORBIDS.fetch_add(1, Ordering::Release);
 }
 
-/// Whether the program wants no superpages somewhere.
-pub fn has_forbidden() -> bool {
-    FORBIDS.load(Ordering::Relaxed)
+/// How often the program has said that it wants no superpages somewhere.
+pub fn forbidden() -> usize {
+    FORBIDS.load(Ordering::Acquire)
+}
+
+/// What of a range the program may have wanted no superpages in since it had said so `before` times. Where it has
+/// said so too often to know, all of it.
+pub fn forbidden_since(before: usize, range: AddrRange) -> impl Iterator<Item = AddrRange> {
+    let now = forbidden();
+    // Two threads that say so at a time may have noted the same place.
+    let is_known = now.wrapping_sub(before) <= 1;
+    let all = (!is_known).then_some(range);
+    let last = (is_known && now != before).then(|| {
+        let [start, end] = &FORBIDDEN_RANGES[before % FORBIDDEN];
+        let said = AddrRange {
+            start: VirtAddr(start.load(Ordering::Relaxed)),
+            end: VirtAddr(end.load(Ordering::Relaxed)),
+        };
+        said.intersect(range)
+    });
+    all.into_iter().chain(last).filter(|part| !part.is_empty())
 }
 
 /// The helper has advised a range.

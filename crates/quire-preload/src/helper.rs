@@ -73,11 +73,15 @@ impl Clock for OwnClock {
 }
 
 /// This process, for which it is noted what was advised.
-struct Noting(OwnProcess);
+struct Noting {
+    own: OwnProcess,
+    /// How often the program had said that it wants no superpages somewhere, before the kernel was last asked.
+    forbidden: usize,
+}
 
 impl Process for Noting {
     fn areas(&mut self, found: &mut Areas) -> Result<()> {
-        self.0.areas(found)
+        self.own.areas(found)
     }
 
     fn populated(
@@ -85,38 +89,44 @@ impl Process for Noting {
         range: AddrRange,
         found: &mut dyn FnMut(AddrRange, bool),
     ) -> Result<()> {
-        self.0.populated(range, found)
+        self.own.populated(range, found)
     }
 
     fn tells_superpages(&self) -> bool {
-        self.0.tells_superpages()
+        self.own.tells_superpages()
     }
 
     fn superpages(&mut self, found: &mut dyn FnMut(AddrRange, Bytes)) -> Result<()> {
-        self.0.superpages(found)
+        self.own.superpages(found)
     }
 
     fn shared(&mut self, slot: Slot) -> Result<PageCount> {
-        self.0.shared(slot)
+        self.own.shared(slot)
     }
 
     fn may_have(&mut self, range: AddrRange) -> bool {
+        self.forbidden = growth::forbidden();
         // Before Linux 6.1 the kernel does not say whether the program wants none.
-        if self.0.collapses() {
-            self.0.may_have(range)
+        if self.own.collapses() {
+            self.own.may_have(range)
         } else {
-            !growth::has_forbidden()
+            self.forbidden == 0
         }
     }
 
     fn advise(&mut self, range: AddrRange) -> Result<()> {
         // First: whoever moves the memory must know of every border that advice makes.
         growth::note_advised(range.start, range.end);
-        self.0.advise(range)
+        let advised = self.own.advise(range);
+        // The program's own advice stands, also where it came in between.
+        for part in growth::forbidden_since(self.forbidden, range) {
+            self.own.forbid(part)?;
+        }
+        advised
     }
 
     fn collapse(&mut self, slot: Slot, kind: RegionKind) -> Result<()> {
-        self.0.collapse(slot, kind)
+        self.own.collapse(slot, kind)
     }
 }
 
@@ -149,7 +159,7 @@ impl Helper {
         let control = settings::session();
         let control = control.and_then(|session| ControlSocket::bind(session, pid).ok());
         let (policy, share) = (settings::policy(), settings::share());
-        let own = Noting(own);
+        let own = Noting { own, forbidden: 0 };
         let machine = Machine::new();
         Some(Helper {
             advisor: Advisor::new(own, OwnClock, machine, stats, policy, share),
@@ -160,7 +170,7 @@ impl Helper {
     }
 
     fn run(&mut self, state: &State) {
-        while !growth::is_left_alone() {
+        while !growth::ends(state) {
             let call = state.call.load(Ordering::Acquire);
             let Ok(pause) = self.advisor.turn() else {
                 return;

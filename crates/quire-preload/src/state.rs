@@ -26,6 +26,8 @@ pub struct State {
     pub extents: AtomicU32,
     /// Changes when the helper is to look; it sleeps on this word.
     pub call: AtomicU32,
+    /// Whether the helper is to end.
+    pub ends: AtomicBool,
     /// Whether the helper sleeps for long.
     pub sleeps: AtomicBool,
     /// The helper could not be started: with so many extents it is tried again.
