@@ -46,9 +46,11 @@ int main(int argc, char **argv) {
   int in_steps = strcmp(argv[1], "pieces") == 0;
   /* A heap that the program enlarges itself is seen at the next look. */
   double least = in_steps ? 0 : strcmp(argv[1], "brk") == 0 ? 40 : 70;
-  double late = policy_is("adaptive") ? wait_for_huge(memory, len, 98, 15) : huge_percent(memory, len);
+  /* Extents at both ends of a heap are not whole, nor are a few in which the heap was cut while it grew. */
+  double most = in_steps ? 97 : 98;
+  double late = policy_is("adaptive") ? wait_for_huge(memory, len, most, 15) : huge_percent(memory, len);
   double after = seconds() - begin - filled;
-  if (policy_is("adaptive") && (at_once < least || late < 98))
+  if (policy_is("adaptive") && (at_once < least || late < most))
     FAIL("%.1f %% on superpages when filled (%.2f s), %.1f %% after %.1f s", at_once, filled, late, after);
   if (policy_is("eager") && late < (least > 40 ? 98 : least))
     FAIL("%.1f %% on superpages", late);
