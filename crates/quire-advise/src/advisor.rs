@@ -288,7 +288,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             self.copy_at = self.look_at;
             return;
         };
-        if !self.backoff.may_try(millis(now)) || !self.machine.has_room(now) {
+        if !self.backoff.may_try(millis(now)) || !self.machine.has_memory(now) {
             self.copy_at = now + Duration::from_millis(100);
             return;
         }

@@ -56,23 +56,26 @@ impl Machine {
         }
     }
 
-    /// Whether superpages may be made at the time `now` of any clock that never goes back.
+    /// Whether superpages may be made at a first touch, at the time `now` of any clock that never goes back: where no
+    /// block is free, the kernel would compact memory there, and the program would wait.
     pub fn has_room(&mut self, now: Duration) -> bool {
-        if self
-            .read_at
-            .is_none_or(|at| now >= at.saturating_add(HOLDS))
-        {
+        self.read(now);
+        self.has_room
+    }
+
+    /// Whether superpages may be made by copies: there the kernel may compact, as nobody waits but who copies.
+    pub fn has_memory(&mut self, now: Duration) -> bool {
+        self.read(now);
+        !self.is_short
+    }
+
+    fn read(&mut self, now: Duration) {
+        let is_new = |at: Duration| now < at.saturating_add(HOLDS);
+        if !self.read_at.is_some_and(is_new) {
             self.read_at = Some(now);
             self.is_short = self.is_memory_short();
             self.has_room = !self.is_short && self.free_superpages() > LEAST_BLOCKS;
         }
-        self.has_room
-    }
-
-    /// Whether memory was short when that was asked last.
-    #[must_use]
-    pub const fn is_short(&self) -> bool {
-        self.is_short
     }
 
     /// Who has superpages at the first touch.

@@ -104,11 +104,16 @@ impl Process for OwnProcess {
     }
 
     fn shared(&mut self, slot: Slot) -> Result<PageCount> {
-        let mut shared = 0;
+        let (mut present, mut shared) = (0, 0);
         let read = pagemap::frames_of(self.pagemap.as_fd(), slot.range(), |_, entry| {
+            present += usize::from(entry.is_present());
             shared += u64::from(entry.is_present() && !entry.is_exclusive());
         });
         read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        // Another mapping may be there since the last look, whose holes a copy would fill.
+        if present < PAGES_PER_SUPERPAGE {
+            return Err(Errno(libc::ENODATA));
+        }
         Ok(PageCount(shared))
     }
 

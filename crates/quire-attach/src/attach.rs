@@ -353,7 +353,7 @@ impl Attach {
     }
 
     fn note_memory(&mut self) {
-        let short = !self.memory.has_room(self.now());
+        let short = !self.memory.has_memory(self.now());
         if short != self.short {
             let word = if short { "short" } else { "there again" };
             (self.log)(&format!("memory is {word}"));

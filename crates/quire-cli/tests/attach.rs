@@ -50,7 +50,7 @@ fn filler_of(mib: u32, user: Option<u32>) -> Option<Child> {
 /// As [`filler`], under another name, so that no rule of another test selects it.
 fn filler_apart(mib: u32) -> Option<Child> {
     let program = filler_program()?;
-    let name = format!("apart{}", std::process::id());
+    let name = format!("apart{}.{mib}", std::process::id());
     let apart = program.with_file_name(name);
     fs::hard_link(&program, &apart).unwrap();
     let child = ready(Command::new(&apart).arg(mib.to_string()));
@@ -426,7 +426,7 @@ fn processes_that_are_attached_to_are_shown() {
 
 #[test]
 fn the_share_of_a_processor_is_kept() {
-    let Some(child) = can_attach().then(|| filler(512)).flatten() else {
+    let Some(child) = can_attach().then(|| filler_apart(512)).flatten() else {
         return;
     };
     let pid = child.id().to_string();

@@ -59,6 +59,23 @@ extern "C" fn main(state: usize) {
     }
 }
 
+/// Makes the statistics page of this process, and says on it whose it is.
+fn make_page(pid: u32) -> Option<&'static StatPage> {
+    let page = stat_map::create(settings::session()?, pid).ok()?;
+    let identity = process::own_identity();
+    page.identify(pid, identity.start_time, &identity.comm, settings::policy());
+    page.set_privilege(Privilege::Advised);
+    Some(page)
+}
+
+/// Shows a process that has objects of servers as its shared memory, however small it is: `quire stat` finds such
+/// by their pages. To be called when the library starts, while there is no helper.
+pub fn show_with_objects() {
+    if settings::has_objects() {
+        let _ = make_page(thread::process_id());
+    }
+}
+
 /// This thread's clocks.
 struct OwnClock;
 
@@ -141,11 +158,7 @@ struct Helper {
 impl Helper {
     fn new() -> Option<Helper> {
         let pid = thread::process_id();
-        let page = settings::session().and_then(|session| stat_map::create(session, pid).ok());
-        let stats = page.unwrap_or(&PRIVATE_PAGE);
-        let identity = process::own_identity();
-        stats.identify(pid, identity.start_time, &identity.comm, settings::policy());
-        stats.set_privilege(Privilege::Advised);
+        let stats = make_page(pid).unwrap_or(&PRIVATE_PAGE);
         let Some(own) = OwnProcess::open().ok().filter(|_| has_known_sizes()) else {
             stats.note(Note::NoPageTable);
             return None;

@@ -32,6 +32,7 @@ extern "C" fn start() {
     calls::find();
     settings::read();
     state::make();
+    helper::show_with_objects();
 }
 
 #[used]

@@ -22,7 +22,7 @@ pub fn begin(state: &State) {
 }
 
 // SAFETY: blocks are disjoint, large enough, and aligned as asked for. There is one helper thread in a process, and
-// nobody else allocates here: so no two threads use the lists.
+// nobody else allocates here, but the first thread while the library starts: so no two threads use the lists.
 unsafe impl GlobalAlloc for OwnMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(state) = state::get() else {

@@ -65,6 +65,11 @@ pub fn read() {
     }
 }
 
+/// Whether the process was given objects of servers as its shared memory (`quire run --dsm`).
+pub fn has_objects() -> bool {
+    variable(c"QUIRE_DSM_ASKED").is_some()
+}
+
 /// A policy that only advises; others are not this library's, and no thread is started under them.
 fn of_name(text: &str) -> Policy {
     let known = [Policy::Adaptive, Policy::Eager];

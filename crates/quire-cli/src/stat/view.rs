@@ -18,7 +18,7 @@ pub fn write_processes(out: &mut impl Write, processes: &[ProcessStat]) -> io::R
     if processes.is_empty() {
         writeln!(
             out,
-            "No managed process is known: one appears when it has grown to 64 MiB. Try `quire run -- PROGRAM`.\n"
+            "No managed process is known (from 64 MiB on). Try `quire run -- PROGRAM`.\n"
         )?;
         return Ok(());
     }

@@ -343,7 +343,7 @@ mod tests {
         let lines = screen(&app([]), 80, 24, PLAIN);
         find(
             &lines,
-            "No managed process is known: one appears when it has grown to 64 MiB. Try `quire run -- PROGRAM`.",
+            "No managed process is known (from 64 MiB on). Try `quire run -- PROGRAM`.",
         );
         let mut app = two();
         app.set_filter("zzz".to_owned());

@@ -56,7 +56,7 @@ fn compile(name: &str, source: &Path) -> PathBuf {
         .args([&out, source])
         .arg("-L")
         .arg(libraries)
-        .arg("-lquire")
+        .arg("-lquire_provide")
         .arg(format!("-Wl,-rpath,{}", libraries.display()))
         .status()
         .expect("the compiler can be run");

@@ -36,7 +36,7 @@ pub fn processes(area: Rect, buffer: &mut Buffer, app: &App, look: Look) {
     let visible = app.visible();
     if visible.is_empty() {
         let text = if app.all().is_empty() {
-            "No managed process is known: one appears when it has grown to 64 MiB. Try `quire run -- PROGRAM`.".to_owned()
+            "No managed process is known (from 64 MiB on). Try `quire run -- PROGRAM`.".to_owned()
         } else {
             format!(
                 "No command holds `{}`: change the filter with /",
