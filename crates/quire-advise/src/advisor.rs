@@ -152,7 +152,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         let began = self.clock.used();
         let pages = self.look_at_all(now)?;
         self.advise(now);
-        self.note_present();
+        Region::note_present(&self.regions, self.stats);
         self.share_regions(now);
         let after = self.clock.now();
         let cost = self.clock.used().saturating_sub(began);
@@ -251,18 +251,6 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         }
     }
 
-    fn note_present(&self) {
-        let known = || self.regions.iter().flat_map(|region| &region.known);
-        let huge = known().filter(|k| k.extent.huge).count() as u64;
-        let populated = PageCount(known().map(|k| k.extent.populated.0).sum()).to_bytes();
-        let mapped = self.regions.iter().map(|r| r.range.len().0).sum();
-        self.stats.set(Counter::Mapped, mapped);
-        self.stats.set(Counter::Populated, populated.0);
-        self.stats.raise(Counter::PopulatedPeak, populated.0);
-        self.stats.set(Counter::Superpages, huge);
-        self.stats.raise(Counter::SuperpagesPeak, huge);
-    }
-
     /// Writes the regions down, unless that was done a moment ago.
     fn share_regions(&mut self, now: Duration) {
         if now < self.share_at {
@@ -270,9 +258,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         }
         self.share_at = now + SHARE_APART;
         self.has_made = false;
-        let listed = self.regions.iter().filter(|r| r.is_worth_listing());
-        self.stats
-            .set_regions(listed.map(|region| region.stat(self.policy)));
+        Region::list(&self.regions, self.policy, self.stats);
     }
 
     /// Makes a superpage of an extent that has been full for long enough, if there is one, the budget allows it,

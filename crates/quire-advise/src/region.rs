@@ -300,10 +300,9 @@ impl Region {
     /// So many superpages are there, of which the page table does not tell which. Where they are fewer than was
     /// known, any may be gone: all are to be made again, which costs next to nothing for those that are left.
     pub fn count_superpages(&mut self, huge: u64) -> u64 {
-        let private = !matches!(self.kind, RegionKind::Shared | RegionKind::File);
         let known = self.known.iter().filter(|k| k.extent.huge).count() as u64;
         let full = self.known.iter().filter(|k| k.is_full()).count() as u64;
-        if !private || huge == known {
+        if !self.is_private() || huge == known {
             return 0;
         }
         for k in &mut self.known {

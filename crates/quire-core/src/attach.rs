@@ -9,7 +9,6 @@
 //! used most comes first.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,9 +26,6 @@ pub const LEAST_UNUSED: PageCount = PageCount(FULL / 16);
 const IDLE_EXAMINATIONS: u32 = 2;
 /// After how long a promotion is examined, and how rarely in the end.
 const EXAMINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(640));
-/// How long a refused extent is left alone: at first, and at most, in
-/// milliseconds.
-const REFUSED_MS: (u64, u64) = (1_000, 600_000);
 /// How many times longer than at best the time between looks may become.
 const RAREST: u32 = 16;
 /// Looks take no more than this part of the budget.
@@ -358,65 +354,6 @@ impl Pace {
     }
 }
 
-/// Extents that were refused, each left alone for a time that doubles.
-#[derive(Clone, Debug, Default)]
-pub struct Refusals {
-    by_slot: BTreeMap<Slot, Refusal>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Refusal {
-    delay_ms: u64,
-    retry_at_ms: u64,
-    populated: PageCount,
-}
-
-impl Refusals {
-    /// Notes that an extent was refused at the time `now_ms`, in milliseconds of
-    /// any clock that never goes back.
-    pub fn refused(&mut self, extent: Extent, now_ms: u64) {
-        let (least, most) = REFUSED_MS;
-        let before = self.by_slot.get(&extent.slot).map_or(0, |r| r.delay_ms);
-        let delay_ms = (before * 2).clamp(least, most);
-        let refusal = Refusal {
-            delay_ms,
-            retry_at_ms: now_ms.saturating_add(delay_ms),
-            populated: PageCount(0),
-        };
-        self.by_slot.insert(extent.slot, refusal);
-    }
-
-    /// Notes that a superpage with `used` pages was given up. It is promoted
-    /// again only when the program uses clearly more of it.
-    pub fn demoted(&mut self, slot: Slot, used: PageCount) {
-        let refusal = Refusal {
-            delay_ms: 0,
-            retry_at_ms: 0,
-            populated: PageCount((used + LEAST_UNUSED).0.min(FULL)),
-        };
-        self.by_slot.insert(slot, refusal);
-    }
-
-    /// Whether an extent may be tried at the time `now_ms`.
-    #[must_use]
-    pub fn may_try(&self, extent: Extent, now_ms: u64) -> bool {
-        self.by_slot
-            .get(&extent.slot)
-            .is_none_or(|r| now_ms >= r.retry_at_ms && extent.populated >= r.populated)
-    }
-
-    /// Forgets an extent that was promoted.
-    pub fn succeeded(&mut self, slot: Slot) {
-        self.by_slot.remove(&slot);
-    }
-
-    /// Forgets extents that are not there any more. Both are in order of address.
-    pub fn retain_present(&mut self, present: &[Extent]) {
-        self.by_slot
-            .retain(|slot, _| present.binary_search_by_key(slot, |e| e.slot).is_ok());
-    }
-}
-
 /// A superpage that was made of an extent with holes, watched for whether the
 /// program uses what filled the holes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -645,30 +582,6 @@ mod tests {
     }
 
     #[test]
-    fn a_demoted_extent_must_grow_before_it_is_promoted_again() {
-        let mut refusals = Refusals::default();
-        refusals.demoted(Slot(3), PageCount(256));
-        assert!(!refusals.may_try(extent(3, 287), 1 << 40));
-        assert!(refusals.may_try(extent(3, 288), 0));
-        refusals.demoted(Slot(3), PageCount(500));
-        assert!(refusals.may_try(extent(3, 512), 0));
-        assert!(!refusals.may_try(extent(3, 511), 0));
-    }
-
-    #[test]
-    fn extents_that_are_gone_are_forgotten() {
-        let mut refusals = Refusals::default();
-        for slot in [2, 4, 6] {
-            refusals.refused(extent(slot, 512), 0);
-        }
-        refusals.retain_present(&[extent(1, 1), extent(4, 1), extent(5, 1)]);
-        assert_eq!(
-            refusals.by_slot.keys().map(|s| s.0).collect::<Vec<_>>(),
-            [4]
-        );
-    }
-
-    #[test]
     fn sampling_costs_a_small_part() {
         assert_eq!(samples(LEAST_TO_MEASURE - 1), 0);
         assert_eq!(samples(LEAST_TO_MEASURE), 16);
@@ -812,24 +725,6 @@ mod tests {
                 let naive = (model as f64 / 1000.0).max(floor);
                 prop_assert!((wait.as_secs_f64() - naive).abs() < 1e-6);
             }
-        }
-
-        #[test]
-        fn refused_extents_rest_ever_longer(start in 0u64..1 << 40, times in 1u32..30) {
-            let mut refusals = Refusals::default();
-            let one = extent(7, 512);
-            let mut now = start;
-            for n in 0..times {
-                prop_assert!(refusals.may_try(one, now));
-                refusals.refused(one, now);
-                let delay = (1000u64 << n.min(20)).min(600_000);
-                prop_assert!(!refusals.may_try(one, now + delay - 1));
-                now += delay;
-            }
-            prop_assert!(refusals.may_try(one, now));
-            refusals.refused(one, now);
-            refusals.succeeded(one.slot);
-            prop_assert!(refusals.may_try(one, now));
         }
     }
 }
