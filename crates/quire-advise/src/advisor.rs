@@ -2,14 +2,19 @@
 //!
 //! A look reads the list of mappings and the page table. What is full is noted with the time; where extents filled
 //! up one after the other, the next ones are advised at once ([`quire_core::advise`]), because that costs no copy.
+//! Between looks, glances follow such fronts: they read the page table only where the fronts expect something new,
+//! which costs a tenth of a look.
+//!
 //! What stays full on base pages is copied into superpages later, as a copy pays only for memory that lives: not
-//! before it has been full for [`LIVED`].
+//! before it has been full for [`LIVED`], and at a third of the budget before the process has lived for [`YOUNG`].
+//! So a program that ends right after the copies has paid at most three hundredths of its life for them.
 
 use std::time::Duration;
 
+use quire_core::advise::{LOOKS_APART, look_again};
 use quire_core::attach::{CpuBudget, CpuShare, MOST_SHARED};
 use quire_core::config::Policy;
-use quire_core::policy::{Backoff, SOONEST_LOOK, look_again};
+use quire_core::policy::Backoff;
 use quire_core::stat::{Counter, Note, RegionKind, StatPage};
 use quire_core::units::{AddrRange, PageCount, SUPERPAGE};
 use quire_linux::Errno;
@@ -20,15 +25,21 @@ use crate::process::{Areas, Process, Refusal};
 use crate::region::{Known, Region};
 
 /// How long memory must have been full before it is copied.
-pub const LIVED: Duration = Duration::from_millis(1500);
+pub const LIVED: Duration = Duration::from_secs(1);
+/// How long a process is young: most end before that.
+const YOUNG: Duration = Duration::from_secs(5);
+/// The part of the share that copies may take until then.
+const YOUNG_PART: u32 = 3;
 /// The share of a processor that looks may take.
 const LOOK_SHARE: f64 = 1.5;
-/// Looks may save up what they earn in so much time, and begin with that.
-const LOOKS_SAVE: Duration = Duration::from_secs(2);
-/// The same for copies: so a forking program has its superpages back soon.
+/// Looks may save up what they earn in the first time, and begin with what they earn in the second.
+const LOOKS_SAVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(500));
+/// Fronts are glanced at, so looks for others may be as rare as this.
+const LOOK_BESIDE_FRONTS: Duration = Duration::from_millis(2);
+/// The shortest and the longest time between two glances.
+const GLANCES_APART: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(20));
+/// Copies may save up what they earn in so much time: so a forking program has its superpages back soon.
 const COPIES_SAVE: Duration = Duration::from_secs(10);
-/// With so much of that they begin: programs that end soon pay for copies.
-const COPIES_BEGIN: Duration = Duration::from_secs(2);
 /// A program that fills memory takes at least so much for an extent.
 const FASTEST_EXTENT: Duration = Duration::from_micros(80);
 /// How often the regions and their pictures are written down.
@@ -57,8 +68,14 @@ pub struct Advisor<P, C> {
     areas: Areas,
     looks: CpuBudget,
     copies: CpuBudget,
+    /// What copies may take of a processor when the process is no longer young.
+    share: CpuShare,
+    young_until: Duration,
     interval: Duration,
     look_at: Duration,
+    /// Between looks: when to glance at the fronts, and how long after the glance before.
+    glance_at: Duration,
+    glances_apart: Duration,
     copy_at: Duration,
     share_at: Duration,
     backoff: Backoff,
@@ -88,10 +105,14 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             policy,
             regions: Vec::new(),
             areas: Areas::default(),
-            looks: CpuBudget::new(look_share, now).saving(LOOKS_SAVE, LOOKS_SAVE),
-            copies: CpuBudget::new(share, now).saving(COPIES_SAVE, COPIES_BEGIN),
-            interval: SOONEST_LOOK,
+            looks: CpuBudget::new(look_share, now).saving(LOOKS_SAVE.0, LOOKS_SAVE.1),
+            copies: CpuBudget::new(share.part(YOUNG_PART), now).saving(COPIES_SAVE, Duration::ZERO),
+            share,
+            young_until: now + YOUNG,
+            interval: LOOKS_APART.0,
             look_at: now,
+            glance_at: Duration::MAX,
+            glances_apart: GLANCES_APART.1,
             copy_at: now,
             share_at: now,
             backoff: Backoff::default(),
@@ -108,13 +129,27 @@ impl<P: Process, C: Clock> Advisor<P, C> {
 
     /// Lets copies take another share of a processor.
     pub fn set_share(&mut self, share: CpuShare) {
-        self.copies.set_share(share, self.clock.now());
+        self.share = share;
+        self.grow_up(self.clock.now());
+    }
+
+    /// Gives copies the share that a process of this age has.
+    fn grow_up(&mut self, now: Duration) {
+        let is_young = now < self.young_until;
+        let share = if is_young {
+            self.share.part(YOUNG_PART)
+        } else {
+            self.share
+        };
+        if share != self.copies.share() {
+            self.copies.set_share(share, now);
+        }
     }
 
     /// The process has grown: it is looked at soon, if looks have anything left of their budget.
     pub fn hurry(&mut self) {
         if self.may_hurry() {
-            self.interval = SOONEST_LOOK;
+            self.interval = LOOKS_APART.0;
             let soon = self.clock.now() + self.interval;
             self.look_at = self.look_at.min(soon);
         }
@@ -133,6 +168,8 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         let now = self.clock.now();
         if now >= self.look_at {
             self.look(now)?;
+        } else if now >= self.glance_at {
+            self.glance(now);
         }
         let copies = matches!(self.policy, Policy::Adaptive | Policy::Eager);
         if copies && self.clock.now() >= self.copy_at {
@@ -140,36 +177,80 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         }
         let now = self.clock.now();
         self.stats.set(Counter::PagerCpu, nanos(self.clock.used()));
-        let next = if copies {
-            self.look_at.min(self.copy_at)
-        } else {
-            self.look_at
-        };
+        let mut next = self.look_at.min(self.glance_at);
+        if copies {
+            next = next.min(self.copy_at);
+        }
         Ok(next.saturating_sub(now).max(Duration::from_micros(50)))
     }
 
     fn look(&mut self, now: Duration) -> Result<(), Errno> {
         let began = self.clock.used();
         let pages = self.look_at_all(now)?;
-        self.advise(now);
+        self.advise(now, false);
         Region::note_present(&self.regions, self.stats);
         self.share_regions(now);
+        let (after, pause) = self.pay_for_look(began);
+        self.interval = look_again(self.interval, PageCount(pages));
+        let mut wait = self.interval;
+        if let Some(until_unknown) = self.until_unknown() {
+            wait = wait.max(LOOK_BESIDE_FRONTS);
+            if pages > 0 {
+                self.glances_apart = until_unknown;
+            }
+            self.glance_at = after + self.glances_apart.max(pause);
+        } else {
+            self.glance_at = Duration::MAX;
+        }
+        self.look_at = after + wait.max(pause);
+        Ok(())
+    }
+
+    /// Follows the fronts: what is known of mappings may be out of date, but advice on the wrong ones harms nobody.
+    fn glance(&mut self, now: Duration) {
+        let began = self.clock.used();
+        let (mut pages, mut at_end) = (0, false);
+        for region in self.regions.iter_mut().filter(|r| is_plain(r.kind)) {
+            let Ok(change) = region.glance(&mut self.process, now) else {
+                continue;
+            };
+            pages += change.pages;
+            at_end |= change.pages > 0 && region.is_at_end();
+            self.stats.add(Counter::Demotions, change.demoted);
+        }
+        if pages > 0 {
+            self.advise(now, true);
+        }
+        let (after, pause) = self.pay_for_look(began);
+        self.glances_apart = match self.until_unknown() {
+            Some(until_unknown) if pages > 0 => until_unknown,
+            _ => (self.glances_apart * 2).min(GLANCES_APART.1),
+        };
+        self.glance_at = after + self.glances_apart.max(pause);
+        if at_end {
+            self.look_at = self.look_at.min(after + LOOKS_APART.0.max(pause));
+        }
+    }
+
+    /// Takes what was used since from the budget of looks; says what time it is, and how long to wait before as much
+    /// may be used again.
+    fn pay_for_look(&mut self, began: Duration) -> (Duration, Duration) {
         let after = self.clock.now();
         let cost = self.clock.used().saturating_sub(began);
         self.looks.spend(cost, after);
-        self.interval = look_again(self.interval, PageCount(pages));
-        let ahead = self.regions.iter().filter_map(Region::ahead).min();
-        let until_unknown =
-            FASTEST_EXTENT * u32::try_from(ahead.unwrap_or(0)).unwrap_or(u32::MAX) / 2;
-        let wait = self
-            .interval
-            .max(until_unknown.min(Duration::from_millis(20)));
-        self.look_at = after + wait.max(self.looks.wait_for(cost, after));
-        Ok(())
+        (after, self.looks.wait_for(cost, after))
+    }
+
+    /// How long the fastest program takes for half of what is advised ahead of it, if there is a front.
+    fn until_unknown(&self) -> Option<Duration> {
+        let ahead = self.regions.iter().filter_map(Region::ahead).min()?;
+        let time = FASTEST_EXTENT * u32::try_from(ahead).unwrap_or(u32::MAX) / 2;
+        Some(time.clamp(GLANCES_APART.0, GLANCES_APART.1))
     }
 
     /// Looks at all regions; says by how many pages populations differ from before.
     fn look_at_all(&mut self, now: Duration) -> Result<u64, Errno> {
+        self.areas.small = self.machine.small_folios(now);
         self.process.areas(&mut self.areas)?;
         self.regions = Region::succeed(std::mem::take(&mut self.regions), &self.areas.areas);
         let tells = self.process.tells_superpages();
@@ -209,7 +290,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
     }
 
     /// Advises what is predicted, or everything under `eager`.
-    fn advise(&mut self, now: Duration) {
+    fn advise(&mut self, now: Duration, after_glance: bool) {
         // Under `always` all memory has superpages at the first touch anyway, and under `never` none has.
         let wanted = matches!(self.policy, Policy::Adaptive | Policy::Eager);
         if !wanted || self.machine.setting(now) != Setting::Advised {
@@ -220,19 +301,33 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             return;
         }
         for index in 0..self.regions.len() {
-            for range in self.wanted_advice(index) {
+            for range in self.wanted_advice(index, after_glance) {
                 self.advise_range(index, range, now);
+            }
+        }
+        if !after_glance && self.areas.small {
+            self.advise_small();
+        }
+    }
+
+    /// Advises what is too small for a superpage, where the kernel has folios of several pages.
+    fn advise_small(&mut self) {
+        for region in self.regions.iter_mut().filter(|r| is_plain(r.kind)) {
+            for range in region.small_pieces(&mut self.process) {
+                if self.process.forbids_nowhere() && self.process.advise(range).is_ok() {
+                    region.note_advised(range);
+                }
             }
         }
     }
 
-    fn wanted_advice(&mut self, index: usize) -> Vec<AddrRange> {
+    fn wanted_advice(&mut self, index: usize, after_glance: bool) -> Vec<AddrRange> {
         let region = &mut self.regions[index];
         if !is_plain(region.kind) {
             return Vec::new();
         }
         if self.policy == Policy::Adaptive {
-            return region.predict();
+            return region.predict(after_glance);
         }
         let whole = region.pieces.iter().map(|piece| piece.whole_superpages());
         whole
@@ -265,6 +360,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
     /// and the machine has room.
     fn copy(&mut self) {
         let now = self.clock.now();
+        self.grow_up(now);
         if !self.copies.may_spend(now) {
             self.copy_at = now + self.copies.wait_for(Duration::from_millis(1), now);
             return;
@@ -328,6 +424,9 @@ impl<P: Process, C: Clock> Advisor<P, C> {
                     false => Counter::FilePromotions,
                 };
                 self.stats.add(counter, 1);
+                self.stats.add(Counter::Superpages, 1);
+                let superpages = self.stats.get(Counter::Superpages);
+                self.stats.raise(Counter::SuperpagesPeak, superpages);
                 self.backoff.succeeded();
                 self.has_made = true;
             }
@@ -382,6 +481,7 @@ mod tests {
         areas: RefCell<Vec<Area>>,
         used: RefCell<BTreeMap<u64, (u64, bool)>>,
         advised: RefCell<BTreeSet<u64>>,
+        small: RefCell<Vec<AddrRange>>,
         forbidden: Cell<bool>,
         shared: Cell<u64>,
         refusal: Cell<Option<i32>>,
@@ -441,7 +541,10 @@ mod tests {
 
         fn advise(&mut self, range: AddrRange) -> Result<(), Errno> {
             assert!(!self.forbidden.get(), "the program's own advice stands");
-            self.advised.borrow_mut().extend(range.whole_slots());
+            match range.len() < Bytes(SUPERPAGE) {
+                true => self.small.borrow_mut().push(range),
+                false => self.advised.borrow_mut().extend(range.whole_slots()),
+            }
             Ok(())
         }
 
@@ -501,7 +604,7 @@ mod tests {
             let until = self.time.now() + time;
             while self.time.now() < until {
                 let pause = self.advisor.turn().expect("the process is there");
-                self.time.0.set(self.time.now() + pause);
+                self.time.0.set(until.min(self.time.now() + pause));
             }
         }
     }
@@ -569,6 +672,26 @@ mod tests {
     }
 
     #[test]
+    fn small_regions_in_use_are_advised_once() {
+        let mut world = world(Policy::Adaptive, Setting::Advised);
+        let range = AddrRange::new(VirtAddr(9 << 21), Bytes(1 << 20));
+        let kind = RegionKind::Anon;
+        world
+            .memory
+            .areas
+            .borrow_mut()
+            .insert(0, Area { range, kind });
+        world.memory.touch(9, 127);
+        world.run(Duration::from_secs(2));
+        assert!(world.memory.small.borrow().is_empty());
+        world.memory.used.borrow_mut().clear();
+        world.memory.touch(9, 128);
+        world.run(Duration::from_secs(2));
+        assert_eq!(*world.memory.small.borrow(), [range]);
+        assert_eq!(world.stats.get(Counter::Advised), 0, "no superpages");
+    }
+
+    #[test]
     fn the_advice_of_the_program_stands() {
         for policy in [Policy::Adaptive, Policy::Eager] {
             let mut world = world(policy, Setting::Advised);
@@ -622,8 +745,8 @@ mod tests {
         for slot in 100..1100 {
             world.memory.touch(slot, FULL);
         }
-        world.run(Duration::from_secs(10));
-        // A copy costs 0.01 ms here, and 0.1 ms is earned in a second; 0.2 ms were there at the beginning.
+        world.run(Duration::from_secs(30));
+        // A copy costs 0.01 ms here, and 0.1 ms is earned in a second; a third of that in the first five.
         let copies = world.memory.collapses.get();
         assert!((100..=450).contains(&copies), "{copies}");
     }

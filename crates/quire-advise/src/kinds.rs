@@ -10,6 +10,28 @@ const LARGEST_GUARD: Bytes = Bytes(64 << 10);
 /// Shared memory of Quire's own begins so; it has its own superpages.
 const OWN_SHARED: &str = "/memfd:quire";
 
+/// Smaller mappings have nothing from folios of several pages.
+const LEAST_SMALL: Bytes = Bytes(64 << 10);
+
+/// The same as [`kind_of`] for private memory that is too small for a superpage, and no stack.
+#[must_use]
+pub fn small_kind_of(
+    before: Option<&Mapping>,
+    mapping: &Mapping,
+    name: &str,
+) -> Option<RegionKind> {
+    let is_small =
+        mapping.range.whole_superpages().is_empty() && mapping.range.len() >= LEAST_SMALL;
+    let is_writable = mapping.prot & READ_WRITE == READ_WRITE;
+    let is_plain = mapping.kind(name) == Kind::Anonymous && !is_stack(before, mapping, name);
+    let kind = if name == "[heap]" {
+        RegionKind::Heap
+    } else {
+        RegionKind::Anon
+    };
+    (is_small && is_writable && is_plain).then_some(kind)
+}
+
 /// What a mapping is, which comes after `before` in the kernel's list; nothing where it can have no superpages.
 #[must_use]
 pub fn kind_of(before: Option<&Mapping>, mapping: &Mapping, name: &str) -> Option<RegionKind> {

@@ -29,6 +29,7 @@ pub struct Machine {
     has_room: bool,
     is_short: bool,
     setting: Setting,
+    small_folios: bool,
     most_mappings: u64,
 }
 
@@ -47,6 +48,7 @@ impl Machine {
     #[cfg(test)]
     pub fn roomy(setting: Setting) -> Machine {
         Machine {
+            small_folios: true,
             read_at: Some(Duration::MAX),
             settings_at: Some(Duration::MAX),
             has_room: true,
@@ -84,6 +86,12 @@ impl Machine {
         self.setting
     }
 
+    /// Whether advice gives regions that are smaller than a superpage folios of several pages.
+    pub fn small_folios(&mut self, now: Duration) -> bool {
+        self.read_settings(now);
+        self.small_folios
+    }
+
     /// How many mappings a process may have.
     pub fn most_mappings(&mut self, now: Duration) -> u64 {
         self.read_settings(now);
@@ -97,6 +105,7 @@ impl Machine {
         {
             self.settings_at = Some(now);
             self.setting = thp::setting().unwrap_or(Setting::Never);
+            self.small_folios = thp::small_folios_advised();
             self.most_mappings = max_map_count();
         }
     }

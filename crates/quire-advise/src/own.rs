@@ -15,7 +15,7 @@ use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::Result;
 use quire_linux::sysinfo::maps::{Mapping, Reader};
 
-use crate::kinds::kind_of;
+use crate::kinds::{kind_of, small_kind_of};
 use crate::process::{Area, Areas, Process};
 
 /// This process.
@@ -69,7 +69,10 @@ impl Process for OwnProcess {
         let mut before: Option<Mapping> = None;
         let read = self.reader.own(|mapping, name| {
             found.mappings += 1;
-            let kind = kind_of(before.as_ref(), &mapping, name);
+            let mut kind = kind_of(before.as_ref(), &mapping, name);
+            if kind.is_none() && found.small {
+                kind = small_kind_of(before.as_ref(), &mapping, name);
+            }
             before = Some(mapping);
             if let Some(kind) = kind {
                 let range = mapping.range;

@@ -29,6 +29,8 @@ impl Area {
 /// The mappings of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Areas {
+    /// Whether those are wanted, too, that are too small for superpages.
+    pub small: bool,
     /// Those that could have superpages, in order of address. The kernel's list may have several neighbours where
     /// only advice differs.
     pub areas: Vec<Area>,
@@ -101,6 +103,12 @@ pub trait Process {
 
     /// Whether the kernel would make superpages in the mapping at the beginning of a range.
     fn may_have(&mut self, range: AddrRange) -> bool;
+
+    /// Whether the program has said nowhere that it wants no superpages, as far as is known: of what is smaller than
+    /// one, the kernel does not say it.
+    fn forbids_nowhere(&mut self) -> bool {
+        true
+    }
 
     /// Advises that a range may have superpages at its first touch.
     ///

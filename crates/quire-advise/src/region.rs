@@ -1,6 +1,7 @@
 //! What is known of one region: neighbouring mappings of one kind, taken together, because the kernel keeps them
 //! apart where only advice differs.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -44,6 +45,12 @@ pub struct Known {
     refused_for: Duration,
     /// With fewer pages it stays on base pages: its superpage was given up.
     least: PageCount,
+}
+
+impl Borrow<Extent> for Known {
+    fn borrow(&self) -> &Extent {
+        &self.extent
+    }
 }
 
 impl Known {
@@ -241,10 +248,13 @@ impl Region {
     /// # Errors
     /// As the kernel refuses.
     pub fn populated(&self, process: &mut impl Process) -> Result<Tally> {
+        self.populated_in(self.range.whole_superpages(), process)
+    }
+
+    fn populated_in(&self, range: AddrRange, process: &mut impl Process) -> Result<Tally> {
         let mut tally = Tally::default();
         let private = self.is_private();
-        let mut add = |run, huge| tally.add(run, huge, private);
-        process.populated(self.range.whole_superpages(), &mut add)?;
+        process.populated(range, &mut |run, huge| tally.add(run, huge, private))?;
         Ok(tally)
     }
 
@@ -275,11 +285,49 @@ impl Region {
 
     /// Takes over a look at its populated pages.
     pub fn look(&mut self, tally: Tally, now: Duration, tells: bool) -> Change {
+        self.take_over(self.slots(), tally, now, tells)
+    }
+
+    /// Looks only where its fronts expect something new.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub fn glance(&mut self, process: &mut impl Process, now: Duration) -> Result<Change> {
+        let mut change = Change::default();
+        let (whole, tells) = (self.slots(), process.tells_superpages());
+        for run in self.predictor.watched().collect::<Vec<_>>() {
+            let slots = run.start.max(whole.start)..run.end.min(whole.end);
+            if slots.is_empty() {
+                continue;
+            }
+            let range = AddrRange {
+                start: slots.start.start(),
+                end: slots.end.start(),
+            };
+            let tally = self.populated_in(range, process)?;
+            let part = self.take_over(slots, tally, now, tells);
+            change.pages += part.pages;
+            change.demoted += part.demoted;
+        }
+        Ok(change)
+    }
+
+    /// Takes over what was found in some of its extents.
+    fn take_over(
+        &mut self,
+        slots: Range<Slot>,
+        tally: Tally,
+        now: Duration,
+        tells: bool,
+    ) -> Change {
         let mut change = Change::default();
         let mut known = Vec::new();
         // Holes in shared memory are not filled: all its users would pay for them.
         let enough = if self.is_private() { self.enough } else { FULL };
-        let mut old = std::mem::take(&mut self.known).into_iter().peekable();
+        let first = self.known.partition_point(|k| k.extent.slot < slots.start);
+        let after = self.known.partition_point(|k| k.extent.slot < slots.end);
+        let old: Vec<Known> = self.known.drain(first..after).collect();
+        let mut old = old.into_iter().peekable();
         for extent in tally.extents() {
             while let Some(gone) = old.next_if(|k| k.extent.slot < extent.slot) {
                 change.pages += gone.extent.populated.0;
@@ -292,7 +340,7 @@ impl Region {
             known.push(now_known);
         }
         change.pages += old.map(|k| k.extent.populated.0).sum::<u64>();
-        self.known = known;
+        self.known.splice(first..first, known);
         self.demoted += change.demoted;
         change
     }
@@ -328,14 +376,40 @@ impl Region {
         Known::new(extent, advised)
     }
 
-    /// The extents that are to be advised now: parts of one mapping each.
-    pub fn predict(&mut self) -> Vec<AddrRange> {
-        let extents: Vec<Extent> = self.known.iter().map(|k| k.extent).collect();
+    /// The extents that are to be advised now: parts of one mapping each. After a glance, only the fronts that are
+    /// known are followed.
+    pub fn predict(&mut self, after_glance: bool) -> Vec<AddrRange> {
         let mut predictor = std::mem::take(&mut self.predictor);
         let proves = |slot: Slot| self.find(slot).is_some_and(|k| !k.advised);
-        let runs = predictor.look(self.slots(), &extents, proves);
+        let runs = match after_glance {
+            true => predictor.glance(self.slots(), &self.known, proves),
+            false => predictor.look(self.slots(), &self.known, proves),
+        };
         self.predictor = predictor;
         runs.iter().flat_map(|run| self.in_pieces(run)).collect()
+    }
+
+    /// Where it is too small for a superpage, and half of it is in use: its mappings that are to have folios of several
+    /// pages, at most twice as many as there would be.
+    pub fn small_pieces(&self, process: &mut impl Process) -> Vec<AddrRange> {
+        if !self.slots().is_empty() || self.is_advised(self.range) {
+            return Vec::new();
+        }
+        let mut used = PageCount(0);
+        let counted = process.populated(self.range, &mut |run, _| used += run.len().to_pages());
+        let is_used = counted.is_ok() && used.0 * 2 >= self.range.len().to_pages().0;
+        if is_used {
+            self.pieces.clone()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Whether a front has come to its end: only a look tells whether it has grown.
+    pub fn is_at_end(&self) -> bool {
+        let end = self.slots().end;
+        let mut watched = self.predictor.watched();
+        watched.any(|run| run.end >= end)
     }
 
     /// How many extents are advised before the program comes to something unknown.
@@ -693,7 +767,7 @@ mod tests {
         ];
         let full: Vec<_> = (1..5).map(|slot| (slot, 512, false)).collect();
         region.look(tally(&full), SECOND, true);
-        let advised = region.predict();
+        let advised = region.predict(false);
         let slots: Vec<u64> = advised.iter().flat_map(|r| r.whole_slots()).collect();
         assert_eq!(slots, [5, 8, 9]);
         for range in advised {

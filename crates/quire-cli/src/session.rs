@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use quire_attach::pages::ATTACHED_SUFFIX;
 use quire_core::config::{SESSION_PREFIX, SESSION_ROOT, Way};
 use quire_core::stat::{ProcessStat, STAT_FILE_PREFIX, StatPage};
 use quire_dsm::attachment::ASKED_PREFIX;
@@ -110,6 +111,12 @@ impl Entry {
             _ => return false,
         };
         kind == io::ErrorKind::PermissionDenied
+    }
+
+    /// Whether it was written from outside of its process.
+    fn is_attached(&self) -> bool {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.ends_with(ATTACHED_SUFFIX))
     }
 
     fn pid_in_name(&self) -> Option<u32> {
@@ -278,7 +285,8 @@ impl Session {
     pub fn sweep(&self) -> bool {
         let mut is_used = false;
         for entry in self.entries() {
-            if entry.is_alive() {
+            // From outside, the owner of the directory wrote a page, and it is gone or has ended its work.
+            if entry.is_alive() && !entry.is_attached() {
                 is_used = true;
             } else {
                 if let Some(pid) = entry.pid_in_name() {
@@ -428,6 +436,19 @@ mod tests {
         let session = Session::create_in(&places, Way::Provide).unwrap();
         assert_eq!(mode(&session), 0o700);
         assert!(session.sweep());
+    }
+
+    #[test]
+    fn pages_from_outside_do_not_keep_a_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let session = Session::create_in(&[place.path().to_owned()], Way::Advise).unwrap();
+        let own = std::process::id();
+        let page = quire_attach::pages::Pages::new(session.dir())
+            .take(own, "test")
+            .unwrap();
+        assert!(session.entries()[0].is_alive());
+        assert!(session.sweep(), "attach was killed");
+        drop(page);
     }
 
     #[test]

@@ -15,7 +15,9 @@
 //! Both chunks together have at most a quarter of what is verified, and four extents where that is little.
 //! So a program that stops being dense takes at most 1.25 times the memory that it used, and 8 MiB.
 
+use std::borrow::Borrow;
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::attach::Extent;
 use crate::units::{PAGES_PER_SUPERPAGE, PageCount, Slot};
@@ -31,6 +33,28 @@ const CHUNKS: usize = 2;
 /// Fronts of one region: more threads than this that fill parts of it at a time are not followed.
 const MOST_FRONTS: usize = 8;
 
+/// The shortest and the longest time between two looks.
+pub const LOOKS_APART: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(1));
+/// The same while few pages come.
+const SLOW_LOOK: Duration = Duration::from_millis(16);
+/// Pages that come between two looks where these follow each other well: a front needs four extents, and what
+/// comes in less than one is not worth a look.
+const GROWTH: Range<u64> = FULL / 2..8 * FULL;
+const FULL: u64 = PAGES_PER_SUPERPAGE as u64;
+
+/// How long to wait before the next look, `last` after the one before which found `changed` pages: a program that
+/// fills memory is looked at as often as it fills extents, one that does nothing once in a second.
+#[must_use]
+pub fn look_again(last: Duration, changed: PageCount) -> Duration {
+    let again = match changed.0 {
+        0 => last * 2,
+        few if few < GROWTH.start => (last * 2).min(SLOW_LOOK.max(last)),
+        some if some < GROWTH.end => last,
+        _ => last / 2,
+    };
+    again.clamp(LOOKS_APART.0, LOOKS_APART.1)
+}
+
 /// A run of dense extents, and what is predicted behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Front {
@@ -45,6 +69,12 @@ impl Front {
         self.chunks.last().map_or(self.verified.end, |c| c.end + 1)
     }
 
+    /// How long its next chunk is.
+    fn chunk_len(&self) -> u64 {
+        let verified = self.verified.end - self.verified.start;
+        (verified / VERIFIED_PER_AHEAD).max(SMALLEST_CHUNK)
+    }
+
     fn covers(&self, slot: u64) -> bool {
         (self.verified.start..self.end()).contains(&slot)
     }
@@ -57,12 +87,13 @@ pub struct Predictor {
 }
 
 /// The extents of a look, in order of address.
-struct Look<'a>(&'a [Extent]);
+struct Look<'a, E>(&'a [E]);
 
-impl Look<'_> {
+impl<E: Borrow<Extent>> Look<'_, E> {
     fn find(&self, slot: u64) -> Option<&Extent> {
-        let at = self.0.binary_search_by_key(&Slot(slot), |e| e.slot).ok()?;
-        self.0.get(at)
+        let key = |extent: &E| extent.borrow().slot;
+        let at = self.0.binary_search_by_key(&Slot(slot), key).ok()?;
+        self.0.get(at).map(Borrow::borrow)
     }
 
     fn is_full(&self, slot: u64) -> bool {
@@ -75,7 +106,7 @@ impl Look<'_> {
 }
 
 fn is_full(extent: &Extent) -> bool {
-    extent.populated >= PageCount(PAGES_PER_SUPERPAGE as u64)
+    extent.populated >= PageCount(FULL)
 }
 
 impl Predictor {
@@ -87,21 +118,60 @@ impl Predictor {
     pub fn look(
         &mut self,
         region: Range<Slot>,
-        extents: &[Extent],
+        extents: &[impl Borrow<Extent>],
         proves: impl Fn(Slot) -> bool,
     ) -> Vec<Range<Slot>> {
-        let region = region.start.0..region.end.0;
         let look = Look(extents);
+        self.advance(&region, &look, &proves);
+        self.find_new(&look, &proves);
+        self.predict(&region, &look)
+    }
+
+    /// The same for the fronts that are known, when only what is [`watched`](Self::watched) was looked at.
+    pub fn glance(
+        &mut self,
+        region: Range<Slot>,
+        extents: &[impl Borrow<Extent>],
+        proves: impl Fn(Slot) -> bool,
+    ) -> Vec<Range<Slot>> {
+        let look = Look(extents);
+        self.advance(&region, &look, &proves);
+        self.predict(&region, &look)
+    }
+
+    /// Where something new is expected: for each front, from what is verified to where the next chunks will be.
+    pub fn watched(&self) -> impl Iterator<Item = Range<Slot>> {
+        let waits = |front: &&Front| !front.chunks.is_empty();
+        self.fronts.iter().filter(waits).map(|front| {
+            let next = (front.chunk_len() + 1) * CHUNKS as u64;
+            Slot(front.verified.end)..Slot(front.end().saturating_add(next))
+        })
+    }
+
+    fn advance<E: Borrow<Extent>>(
+        &mut self,
+        region: &Range<Slot>,
+        look: &Look<'_, E>,
+        proves: &impl Fn(Slot) -> bool,
+    ) {
         for front in &mut self.fronts {
-            advance(front, &look, &proves);
+            advance(front, look, proves);
         }
+        let region = region.start.0..region.end.0;
         self.fronts
             .retain(|front| region.contains(&front.verified.start));
         self.join();
-        self.find_new(&look, &proves);
+    }
+
+    fn predict<E: Borrow<Extent>>(
+        &mut self,
+        region: &Range<Slot>,
+        look: &Look<'_, E>,
+    ) -> Vec<Range<Slot>> {
+        let region = region.start.0..region.end.0;
         let mut advised = Vec::new();
         for front in &mut self.fronts {
-            predict(front, &region, &look, &mut advised);
+            predict(front, &region, look, &mut advised);
         }
         advised
     }
@@ -134,10 +204,11 @@ impl Predictor {
 
     /// Begins fronts where enough extents have filled up by themselves. Where there are too many, those at
     /// the highest addresses are followed: programs fill memory upward.
-    fn find_new(&mut self, look: &Look<'_>, proves: &impl Fn(Slot) -> bool) {
+    fn find_new<E: Borrow<Extent>>(&mut self, look: &Look<'_, E>, proves: &impl Fn(Slot) -> bool) {
         let mut run: Option<Range<u64>> = None;
         let mut found = Vec::new();
-        let dense = look.0.iter().filter(|e| is_full(e) && proves(e.slot));
+        let extents = look.0.iter().map(Borrow::borrow);
+        let dense = extents.filter(|e: &&Extent| is_full(e) && proves(e.slot));
         for slot in dense.map(|e| e.slot.0) {
             if self.fronts.iter().any(|front| front.covers(slot)) {
                 continue;
@@ -161,7 +232,11 @@ impl Predictor {
 }
 
 /// Takes what has filled up since into the verified run.
-fn advance(front: &mut Front, look: &Look<'_>, proves: &impl Fn(Slot) -> bool) {
+fn advance<E: Borrow<Extent>>(
+    front: &mut Front,
+    look: &Look<'_, E>,
+    proves: &impl Fn(Slot) -> bool,
+) {
     while let Some(chunk) = front.chunks.first() {
         let probe = chunk.end;
         if !(look.is_full(probe) && proves(Slot(probe))) {
@@ -176,14 +251,13 @@ fn advance(front: &mut Front, look: &Look<'_>, proves: &impl Fn(Slot) -> bool) {
 }
 
 /// Predicts further chunks.
-fn predict(
+fn predict<E: Borrow<Extent>>(
     front: &mut Front,
     region: &Range<u64>,
-    look: &Look<'_>,
+    look: &Look<'_, E>,
     advised: &mut Vec<Range<Slot>>,
 ) {
-    let verified = front.verified.end - front.verified.start;
-    let len = (verified / VERIFIED_PER_AHEAD).max(SMALLEST_CHUNK);
+    let len = front.chunk_len();
     while front.chunks.len() < CHUNKS {
         let mut start = front.end();
         // The program is there already: a prediction would come too late.
@@ -214,7 +288,6 @@ mod tests {
 
     use super::*;
 
-    const FULL: u64 = PAGES_PER_SUPERPAGE as u64;
     const REGION: Range<Slot> = Slot(100)..Slot(1124);
 
     /// A program's memory as the kernel has it: pages by extent, and what was advised.
@@ -250,7 +323,21 @@ mod tests {
         fn look(&mut self, predictor: &mut Predictor) {
             let extents = self.extents();
             let proves = |slot: Slot| !self.advised.contains(&slot.0);
-            for run in predictor.look(REGION, &extents, proves) {
+            let advised = predictor.look(REGION, &extents, proves);
+            self.advise(advised);
+        }
+
+        fn glance(&mut self, predictor: &mut Predictor) {
+            let watched: Vec<_> = predictor.watched().collect();
+            let mut extents = self.extents();
+            extents.retain(|e| watched.iter().any(|run| run.contains(&e.slot)));
+            let proves = |slot: Slot| !self.advised.contains(&slot.0);
+            let advised = predictor.glance(REGION, &extents, proves);
+            self.advise(advised);
+        }
+
+        fn advise(&mut self, advised: Vec<Range<Slot>>) {
+            for run in advised {
                 assert!(REGION.start <= run.start && run.end <= REGION.end);
                 for slot in run.start.0..run.end.0 {
                     assert!(!self.used.contains_key(&slot), "it is in use");
@@ -291,6 +378,37 @@ mod tests {
     }
 
     #[test]
+    fn looks_follow_the_program() {
+        let after = |mut pause: Duration, pages_per_ms: f64| {
+            for _ in 0..40 {
+                let changed = pause.as_secs_f64() * 1e3 * pages_per_ms;
+                pause = look_again(pause, PageCount(changed as u64));
+            }
+            pause.as_micros()
+        };
+        let soonest = LOOKS_APART.0;
+        assert_eq!(after(LOOKS_APART.1, 6000.0), 488, "some extents at a time");
+        assert_eq!(after(soonest, 100.0), 3200);
+        assert_eq!(after(soonest, 1.0), 16_000);
+        assert_eq!(after(soonest, 0.0), 1_000_000);
+        assert_eq!(after(LOOKS_APART.1, 1e6), 200);
+    }
+
+    #[test]
+    fn glances_are_enough_to_follow_a_front() {
+        let (mut memory, mut predictor) = (Memory::default(), Predictor::default());
+        for slot in REGION.start.0..REGION.end.0 {
+            memory.touch(slot, FULL);
+            match slot % 64 {
+                0..8 => memory.look(&mut predictor),
+                _ => memory.glance(&mut predictor),
+            }
+        }
+        let base = memory.used.len() - memory.huge.len();
+        assert!(base < 50, "{base} of {} on base pages", memory.used.len());
+    }
+
+    #[test]
     fn several_threads_are_followed() {
         let (mut memory, mut predictor) = (Memory::default(), Predictor::default());
         for step in 0..250 {
@@ -322,7 +440,11 @@ mod tests {
         assert_eq!(advised, [Slot(6)..Slot(7)]);
         let advised = predictor.look(Slot(0)..Slot(100), &full(0..8), all);
         assert_eq!(advised, [Slot(8)..Slot(10), Slot(11)..Slot(13)]);
-        assert!(predictor.look(Slot(50)..Slot(60), &[], all).is_empty());
+        assert!(
+            predictor
+                .look(Slot(50)..Slot(60), &[] as &[Extent], all)
+                .is_empty()
+        );
         assert_eq!(predictor, Predictor::default());
     }
 

@@ -214,6 +214,12 @@ impl CpuShare {
         f64::from(self.0) / 10_000.0
     }
 
+    /// One of `parts` equal parts of it.
+    #[must_use]
+    pub fn part(self, parts: u32) -> CpuShare {
+        CpuShare((self.0 / parts.max(1)).max(1))
+    }
+
     /// What may be used in `time`.
     #[must_use]
     pub fn of(self, time: Duration) -> Duration {

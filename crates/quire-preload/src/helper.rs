@@ -37,7 +37,7 @@ pub fn start(state: &'static State) -> Result<()> {
     unsafe {
         state
             .helper
-            .start(main, argument, lone_thread::locals_below())
+            .start(main, argument, lone_thread::locals_reach())
     }
 }
 
@@ -122,13 +122,17 @@ impl Process for Noting {
     }
 
     fn may_have(&mut self, range: AddrRange) -> bool {
-        self.forbidden = growth::forbidden();
         // Before Linux 6.1 the kernel does not say whether the program wants none.
-        if self.own.collapses() {
-            self.own.may_have(range)
-        } else {
-            self.forbidden == 0
+        let nowhere = self.forbids_nowhere();
+        match self.own.collapses() {
+            true => self.own.may_have(range),
+            false => nowhere,
         }
+    }
+
+    fn forbids_nowhere(&mut self) -> bool {
+        self.forbidden = growth::forbidden();
+        self.forbidden == 0
     }
 
     fn advise(&mut self, range: AddrRange) -> Result<()> {

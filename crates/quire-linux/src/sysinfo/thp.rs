@@ -33,6 +33,19 @@ pub fn setting() -> Option<Setting> {
     own.and_then(|own| of(&own)).or_else(|| of(&text))
 }
 
+/// Whether the kernel makes folios that are smaller than a superpage where that is advised (Linux 6.8).
+#[must_use]
+pub fn small_folios_advised() -> bool {
+    let text = |path: String| read_trimmed(path).unwrap_or_default();
+    let all = text(format!("{DIRECTORY}/enabled"));
+    // From 8 KiB to 1 MiB. The directory is not listed: this is called where nothing may be allocated.
+    (3..=10).any(|order| {
+        let own = text(format!("{DIRECTORY}/hugepages-{}kB/enabled", 1 << order));
+        let wanted = |setting: &str| bracketed(setting) == Some("madvise");
+        wanted(&own) || (bracketed(&own) == Some("inherit") && wanted(&all))
+    })
+}
+
 /// How large a superpage is; nothing where the kernel does not say.
 #[must_use]
 pub fn superpage_size() -> Option<Bytes> {
