@@ -30,12 +30,16 @@ pub const LIVED: Duration = Duration::from_secs(1);
 const YOUNG: Duration = Duration::from_secs(5);
 /// The part of the share that copies may take until then.
 const YOUNG_PART: u32 = 3;
-/// The share of a processor that looks may take.
-const LOOK_SHARE: f64 = 1.5;
-/// Looks may save up what they earn in the first time, and begin with what they earn in the second.
-const LOOKS_SAVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(500));
+/// The shares of a processor that looks and glances may take, in percent.
+const SHARES: (f64, f64) = (0.5, 1.0);
+/// Either may save up what it earns in so much time.
+const LOOKS_SAVE: Duration = Duration::from_secs(4);
+/// They begin with what they earn in so much.
+const LOOKS_BEGIN: Duration = Duration::from_millis(600);
+/// How often looks read the page tables of what was full at the last look, too.
+const ALL_APART: Duration = Duration::from_millis(500);
 /// Fronts are glanced at, so looks for others may be as rare as this.
-const LOOK_BESIDE_FRONTS: Duration = Duration::from_millis(2);
+const LOOK_BESIDE_FRONTS: Duration = Duration::from_millis(20);
 /// The shortest and the longest time between two glances.
 const GLANCES_APART: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(20));
 /// Copies may save up what they earn in so much time: so a forking program has its superpages back soon.
@@ -67,12 +71,15 @@ pub struct Advisor<P, C> {
     regions: Vec<Region>,
     areas: Areas,
     looks: CpuBudget,
+    glances: CpuBudget,
     copies: CpuBudget,
     /// What copies may take of a processor when the process is no longer young.
     share: CpuShare,
     young_until: Duration,
     interval: Duration,
     look_at: Duration,
+    /// When to look at what was full, too.
+    all_at: Duration,
     /// Between looks: when to glance at the fronts, and how long after the glance before.
     glance_at: Duration,
     glances_apart: Duration,
@@ -96,7 +103,10 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         share: CpuShare,
     ) -> Advisor<P, C> {
         let now = clock.now();
-        let look_share = CpuShare::from_percent(LOOK_SHARE).unwrap_or(CpuShare::DEFAULT);
+        let budget = |percent| {
+            let share = CpuShare::from_percent(percent).unwrap_or(CpuShare::DEFAULT);
+            CpuBudget::new(share, now).saving(LOOKS_SAVE, LOOKS_BEGIN)
+        };
         Advisor {
             process,
             clock,
@@ -105,12 +115,14 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             policy,
             regions: Vec::new(),
             areas: Areas::default(),
-            looks: CpuBudget::new(look_share, now).saving(LOOKS_SAVE.0, LOOKS_SAVE.1),
+            looks: budget(SHARES.0),
+            glances: budget(SHARES.1),
             copies: CpuBudget::new(share.part(YOUNG_PART), now).saving(COPIES_SAVE, Duration::ZERO),
             share,
             young_until: now + YOUNG,
             interval: LOOKS_APART.0,
             look_at: now,
+            all_at: now,
             glance_at: Duration::MAX,
             glances_apart: GLANCES_APART.1,
             copy_at: now,
@@ -190,7 +202,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         self.advise(now, false);
         Region::note_present(&self.regions, self.stats);
         self.share_regions(now);
-        let (after, pause) = self.pay_for_look(began);
+        let (after, pause) = self.pay(began, |own| &mut own.looks);
         self.interval = look_again(self.interval, PageCount(pages));
         let mut wait = self.interval;
         if let Some(until_unknown) = self.until_unknown() {
@@ -198,7 +210,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             if pages > 0 {
                 self.glances_apart = until_unknown;
             }
-            self.glance_at = after + self.glances_apart.max(pause);
+            self.glance_at = after + self.glances_apart;
         } else {
             self.glance_at = Duration::MAX;
         }
@@ -221,24 +233,30 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         if pages > 0 {
             self.advise(now, true);
         }
-        let (after, pause) = self.pay_for_look(began);
+        let (after, pause) = self.pay(began, |own| &mut own.glances);
         self.glances_apart = match self.until_unknown() {
             Some(until_unknown) if pages > 0 => until_unknown,
             _ => (self.glances_apart * 2).min(GLANCES_APART.1),
         };
         self.glance_at = after + self.glances_apart.max(pause);
         if at_end {
+            let pause = self.looks.wait_for(Duration::from_nanos(1), after);
             self.look_at = self.look_at.min(after + LOOKS_APART.0.max(pause));
         }
     }
 
-    /// Takes what was used since from the budget of looks; says what time it is, and how long to wait before as much
-    /// may be used again.
-    fn pay_for_look(&mut self, began: Duration) -> (Duration, Duration) {
+    /// Takes what was used since from a budget; says what time it is, and how long to wait before as much may be used
+    /// again.
+    fn pay(
+        &mut self,
+        began: Duration,
+        budget: impl Fn(&mut Self) -> &mut CpuBudget,
+    ) -> (Duration, Duration) {
         let after = self.clock.now();
         let cost = self.clock.used().saturating_sub(began);
-        self.looks.spend(cost, after);
-        (after, self.looks.wait_for(cost, after))
+        let budget = budget(self);
+        budget.spend(cost, after);
+        (after, budget.wait_for(cost, after))
     }
 
     /// How long the fastest program takes for half of what is advised ahead of it, if there is a front.
@@ -253,14 +271,18 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         self.areas.small = self.machine.small_folios(now);
         self.process.areas(&mut self.areas)?;
         self.regions = Region::succeed(std::mem::take(&mut self.regions), &self.areas.areas);
+        // What the page table does not tell is counted by mapping, for which all of them must be known.
         let tells = self.process.tells_superpages();
+        let all = !tells || now >= self.all_at;
+        if all {
+            self.all_at = now + ALL_APART;
+        }
         let mut pages = 0;
         for region in &mut self.regions {
             // Unmapped meanwhile: the next look knows.
-            let Ok(tally) = region.populated(&mut self.process) else {
+            let Ok(change) = region.look_at(&mut self.process, now, all) else {
                 continue;
             };
-            let change = region.look(tally, now, tells);
             pages += change.pages;
             self.stats.add(Counter::Demotions, change.demoted);
         }

@@ -20,6 +20,8 @@ use crate::process::{Area, Process, Refusal};
 const FULL: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64);
 /// How long a region is left alone in which the kernel refused superpages: at first, and at most.
 const REFUSED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+/// So many full extents one after the other are passed over by most looks.
+const LONG_RUN: usize = 4;
 /// How long a region is left alone whose pages a child shares.
 const SHARED: Duration = Duration::from_millis(500);
 
@@ -243,6 +245,45 @@ impl Region {
         .is_private()
     }
 
+    /// Looks at its extents. Those that were full are passed over in long runs, unless `all` are looked at: most of
+    /// the time that a look takes goes into reading their page tables.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub fn look_at(
+        &mut self,
+        process: &mut impl Process,
+        now: Duration,
+        all: bool,
+    ) -> Result<Change> {
+        let parts = if all {
+            vec![self.slots()]
+        } else {
+            self.unsettled()
+        };
+        self.look_in(parts, process, now)
+    }
+
+    /// Its extents without long runs of those that were full at the last look.
+    fn unsettled(&self) -> Vec<Range<Slot>> {
+        let whole = self.slots();
+        let (mut parts, mut start) = (Vec::new(), whole.start);
+        for run in self
+            .known
+            .chunk_by(|a, b| a.is_full() && b.is_full() && a.extent.slot.0 + 1 == b.extent.slot.0)
+        {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                continue;
+            };
+            if run.len() >= LONG_RUN {
+                parts.push(start..first.extent.slot);
+                start = Slot(last.extent.slot.0 + 1);
+            }
+        }
+        parts.push(start..whole.end);
+        parts
+    }
+
     /// What of its whole extents is populated now.
     ///
     /// # Errors
@@ -293,10 +334,20 @@ impl Region {
     /// # Errors
     /// As the kernel refuses.
     pub fn glance(&mut self, process: &mut impl Process, now: Duration) -> Result<Change> {
+        let parts = self.predictor.watched().collect();
+        self.look_in(parts, process, now)
+    }
+
+    fn look_in(
+        &mut self,
+        parts: Vec<Range<Slot>>,
+        process: &mut impl Process,
+        now: Duration,
+    ) -> Result<Change> {
         let mut change = Change::default();
         let (whole, tells) = (self.slots(), process.tells_superpages());
-        for run in self.predictor.watched().collect::<Vec<_>>() {
-            let slots = run.start.max(whole.start)..run.end.min(whole.end);
+        for part in parts {
+            let slots = part.start.max(whole.start)..part.end.min(whole.end);
             if slots.is_empty() {
                 continue;
             }
@@ -305,9 +356,9 @@ impl Region {
                 end: slots.end.start(),
             };
             let tally = self.populated_in(range, process)?;
-            let part = self.take_over(slots, tally, now, tells);
-            change.pages += part.pages;
-            change.demoted += part.demoted;
+            let changed = self.take_over(slots, tally, now, tells);
+            change.pages += changed.pages;
+            change.demoted += changed.demoted;
         }
         Ok(change)
     }
