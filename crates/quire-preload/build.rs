@@ -11,7 +11,12 @@ fn main() {
 /// shared library with it would have to be loaded into every process, which
 /// takes a third of the time that this one takes.
 fn unwind_from_archive() {
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let variable = |name| std::env::var(name).ok();
+    // For another processor the usual compiler is the wrong one.
+    let usual = || (variable("HOST") == variable("TARGET")).then(|| "cc".to_owned());
+    let Some(compiler) = variable("CC").or_else(usual) else {
+        return;
+    };
     let found = std::process::Command::new(compiler)
         .arg("-print-file-name=libgcc_eh.a")
         .output();

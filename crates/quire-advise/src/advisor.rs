@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use quire_core::advise::{LOOKS_APART, look_again};
+use quire_core::advise::{LOOKS_APART, Seen, look_again};
 use quire_core::attach::{CpuBudget, CpuShare, MOST_SHARED};
 use quire_core::config::Policy;
 use quire_core::policy::Backoff;
@@ -20,9 +20,10 @@ use quire_core::units::{AddrRange, PageCount, SUPERPAGE};
 use quire_linux::Errno;
 use quire_linux::sysinfo::thp::Setting;
 
+use crate::known::Known;
 use crate::machine::Machine;
 use crate::process::{Areas, Process, Refusal};
-use crate::region::{Known, Region};
+use crate::region::Region;
 
 /// How long memory must have been full before it is copied.
 pub const LIVED: Duration = Duration::from_secs(1);
@@ -38,6 +39,9 @@ const LOOKS_SAVE: Duration = Duration::from_secs(4);
 const LOOKS_BEGIN: Duration = Duration::from_millis(600);
 /// How often looks read the page tables of what was full at the last look, too.
 const ALL_APART: Duration = Duration::from_millis(500);
+/// A process in which nothing changes is left alone for so many times what a look costs, but not for longer than that.
+const REST: u32 = 1000;
+const RAREST_LOOK: Duration = Duration::from_secs(10);
 /// Fronts are glanced at, so looks for others may be as rare as this.
 const LOOK_BESIDE_FRONTS: Duration = Duration::from_millis(20);
 /// The shortest and the longest time between two glances.
@@ -202,9 +206,12 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         self.advise(now, false);
         Region::note_present(&self.regions, self.stats);
         self.share_regions(now);
-        let (after, pause) = self.pay(began, |own| &mut own.looks);
+        let (cost, after, pause) = self.pay(began, |own| &mut own.looks);
         self.interval = look_again(self.interval, PageCount(pages));
         let mut wait = self.interval;
+        if pages == 0 {
+            wait = wait.max(cost * REST).min(wait.max(RAREST_LOOK));
+        }
         if let Some(until_unknown) = self.until_unknown() {
             wait = wait.max(LOOK_BESIDE_FRONTS);
             if pages > 0 {
@@ -233,7 +240,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         if pages > 0 {
             self.advise(now, true);
         }
-        let (after, pause) = self.pay(began, |own| &mut own.glances);
+        let (_, after, pause) = self.pay(began, |own| &mut own.glances);
         self.glances_apart = match self.until_unknown() {
             Some(until_unknown) if pages > 0 => until_unknown,
             _ => (self.glances_apart * 2).min(GLANCES_APART.1),
@@ -245,18 +252,18 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         }
     }
 
-    /// Takes what was used since from a budget; says what time it is, and how long to wait before as much may be used
-    /// again.
+    /// Takes what was used since from a budget; says how much, what time it is, and how long to wait before as much may
+    /// be used again.
     fn pay(
         &mut self,
         began: Duration,
         budget: impl Fn(&mut Self) -> &mut CpuBudget,
-    ) -> (Duration, Duration) {
+    ) -> (Duration, Duration, Duration) {
         let after = self.clock.now();
         let cost = self.clock.used().saturating_sub(began);
         let budget = budget(self);
         budget.spend(cost, after);
-        (after, budget.wait_for(cost, after))
+        (cost, after, budget.wait_for(cost, after))
     }
 
     /// How long the fastest program takes for half of what is advised ahead of it, if there is a front.
@@ -415,7 +422,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             let region = &self.regions[index];
             // Under `eager` only what was a superpage before is copied.
             let due = |k: &Known| {
-                let wanted = copies_full || k.was_huge;
+                let wanted = copies_full || k.was_huge();
                 wanted && region.due_at(k, LIVED).is_some_and(|at| now >= at)
             };
             if let Some(extent) = region.known.iter().position(due) {
@@ -429,7 +436,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
     /// Makes a superpage of an extent of a region, unless the kernel refuses.
     fn copy_one(&mut self, index: usize, extent: usize, now: Duration) {
         let region = &mut self.regions[index];
-        let slot = region.known[extent].extent.slot;
+        let slot = region.known[extent].slot();
         if region.is_private() {
             match self.process.shared(slot) {
                 Ok(shared) if shared <= MOST_SHARED => {}
@@ -456,7 +463,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
                 self.stats.add(Counter::FailedReservations, 1);
                 self.backoff.failed(millis(now));
                 // It may be unmapped, too: others come first.
-                region.known[extent].retry_at = now + NO_BLOCK;
+                region.known[extent].retry_at(now + NO_BLOCK);
             }
             Err(Refusal::Busy) => {}
             Err(Refusal::Mapping | Refusal::Gone | Refusal::Denied) => {

@@ -15,6 +15,7 @@
 
 pub mod advisor;
 pub mod kinds;
+pub mod known;
 pub mod machine;
 pub mod own;
 pub mod process;

@@ -1,25 +1,29 @@
 //! What is known of one region: neighbouring mappings of one kind, taken together, because the kernel keeps them
 //! apart where only advice differs.
 
-use std::borrow::Borrow;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
-use quire_core::advise::Predictor;
-use quire_core::attach::{Extent, LEAST_UNUSED, Tally};
+use quire_core::advise::{Predictor, Seen};
+use quire_core::attach::{Extent, Tally};
 use quire_core::config::Policy;
 use quire_core::ranges::RangeMap;
-use quire_core::stat::{Cell, CellState, Counter, Picture, RegionKind, RegionStat, StatPage};
+use quire_core::stat::{
+    Cell, CellState, Counter, MAX_CELLS, Picture, RegionKind, RegionStat, StatPage,
+};
 use quire_core::units::{
     AddrRange, Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot, VirtAddr,
 };
 use quire_linux::raw::Result;
 
+use crate::known::Known;
 use crate::process::{Area, Process, Refusal};
 
 const FULL: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64);
 /// How long a region is left alone in which the kernel refused superpages: at first, and at most.
 const REFUSED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+/// So many extents are looked at in one go: what is noted meanwhile takes memory.
+const AT_A_TIME: usize = 512;
 /// So many full extents one after the other are passed over by most looks.
 const LONG_RUN: usize = 4;
 /// How long a region is left alone whose pages a child shares.
@@ -28,80 +32,6 @@ const SHARED: Duration = Duration::from_millis(500);
 /// From how many pages on an extent of private memory is to be a superpage, where nothing else is asked for.
 pub const ENOUGH: PageCount = FULL;
 
-/// An extent, and what is known of it from earlier looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// As it was at the last look.
-    pub extent: Extent,
-    /// Since when it has been full, or as full as the region asks for.
-    pub full_since: Option<Duration>,
-    /// It was advised when nothing was in it, so being full proves nothing.
-    pub advised: bool,
-    /// It was a superpage at some time.
-    pub was_huge: bool,
-    /// It was made a superpage by a copy.
-    pub made: bool,
-    /// When it may be tried again, after the kernel refused it.
-    pub retry_at: Duration,
-    /// For how long it was left alone after the last refusal.
-    refused_for: Duration,
-    /// With fewer pages it stays on base pages: its superpage was given up.
-    least: PageCount,
-}
-
-impl Borrow<Extent> for Known {
-    fn borrow(&self) -> &Extent {
-        &self.extent
-    }
-}
-
-impl Known {
-    fn new(extent: Extent, advised: bool) -> Known {
-        Known {
-            extent,
-            full_since: None,
-            advised,
-            was_huge: false,
-            made: false,
-            retry_at: Duration::ZERO,
-            refused_for: Duration::ZERO,
-            least: PageCount(0),
-        }
-    }
-
-    /// When it may become a superpage, as far as the last look tells: not before it has been full for `lived`,
-    /// unless it was a superpage before, which is known to live. Nothing where it is one, or holds too little.
-    pub fn due_at(&self, lived: Duration) -> Option<Duration> {
-        let full = self.full_since?;
-        if self.extent.huge || self.extent.populated < self.least {
-            return None;
-        }
-        let lives = if self.was_huge { full } else { full + lived };
-        Some(lives.max(self.retry_at))
-    }
-
-    /// Whether every page is in use.
-    pub fn is_full(&self) -> bool {
-        self.extent.populated >= FULL
-    }
-
-    /// Takes over a new look.
-    fn look(&mut self, extent: Extent, enough: PageCount, now: Duration, tells: bool) -> bool {
-        let was_huge = self.extent.huge;
-        self.extent = extent;
-        // Where the page table does not tell, what was made and is full still is one.
-        self.extent.huge |= !tells && self.made && extent.populated >= FULL;
-        self.made &= self.extent.huge;
-        self.was_huge |= self.extent.huge;
-        if self.extent.populated < enough {
-            self.full_since = None;
-        } else if self.full_since.is_none() {
-            self.full_since = Some(now);
-        }
-        was_huge && !self.extent.huge
-    }
-}
-
 /// What changed in a look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
@@ -109,6 +39,26 @@ pub struct Change {
     pub pages: u64,
     /// Superpages that have become base pages.
     pub demoted: u64,
+    /// Extents on base pages that have become as full as the region asks for.
+    pub filled: u64,
+}
+
+impl Change {
+    fn note(&mut self, before: Option<Known>, now: Known) {
+        let had = before.map_or(0, |k| k.populated().0);
+        self.pages += had.abs_diff(now.populated().0);
+        self.demoted += u64::from(before.is_some_and(|k| k.is_huge()) && !now.is_huge());
+        let was_full = before.is_some_and(|k| k.full_since().is_some());
+        self.filled += u64::from(!was_full && now.full_since().is_some() && !now.is_huge());
+    }
+}
+
+impl AddAssign for Change {
+    fn add_assign(&mut self, other: Change) {
+        self.pages += other.pages;
+        self.demoted += other.demoted;
+        self.filled += other.filled;
+    }
 }
 
 /// A region.
@@ -220,7 +170,7 @@ impl Region {
     /// Leaves this region with what lies below an address inside of it, and returns the rest. What has happened to
     /// the whole counts for the lower part.
     fn split_off(&mut self, at: VirtAddr) -> Region {
-        let first = self.known.partition_point(|k| k.extent.slot.start() < at);
+        let first = self.known.partition_point(|k| k.slot().start() < at);
         let rest = Region {
             known: self.known.split_off(first),
             range: AddrRange {
@@ -270,14 +220,14 @@ impl Region {
         let (mut parts, mut start) = (Vec::new(), whole.start);
         for run in self
             .known
-            .chunk_by(|a, b| a.is_full() && b.is_full() && a.extent.slot.0 + 1 == b.extent.slot.0)
+            .chunk_by(|a, b| a.is_full() && b.is_full() && a.slot().0 + 1 == b.slot().0)
         {
             let (Some(first), Some(last)) = (run.first(), run.last()) else {
                 continue;
             };
             if run.len() >= LONG_RUN {
-                parts.push(start..first.extent.slot);
-                start = Slot(last.extent.slot.0 + 1);
+                parts.push(start..first.slot());
+                start = Slot(last.slot().0 + 1);
             }
         }
         parts.push(start..whole.end);
@@ -314,7 +264,7 @@ impl Region {
     #[must_use]
     pub fn due_at(&self, known: &Known, lived: Duration) -> Option<Duration> {
         let due_at = known.due_at(lived)?;
-        self.is_whole(known.extent.slot)
+        self.is_whole(known.slot())
             .then(|| due_at.max(self.rest_until))
     }
 
@@ -346,19 +296,19 @@ impl Region {
     ) -> Result<Change> {
         let mut change = Change::default();
         let (whole, tells) = (self.slots(), process.tells_superpages());
-        for part in parts {
-            let slots = part.start.max(whole.start)..part.end.min(whole.end);
-            if slots.is_empty() {
-                continue;
-            }
+        let within =
+            |part: Range<Slot>| part.start.0.max(whole.start.0)..part.end.0.min(whole.end.0);
+        let pieces = parts.into_iter().map(within).flat_map(|part| {
+            let piece = move |start: u64| Slot(start)..Slot(part.end.min(start + AT_A_TIME as u64));
+            (part.start..part.end).step_by(AT_A_TIME).map(piece)
+        });
+        for slots in pieces {
             let range = AddrRange {
                 start: slots.start.start(),
                 end: slots.end.start(),
             };
             let tally = self.populated_in(range, process)?;
-            let changed = self.take_over(slots, tally, now, tells);
-            change.pages += changed.pages;
-            change.demoted += changed.demoted;
+            change += self.take_over(slots, tally, now, tells);
         }
         Ok(change)
     }
@@ -375,23 +325,22 @@ impl Region {
         let mut known = Vec::new();
         // Holes in shared memory are not filled: all its users would pay for them.
         let enough = if self.is_private() { self.enough } else { FULL };
-        let first = self.known.partition_point(|k| k.extent.slot < slots.start);
-        let after = self.known.partition_point(|k| k.extent.slot < slots.end);
-        let old: Vec<Known> = self.known.drain(first..after).collect();
+        let first = self.known.partition_point(|k| k.slot() < slots.start);
+        let after = self.known.partition_point(|k| k.slot() < slots.end);
+        let old = self.known[first..after].to_vec();
         let mut old = old.into_iter().peekable();
         for extent in tally.extents() {
-            while let Some(gone) = old.next_if(|k| k.extent.slot < extent.slot) {
-                change.pages += gone.extent.populated.0;
+            while let Some(gone) = old.next_if(|k| k.slot() < extent.slot) {
+                change.pages += gone.populated().0;
             }
-            let before = old.next_if(|k| k.extent.slot == extent.slot);
-            let mut now_known = before.unwrap_or_else(|| self.meet(extent, tells));
-            let had = before.map_or(0, |k| k.extent.populated.0);
-            change.pages += had.abs_diff(extent.populated.0);
-            change.demoted += u64::from(now_known.look(extent, enough, now, tells));
-            known.push(now_known);
+            let before = old.next_if(|k| k.slot() == extent.slot);
+            let mut next = before.unwrap_or_else(|| self.meet(extent, tells));
+            next.look(extent, enough, now, tells);
+            change.note(before, next);
+            known.push(next);
         }
-        change.pages += old.map(|k| k.extent.populated.0).sum::<u64>();
-        self.known.splice(first..first, known);
+        change.pages += old.map(|k| k.populated().0).sum::<u64>();
+        self.known.splice(first..after, known);
         self.demoted += change.demoted;
         change
     }
@@ -399,7 +348,7 @@ impl Region {
     /// So many superpages are there, of which the page table does not tell which. Where they are fewer than was
     /// known, any may be gone: all are to be made again, which costs next to nothing for those that are left.
     pub fn count_superpages(&mut self, huge: u64) -> u64 {
-        let known = self.known.iter().filter(|k| k.extent.huge).count() as u64;
+        let known = self.known.iter().filter(|k| k.is_huge()).count() as u64;
         let full = self.known.iter().filter(|k| k.is_full()).count() as u64;
         if !self.is_private() || huge == known {
             return 0;
@@ -407,9 +356,7 @@ impl Region {
         for k in &mut self.known {
             let all = huge >= full && k.is_full();
             if all || huge < known {
-                k.extent.huge = all;
-                k.made = all;
-                k.was_huge |= all;
+                k.set_made(all);
             }
         }
         known.saturating_sub(huge)
@@ -431,7 +378,7 @@ impl Region {
     /// known are followed.
     pub fn predict(&mut self, after_glance: bool) -> Vec<AddrRange> {
         let mut predictor = std::mem::take(&mut self.predictor);
-        let proves = |slot: Slot| self.find(slot).is_some_and(|k| !k.advised);
+        let proves = |slot: Slot| self.find(slot).is_some_and(|k| !k.is_advised());
         let runs = match after_glance {
             true => predictor.glance(self.slots(), &self.known, proves),
             false => predictor.look(self.slots(), &self.known, proves),
@@ -489,7 +436,7 @@ impl Region {
     /// The place of an extent among those that hold something.
     #[must_use]
     pub fn place(&self, slot: Slot) -> Option<usize> {
-        let place = self.known.binary_search_by_key(&slot, |k| k.extent.slot);
+        let place = self.known.binary_search_by_key(&slot, |k| k.slot());
         place.ok()
     }
 
@@ -519,8 +466,7 @@ impl Region {
     /// Notes that an extent was refused: it is left alone, each time twice as long.
     pub fn leave_alone(&mut self, index: usize, now: Duration) {
         if let Some(known) = self.known.get_mut(index) {
-            known.refused_for = (known.refused_for * 2).clamp(REFUSED.0, REFUSED.1);
-            known.retry_at = now + known.refused_for;
+            known.refused(now);
         }
     }
 
@@ -550,11 +496,7 @@ impl Region {
     pub fn given_up(&mut self, index: usize, used: PageCount) {
         self.demoted += 1;
         if let Some(known) = self.known.get_mut(index) {
-            known.extent.huge = false;
-            known.extent.populated = used;
-            known.made = false;
-            known.was_huge = false;
-            known.least = (used + LEAST_UNUSED).min(FULL);
+            known.given_up(used);
         }
     }
 
@@ -568,19 +510,15 @@ impl Region {
         self.made += 1;
         self.refused_for = Duration::ZERO;
         if let Some(known) = self.known.get_mut(index) {
-            known.extent.huge = true;
-            known.made = true;
-            known.was_huge = true;
-            known.refused_for = Duration::ZERO;
-            known.least = PageCount(0);
+            known.set_made(true);
         }
     }
 
     /// Writes down what regions hold together.
     pub fn note_present(regions: &[Region], stats: &StatPage) {
         let known = || regions.iter().flat_map(|region| &region.known);
-        let huge = known().filter(|k| k.extent.huge).count() as u64;
-        let populated = PageCount(known().map(|k| k.extent.populated.0).sum()).to_bytes();
+        let huge = known().filter(|k| k.is_huge()).count() as u64;
+        let populated = PageCount(known().map(|k| k.populated().0).sum()).to_bytes();
         let mapped = regions.iter().map(|region| region.range.len().0).sum();
         stats.set(Counter::Mapped, mapped);
         stats.set(Counter::Populated, populated.0);
@@ -597,8 +535,8 @@ impl Region {
 
     /// What the statistics page says of it.
     pub fn stat(&self, policy: Policy) -> RegionStat {
-        let huge = self.known.iter().filter(|k| k.extent.huge).count() as u64;
-        let pages = self.known.iter().map(|k| k.extent.populated.0).sum();
+        let huge = self.known.iter().filter(|k| k.is_huge()).count() as u64;
+        let pages = self.known.iter().map(|k| k.populated().0).sum();
         RegionStat {
             populated_bytes: PageCount(pages).to_bytes(),
             superpages: huge,
@@ -612,21 +550,23 @@ impl Region {
     fn picture(&self) -> Picture {
         let slots = self.slots();
         let mut known = self.known.iter().peekable();
-        let cell = |slot: u64| {
-            while known.next_if(|k| k.extent.slot.0 < slot).is_some() {}
+        let mut cell = |slot: u64| {
+            while known.next_if(|k| k.slot().0 < slot).is_some() {}
             match known.peek() {
-                Some(k) if k.extent.slot.0 == slot => {
-                    let state = match (k.extent.huge, k.made) {
+                Some(k) if k.slot().0 == slot => {
+                    let state = match (k.is_huge(), k.is_made()) {
                         (true, true) => CellState::Promoted,
                         (true, false) => CellState::Whole,
                         (false, _) => CellState::Base,
                     };
-                    Cell::new(state, k.extent.populated)
+                    Cell::new(state, k.populated())
                 }
                 _ => Cell::default(),
             }
         };
-        Picture::of_extents((slots.start.0..slots.end.0).map(cell).collect())
+        let count = (slots.end.0 - slots.start.0) as usize;
+        let cells = (0..count).map(|number| cell(slots.start.0 + number as u64));
+        Picture::folding(cells, MAX_CELLS)
     }
 
     /// Whether it holds enough to be listed.
@@ -680,15 +620,15 @@ mod tests {
         larger.inherit(region);
         let change = larger.look(tally(&[(1, 512, false), (2, 90, false)]), 2 * SECOND, true);
         assert_eq!(change.pages, 10);
-        assert_eq!(larger.known[0].full_since, Some(SECOND));
-        assert_eq!(larger.known[1].full_since, None);
+        assert_eq!(larger.known[0].full_since(), Some(SECOND));
+        assert_eq!(larger.known[1].full_since(), None);
         larger.note_made(0);
         let change = larger.look(tally(&[(1, 512, true)]), 3 * SECOND, true);
         assert_eq!((change.pages, change.demoted), (90, 0));
         // A fork takes the superpage apart.
         let change = larger.look(tally(&[(1, 512, false)]), 4 * SECOND, true);
         assert_eq!(change.demoted, 1);
-        assert!(larger.known[0].was_huge && !larger.known[0].made);
+        assert!(larger.known[0].was_huge() && !larger.known[0].is_made());
     }
 
     #[test]
@@ -706,16 +646,10 @@ mod tests {
             area(30, 4, RegionKind::Anon),
         ];
         let regions = Region::succeed(vec![region], &parts);
-        let slots = |region: &Region| {
-            region
-                .known
-                .iter()
-                .map(|k| k.extent.slot.0)
-                .collect::<Vec<_>>()
-        };
+        let slots = |region: &Region| region.known.iter().map(|k| k.slot().0).collect::<Vec<_>>();
         let kept: Vec<_> = regions.iter().map(slots).collect();
         assert_eq!(kept, [vec![1], vec![9], vec![15]]);
-        assert!(regions[1].known[0].made && regions[2].known[0].full_since == Some(SECOND));
+        assert!(regions[1].known[0].is_made() && regions[2].known[0].full_since() == Some(SECOND));
         assert_eq!(
             regions.iter().map(|r| r.made).collect::<Vec<_>>(),
             [1, 0, 0]
@@ -763,20 +697,24 @@ mod tests {
     fn refused_extents_are_tried_ever_more_rarely() {
         let mut region = Region::new(area(2, 20, RegionKind::Anon));
         region.look(tally(&[(1, 512, false)]), Duration::ZERO, true);
+        let waits_until = |region: &Region| {
+            let due = region.known[0].due_at(Duration::ZERO);
+            due.map_or(0, |at| at.as_secs())
+        };
         let mut waits = Vec::new();
         for _ in 0..12 {
             let refused = region.answered(0, Err(Errno(libc::EINVAL)), Duration::ZERO);
             assert_eq!(refused, Err(Refusal::Mapping));
-            waits.push(region.known[0].retry_at.as_secs());
+            waits.push(waits_until(&region));
         }
         assert_eq!((&waits[..4], waits[11]), (&[1, 2, 4, 8][..], 600));
         let refused = region.answered(0, Err(Errno(libc::ENOMEM)), SECOND);
         assert_eq!(
-            (refused, region.known[0].retry_at),
-            (Err(Refusal::NoBlock), 600 * SECOND)
+            (refused, waits_until(&region)),
+            (Err(Refusal::NoBlock), 600)
         );
         assert_eq!(region.answered(0, Ok(()), SECOND), Ok(()));
-        assert!(region.known[0].made && region.made == 1);
+        assert!(region.known[0].is_made() && region.made == 1);
     }
 
     #[test]
@@ -802,9 +740,9 @@ mod tests {
         region.look(tally(&[(1, 512, false)]), SECOND, false);
         region.note_made(0);
         region.look(tally(&[(1, 512, false)]), SECOND, false);
-        assert!(region.known[0].extent.huge);
+        assert!(region.known[0].is_huge());
         region.look(tally(&[(1, 511, false)]), SECOND, false);
-        assert!(!region.known[0].extent.huge);
+        assert!(!region.known[0].is_huge());
     }
 
     #[test]

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use quire_advise::known::Known;
 use quire_advise::process::{Areas, Refusal};
-use quire_advise::region::{Known, Region};
+use quire_advise::region::Region;
+use quire_core::advise::Seen;
 use quire_core::attach::{CpuShare, Extent, Heat, MOST_SHARED, Pace, Trial, Verdict, sampled_page};
 use quire_core::config::Policy;
 use quire_core::policy::Backoff;
@@ -150,7 +152,7 @@ impl<P: Process> Target<P> {
         let changed = self.look_at_regions(now)?;
         let regions = &self.regions;
         self.trials
-            .retain(|slot, _| find(regions, *slot).is_some_and(|known| known.extent.huge));
+            .retain(|slot, _| find(regions, *slot).is_some_and(Known::is_huge));
         self.counts.looks += 1;
         self.is_news = true;
         let cost = clock().saturating_sub(began);
@@ -176,8 +178,7 @@ impl<P: Process> Target<P> {
             let change = region.look(tally, now, true);
             pages += change.pages;
             split += change.demoted;
-            let is_new = |known: &Known| known.full_since == Some(now) && !known.extent.huge;
-            filled |= region.known.iter().any(is_new);
+            filled |= change.filled > 0;
         }
         self.costs.split += split;
         Ok(filled || split > 0 || pages >= CHANGE)
@@ -188,7 +189,7 @@ impl<P: Process> Target<P> {
         self.regions.iter().flat_map(|region| {
             let candidate = |known: &Known| {
                 let at = region.due_at(known, self.lived)?;
-                Some((known.extent, at))
+                Some((known.extent(), at))
             };
             region.known.iter().filter_map(candidate)
         })
@@ -400,7 +401,7 @@ impl<P: Process> Target<P> {
     /// Notes how often the extents in a mapping were found accessed.
     pub fn note_heat_within(&mut self, mapping: AddrRange, times: u32) {
         let known = self.regions.iter().flat_map(|region| &region.known);
-        let slots = known.map(|known| known.extent.slot);
+        let slots = known.map(Known::slot);
         let inside = slots.filter(|slot| mapping.contains(slot.range()));
         self.heats.extend(inside.map(|slot| (slot, times)));
     }
@@ -413,7 +414,7 @@ impl<P: Process> Target<P> {
     /// What the process has in superpages.
     pub fn superpages(&self) -> Bytes {
         let known = self.regions.iter().flat_map(|region| &region.known);
-        let count = known.filter(|known| known.extent.huge).count();
+        let count = known.filter(|known| known.is_huge()).count();
         Bytes(count as u64 * SUPERPAGE)
     }
 
@@ -632,8 +633,8 @@ mod tests {
             &[extent(1, 512), extent(2, 300), extent(3, 200)],
             "50%",
         );
-        assert_eq!(due(&target, SECOND), [], "it has not lived");
-        assert_eq!(target.due_after(SECOND), Some(LIVED));
+        assert_eq!(due(&target, LIVED / 2), [], "it has not lived");
+        assert_eq!(target.due_after(LIVED / 2), Some(LIVED));
         assert_eq!(due(&target, LIVED), [1, 2]);
         assert_eq!(target.promote(extent(1, 512), LIVED), Ok(Promotion::Done));
         assert_eq!(due(&target, LIVED), [2]);
@@ -755,8 +756,8 @@ mod tests {
         let mut target = target(&fake, &[huge, extent(2, 512)], "100%");
         assert_eq!(target.superpages(), Bytes::mib(2));
         *fake.extents.borrow_mut() = vec![extent(1, 512), extent(2, 512)];
-        look(&mut target, SECOND).unwrap();
-        assert_eq!(due(&target, SECOND), [1]);
+        look(&mut target, LIVED / 2).unwrap();
+        assert_eq!(due(&target, LIVED / 2), [1]);
         assert_eq!(due(&target, LIVED), [1, 2]);
     }
 

@@ -15,7 +15,6 @@
 //! Both chunks together have at most a quarter of what is verified, and four extents where that is little.
 //! So a program that stops being dense takes at most 1.25 times the memory that it used, and 8 MiB.
 
-use std::borrow::Borrow;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -86,27 +85,40 @@ pub struct Predictor {
     fronts: Vec<Front>,
 }
 
+/// An extent that was looked at.
+pub trait Seen {
+    /// Where it is.
+    fn slot(&self) -> Slot;
+    /// Whether all of its pages are populated.
+    fn is_full(&self) -> bool;
+}
+
+impl Seen for Extent {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn is_full(&self) -> bool {
+        self.populated >= PageCount(FULL)
+    }
+}
+
 /// The extents of a look, in order of address.
 struct Look<'a, E>(&'a [E]);
 
-impl<E: Borrow<Extent>> Look<'_, E> {
-    fn find(&self, slot: u64) -> Option<&Extent> {
-        let key = |extent: &E| extent.borrow().slot;
-        let at = self.0.binary_search_by_key(&Slot(slot), key).ok()?;
-        self.0.get(at).map(Borrow::borrow)
+impl<E: Seen> Look<'_, E> {
+    fn find(&self, slot: u64) -> Option<&E> {
+        let at = self.0.binary_search_by_key(&Slot(slot), E::slot).ok()?;
+        self.0.get(at)
     }
 
     fn is_full(&self, slot: u64) -> bool {
-        self.find(slot).is_some_and(is_full)
+        self.find(slot).is_some_and(E::is_full)
     }
 
     fn is_touched(&self, slot: u64) -> bool {
         self.find(slot).is_some()
     }
-}
-
-fn is_full(extent: &Extent) -> bool {
-    extent.populated >= PageCount(FULL)
 }
 
 impl Predictor {
@@ -118,7 +130,7 @@ impl Predictor {
     pub fn look(
         &mut self,
         region: Range<Slot>,
-        extents: &[impl Borrow<Extent>],
+        extents: &[impl Seen],
         proves: impl Fn(Slot) -> bool,
     ) -> Vec<Range<Slot>> {
         let look = Look(extents);
@@ -131,7 +143,7 @@ impl Predictor {
     pub fn glance(
         &mut self,
         region: Range<Slot>,
-        extents: &[impl Borrow<Extent>],
+        extents: &[impl Seen],
         proves: impl Fn(Slot) -> bool,
     ) -> Vec<Range<Slot>> {
         let look = Look(extents);
@@ -148,7 +160,7 @@ impl Predictor {
         })
     }
 
-    fn advance<E: Borrow<Extent>>(
+    fn advance<E: Seen>(
         &mut self,
         region: &Range<Slot>,
         look: &Look<'_, E>,
@@ -163,11 +175,7 @@ impl Predictor {
         self.join();
     }
 
-    fn predict<E: Borrow<Extent>>(
-        &mut self,
-        region: &Range<Slot>,
-        look: &Look<'_, E>,
-    ) -> Vec<Range<Slot>> {
+    fn predict<E: Seen>(&mut self, region: &Range<Slot>, look: &Look<'_, E>) -> Vec<Range<Slot>> {
         let region = region.start.0..region.end.0;
         let mut advised = Vec::new();
         for front in &mut self.fronts {
@@ -204,12 +212,11 @@ impl Predictor {
 
     /// Begins fronts where enough extents have filled up by themselves. Where there are too many, those at
     /// the highest addresses are followed: programs fill memory upward.
-    fn find_new<E: Borrow<Extent>>(&mut self, look: &Look<'_, E>, proves: &impl Fn(Slot) -> bool) {
+    fn find_new<E: Seen>(&mut self, look: &Look<'_, E>, proves: &impl Fn(Slot) -> bool) {
         let mut run: Option<Range<u64>> = None;
         let mut found = Vec::new();
-        let extents = look.0.iter().map(Borrow::borrow);
-        let dense = extents.filter(|e: &&Extent| is_full(e) && proves(e.slot));
-        for slot in dense.map(|e| e.slot.0) {
+        let dense = look.0.iter().filter(|e| e.is_full() && proves(e.slot()));
+        for slot in dense.map(|e| e.slot().0) {
             if self.fronts.iter().any(|front| front.covers(slot)) {
                 continue;
             }
@@ -232,11 +239,7 @@ impl Predictor {
 }
 
 /// Takes what has filled up since into the verified run.
-fn advance<E: Borrow<Extent>>(
-    front: &mut Front,
-    look: &Look<'_, E>,
-    proves: &impl Fn(Slot) -> bool,
-) {
+fn advance<E: Seen>(front: &mut Front, look: &Look<'_, E>, proves: &impl Fn(Slot) -> bool) {
     while let Some(chunk) = front.chunks.first() {
         let probe = chunk.end;
         if !(look.is_full(probe) && proves(Slot(probe))) {
@@ -251,7 +254,7 @@ fn advance<E: Borrow<Extent>>(
 }
 
 /// Predicts further chunks.
-fn predict<E: Borrow<Extent>>(
+fn predict<E: Seen>(
     front: &mut Front,
     region: &Range<u64>,
     look: &Look<'_, E>,
@@ -399,7 +402,7 @@ mod tests {
         let (mut memory, mut predictor) = (Memory::default(), Predictor::default());
         for slot in REGION.start.0..REGION.end.0 {
             memory.touch(slot, FULL);
-            match slot % 64 {
+            match (slot - REGION.start.0) % 64 {
                 0..8 => memory.look(&mut predictor),
                 _ => memory.glance(&mut predictor),
             }

@@ -6,6 +6,7 @@
 //! read `/proc` and `/sys` with the standard library and are for the pager
 //! thread and the command line.
 
+mod arch;
 pub mod block;
 pub mod block_lists;
 pub mod control;
@@ -22,6 +23,7 @@ pub mod own_threads;
 pub mod pagemap;
 pub mod plugin;
 pub mod pmu;
+#[cfg(target_arch = "x86_64")]
 pub mod ptrace;
 pub mod raw;
 pub mod real;
@@ -31,10 +33,12 @@ pub mod restartable;
 pub mod scheduling;
 pub mod slabs;
 pub mod socket;
+#[cfg(target_arch = "x86_64")]
 pub mod stack;
 pub mod stat_map;
 pub mod sysinfo;
 pub mod thread;
+#[cfg(target_arch = "x86_64")]
 pub mod tlb;
 pub mod touch;
 pub mod tun;

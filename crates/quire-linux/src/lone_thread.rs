@@ -13,11 +13,11 @@
 //! Signals are all blocked in it, those of the C library, too. It has an empty descriptor table, so no
 //! descriptor of it is ever in the program's.
 
-use std::arch::asm;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
 
+use crate::arch;
 use crate::futex::SignalsBlocked;
 use crate::memory::{self, Advice};
 use crate::raw::{Errno, Result, check, syscall};
@@ -28,9 +28,9 @@ pub type Main = extern "C" fn(usize);
 
 /// The stack.
 const STACK: Bytes = Bytes(256 << 10);
-/// Thread-local variables lie below the thread's own address: so much at least.
+/// Thread-local variables take so much at least, on one side of the thread's own address.
 const LOCAL_LEAST: Bytes = Bytes(64 << 10);
-/// What the C library keeps of a thread lies above it.
+/// What the C library keeps of a thread lies on the other side.
 const CONTROL: Bytes = Bytes(2 * BASE_PAGE);
 /// Address space for what the thread allocates; all of it, and where the program's is limited.
 const ROOM: [Bytes; 2] = [Bytes::mib(256), Bytes::mib(4)];
@@ -55,8 +55,8 @@ const CLOSE_RANGE_UNSHARE: usize = 1 << 1;
 pub struct LoneThread {
     /// Its number; zero when it is not there. The kernel puts zero there when it has ended, in whatever way.
     id: AtomicU32,
-    /// Where its memory begins, once it has been made; it is used again.
-    memory: AtomicU64,
+    /// Where its memory begins, once it has been made, and its size; it is used again.
+    memory: [AtomicU64; 2],
     /// Where the address space begins and ends in which it may allocate.
     room: [AtomicU64; 2],
 }
@@ -64,13 +64,20 @@ pub struct LoneThread {
 /// [`LoneThread::id`] while the thread is being made.
 const BEING_MADE: u32 = u32::MAX;
 
+/// Whether the thread has address space in which it allocates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Own,
+    None,
+}
+
 impl LoneThread {
     /// No thread yet.
     #[must_use]
     pub const fn new() -> LoneThread {
         LoneThread {
             id: AtomicU32::new(0),
-            memory: AtomicU64::new(0),
+            memory: [const { AtomicU64::new(0) }; 2],
             room: [const { AtomicU64::new(0) }; 2],
         }
     }
@@ -98,8 +105,8 @@ impl LoneThread {
         }
     }
 
-    /// Starts it, unless it is there; `local` is how far below a thread's own address the C library has
-    /// thread-local variables ([`locals_below`]). Allocates nothing, and takes no lock.
+    /// Starts it, unless it is there; `local` is how far from a thread's own address the C library has
+    /// thread-local variables ([`locals_reach`]). Allocates nothing, and takes no lock.
     ///
     /// # Errors
     /// As `mmap` and `clone`.
@@ -107,6 +114,36 @@ impl LoneThread {
     /// # Safety
     /// `main` must keep to what is said above, and `self` must stay where it is for the rest of the process.
     pub unsafe fn start(&self, main: Main, argument: usize, local: Bytes) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.start_with(main, argument, local, Room::Own) }
+    }
+
+    /// The same for a thread that allocates elsewhere: it has no [room](Self::room).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Safety
+    /// As [`start`](Self::start).
+    pub unsafe fn start_without_room(
+        &self,
+        main: Main,
+        argument: usize,
+        local: Bytes,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.start_with(main, argument, local, Room::None) }
+    }
+
+    /// # Safety
+    /// As for [`start`](Self::start).
+    unsafe fn start_with(
+        &self,
+        main: Main,
+        argument: usize,
+        local: Bytes,
+        room: Room,
+    ) -> Result<()> {
         let ours = self
             .id
             .compare_exchange(0, BEING_MADE, Ordering::AcqRel, Ordering::Acquire);
@@ -116,8 +153,8 @@ impl LoneThread {
         let local = Bytes(local.0.max(LOCAL_LEAST.0)).to_pages().to_bytes();
         // SAFETY: passed on to the caller.
         let started = self
-            .memory(local)
-            .and_then(|memory| unsafe { self.clone(memory, local, main, argument) });
+            .memory(local, room)
+            .and_then(|memory| unsafe { self.clone(memory, main, argument) });
         if started.is_err() {
             self.id.store(0, Ordering::Release);
         }
@@ -125,13 +162,13 @@ impl LoneThread {
     }
 
     /// The memory of the thread, made at the first time: a guard page, the stack, and the thread-local area.
-    fn memory(&self, local: Bytes) -> Result<AddrRange> {
+    fn memory(&self, local: Bytes, room: Room) -> Result<AddrRange> {
+        let known = self.known_memory();
+        if !known.is_empty() {
+            return Ok(known);
+        }
         let guard = Bytes(BASE_PAGE);
         let len = Bytes(guard.0 + STACK.0 + local.0 + CONTROL.0);
-        let start = self.memory.load(Ordering::Acquire);
-        if start != 0 {
-            return Ok(AddrRange::new(VirtAddr(start), len));
-        }
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_STACK | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -142,9 +179,35 @@ impl LoneThread {
             memory::protect(AddrRange::new(at, guard), libc::PROT_NONE)?;
             memory::advise(all, Advice::DontFork)?;
         }
-        self.make_room();
-        self.memory.store(at.0, Ordering::Release);
+        if room == Room::Own {
+            self.make_room();
+        }
+        self.memory[1].store(len.0, Ordering::Release);
+        self.memory[0].store(at.0, Ordering::Release);
         Ok(all)
+    }
+
+    fn known_memory(&self) -> AddrRange {
+        let [start, len] = &self.memory;
+        match start.load(Ordering::Acquire) {
+            0 => AddrRange::default(),
+            start => AddrRange::new(VirtAddr(start), Bytes(len.load(Ordering::Acquire))),
+        }
+    }
+
+    /// Does something while children inherit the memory of the thread, as its own ones need it.
+    pub fn while_inherited<R>(&self, work: impl FnOnce() -> R) -> R {
+        let memory = self.known_memory();
+        let advise = |advice| {
+            if !memory.is_empty() {
+                // SAFETY: the advice concerns children only. Those who need it fail where the kernel refuses.
+                let _ = unsafe { memory::advise_raw(memory, advice) };
+            }
+        };
+        advise(libc::MADV_DOFORK);
+        let result = work();
+        advise(libc::MADV_DONTFORK);
+        result
     }
 
     /// Where there is none to be had, the thread does without.
@@ -165,19 +228,14 @@ impl LoneThread {
 
     /// # Safety
     /// As for [`start`](Self::start); `memory` is that of the thread, which does not run.
-    unsafe fn clone(
-        &self,
-        memory: AddrRange,
-        local: Bytes,
-        main: Main,
-        argument: usize,
-    ) -> Result<()> {
+    unsafe fn clone(&self, memory: AddrRange, main: Main, argument: usize) -> Result<()> {
         let stack = VirtAddr(memory.start.0 + BASE_PAGE + STACK.0);
-        let own = stack + local;
-        // A thread's own address holds itself (x86-64 ABI, thread-local storage), and two words on the C library
-        // keeps it once more.
-        // SAFETY: the address lies in the area, which nobody uses; it is aligned to a page.
-        unsafe { own.as_ptr().cast::<[u64; 3]>().write([own.0, 0, own.0]) };
+        let area = AddrRange {
+            start: stack,
+            end: memory.end,
+        };
+        // SAFETY: the area is the thread's, which does not run yet, and lies in whole pages.
+        let own = unsafe { arch::prepare_own(area, CONTROL) };
         let first = [main as usize, argument];
         let top = VirtAddr(stack.0 - 64);
         // SAFETY: within the stack of the thread, which does not run yet; aligned to 16 bytes.
@@ -185,61 +243,20 @@ impl LoneThread {
         // The thread begins with the mask of this one.
         let blocked = SignalsBlocked::new();
         // SAFETY: the stack and the area are the thread's alone; the word outlives it.
-        let made = check(unsafe { clone_thread(top, own, &self.id) });
+        let made = check(unsafe { arch::clone_thread(FLAGS, top, own, &self.id) });
         drop(blocked);
         made.map(drop)
     }
 }
 
-/// The bare call. The new thread takes what it is to run from its stack, and ends by the call `exit`, which ends
-/// no more than a thread.
-///
-/// # Safety
-/// The stack holds a [`Main`] and its argument.
-unsafe fn clone_thread(stack: VirtAddr, own: VirtAddr, id: &AtomicU32) -> isize {
-    let answer: isize;
-    // SAFETY: the registers are those of the x86-64 system call convention. In the new thread nothing of this
-    // function is used: it calls what its stack says, and never returns. The caller vouches for the stack.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "pop rax",
-            "pop rdi",
-            "and rsp, -16",
-            "call rax",
-            "xor edi, edi",
-            "mov eax, {exit}",
-            "syscall",
-            "ud2",
-            "2:",
-            exit = const libc::SYS_exit,
-            inlateout("rax") libc::SYS_clone as isize => answer,
-            in("rdi") FLAGS as usize,
-            in("rsi") stack.0,
-            in("rdx") id.as_ptr(),
-            in("r10") id.as_ptr(),
-            in("r8") own.0,
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    answer
-}
-
-/// How far below a thread's own address the C library has thread-local variables: as far as `errno`, of this
+/// How far from a thread's own address the C library has thread-local variables: as far as `errno`, of this
 /// thread, and a margin. What is loaded with the program lies in one row there.
 #[must_use]
-pub fn locals_below() -> Bytes {
+pub fn locals_reach() -> Bytes {
     const MARGIN: u64 = 64 << 10;
-    let own: u64;
-    // SAFETY: reads the word that a thread's own address holds, which is that address.
-    unsafe { asm!("mov {}, fs:[0]", out(reg) own, options(nostack, readonly, preserves_flags)) };
     // SAFETY: the call only computes an address.
     let errno = unsafe { libc::__errno_location() } as u64;
-    Bytes(own.saturating_sub(errno).min(16 << 20) + MARGIN)
+    Bytes(arch::thread_pointer().0.abs_diff(errno).min(16 << 20) + MARGIN)
 }
 
 /// Gives the calling thread a descriptor table of its own, with nothing in it. No descriptor is copied for that.
@@ -282,11 +299,11 @@ pub fn set_name(name: &'static std::ffi::CStr) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicI32, AtomicUsize};
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::thread::current_id;
+    use crate::thread::{current_id, own_memory};
 
     static THREAD: LoneThread = LoneThread::new();
     static SEEN: AtomicUsize = AtomicUsize::new(0);
@@ -302,9 +319,9 @@ mod tests {
         assert!(current_id() != 0);
     }
 
-    fn ends() {
+    fn ends(thread: &LoneThread) {
         let until = Instant::now() + Duration::from_secs(10);
-        while THREAD.is_there() {
+        while thread.is_there() {
             assert!(Instant::now() < until, "it does not end");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -314,10 +331,53 @@ mod tests {
     fn it_runs_and_ends_again_and_again() {
         for round in 1..=50 {
             // SAFETY: what it runs allocates nothing, and the place is static.
-            unsafe { THREAD.start(main, 7, locals_below()) }.expect("threads can be made");
-            ends();
+            unsafe { THREAD.start(main, 7, locals_reach()) }.expect("threads can be made");
+            ends(&THREAD);
             assert_eq!(SEEN.load(Ordering::Acquire), 7 * round);
             assert_eq!(DESCRIPTORS.load(Ordering::Relaxed), 1);
         }
+    }
+
+    /// What a thread tells of itself.
+    struct Told {
+        /// An address on its stack, and that of its `errno`.
+        own: [AtomicU64; 2],
+        /// What `errno` was, and became by a call that fails.
+        errors: [AtomicI32; 2],
+    }
+
+    static TOLD: Told = Told {
+        own: [const { AtomicU64::new(0) }; 2],
+        errors: [const { AtomicI32::new(-1) }; 2],
+    };
+
+    extern "C" fn tell(_: usize) {
+        let [stack, errno] = own_memory();
+        TOLD.own[0].store(stack.0, Ordering::Relaxed);
+        TOLD.own[1].store(errno.0, Ordering::Relaxed);
+        // SAFETY: the C library gives the address of this thread's own variable.
+        let errno = || unsafe { *libc::__errno_location() };
+        TOLD.errors[0].store(errno(), Ordering::Relaxed);
+        // SAFETY: the number is no descriptor's, and the call makes none.
+        unsafe { libc::dup(-1) };
+        TOLD.errors[1].store(errno(), Ordering::Relaxed);
+    }
+
+    #[test]
+    fn its_stack_and_its_errno_are_its_own() {
+        static THREAD: LoneThread = LoneThread::new();
+        let reach = locals_reach();
+        // SAFETY: as above.
+        unsafe { THREAD.start(tell, 0, reach) }.expect("threads can be made");
+        ends(&THREAD);
+        let start = VirtAddr(THREAD.memory.load(Ordering::Acquire));
+        let stack = AddrRange::new(start + Bytes(BASE_PAGE), STACK);
+        let area = AddrRange::new(stack.end, reach + CONTROL);
+        for (range, own) in [stack, area].into_iter().zip(&TOLD.own) {
+            let own = AddrRange::new(VirtAddr(own.load(Ordering::Relaxed)), Bytes(4));
+            assert!(range.contains(own), "{own:?} is not in {range:?}");
+        }
+        let errors = TOLD.errors.each_ref().map(|e| e.load(Ordering::Relaxed));
+        assert_eq!(errors, [0, libc::EBADF]);
     }
 }

@@ -95,6 +95,21 @@ unsafe fn map(
     unsafe { syscall(libc::SYS_mmap, args) }.map(|a| VirtAddr(a as u64))
 }
 
+/// A new stack of a size. Its first page is protected against one that grows too large.
+///
+/// # Errors
+/// As `mmap`.
+pub(crate) fn new_stack(size: Bytes) -> Result<AddrRange> {
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses, which nobody uses yet.
+    unsafe {
+        let stack = AddrRange::new(map_anonymous(VirtAddr(0), size, both, 0)?, size);
+        let guard = AddrRange::new(stack.start, Bytes(BASE_PAGE));
+        protect(guard, libc::PROT_NONE)?;
+        Ok(stack)
+    }
+}
+
 /// Unmaps a range.
 ///
 /// # Errors

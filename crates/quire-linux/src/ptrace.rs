@@ -9,8 +9,8 @@ use std::{mem, ptr};
 
 use quire_core::units::VirtAddr;
 
+use crate::arch::cpuid;
 use crate::execution::Ended;
-use crate::tlb::cpuid;
 
 /// How a stopped thread goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,8 +291,8 @@ impl VectorRegisters {
 /// Where a component of the `XSAVE` area begins, where the machine has it.
 fn component(number: u32) -> Option<usize> {
     const XSAVE: u32 = 0xd;
-    let leaf = cpuid(XSAVE, number);
-    (leaf.eax != 0).then_some(leaf.ebx as usize)
+    let [size, start, ..] = cpuid(XSAVE, number);
+    (size != 0).then_some(start as usize)
 }
 
 /// Reads the memory of a process, as far as it is mapped without a gap, and

@@ -2,8 +2,9 @@
 //! inside fork handlers, where `errno` belongs to the program and where the
 //! C library's own wrappers may be the very functions that Quire replaces.
 
-use std::arch::asm;
 use std::fmt;
+
+use crate::arch;
 
 /// The error number of a failed system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,26 +40,8 @@ pub type Result<T> = std::result::Result<T, Errno>;
 /// The caller vouches for what the call does to memory and descriptors.
 #[inline]
 pub unsafe fn syscall_raw(number: i64, args: [usize; 6]) -> isize {
-    let result: isize;
-    // SAFETY: the register assignment is the x86-64 system call convention;
-    // rcx and r11 are declared as overwritten, and memory is not declared
-    // untouched. What the call does is the caller's responsibility.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
+    // SAFETY: passed on to the caller.
+    unsafe { arch::syscall(number, args) }
 }
 
 /// Turns the kernel's answer into a result.

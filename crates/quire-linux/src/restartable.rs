@@ -11,7 +11,6 @@
 //! Where it does not, or on other processors than x86-64, the look and the write are two steps
 //! ([`is_there`] says so).
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What has to be so when a word is changed: a counter has a value.
@@ -76,46 +75,42 @@ pub fn is_there() -> bool {
     false
 }
 
-/// From a thread's pointer to what the kernel reads of it (`struct rseq`), if the C library has
-/// told the kernel of it.
-fn offset() -> Option<isize> {
-    static OFFSET: OnceLock<Option<isize>> = OnceLock::new();
-    *OFFSET.get_or_init(|| {
-        let find = |name: &std::ffi::CStr| {
-            // SAFETY: it only looks a name up.
-            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-            (!found.is_null()).then_some(found)
-        };
-        let size = find(c"__rseq_size")?.cast::<u32>();
-        let offset = find(c"__rseq_offset")?.cast::<isize>();
-        // SAFETY: the C library has these variables under these names, of these types, and does
-        // not write to them after the program's start.
-        let (size, offset) = unsafe { (size.read(), offset.read()) };
-        (size > 0).then_some(offset)
-    })
-}
-
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::asm;
     use std::ptr::NonNull;
+    use std::sync::OnceLock;
     use std::sync::atomic::AtomicU64;
 
     use super::{Changed, Provided};
+    use crate::arch::thread_pointer;
 
     /// Where the number of the processor is in it, which is negative where the kernel was not
     /// told of this thread.
     const PROCESSOR: usize = 4;
 
+    /// From a thread's pointer to what the kernel reads of it (`struct rseq`), if the C library has
+    /// told the kernel of it.
+    fn offset() -> Option<isize> {
+        static OFFSET: OnceLock<Option<isize>> = OnceLock::new();
+        *OFFSET.get_or_init(|| {
+            let find = |name: &std::ffi::CStr| {
+                // SAFETY: it only looks a name up.
+                let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+                (!found.is_null()).then_some(found)
+            };
+            let size = find(c"__rseq_size")?.cast::<u32>();
+            let offset = find(c"__rseq_offset")?.cast::<isize>();
+            // SAFETY: the C library has these variables under these names, of these types, and does
+            // not write to them after the program's start.
+            let (size, offset) = unsafe { (size.read(), offset.read()) };
+            (size > 0).then_some(offset)
+        })
+    }
+
     /// What the kernel reads of this thread, if it was told where that is.
     pub fn area() -> Option<NonNull<u8>> {
-        let offset = super::offset()?;
-        let thread: *mut u8;
-        // SAFETY: the first word of what `fs` points to is the thread's pointer (System V ABI).
-        unsafe {
-            asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags));
-        }
-        let area = NonNull::new(thread.wrapping_offset(offset))?;
+        let area = NonNull::new(thread_pointer().as_ptr().wrapping_offset(offset()?))?;
         // SAFETY: the C library has room for it there in each thread.
         let processor = unsafe { area.byte_add(PROCESSOR).cast::<i32>().read_volatile() };
         (processor >= 0).then_some(area)

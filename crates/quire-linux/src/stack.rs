@@ -3,7 +3,7 @@
 //! copied, with writers held back), and touching the stack ahead of need, for work during
 //! which no page of it may be missing.
 
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
+use quire_core::units::{BASE_PAGE, Bytes, VirtAddr};
 
 use crate::memory;
 use crate::raw::Result;
@@ -32,21 +32,6 @@ pub fn touch_below(bytes: Bytes) {
     }
 }
 
-/// A new stack of a size. Its first page is protected against one that grows too large.
-///
-/// # Errors
-/// As `mmap`.
-pub(crate) fn new(size: Bytes) -> Result<AddrRange> {
-    let both = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses, which nobody uses yet.
-    unsafe {
-        let stack = AddrRange::new(memory::map_anonymous(VirtAddr(0), size, both, 0)?, size);
-        let guard = AddrRange::new(stack.start, Bytes(BASE_PAGE));
-        memory::protect(guard, libc::PROT_NONE)?;
-        Ok(stack)
-    }
-}
-
 struct Call<F, R> {
     work: Option<F>,
     result: Option<R>,
@@ -59,7 +44,7 @@ struct Call<F, R> {
 /// # Errors
 /// As `mmap`, when there is no memory for a stack; `work` has not run then.
 pub fn run_elsewhere<F: FnOnce() -> R, R>(work: F) -> Result<R> {
-    let stack = new(SIZE)?;
+    let stack = memory::new_stack(SIZE)?;
     let room = size_of::<Call<F, R>>() as u64 + align_of::<Call<F, R>>() as u64;
     let at = VirtAddr((stack.end.0 - room) / 64 * 64);
     let call: *mut Call<F, R> = at.as_ptr().cast();
@@ -109,6 +94,8 @@ unsafe fn switch(top: VirtAddr, function: extern "C" fn(*mut u8), argument: *mut
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd as _;
+
+    use quire_core::units::AddrRange;
 
     use super::*;
     use crate::{pagemap, thread};

@@ -347,7 +347,8 @@ mod tests {
 
     #[test]
     fn only_shared_waits_are_found() {
-        let line = |op: &str| format!("202 0x7f00 {op} 0x0 0x0 0x0 0xffffffff 0x7ffd 0x7f94");
+        let call = libc::SYS_futex;
+        let line = |op: &str| format!("{call} 0x7f00 {op} 0x0 0x0 0x0 0xffffffff 0x7ffd 0x7f94");
         assert_eq!(parse_shared_wait(&line("0x109")), Some(VirtAddr(0x7f00)));
         assert_eq!(parse_shared_wait(&line("0x0")), Some(VirtAddr(0x7f00)));
         assert_eq!(parse_shared_wait(&line("0x80")), None);

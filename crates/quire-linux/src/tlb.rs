@@ -1,8 +1,8 @@
 //! What CPUID says of this machine's TLBs.
 
-use std::arch::x86_64::{__cpuid_count, CpuidResult};
-
 use quire_core::tlb::cpuid::Leaves;
+
+use crate::arch::cpuid;
 
 const DESCRIPTORS: u32 = 2;
 const PARAMETERS: u32 = 0x18;
@@ -16,13 +16,13 @@ const MOST_SUBLEAVES: u32 = 64;
 /// Reads the leaves that describe TLBs, on the processor that runs this.
 #[must_use]
 pub fn leaves() -> Leaves {
-    let highest = cpuid(0, 0).eax;
-    let highest_extended = cpuid(EXTENDED, 0).eax;
+    let highest = cpuid(0, 0)[0];
+    let highest_extended = cpuid(EXTENDED, 0)[0];
     let basic = |leaf| (leaf <= highest).then(|| cpuid(leaf, 0));
     let extended = |leaf| (leaf <= highest_extended).then(|| cpuid(leaf, 0));
-    let first_two = |leaf| extended(leaf).map_or([0; 2], |r| [r.eax, r.ebx]);
+    let first_two = |leaf| extended(leaf).map_or([0; 2], |[eax, ebx, ..]| [eax, ebx]);
     Leaves {
-        descriptors: basic(DESCRIPTORS).map_or([0; 4], registers),
+        descriptors: basic(DESCRIPTORS).unwrap_or_default(),
         parameters: basic(PARAMETERS).map_or_else(Vec::new, parameters),
         amd_l1: first_two(AMD_L1),
         amd_l2: first_two(AMD_L2),
@@ -30,23 +30,12 @@ pub fn leaves() -> Leaves {
     }
 }
 
-/// What CPUID says for a leaf and a subleaf.
-pub(crate) fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-    // Safe to call in later versions of Rust than the oldest that we support.
-    #[allow(unused_unsafe)]
-    // SAFETY: every 64-bit processor has the instruction, and it touches no
-    // memory.
-    unsafe {
-        __cpuid_count(leaf, subleaf)
-    }
-}
-
 /// Every subleaf of leaf 0x18, of which `first` is the first; none where it
 /// describes nothing, as on machines whose leaf 2 does.
-fn parameters(first: CpuidResult) -> Vec<[u32; 4]> {
-    let last = first.eax.min(MOST_SUBLEAVES);
+fn parameters(first: [u32; 4]) -> Vec<[u32; 4]> {
+    let last = first[0].min(MOST_SUBLEAVES);
     let all: Vec<[u32; 4]> = (0..=last)
-        .map(|subleaf| registers(cpuid(PARAMETERS, subleaf)))
+        .map(|subleaf| cpuid(PARAMETERS, subleaf))
         .collect();
     let describes = |one: &[u32; 4]| one[3] & 31 != 0;
     if all.iter().any(describes) {
@@ -54,10 +43,6 @@ fn parameters(first: CpuidResult) -> Vec<[u32; 4]> {
     } else {
         Vec::new()
     }
-}
-
-fn registers(r: CpuidResult) -> [u32; 4] {
-    [r.eax, r.ebx, r.ecx, r.edx]
 }
 
 #[cfg(test)]

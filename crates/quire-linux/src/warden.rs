@@ -26,7 +26,6 @@ use crate::memory;
 use crate::noted::Noted;
 use crate::raw::{Errno, Result, check, syscall};
 use crate::scheduling::{Heirs, Scheduling};
-use crate::stack;
 use crate::thread::{process_id, reap};
 
 pub use term::{Term, Watched};
@@ -87,7 +86,7 @@ impl Warden {
             term: &term,
             scheduling,
         };
-        let stack = stack::new(STACK)?;
+        let stack = memory::new_stack(STACK)?;
         term.engage();
         let (top, argument) = (stack.end.as_ptr().cast(), (&raw const orders).cast_mut());
         let flags = libc::CLONE_VM | libc::CLONE_UNTRACED;

@@ -98,7 +98,13 @@ struct Noting {
 
 impl Process for Noting {
     fn areas(&mut self, found: &mut Areas) -> Result<()> {
-        self.own.areas(found)
+        self.own.areas(found)?;
+        if settings::is_beside_provider() {
+            // The others are looked after by the library that provides memory.
+            let is_left = |kind| matches!(kind, RegionKind::Anon | RegionKind::Heap);
+            found.areas.retain(|area| is_left(area.kind));
+        }
+        Ok(())
     }
 
     fn populated(

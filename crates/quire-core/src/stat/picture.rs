@@ -177,6 +177,28 @@ impl Picture {
         }
     }
 
+    /// A picture of extents with `most` cells at most, which is never larger in memory.
+    #[must_use]
+    pub fn folding(extents: impl ExactSizeIterator<Item = Cell>, most: usize) -> Picture {
+        let factor = extents.len().div_ceil(most.max(1)).max(1);
+        let mut cells = Vec::with_capacity(extents.len().div_ceil(factor));
+        let mut part = Vec::with_capacity(factor);
+        for cell in extents {
+            part.push(cell);
+            if part.len() == factor {
+                cells.push(Cell::fold(&part));
+                part.clear();
+            }
+        }
+        if !part.is_empty() {
+            cells.push(Cell::fold(&part));
+        }
+        Picture {
+            extents_per_cell: u32::try_from(factor).unwrap_or(u32::MAX),
+            cells,
+        }
+    }
+
     /// The picture with `factor` cells made one.
     #[must_use]
     pub fn folded(&self, factor: usize) -> Picture {

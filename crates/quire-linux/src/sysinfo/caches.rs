@@ -12,7 +12,7 @@ use quire_core::frames::cache::{Cache, Index, Kind, Shape, colour_cache};
 use quire_core::frames::colour::Colours;
 
 use super::{read_number, read_trimmed};
-use crate::tlb::cpuid;
+use crate::arch::cpuid;
 
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 /// More caches of one processor than this are taken for nonsense.
@@ -41,7 +41,8 @@ pub fn own_colours() -> Option<Colours> {
 pub fn is_virtual_machine() -> bool {
     const FEATURES: u32 = 1;
     const HYPERVISOR: u32 = 1 << 31;
-    cpuid(FEATURES, 0).ecx & HYPERVISOR != 0
+    let [_, _, ecx, _] = cpuid(FEATURES, 0);
+    ecx & HYPERVISOR != 0
 }
 
 /// What CPUID says on the processor that runs this.
@@ -51,11 +52,12 @@ fn described() -> Vec<Cache> {
     const AMD_FEATURES: u32 = 0x8000_0001;
     const AMD: u32 = 0x8000_001d;
     const TOPOLOGY_EXTENSIONS: u32 = 1 << 22;
-    let has_amd =
-        cpuid(EXTENDED, 0).eax >= AMD && cpuid(AMD_FEATURES, 0).ecx & TOPOLOGY_EXTENSIONS != 0;
+    let highest = |leaf| cpuid(leaf, 0)[0];
+    let [_, _, features, _] = cpuid(AMD_FEATURES, 0);
+    let has_amd = highest(EXTENDED) >= AMD && features & TOPOLOGY_EXTENSIONS != 0;
     if has_amd {
         describe(Leaf::Amd, &subleaves(AMD))
-    } else if cpuid(0, 0).eax >= INTEL {
+    } else if highest(0) >= INTEL {
         describe(Leaf::Intel, &subleaves(INTEL))
     } else {
         Vec::new()
@@ -63,12 +65,8 @@ fn described() -> Vec<Cache> {
 }
 
 fn subleaves(leaf: u32) -> Vec<[u32; 4]> {
-    let registers = |subleaf| {
-        let r = cpuid(leaf, subleaf);
-        [r.eax, r.ebx, r.ecx, r.edx]
-    };
     (0..MOST_CACHES)
-        .map(registers)
+        .map(|subleaf| cpuid(leaf, subleaf))
         .take_while(is_described)
         .collect()
 }
