@@ -213,11 +213,11 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             wait = wait.max(cost * REST).min(wait.max(RAREST_LOOK));
         }
         if let Some(until_unknown) = self.until_unknown() {
-            wait = wait.max(LOOK_BESIDE_FRONTS);
             if pages > 0 {
+                wait = wait.max(LOOK_BESIDE_FRONTS);
                 self.glances_apart = until_unknown;
+                self.glance_at = after + until_unknown;
             }
-            self.glance_at = after + self.glances_apart;
         } else {
             self.glance_at = Duration::MAX;
         }
@@ -243,9 +243,13 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         let (_, after, pause) = self.pay(began, |own| &mut own.glances);
         self.glances_apart = match self.until_unknown() {
             Some(until_unknown) if pages > 0 => until_unknown,
-            _ => (self.glances_apart * 2).min(GLANCES_APART.1),
+            _ => self.glances_apart * 2,
         };
-        self.glance_at = after + self.glances_apart.max(pause);
+        // Where nothing has come for long, the next look is soon enough to begin anew.
+        self.glance_at = match self.glances_apart > GLANCES_APART.1 {
+            true => Duration::MAX,
+            false => after + self.glances_apart.max(pause),
+        };
         if at_end {
             let pause = self.looks.wait_for(Duration::from_nanos(1), after);
             self.look_at = self.look_at.min(after + LOOKS_APART.0.max(pause));
