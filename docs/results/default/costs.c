@@ -1,5 +1,5 @@
 // What single things cost, one a run; prints one number, which says what it is in the comment of its function.
-// costs map BYTES TIMES | fork TIMES | fill MIB | each-2mib MIB | eighth MIB | quarter MIB | rest GIB SECONDS [dense MIB]
+// costs warm MIB | map BYTES TIMES | fork TIMES | fill MIB | each-2mib MIB | eighth MIB | quarter MIB | rest GIB SECONDS [dense MIB]
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -65,6 +65,13 @@ static double forks(int times) {
     return (now(CLOCK_MONOTONIC) - began) * 1e6 / times;
 }
 
+// Touches memory on superpages, so that the host of a virtual machine has given what is used next.
+static void warm(size_t bytes) {
+    char *at = map(bytes);
+    madvise(at, bytes, MADV_HUGEPAGE);
+    memset(at, 1, bytes);
+}
+
 // Seconds to fill memory; processor seconds and MiB on superpages follow.
 static void fill(size_t bytes) {
     char *at = map(bytes);
@@ -112,7 +119,9 @@ int main(int count, char **arguments) {
     char *grown = map(128 << 20);
     for (int i = 0; i < 64; i++)
         grown[(size_t)i * SUPERPAGE] = 0;
-    if (!strcmp(what, "map"))
+    if (!strcmp(what, "warm"))
+        warm(mib);
+    else if (!strcmp(what, "map"))
         printf("%.3f\n", maps(size, atoi(arguments[3])));
     else if (!strcmp(what, "fork"))
         printf("%.1f\n", forks(size));

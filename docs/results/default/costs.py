@@ -39,6 +39,7 @@ def measurements(build):
         return lambda options, variant: float(output(options, variant, [costs, *arguments]).split()[0])
     def both(*arguments):
         def measure(options, variant):
+            subprocess.run([costs, "warm", "8192"], check=True)
             took, used, huge = output(options, variant, [costs, *arguments]).split()
             return [float(took), float(used), float(huge)]
         return measure
@@ -115,7 +116,7 @@ def main():
             results.append({"name": name, "user": options.user or os.getuid(), "found": found})
             if options.out:
                 with open(options.out, "w") as file:
-                    json.dump(results, file, indent=1)
+                    json.dump(results, file)
 
 
 main()

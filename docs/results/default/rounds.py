@@ -131,7 +131,7 @@ def main():
                                 "rounds": rounds})
                 if options.out:
                     with open(options.out, "w") as file:
-                        json.dump(results, file, indent=1)
+                        json.dump(results, file)
 
 
 main()
