@@ -6,7 +6,7 @@
 //! which costs a tenth of a look.
 //!
 //! What stays full on base pages is copied into superpages later, as a copy pays only for memory that lives: not
-//! before it has been full for [`LIVED`], and at a third of the budget before the process has lived for [`YOUNG`].
+//! before it has been full for [`LIVED`], and at a third of the budget before the process has lived for five seconds.
 //! So a program that ends right after the copies has paid at most three hundredths of its life for them.
 
 use std::time::Duration;

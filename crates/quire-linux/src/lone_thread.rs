@@ -370,7 +370,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { THREAD.start(tell, 0, reach) }.expect("threads can be made");
         ends(&THREAD);
-        let start = VirtAddr(THREAD.memory.load(Ordering::Acquire));
+        let start = VirtAddr(THREAD.memory[0].load(Ordering::Acquire));
         let stack = AddrRange::new(start + Bytes(BASE_PAGE), STACK);
         let area = AddrRange::new(stack.end, reach + CONTROL);
         for (range, own) in [stack, area].into_iter().zip(&TOLD.own) {

@@ -101,7 +101,11 @@ fn home(function: *const c_void) -> *const c_void {
     let failed = unsafe { find(function, object.as_mut_ptr()) };
     // SAFETY: zeros are a value of all fields.
     let object = unsafe { object.assume_init() };
-    if failed != 0 { ptr::null() } else { object.start }
+    if failed != 0 {
+        ptr::null()
+    } else {
+        object.start
+    }
 }
 
 fn home_by_symbols(function: *const c_void) -> *const c_void {

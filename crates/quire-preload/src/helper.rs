@@ -98,13 +98,7 @@ struct Noting {
 
 impl Process for Noting {
     fn areas(&mut self, found: &mut Areas) -> Result<()> {
-        self.own.areas(found)?;
-        if settings::is_beside_provider() {
-            // The others are looked after by the library that provides memory.
-            let is_left = |kind| matches!(kind, RegionKind::Anon | RegionKind::Heap);
-            found.areas.retain(|area| is_left(area.kind));
-        }
-        Ok(())
+        self.own.areas(found)
     }
 
     fn populated(

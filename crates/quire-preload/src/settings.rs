@@ -3,10 +3,10 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use quire_core::attach::CpuShare;
-use quire_core::config::{ADVICE_DIR, ENV_ADVICE, ENV_CPU, ENV_POLICY, ENV_SESSION, Policy};
+use quire_core::config::{ENV_CPU, ENV_POLICY, ENV_SESSION, Policy};
 use quire_linux::sysinfo::process::disable_huge_pages;
 
 /// The longest path of a session directory that is kept.
@@ -14,7 +14,6 @@ const LONGEST: usize = 256;
 
 static POLICY: AtomicU32 = AtomicU32::new(Policy::Base.code());
 static CPU: AtomicU32 = AtomicU32::new(0);
-static IS_BESIDE: AtomicBool = AtomicBool::new(false);
 static SESSION: Text = Text {
     bytes: UnsafeCell::new([0; LONGEST]),
     len: AtomicUsize::new(0),
@@ -24,23 +23,6 @@ static SESSION: Text = Text {
 struct Text {
     bytes: UnsafeCell<[u8; LONGEST]>,
     len: AtomicUsize,
-}
-
-impl Text {
-    /// Makes it of these parts, one after the other; it stays empty where they do not fit.
-    fn set(&self, parts: &[&str]) {
-        let len = parts.iter().map(|part| part.len()).sum();
-        // SAFETY: nobody reads it before its length is set, and this is done once.
-        let bytes = unsafe { &mut *self.bytes.get() };
-        if let Some(mut rest) = bytes.get_mut(..len) {
-            for part in parts {
-                let (here, behind) = rest.split_at_mut(part.len());
-                here.copy_from_slice(part.as_bytes());
-                rest = behind;
-            }
-            self.len.store(len, Ordering::Release);
-        }
-    }
 }
 
 // SAFETY: it is written only by `read`, when the library starts, and read after its length has been set.
@@ -60,42 +42,27 @@ fn variable(name: &'static CStr) -> Option<&'static str> {
 /// Reads the environment. A value that cannot be read is `quire run`'s business to refuse; here the program must
 /// go on, and nothing is done to it.
 pub fn read() {
-    const NAMES: [&CStr; 4] = [
-        c"QUIRE_POLICY",
-        c"QUIRE_CPU",
-        c"QUIRE_SESSION",
-        c"QUIRE_ADVICE",
-    ];
+    const NAMES: [&CStr; 3] = [c"QUIRE_POLICY", c"QUIRE_CPU", c"QUIRE_SESSION"];
     debug_assert!(
         NAMES
             .iter()
-            .zip([ENV_POLICY, ENV_CPU, ENV_SESSION, ENV_ADVICE])
+            .zip([ENV_POLICY, ENV_CPU, ENV_SESSION])
             .all(|(c, name)| CString::new(name).is_ok_and(|n| n.as_c_str() == *c))
     );
-    let beside = variable(NAMES[3]);
-    IS_BESIDE.store(beside.is_some(), Ordering::Relaxed);
-    let name = beside.or_else(|| variable(NAMES[0]));
-    let name = name.unwrap_or(Policy::default().name());
+    let name = variable(NAMES[0]).unwrap_or(Policy::default().name());
     POLICY.store(of_name(name).code(), Ordering::Relaxed);
     let share = variable(NAMES[1]).and_then(|text| text.parse::<f64>().ok());
     let hundredths = share.map_or(0, |percent| (percent * 100.0).clamp(1.0, 10_000.0) as u32);
     CPU.store(hundredths, Ordering::Relaxed);
-    if let Some(path) = variable(NAMES[2]) {
-        match beside {
-            Some(_) => SESSION.set(&[path, "/", ADVICE_DIR]),
-            None => SESSION.set(&[path]),
-        }
+    if let Some(path) = variable(NAMES[2]).filter(|path| path.len() <= LONGEST) {
+        // SAFETY: nobody reads it before its length is set, and this runs once.
+        unsafe { (&mut *SESSION.bytes.get())[..path.len()].copy_from_slice(path.as_bytes()) };
+        SESSION.len.store(path.len(), Ordering::Release);
     }
     // `quire run` has done so; who preloads the library by hand has not.
     if name == Policy::Base.name() {
         disable_huge_pages(true);
     }
-}
-
-/// Whether `libquire_provide.so` is loaded as well, and provides what the program maps. Then the rest is advised: the
-/// program's private memory; and statistics have a place of their own.
-pub fn is_beside_provider() -> bool {
-    IS_BESIDE.load(Ordering::Relaxed)
 }
 
 /// Whether the process was given objects of servers as its shared memory (`quire run --dsm`).
