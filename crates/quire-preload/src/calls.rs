@@ -79,36 +79,8 @@ pub fn find() {
     LOOKING.store(false, Ordering::Relaxed);
 }
 
-/// What `_dl_find_object` says (glibc 2.35): the beginning is all that is used.
-#[repr(C)]
-struct FoundObject {
-    flags: u64,
-    start: *const c_void,
-    rest: [usize; 10],
-}
-
-/// The library that a function lies in. `dladdr`, which reads the library's symbols one by one, takes half as long as
-/// everything else at the start of a process; so it is asked only where the C library has nothing better.
+/// The library that a function lies in.
 fn home(function: *const c_void) -> *const c_void {
-    type FindObject = unsafe extern "C" fn(*const c_void, *mut FoundObject) -> c_int;
-    // SAFETY: the type of the C library's function.
-    static FIND: Real<FindObject> = unsafe { Real::new(c"_dl_find_object") };
-    let Some(find) = FIND.get() else {
-        return home_by_symbols(function);
-    };
-    let mut object = MaybeUninit::<FoundObject>::zeroed();
-    // SAFETY: the call fills the structure, which is not larger than this one, or leaves it as it is.
-    let failed = unsafe { find(function, object.as_mut_ptr()) };
-    // SAFETY: zeros are a value of all fields.
-    let object = unsafe { object.assume_init() };
-    if failed != 0 {
-        ptr::null()
-    } else {
-        object.start
-    }
-}
-
-fn home_by_symbols(function: *const c_void) -> *const c_void {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the call fills the structure, or leaves it as it is.
     let found = unsafe { libc::dladdr(function, info.as_mut_ptr()) };
