@@ -6,8 +6,8 @@
 //! which costs a tenth of a look.
 //!
 //! What stays full on base pages is copied into superpages later, as a copy pays only for memory that lives: not
-//! before it has been full for [`LIVED`], and at a third of the budget before the process has lived for five seconds.
-//! So a program that ends right after the copies has paid at most three hundredths of its life for them.
+//! before it has been full for [`LIVED`], and at a sixth of the budget before the process has lived for five seconds.
+//! So a program that ends right after the copies has paid at most a sixtieth of its life for them.
 
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ pub const LIVED: Duration = Duration::from_secs(1);
 /// How long a process is young: most end before that.
 const YOUNG: Duration = Duration::from_secs(5);
 /// The part of the share that copies may take until then.
-const YOUNG_PART: u32 = 3;
+const YOUNG_PART: u32 = 6;
 /// The shares of a processor that looks and glances may take, in percent.
 const SHARES: (f64, f64) = (0.5, 1.0);
 /// Either may save up what it earns in so much time.
 const LOOKS_SAVE: Duration = Duration::from_secs(4);
 /// They begin with what they earn in so much.
-const LOOKS_BEGIN: Duration = Duration::from_millis(600);
+const LOOKS_BEGIN: Duration = Duration::from_millis(300);
 /// How often looks read the page tables of what was full at the last look, too.
 const ALL_APART: Duration = Duration::from_millis(500);
 /// A process in which nothing changes is left alone for so many times what a look costs, but not for longer than that.
@@ -779,7 +779,7 @@ mod tests {
             world.memory.touch(slot, FULL);
         }
         world.run(Duration::from_secs(30));
-        // A copy costs 0.01 ms here, and 0.1 ms is earned in a second; a third of that in the first five.
+        // A copy costs 0.01 ms here, and 0.1 ms is earned in a second; a sixth of that in the first five.
         let copies = world.memory.collapses.get();
         assert!((100..=450).contains(&copies), "{copies}");
     }

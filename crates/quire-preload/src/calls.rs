@@ -3,8 +3,6 @@
 //! was given is noted (`growth`).
 
 use std::ffi::{c_int, c_long, c_void};
-use std::mem::MaybeUninit;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_core::config::Policy;
@@ -72,25 +70,44 @@ pub fn find() {
     let _ = (ALIGNED_ALLOC.get(), MEMALIGN.get(), POSIX_MEMALIGN.get());
     let _ = (MMAP.get(), MREMAP.get(), MPROTECT.get(), MADVISE.get());
     let _ = (PRCTL.get(), SYSCALL.get());
-    let of = |function: Option<*const c_void>| function.map_or(ptr::null(), home);
-    let moves = of(REALLOC.found().map(|f| f as *const c_void));
-    let measures = of(USABLE_SIZE.found().map(|f| f as *const c_void));
-    OF_ONE_ALLOCATOR.store(!moves.is_null() && moves == measures, Ordering::Relaxed);
+    let address = |function: Option<*const c_void>| function.map_or(0, |at| at as usize);
+    let moves = address(REALLOC.found().map(|f| f as *const c_void));
+    let measures = address(USABLE_SIZE.found().map(|f| f as *const c_void));
+    OF_ONE_ALLOCATOR.store(in_one_library([moves, measures]), Ordering::Relaxed);
     LOOKING.store(false, Ordering::Relaxed);
 }
 
-/// The library that a function lies in.
-fn home(function: *const c_void) -> *const c_void {
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: the call fills the structure, or leaves it as it is.
-    let found = unsafe { libc::dladdr(function, info.as_mut_ptr()) };
-    // SAFETY: zeros are a value of all fields.
-    let info = unsafe { info.assume_init() };
-    if found == 0 {
-        ptr::null()
-    } else {
-        info.dli_fbase
+/// Whether two functions lie in one library. (`dladdr` would say it, too, but it goes through all symbols of the
+/// library: for the C library that takes as long as all else that is done here.)
+fn in_one_library(mut functions: [usize; 2]) -> bool {
+    unsafe extern "C" fn look(
+        object: *mut libc::dl_phdr_info,
+        _len: usize,
+        functions: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the C library gives an object, with its headers, that stays while this runs.
+        let (object, headers) = unsafe {
+            let object = &*object;
+            (
+                object,
+                std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)),
+            )
+        };
+        // SAFETY: it is the array of the caller, who waits.
+        let functions = unsafe { &*functions.cast::<[usize; 2]>() };
+        let holds = |at: usize| {
+            headers
+                .iter()
+                .filter(|header| header.p_type == libc::PT_LOAD)
+                .any(|header| {
+                    let offset = at.wrapping_sub((object.dlpi_addr + header.p_vaddr) as usize);
+                    offset < header.p_memsz as usize
+                })
+        };
+        c_int::from(functions.iter().all(|at| holds(*at)))
     }
+    // SAFETY: `look` takes what it is given, and the array lives as long as the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), functions.as_mut_ptr().cast()) == 1 }
 }
 
 /// A function that allocates. Before the library has started, it is looked up at the first call.

@@ -9,11 +9,16 @@ intervals of the mean of the logarithms (Student's t), and the peak of resident 
     cargo build --release -p quire-cli && cargo build --profile preload -p quire-preload
     python3 docs/results/default/rounds.py --out docs/results/default.json
     python3 docs/results/default/rounds.py --only graph,dict --variants adaptive,eager --most 10
+    sudo python3 docs/results/default/rounds.py --setting always --variants always,adaptive
 
-The pythons that have numpy and duckdb are named by --python.
+The pythons that have numpy and duckdb are named by --python. With `--setting always` the kernel's setting for
+transparent huge pages is changed meanwhile. There the variant `always` is a plain program, and the one beside it has
+huge pages where it advises them only, as under the setting `madvise`; that takes Linux 6.18.
 """
 
 import argparse
+import contextlib
+import ctypes
 import json
 import math
 import os
@@ -27,6 +32,33 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Student's t for 95 % by degrees of freedom; beyond, the normal distribution is near enough.
 STUDENT = [0, 12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
            2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
+
+
+SETTING = "/sys/kernel/mm/transparent_hugepage/enabled"
+# PR_SET_THP_DISABLE, with PR_THP_DISABLE_EXCEPT_ADVISED.
+ONLY_ADVISED = (41, 1, 2, 0, 0)
+
+
+@contextlib.contextmanager
+def setting(wanted):
+    """Changes the kernel's setting, and puts it back."""
+    with open(SETTING) as file:
+        before = file.read().split("[")[1].split("]")[0]
+    if wanted:
+        with open(SETTING, "w") as file:
+            file.write(wanted)
+    try:
+        yield
+    finally:
+        if wanted:
+            with open(SETTING, "w") as file:
+                file.write(before)
+
+
+def only_advised():
+    """Huge pages only where the program advises them, for this process and those that it starts."""
+    if ctypes.CDLL(None, use_errno=True).prctl(*ONLY_ADVISED):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_THP_DISABLE)")
 
 
 def interval(values):
@@ -64,18 +96,19 @@ def workloads(options, build):
 
 def start(options, variant, command, cpu):
     """Starts a variant of a command on a processor."""
-    quire = [] if variant in ("plain", "same") else [options.quire, "run", "--quiet", "--policy", variant, "--"]
+    quire = [] if variant in ("plain", "advised", "same", "always") else [options.quire, "run", "--quiet", "--policy", variant, "--"]
     whole = ["taskset", "-c", str(cpu), *quire, *command]
     if options.user is not None:
         whole = ["setpriv", f"--reuid={options.user}", f"--regid={options.user}", "--clear-groups", *whole]
-    return subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", env={**os.environ, "HOME": "/tmp"})
+    return subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", env={**os.environ, "HOME": "/tmp"},
+                            preexec_fn=only_advised if variant == "advised" else None)
 
 
 def together(options, variant, command, swapped):
     """One round: seconds, processor seconds and peak memory in KiB of plain and of the variant."""
     began = time.monotonic()
     programs = {}
-    for index, name in enumerate(("plain", variant)):
+    for index, name in enumerate(("advised" if variant == "always" else "plain", variant)):
         program = start(options, name, command, index ^ swapped)
         programs[program.pid] = (index, program)
     results = [None, None]
@@ -107,7 +140,8 @@ def main():
     parser.add_argument("--python", default="python3")
     parser.add_argument("--user", type=int, help="run as this user")
     parser.add_argument("--only", help="these workloads, separated by commas")
-    parser.add_argument("--variants", default="adaptive", help="same, adaptive, eager, base, reserve")
+    parser.add_argument("--variants", default="adaptive", help="same, adaptive, eager, base, reserve, always")
+    parser.add_argument("--setting", help="change the setting of transparent huge pages meanwhile")
     parser.add_argument("--least", type=int, default=4, help="pairs at least")
     parser.add_argument("--most", type=int, default=25, help="pairs at most")
     parser.add_argument("--width", type=float, default=2.0, help="percent that the interval may have on each side")
@@ -115,7 +149,7 @@ def main():
     options = parser.parse_args()
     options.quire = os.path.realpath(options.quire)
     results = []
-    with tempfile.TemporaryDirectory() as build:
+    with tempfile.TemporaryDirectory() as build, setting(options.setting):
         os.chmod(build, 0o755)
         commands = workloads(options, build)
         for name in options.only.split(",") if options.only else commands:
