@@ -201,6 +201,8 @@ EXAMPLES:
   quire bench 'sort -u big.txt' 'sort big.txt | uniq'
   quire bench --runs 30 --warmup 3 'gzip -k -f data' 'zstd -f data'
   quire bench --precision 1% -n old -n new './old' './new'
+  quire bench -L level 1,6,9 'gzip -k -f -{level} data'
+  quire bench -P threads 1 8 --export-json out.json './solver {threads}'
   quire bench --regex 'took ([0-9.]+) ms' --unit ms './server-test'
   quire bench -f experiment.toml          results go to experiment.jsonl
   quire bench --resume experiment.jsonl   go on after an interruption
@@ -222,7 +224,7 @@ EXIT STATUS:
   written. 2: bad usage. Ctrl-C and TERM put the machine back as it was first.";
 const PLAN_EXAMPLES: &str = "\
 EXAMPLES:
-  quire bench -f experiment.toml --runs 10 --output pilot.jsonl
+  quire bench -f experiment.toml --runs 10 --save pilot.jsonl
   quire plan pilot.jsonl --precision 1%
   quire plan pilot.jsonl --cost-execution 20      an execution has to be built first
   quire plan pilot.jsonl --json | jq '.plans[].spend'
@@ -306,7 +308,7 @@ RESULTS:
 
 EXIT STATUS:
   0: nothing is worse. 1: something is worse by more than the threshold, and beyond
-  noise: the interval of the ratio of means does not contain 1. 2: bad input, or
+  noise, by the rule of quire report (docs/statistics.md). 2: bad input, or
   results that have nothing in common.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -734,14 +736,40 @@ pub struct BenchArgs {
     pub file: Option<PathBuf>,
     /// Keep results in this file, and go on with those that it holds already [default:
     /// none for commands, NAME.jsonl for NAME.toml]
-    #[arg(long, short, value_name = "FILE.jsonl", conflicts_with = "resume")]
-    pub output: Option<PathBuf>,
+    #[arg(
+        long,
+        short = 'o',
+        value_name = "FILE.jsonl",
+        conflicts_with = "resume"
+    )]
+    pub save: Option<PathBuf>,
     /// Go on with the run whose results these are
     #[arg(long, value_name = "FILE.jsonl")]
     pub resume: Option<PathBuf>,
-    /// Execute each command so often at most [default: 10; 1000 with --precision]
-    #[arg(long, short, value_name = "N")]
+    /// Execute each command so often [default: 10; with --precision, 1000 at most]
+    #[arg(long, short, value_name = "N", conflicts_with_all = ["min_runs", "max_runs"])]
     pub runs: Option<u64>,
+    /// Execute each command so often at least, and until 3 s were spent on it
+    #[arg(long, short, value_name = "N")]
+    pub min_runs: Option<u64>,
+    /// Execute each command so often at most
+    #[arg(long, short = 'M', value_name = "N")]
+    pub max_runs: Option<u64>,
+    /// Compare with this command: one of those that are given, by its name, or another one, which
+    /// is executed too [default: the first one]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "file")]
+    pub reference: Option<String>,
+    /// Put each of these values, separated by commas, in place of {VAR} in the commands; may be
+    /// given again for another VAR
+    #[arg(long, short = 'L', value_names = ["VAR", "VALUES"], num_args = 2, conflicts_with = "file")]
+    pub parameter_list: Vec<String>,
+    /// Put each number from MIN to MAX in place of {VAR} in the commands
+    #[arg(long, short = 'P', value_names = ["VAR", "MIN", "MAX"], num_args = 3,
+        allow_negative_numbers = true, conflicts_with_all = ["file", "parameter_list"])]
+    pub parameter_scan: Vec<String>,
+    /// How far the numbers of --parameter-scan are apart [default: 1]
+    #[arg(long, short = 'D', value_name = "DELTA", requires = "parameter_scan")]
+    pub parameter_step_size: Option<String>,
     /// Execute each command so often before, without a record
     #[arg(long, short, value_name = "N")]
     pub warmup: Option<u64>,
@@ -750,7 +778,7 @@ pub struct BenchArgs {
     pub precision: Option<f64>,
     /// How many measurements a program shall make in an execution; it is told so by
     /// QUIRE_BENCH_MEASUREMENTS
-    #[arg(long, short, value_name = "M")]
+    #[arg(long, value_name = "M")]
     pub measurements: Option<u64>,
     /// Leave out so many of the first measurements of each execution
     #[arg(long, value_name = "N")]
@@ -768,7 +796,7 @@ pub struct BenchArgs {
     #[arg(long, short, value_name = "COMMAND")]
     pub prepare: Vec<String>,
     /// Run this after each execution
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, short = 'C', value_name = "COMMAND")]
     pub conclude: Option<String>,
     /// Run this for each command before all executions
     #[arg(long, short, value_name = "COMMAND")]
@@ -786,9 +814,26 @@ pub struct BenchArgs {
     /// Take any exit status for success
     #[arg(long, short)]
     pub ignore_failure: bool,
-    /// What commands read from standard input [default: nothing]
-    #[arg(long, value_name = "FILE")]
+    /// What commands read from standard input: a file, or `null` for nothing [default: null]
+    #[arg(long, value_name = "WHERE")]
     pub input: Option<PathBuf>,
+    /// Where the standard output of commands goes: `null`, `pipe` (it is read and thrown away),
+    /// `inherit`, or a file [default: null]
+    #[arg(long, value_name = "WHERE", conflicts_with_all = ["regex", "show_output"])]
+    pub output: Option<String>,
+    /// Show what commands print; the same as `--output inherit`
+    #[arg(long, conflicts_with = "regex")]
+    pub show_output: bool,
+    /// The unit of times in tables [default: the one that is read best]
+    #[arg(long, short = 'u', value_name = "UNIT")]
+    pub time_unit: Option<TimeUnit>,
+    /// What is shown on a terminal: `basic` has no colours and no bar, `full` has both whatever
+    /// the output is, `nocolor` and `color` say it of colours, `none` shows nothing
+    #[arg(long, value_name = "STYLE", default_value = "auto")]
+    pub style: Style,
+    /// The order of tables
+    #[arg(long, value_name = "ORDER", default_value = "auto")]
+    pub sort: Order,
     /// Where programs report measurements of their own
     #[arg(long, default_value = "fd")]
     pub from: From,
@@ -823,13 +868,19 @@ pub struct BenchArgs {
     /// Give each execution an environment of another size
     #[arg(long)]
     pub random_environment: bool,
-    /// Write what came of it to this file, as JSON
+    /// Write what came of it to this file, as JSON that hyperfine's scripts read
     #[arg(long, value_name = "FILE")]
     pub export_json: Option<PathBuf>,
     /// Write tables to this file, as Markdown
     #[arg(long, value_name = "FILE")]
     pub export_markdown: Option<PathBuf>,
-    /// Write all measurements to this file, as CSV
+    /// Write tables to this file, as AsciiDoc
+    #[arg(long, value_name = "FILE")]
+    pub export_asciidoc: Option<PathBuf>,
+    /// Write tables to this file, for Org
+    #[arg(long, value_name = "FILE")]
+    pub export_orgmode: Option<PathBuf>,
+    /// Write the times of each command to this file, as CSV
     #[arg(long, value_name = "FILE")]
     pub export_csv: Option<PathBuf>,
     /// Print JSON
@@ -856,6 +907,56 @@ pub enum From {
     Stdout,
 }
 
+/// A unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TimeUnit {
+    /// 0.000001 s.
+    Microsecond,
+    /// 0.001 s.
+    Millisecond,
+    /// 1 s.
+    Second,
+}
+
+impl TimeUnit {
+    /// What seconds are multiplied with, and its sign.
+    pub fn scale(self) -> (f64, Option<&'static str>) {
+        match self {
+            TimeUnit::Microsecond => (1e6, Some("µs")),
+            TimeUnit::Millisecond => (1e3, Some("ms")),
+            TimeUnit::Second => (1.0, Some("s")),
+        }
+    }
+}
+
+/// What is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Style {
+    /// Colours and a bar on a terminal.
+    Auto,
+    /// Neither.
+    Basic,
+    /// Both, whatever the output is.
+    Full,
+    /// A bar without colours.
+    Nocolor,
+    /// Colours without a bar.
+    Color,
+    /// Nothing.
+    None,
+}
+
+/// The order of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// That of the commands.
+    Auto,
+    /// That of the commands.
+    Command,
+    /// By the mean, the best first.
+    MeanTime,
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Switch {
@@ -868,9 +969,12 @@ pub enum Switch {
 /// What `quire plan` takes.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// The results of a pilot run
-    #[arg(value_name = "RESULTS.jsonl")]
+    /// The results of a pilot run, of quire bench or of another tool (see quire report)
+    #[arg(value_name = "RESULTS", value_hint = clap::ValueHint::AnyPath)]
     pub results: PathBuf,
+    /// Take runs of hyperfine for good ones whatever their exit status was
+    #[arg(long, short)]
+    pub ignore_failure: bool,
     /// Half the interval of the mean that is wanted, as a part of the mean
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share)]
     pub precision: f64,
@@ -999,6 +1103,12 @@ pub struct ReportArgs {
     /// Files or directories of results
     #[arg(value_name = "RUN", required = true, value_hint = clap::ValueHint::AnyPath)]
     pub runs: Vec<PathBuf>,
+    /// Compare with this variant [default: the first one]
+    #[arg(long, value_name = "NAME")]
+    pub reference: Option<String>,
+    /// Take runs of hyperfine for good ones whatever their exit status was
+    #[arg(long, short)]
+    pub ignore_failure: bool,
     /// What to write; without it, the ending of the output's name says it, else it is HTML
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<ReportFormat>,
@@ -1022,7 +1132,10 @@ pub struct CompareArgs {
     /// The results to be judged
     #[arg(value_name = "NEW", value_hint = clap::ValueHint::AnyPath)]
     pub new: PathBuf,
-    /// How much worse something may become, in the mean
+    /// Take runs of hyperfine for good ones whatever their exit status was
+    #[arg(long, short)]
+    pub ignore_failure: bool,
+    /// How much worse something may become
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
     pub threshold: f64,
     /// Write JUnit XML to this file, too

@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 mod export;
+mod parameters;
 pub(crate) mod progress;
 pub(crate) mod show;
 
@@ -15,7 +16,7 @@ use quire_lab::run::Run;
 use quire_lab::runner::{self, Interrupt, Over, Results, ResultsError, RunnerError, Tools};
 use quire_linux::sysinfo::signals;
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, Order, Style};
 use crate::failure::{Failure, Outcome};
 use progress::Bar;
 
@@ -46,10 +47,10 @@ pub fn bench(options: &BenchArgs) -> Outcome<u8> {
         environment: environment::of_this_machine(&places),
         warnings,
     };
-    if !options.quiet {
+    if !is_quiet(options) {
         tell_warnings(&tools.warnings);
     }
-    let mut bar = Bar::new(options.quiet);
+    let mut bar = Bar::new(is_quiet(options), options.style);
     let over = runner::run(&experiment, &tools, &mut results, &interrupt, &mut bar);
     bar.clear();
     let restored = prepared.restore();
@@ -61,6 +62,11 @@ pub fn bench(options: &BenchArgs) -> Outcome<u8> {
         signals::die_by(signal);
     }
     Ok(u8::from(!results.run().failures.is_empty()))
+}
+
+/// Whether nothing but errors is shown.
+fn is_quiet(options: &BenchArgs) -> bool {
+    options.quiet || options.style == Style::None
 }
 
 fn places(options: &BenchArgs) -> Places {
@@ -119,19 +125,32 @@ fn tell(
     exports: export::Exports,
 ) -> Outcome<()> {
     let tables = quire_lab::summary::tables(run);
+    let wish = show::Wish {
+        unit: options.time_unit,
+        by_mean: options.sort == Order::MeanTime,
+    };
     let mut stdout = io::stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut stdout, &export::json(run, &tables))?;
         writeln!(stdout)?;
-    } else if !options.quiet {
-        let look = show::Look::of(stdout.is_terminal());
-        show::tables(&mut stdout, run, &tables, &look)?;
+    } else if !is_quiet(options) {
+        let look = show::Look::of(stdout.is_terminal(), options.style);
+        show::tables(&mut stdout, run, &tables, &look, wish)?;
     }
     drop(stdout);
-    exports.write(run, &tables)?;
+    exports.write(export::Came {
+        run,
+        tables: &tables,
+        wish,
+    })?;
     let mut stderr = io::stderr().lock();
+    for (what, text) in &run.header.environment {
+        if what.starts_with("shell start") && !is_quiet(options) && !options.json {
+            writeln!(stderr, "quire: {what}: {text}")?;
+        }
+    }
     let path = (!run.path.as_os_str().is_empty()).then_some(run.path.as_path());
-    if let Some(line) = ending(experiment, run, over, path).filter(|_| !options.quiet) {
+    if let Some(line) = ending(experiment, run, over, path).filter(|_| !is_quiet(options)) {
         writeln!(stderr, "quire: {line}")?;
     }
     Ok(())

@@ -4,13 +4,12 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use quire_lab::compare::{self as lab, Comparison, Outcome as Came, junit, output};
-use quire_lab::import;
+use quire_lab::compare::{self as lab, Comparison, Item, Outcome as Came, junit, output};
 
 use crate::args::CompareArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::report::{refused, settings};
+use crate::report::{results, settings};
 use crate::table::Table;
 
 /// The exit status where something is worse.
@@ -20,7 +19,7 @@ const WORSE: u8 = 1;
 pub fn compare(options: &CompareArgs) -> Outcome<u8> {
     let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
     let files = (create(&options.junit)?, create(&options.markdown)?);
-    let read = |path| import::read(path).map_err(|error| refused(&error));
+    let read = |path: &PathBuf| results(std::slice::from_ref(path), options.ignore_failure);
     let (old, new) = (read(&options.old)?, read(&options.new)?);
     let settings = settings(&options.statistics, &new);
     let comparison = lab::compare(&old, &new, options.threshold, settings)
@@ -66,6 +65,12 @@ fn print(out: &mut (impl Write + IsTerminal), comparison: &Comparison) -> io::Re
         table.row(cells.to_vec());
     }
     table.write(out, 0)?;
+    let differs = |item: &&Item| matches!(item.outcome, Came::Regression | Came::Improvement);
+    for item in comparison.items.iter().filter(differs) {
+        let (of, sentence) = (&item.new.benchmark, item.sentence());
+        let text = format!("{of}, {}: {sentence}", item.new.variant);
+        writeln!(out, "{}", shown(&text))?;
+    }
     for lone in &comparison.lone {
         writeln!(out, "{}", shown(&output::lone_line(lone)))?;
     }

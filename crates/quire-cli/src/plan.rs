@@ -2,17 +2,20 @@
 
 use std::io::{self, Write};
 
-use quire_lab::plan::{Advice, Wish, advise};
-use quire_lab::run::Run;
+use quire_lab::plan::{self as lab, Advice, Wish, advise};
 use serde_json::{Value, json};
 
 use crate::args::PlanArgs;
 use crate::failure::{Failure, Outcome};
+use crate::report::results;
 use crate::table::Table;
 
 /// Reads a pilot run and prints what each pair takes.
 pub fn plan(options: &PlanArgs) -> Outcome<()> {
-    let run = Run::read(&options.results).map_err(|error| Failure::bad_usage(error.to_string()))?;
+    let run = results(
+        std::slice::from_ref(&options.results),
+        options.ignore_failure,
+    )?;
     let wish = Wish {
         precision: options.precision,
         cost_execution: options.cost_execution,
@@ -22,13 +25,20 @@ pub fn plan(options: &PlanArgs) -> Outcome<()> {
     if advice.is_empty() {
         let path = options.results.display();
         return Err(Failure::bad_usage(format!(
-            "{path} holds no execution that gave something; run it again with `quire bench`"
+            "{path} holds no execution that gave something; plan takes results of `quire bench` \
+             and of other tools, as `quire report` does"
         )));
     }
     let mut stdout = io::stdout().lock();
     if options.json {
         let plans: Vec<Value> = advice.iter().map(plan_json).collect();
-        let all = json!({ "version": 1, "precision": wish.precision, "plans": plans });
+        let all = json!({
+            "version": 1,
+            "precision": wish.precision,
+            "plans": plans,
+            "seconds": lab::seconds(&advice),
+            "common": lab::common(&advice, wish.precision),
+        });
         serde_json::to_writer_pretty(&mut stdout, &all)?;
         writeln!(stdout)?;
         return Ok(());
@@ -90,18 +100,41 @@ fn print(out: &mut impl Write, advice: &[Advice], precision: f64) -> Outcome<()>
             Ok(_) => {}
         }
     }
-    let known = advice.iter().filter_map(|of| of.spend.as_ref().ok());
-    let most = known.clone().map(|spend| spend.executions).max();
-    let counts = known.map(|spend| spend.measurements).max();
-    if let (Some(executions), Some(measurements)) = (most, counts) {
-        let measurements = match measurements {
-            1 => String::new(),
-            n => format!(" --measurements {n}"),
-        };
+    write_whole(out, advice, precision)
+}
+
+/// A line that is the same for all may take so many times as long as what each takes by itself.
+const DEAR: f64 = 1.5;
+
+/// How long all of it takes, and the command for it.
+fn write_whole(out: &mut impl Write, advice: &[Advice], precision: f64) -> Outcome<()> {
+    let Some(common) = lab::common(advice, precision) else {
+        return Ok(());
+    };
+    let own = lab::seconds(advice);
+    let command = |executions: usize, measurements: usize| match measurements {
+        1 => format!("quire bench --runs {executions}"),
+        n => format!("quire bench --runs {executions} --measurements {n}"),
+    };
+    if common.seconds <= DEAR * own {
+        let command = command(common.executions, common.measurements);
+        let seconds = common.seconds;
         writeln!(
             out,
-            "That is `quire bench --runs {executions}{measurements}` for all of them."
+            "All of them take {own:.1} s; with the same numbers for all, `{command}`, {seconds:.1} s."
         )?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "All of them take {own:.1} s, each by itself; the same numbers for all would take {:.1} s:",
+        common.seconds
+    )?;
+    for of in advice {
+        if let Ok(spend) = &of.spend {
+            let command = command(spend.executions, spend.measurements);
+            writeln!(out, "  {}, {}: `{command}`", of.benchmark, of.variant)?;
+        }
     }
     Ok(())
 }

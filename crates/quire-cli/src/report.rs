@@ -24,7 +24,10 @@ pub fn report(options: &ReportArgs) -> Outcome<()> {
     let path = options.output.clone().or(page);
     let path = path.filter(|path| path.as_os_str() != STANDARD_OUTPUT);
     let output = path.as_deref().map(Output::create).transpose()?;
-    let run = import::read_all(&options.runs).map_err(|error| refused(&error))?;
+    let mut run = results(&options.runs, options.ignore_failure)?;
+    if let Some(reference) = &options.reference {
+        run.compare_with(reference).map_err(Failure::bad_usage)?;
+    }
     let settings = Settings {
         intervals: match options.intervals {
             IntervalMethod::Percentile => Intervals::Percentile,
@@ -71,8 +74,17 @@ fn format(options: &ReportArgs) -> Outcome<ReportFormat> {
     }
 }
 
+/// The results of these files; with those of runs that failed, where these are to be taken.
+pub fn results(paths: &[PathBuf], ignore_failure: bool) -> Outcome<Run> {
+    let mut run = import::read_all(paths).map_err(|error| refused(&error))?;
+    if ignore_failure {
+        run.take_failed().map_err(Failure::bad_usage)?;
+    }
+    Ok(run)
+}
+
 /// Results that cannot be read.
-pub fn refused(error: &ImportError) -> Failure {
+fn refused(error: &ImportError) -> Failure {
     Failure::bad_usage(error.to_string())
 }
 

@@ -21,7 +21,7 @@ use quire_lab::tune::verdict::Outcome as Said;
 use quire_lab::tune::{Goal, Plan, Rules, facts, words};
 use quire_linux::sysinfo::signals;
 
-use crate::args::{TuneArgs, TuneGoal};
+use crate::args::{Style, TuneArgs, TuneGoal};
 use crate::bench::progress::Bar;
 use crate::bench::{ask, results_failure, runner_failure, tell_warnings};
 use crate::failure::{Failure, Outcome};
@@ -56,7 +56,7 @@ pub fn tune(options: &TuneArgs) -> Outcome<u8> {
         tell_warnings(&tools.warnings);
     }
     let mut pilot = Pilot::new(&plan);
-    let mut bar = Bar::new(options.quiet);
+    let mut bar = Bar::new(options.quiet, Style::Auto);
     let over = runner::guided(
         &experiment,
         &tools,

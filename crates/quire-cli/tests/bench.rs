@@ -204,7 +204,7 @@ fn bad_input_starts_nothing() {
     assert_refused(
         &bench(&["--resume", "/no/file"]),
         2,
-        &["/no/file", "--output"],
+        &["/no/file", "--save"],
     );
     assert_refused(
         &quire(&["plan", "/no/file"]).output().unwrap(),
@@ -467,7 +467,7 @@ fn helpers() -> PathBuf {
 }
 
 fn assert_reports(command: &str) {
-    let value = json(&["-r", "2", "-m", "3", command]);
+    let value = json(&["-r", "2", "--measurements", "3", command]);
     let result = &value["results"][0];
     assert_eq!(result["metric"], "lap", "{value}");
     assert_eq!(result["unit"], "s");
@@ -578,7 +578,7 @@ fn a_program_that_reports_too_few_failed() {
     let done = bench(&[
         "-r",
         "1",
-        "-m",
+        "--measurements",
         "3",
         "--quiet",
         "echo t 1 s >&$QUIRE_BENCH_FD; echo t 2 s >&$QUIRE_BENCH_FD",
@@ -604,26 +604,207 @@ fn much_output_neither_blocks_nor_fills_memory() {
 }
 
 #[test]
-fn what_came_of_it_is_exported() {
+fn what_came_of_it_is_exported_as_hyperfine_does() {
     let dir = Dir::new();
-    let (json, markdown, csv) = (dir.name("r.json"), dir.name("r.md"), dir.name("r.csv"));
+    let [json, csv] = ["r.json", "r.csv"].map(|name| dir.name(name));
     let args = [
         "-r", "3", "-n", "one", "-n", "a|b", "true", "true", "--quiet",
     ];
-    let exports = [
-        "--export-json",
-        &json,
-        "--export-markdown",
-        &markdown,
-        "--export-csv",
-        &csv,
+    let tables = [
+        ("markdown", "| `a\\|b` | "),
+        ("asciidoc", "| `a\\|b` | "),
+        ("orgmode", "| =a\\vert{}b= | "),
     ];
+    let mut exports = vec![
+        "--export-json".into(),
+        json.clone(),
+        "--export-csv".into(),
+        csv.clone(),
+    ];
+    for (name, _) in tables {
+        exports.extend([format!("--export-{name}"), dir.name(name)]);
+    }
+    let exports: Vec<&str> = exports.iter().map(String::as_str).collect();
     assert!(bench(&[&args[..], &exports].concat()).status.success());
-    let value: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
-    assert_eq!(value["results"][0]["variants"][1]["variant"], "a|b");
-    let markdown = fs::read_to_string(markdown).unwrap();
-    assert!(markdown.contains("| `a\\|b` | 0."), "{markdown}");
-    assert_eq!(fs::read_to_string(csv).unwrap().lines().count(), 7);
+    let value: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let second = &value["results"][1];
+    assert_eq!(second["command"], "a|b");
+    let times: Vec<f64> = serde_json::from_value(second["times"].clone()).unwrap();
+    assert_eq!(times.len(), 3);
+    let mean = second["mean"].as_f64().unwrap();
+    assert!((mean - times.iter().sum::<f64>() / 3.0).abs() < 1e-12);
+    for name in ["stddev", "median", "user", "system", "min", "max"] {
+        assert!(second[name].is_f64(), "{name}: {second}");
+    }
+    assert_eq!(second["exit_codes"], serde_json::json!([0, 0, 0]));
+    assert_eq!(
+        value["quire"]["results"][0]["variants"][1]["variant"],
+        "a|b"
+    );
+    for (name, row) in tables {
+        let table = fs::read_to_string(dir.path(name)).unwrap();
+        assert!(
+            table.contains(row) && table.contains(" ± "),
+            "{name}: {table}"
+        );
+    }
+    let csv = fs::read_to_string(csv).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(
+        lines.next(),
+        Some("command,mean,stddev,median,user,system,min,max")
+    );
+    assert!(lines.next().unwrap().starts_with("one,0.") && lines.count() == 1);
+    // What was written is read.
+    let report = quire(&["report", "--format", "json", &json])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["pairs"][0]["new"], "a|b");
+}
+
+#[test]
+fn parameters_make_commands() {
+    let dir = Dir::new();
+    let out = dir.name("r.json");
+    let names = |args: &[&str]| -> Vec<String> {
+        let done = bench(&[&["-r", "1", "-q", "--export-json", &out], args].concat());
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let value: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+        let results = value["results"].as_array().unwrap().clone();
+        let name = |of: &Value| of["command"].as_str().unwrap().to_owned();
+        assert!(results[0]["parameters"].is_object(), "{value}");
+        results.iter().map(name).collect()
+    };
+    let list = ["-L", "a", "1,2", "-L", "b", "x,y", "true {a} {b}"];
+    assert_eq!(
+        names(&list),
+        ["true 1 x", "true 1 y", "true 2 x", "true 2 y"]
+    );
+    let scan = [
+        "-P", "n", "0", "1", "-D", "0.5", "-n", "run {n}", "true {n}",
+    ];
+    assert_eq!(names(&scan)[0], "run 0.0");
+    let csv = dir.name("r.csv");
+    assert!(
+        bench(&[
+            "-r",
+            "1",
+            "-q",
+            "-L",
+            "n",
+            "3",
+            "--export-csv",
+            &csv,
+            "true {n}"
+        ])
+        .status
+        .success()
+    );
+    let csv = fs::read_to_string(csv).unwrap();
+    assert!(csv.starts_with("command,mean,stddev,median,user,system,min,max,parameter_n\n"));
+    assert!(csv.trim_end().ends_with(",3"), "{csv}");
+    let mark = dir.name("mark");
+    let setup = format!("echo {{n}} >> {mark}");
+    assert!(
+        bench(&["-r", "1", "-q", "-L", "n", "3,4", "-s", &setup, "true {n}"])
+            .status
+            .success()
+    );
+    assert_eq!(fs::read_to_string(mark).unwrap(), "3\n4\n");
+    assert_refused(
+        &bench(&["-L", "n", "1", "-L", "n", "2", "true"]),
+        2,
+        &["given twice"],
+    );
+    assert_refused(
+        &bench(&["-P", "n", "2", "1", "true"]),
+        2,
+        &["MIN is above MAX"],
+    );
+}
+
+#[test]
+fn what_commands_print_goes_where_it_is_wanted() {
+    let dir = Dir::new();
+    let file = dir.name("out");
+    let said = |args: &[&str]| {
+        let done = bench(&[&["-r", "2"], args, &["echo hello"]].concat());
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        text(&done.stdout)
+            .lines()
+            .filter(|line| *line == "hello")
+            .count()
+    };
+    assert_eq!(said(&[]), 0);
+    assert_eq!(said(&["--output", "pipe"]), 0);
+    assert_eq!(said(&["--output", &file]), 0);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "hello\n");
+    assert_eq!(said(&["--output", "inherit"]), 2);
+    assert_eq!(said(&["--show-output"]), 2);
+    assert_refused(&bench(&["--output", "r.jsonl", "true"]), 2, &["--save"]);
+}
+
+#[test]
+fn another_command_is_compared_with_and_tables_can_be_sorted() {
+    let args = ["-r", "8", "sleep 0.1", "sleep 0.01"];
+    let with = |more: &[&str]| text(&bench(&[&args[..], more].concat()).stdout);
+    let said = with(&["--reference", "sleep 0.01"]);
+    assert!(
+        said.contains("`sleep 0.1` is worse than `sleep 0.01`"),
+        "{said}"
+    );
+    let said = with(&["--reference", "sleep 0.05"]);
+    assert!(
+        said.contains("`sleep 0.01` is better than `sleep 0.05`"),
+        "{said}"
+    );
+    let said = with(&["--sort", "mean-time", "-u", "second"]);
+    assert!(said.contains("commands: time in s\n"), "{said}");
+    let at = |row: &str| said.find(row).unwrap();
+    assert!(at("\n  sleep 0.01") < at("\n  sleep 0.1"), "{said}");
+    // The answer comes before the table.
+    assert!(at(" is better than ") < at("VARIANT"), "{said}");
+    assert_eq!(with(&["--style", "none"]), "");
+}
+
+#[test]
+fn runs_are_at_least_and_at_most_so_many() {
+    let made = |args: &[&str]| {
+        let value = json(&[args, &["sleep 0.5"]].concat());
+        value["results"][0]["variants"][0]["executions"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(made(&["--min-runs", "2", "--max-runs", "3"]), 3);
+    let some = made(&["--min-runs", "2"]);
+    assert!(
+        (5..=6).contains(&some),
+        "three seconds are {some} runs of half a second"
+    );
+}
+
+/// A shell takes a millisecond to start, which is no part of a command that does nothing.
+#[test]
+fn the_start_of_a_shell_is_taken_off_and_said() {
+    let done = bench(&["-r", "20", "-S", "sh", ":"]);
+    assert!(
+        text(&done.stderr).contains("shell start (sh): "),
+        "{}",
+        text(&done.stderr)
+    );
+    let value = json(&["-r", "20", "-S", "sh", ":", "sleep 0.02"]);
+    let of = |n: usize| {
+        value["results"][0]["variants"][n]["median"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(of(0) < 0.002, "{value}");
+    assert!((0.018..0.03).contains(&of(1)), "{value}");
+    assert!(
+        value["environment"]["shell start (sh)"].is_string(),
+        "{value}"
+    );
 }
 
 const KSM: &str = "/sys/kernel/mm/ksm/run";

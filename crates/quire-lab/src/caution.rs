@@ -3,37 +3,35 @@
 //! Where executions are drawn anew for an interval (the percentile bootstrap), few of them
 //! make it too narrow, that of a coefficient of variation most. How often such intervals
 //! hold the true value was simulated; `docs/statistics.md` has the table, for normal data.
-//! The two-level interval of the mean needs no such caution.
+//! The intervals of the mean and of comparisons are Student's, and need no such caution.
 
-use crate::judge::{Intervals, Sample, Settings};
+use crate::judge::{Intervals, Settings};
 use crate::report::Figure;
 
 /// The numbers of executions that were simulated.
 const SIMULATED: [usize; 5] = [5, 10, 20, 50, 100];
+/// So many executions are enough.
+const ENOUGH: usize = 50;
 /// The confidence that was simulated.
 const CONFIDENCE: f64 = 0.95;
 
 /// What an interval is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// The mean of executions of one measurement each.
-    Mean,
     /// The coefficient of variation within executions.
     Within,
     /// The impact factor.
     Impact,
     /// The coefficient of variation of one measurement per execution.
     Unclassified,
-    /// The ratio of two means.
-    Ratio,
 }
 
 impl Of {
-    /// Of a figure of this sample; nothing where its interval needs no caution.
+    /// Of a figure; nothing where its interval needs no caution.
     #[must_use]
-    pub fn figure(figure: Figure, sample: &Sample) -> Option<Of> {
+    pub fn figure(figure: Figure) -> Option<Of> {
         match figure {
-            Figure::Mean => (!sample.has_groups()).then_some(Of::Mean),
+            Figure::Mean => None,
             Figure::Within => Some(Of::Within),
             Figure::Impact => Some(Of::Impact),
             Figure::Unclassified => Some(Of::Unclassified),
@@ -44,11 +42,9 @@ impl Of {
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
-            Of::Mean => Figure::Mean.key(),
             Of::Within => Figure::Within.key(),
             Of::Impact => Figure::Impact.key(),
             Of::Unclassified => Figure::Unclassified.key(),
-            Of::Ratio => "ratio_of_means",
         }
     }
 
@@ -56,11 +52,9 @@ impl Of {
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
-            Of::Mean => Figure::Mean.title(),
             Of::Within => Figure::Within.title(),
             Of::Impact => Figure::Impact.title(),
             Of::Unclassified => Figure::Unclassified.title(),
-            Of::Ratio => "ratio of means",
         }
     }
 
@@ -68,22 +62,17 @@ impl Of {
     /// true value.
     #[must_use]
     pub fn enough(self) -> usize {
-        match self {
-            Of::Mean | Of::Ratio => 20,
-            Of::Within | Of::Impact | Of::Unclassified => 50,
-        }
+        ENOUGH
     }
 
     /// How many per cent of simulated intervals held the true value, by [`SIMULATED`].
     fn held(self, intervals: Intervals) -> [f64; 5] {
         match (self, intervals) {
-            (Of::Mean, _) => [82.3, 89.8, 93.2, 94.8, 95.2],
             (Of::Within, _) => [82.3, 90.0, 92.5, 94.3, 94.0],
             (Of::Impact, Intervals::Percentile) => [68.8, 81.0, 88.2, 92.8, 94.9],
             (Of::Impact, Intervals::Bca) => [68.0, 82.9, 90.3, 93.0, 94.0],
             (Of::Unclassified, Intervals::Percentile) => [62.9, 76.7, 84.9, 91.5, 93.9],
             (Of::Unclassified, Intervals::Bca) => [63.8, 81.2, 88.9, 92.0, 94.1],
-            (Of::Ratio, _) => [87.8, 91.3, 93.2, 93.3, 95.0],
         }
     }
 
@@ -110,7 +99,7 @@ impl Of {
 pub struct Few {
     /// What it is of.
     pub of: Of,
-    /// How many executions there are; of a ratio, in the smaller of both samples.
+    /// How many executions there are.
     pub executions: usize,
     /// The share of such intervals that hold the true value, or less with fewer than five
     /// executions; nothing where it was not simulated.
@@ -182,13 +171,7 @@ pub fn listed(texts: &[String]) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Of; 5] = [
-        Of::Mean,
-        Of::Within,
-        Of::Impact,
-        Of::Unclassified,
-        Of::Ratio,
-    ];
+    const ALL: [Of; 3] = [Of::Within, Of::Impact, Of::Unclassified];
 
     /// The table of the documentation, which the simulation printed.
     #[test]
@@ -196,11 +179,9 @@ mod tests {
         let text = include_str!("../../../docs/statistics.md");
         for of in ALL {
             let name = match of {
-                Of::Mean => "MeanOfSingles",
                 Of::Within => "Within",
                 Of::Impact => "Impact",
                 Of::Unclassified => "Unclassified",
-                Of::Ratio => "Ratio",
             };
             for intervals in [Intervals::Percentile, Intervals::Bca] {
                 let held = of.held(intervals).map(|held| format!("{held:.1}"));
@@ -244,14 +225,17 @@ mod tests {
             "20 executions are few: in simulations, about 88 % (impact factor) and 85 % \
              (unclassified CV) of intervals of 95 % held the true value. About 50 would do."
         );
-        let text = sentence(&[few(Of::Mean, 3)]).unwrap();
-        assert!(text.contains("less than 82 % (mean)"), "{text}");
-        assert!(text.contains("About 20 would do"), "{text}");
+        let text = sentence(&[few(Of::Within, 3)]).unwrap();
+        assert!(
+            text.contains("less than 82 % (CV within executions)"),
+            "{text}"
+        );
+        assert!(text.contains("About 50 would do"), "{text}");
         let other = Settings {
             confidence: 0.9,
             ..settings
         };
-        let text = sentence(&[Few::of(Of::Ratio, 5, &other).unwrap()]).unwrap();
+        let text = sentence(&[Few::of(Of::Impact, 5, &other).unwrap()]).unwrap();
         assert!(!text.contains('%'), "{text}");
         assert_eq!(sentence(&[]), None);
     }

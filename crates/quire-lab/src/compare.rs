@@ -1,8 +1,9 @@
 //! Old and new results: whether something got worse, beyond a threshold and beyond noise.
 //!
 //! What is compared is every primary metric of every benchmark and variant that both have.
-//! It is a regression where the interval of the ratio of means lies on the worse side of
-//! 1, and the ratio is farther from 1 than the threshold.
+//! It is a regression where the new is worse by the rule of all comparisons
+//! ([`quire_stats::shift`]), and the ratio is farther from 1 than the threshold. All items are
+//! one family: with the stated confidence, none of them is wrong.
 //!
 //! | module | holds |
 //! |---|---|
@@ -15,9 +16,9 @@ pub mod output;
 use std::collections::{HashMap, HashSet};
 
 use crate::caution::{each_once, listed};
-use crate::judge::Settings;
+use crate::judge::{Settings, Shift};
 use crate::report::experiment::{Experiment, Figure, Group, groups};
-use crate::report::{Effect, Verdict, number, parallel};
+use crate::report::{Effect, Verdict, number, pair, parallel};
 use crate::run::{Better, Metric, Run};
 
 /// What both have.
@@ -167,16 +168,14 @@ pub fn compare(
             second: some(&news),
         });
     }
-    let items = parallel::map(&both, |(before, after)| {
+    let mut items = parallel::map(&both, |(before, after)| {
         let metric = new.header.metrics.get(&after.metric).cloned();
-        Item::of(
-            before,
-            after,
-            metric.unwrap_or_default(),
-            threshold,
-            &settings,
-        )
+        Item::of(before, after, metric.unwrap_or_default(), &settings)
     });
+    pair::together(items.iter_mut().map(|item| &mut item.effect));
+    for item in &mut items {
+        item.outcome = outcome(&item.effect, item.metric.better, threshold);
+    }
     let mut lone = lone(&olds, &news, false, &new.failures);
     lone.extend(self::lone(&news, &olds, true, &old.failures));
     let mut warnings = warnings(old, new);
@@ -271,7 +270,7 @@ fn warnings(old: &Run, new: &Run) -> Vec<String> {
     warnings
 }
 
-/// What to bear in mind of intervals of few executions: each text once, with the names of
+/// What to bear in mind of comparisons: each text once, with the names of
 /// what it holds for.
 fn cautions(items: &[Item]) -> Vec<String> {
     let said = items.iter().filter_map(|item| {
@@ -279,7 +278,8 @@ fn cautions(items: &[Item]) -> Vec<String> {
             "{}, {}, {}",
             item.new.benchmark, item.new.variant, item.new.metric
         );
-        Some((name, item.effect.caution()?))
+        let caveats = item.effect.caveats();
+        (!caveats.is_empty()).then(|| (name, caveats.join(" ")))
     });
     let text = |(names, text): (Vec<String>, String)| match names.len() {
         count if count == items.len() => text,
@@ -294,14 +294,14 @@ fn cautions(items: &[Item]) -> Vec<String> {
 }
 
 impl Item {
-    fn of(old: &Group, new: &Group, metric: Metric, threshold: f64, settings: &Settings) -> Item {
-        let effect = Effect::of(&new.sample, &old.sample, settings);
+    /// Two samples, compared alone as yet.
+    fn of(old: &Group, new: &Group, metric: Metric, settings: &Settings) -> Item {
         Item {
-            outcome: outcome(&effect, metric.better, threshold),
+            outcome: Outcome::Unknown,
+            effect: Effect::of(&new.sample, &old.sample, false, settings),
             old: Experiment::of(old, false, metric.better, settings),
             new: Experiment::of(new, false, metric.better, settings),
             metric,
-            effect,
         }
     }
 
@@ -314,11 +314,19 @@ impl Item {
         })
     }
 
+    /// What can be concluded, in a sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let (metric, better) = (&self.new.metric, self.metric.better);
+        self.effect.sentence(["new", "old"], metric, better)
+    }
+
     /// The ratio with its interval as text, or why there is none.
     #[must_use]
     pub fn ratio(&self) -> String {
-        match &self.effect.ratio {
-            Ok(ratio) if self.effect.of_one_execution => {
+        let within_one = |shift: &Shift| shift.of_one_execution;
+        match &self.effect.ratio() {
+            Ok(ratio) if self.effect.shift.as_ref().is_ok_and(within_one) => {
                 format!("{} within one execution", number::ratio(ratio))
             }
             Ok(ratio) => number::ratio(ratio),
@@ -328,11 +336,7 @@ impl Item {
 }
 
 fn outcome(effect: &Effect, better: Better, threshold: f64) -> Outcome {
-    let beyond = effect
-        .ratio
-        .as_ref()
-        .is_ok_and(|ratio| (ratio.value - 1.0).abs() > threshold);
-    match (effect.verdict(better), beyond) {
+    match (effect.verdict(better), effect.is_beyond(threshold)) {
         (Verdict::Worse, true) => Outcome::Regression,
         (Verdict::Better, true) => Outcome::Improvement,
         (Verdict::Worse | Verdict::Better, false) => Outcome::Small,
@@ -379,39 +383,5 @@ impl Comparison {
             n => format!("; {n} in one of them only"),
         };
         format!("{} compared: {}{lone}", self.items.len(), parts.join(", "))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::{Absent, Estimate};
-
-    #[test]
-    fn an_outcome_needs_both_threshold_and_noise() {
-        let of = |value, ci_low, ci_high, better| {
-            let ratio = Ok(Estimate {
-                value,
-                ci_low,
-                ci_high,
-            });
-            let effect = Effect {
-                ratio,
-                of_one_execution: false,
-                few: None,
-            };
-            outcome(&effect, better, 0.03)
-        };
-        assert_eq!(of(1.10, 1.05, 1.15, Better::Lower), Outcome::Regression);
-        assert_eq!(of(1.10, 0.99, 1.21, Better::Lower), Outcome::Noise);
-        assert_eq!(of(1.02, 1.01, 1.025, Better::Lower), Outcome::Small);
-        assert_eq!(of(1.10, 1.05, 1.15, Better::Higher), Outcome::Improvement);
-        assert_eq!(of(0.90, 0.85, 0.95, Better::Higher), Outcome::Regression);
-        let absent = Effect {
-            ratio: Err(Absent::MeanNotPositive),
-            of_one_execution: false,
-            few: None,
-        };
-        assert_eq!(outcome(&absent, Better::Lower, 0.0), Outcome::Unknown);
     }
 }

@@ -15,6 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::{Better, Metric};
 
+/// So many seconds of executions of a pair are enough, where an experiment says how often it is
+/// executed at least.
+pub const ENOUGH: f64 = 3.0;
+
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
@@ -24,6 +28,9 @@ pub struct Experiment {
     pub seed: u64,
     /// How often each pair of benchmark and variant is executed at most.
     pub executions: u64,
+    /// It is enough when each pair was executed so often, and for [`ENOUGH`] in all.
+    #[serde(default)]
+    pub at_least: Option<u64>,
     /// How often each pair is executed before, without a record.
     pub warmup: u64,
     /// How many measurements a program shall make in an execution; it is told so.
@@ -59,6 +66,9 @@ pub struct Benchmark {
     pub directory: Option<PathBuf>,
     /// What it reads; nothing unless given.
     pub input: Option<PathBuf>,
+    /// Where what it prints goes, where that is not read.
+    #[serde(default)]
+    pub output: Output,
     /// Its environment, beyond this one.
     pub env: BTreeMap<String, String>,
     /// Where its measurements come from.
@@ -69,6 +79,21 @@ pub struct Benchmark {
     pub variants: Option<Vec<String>>,
     /// Commands that run besides.
     pub besides: Besides,
+}
+
+/// Where the standard output of a program goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    /// Nowhere.
+    #[default]
+    Null,
+    /// Into a pipe, and nowhere from there.
+    Pipe,
+    /// Where that of this process goes; standard error, too.
+    Inherit,
+    /// Into this file, which each execution begins anew.
+    File(PathBuf),
 }
 
 /// Commands that run besides a benchmark. They are not measured; one that fails is a
@@ -94,6 +119,12 @@ pub struct Variant {
     pub command: Option<Command>,
     /// What runs before each execution, instead of the benchmark's.
     pub prepare: Option<String>,
+    /// What else runs besides, where it is given, instead of the benchmark's.
+    #[serde(default)]
+    pub besides: Besides,
+    /// What the command was made of, by name.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
     /// Environment variables, beyond the benchmark's.
     pub env: BTreeMap<String, String>,
     /// The page-size policy of `quire run`.
@@ -261,6 +292,13 @@ impl Pair<'_> {
         let own = self.variant.command.as_ref();
         own.or(self.benchmark.command.as_ref())
     }
+
+    /// A command that runs besides.
+    #[must_use]
+    pub fn besides(&self, of: impl Fn(&Besides) -> &Option<String>) -> Option<&str> {
+        let own = of(&self.variant.besides).as_deref();
+        own.or(of(&self.benchmark.besides).as_deref())
+    }
 }
 
 impl Default for Experiment {
@@ -269,6 +307,7 @@ impl Default for Experiment {
             title: String::new(),
             seed: 1,
             executions: 10,
+            at_least: None,
             warmup: 0,
             measurements: None,
             discard: 0,
@@ -340,6 +379,7 @@ impl Experiment {
             let mut bare = Experiment {
                 title: String::new(),
                 executions: 0,
+                at_least: None,
                 precision: None,
                 timeout: None,
                 ..experiment.clone()

@@ -8,14 +8,14 @@
 //! |---|---|
 //! | [`svg`] | lines, bars and text; axes |
 //! | [`sequence`] | measurements over time, executions told apart (paper 002, figure 1) |
-//! | [`means`] | means with their intervals |
+//! | [`spread`] | executions as dots, with their median and the interval of the mean |
 //! | [`ranks`] | how often a variant has which rank (figures 4, 5 and 7) |
 //! | [`ecdf`] | the distribution of impact factors (figure 9) |
 //! | [`counters`] | time against cache misses (figure 10) |
 
 pub mod counters;
 pub mod ecdf;
-pub mod means;
 pub mod ranks;
 pub mod sequence;
+pub mod spread;
 pub mod svg;

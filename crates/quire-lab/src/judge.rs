@@ -2,11 +2,15 @@
 //! that says which estimator is meant.
 
 use quire_stats::components::{self, Level, Nested};
+pub use quire_stats::shift::{Family, Finding, Names, Shift, outliers, quoted, sentence};
 use quire_stats::warmup::{self, Steady};
 pub use quire_stats::{Absent, Estimate, Intervals, Sample, Settings};
 use quire_stats::{ecdf, impact, mean, rank, ratio, variation};
 
 use crate::run::Better;
+
+/// The chance of saying that executions differ where they do not.
+const CHANCE: f64 = 0.01;
 
 /// Measurements by execution.
 pub type Values = Vec<Vec<f64>>;
@@ -45,8 +49,7 @@ pub fn method(settings: &Settings) -> String {
     format!("{resamples} resamples, seed {seed}{corrected}")
 }
 
-/// The mean of execution means: with the two-level interval where executions have several
-/// measurements, else with the bootstrap's.
+/// The mean of execution means with Student's interval.
 ///
 /// # Errors
 /// Why there is none.
@@ -90,19 +93,27 @@ pub fn impact(sample: &Sample, settings: &Settings) -> Judged {
     impact::factor(sample, settings)
 }
 
-/// How many times the mean of `old` the mean of `new` is.
+/// Whether two variants differ, and by how much: the rule of all comparisons.
+///
+/// # Errors
+/// Why there is none.
+pub fn shift(new: &Sample, old: &Sample, in_rounds: bool) -> Result<Shift, Absent> {
+    Shift::of(new, old, in_rounds)
+}
+
+/// Whether executions differ more than the measurements within one, beyond chance.
+#[must_use]
+pub fn executions_differ(sample: &Sample) -> bool {
+    let chance = components::chance_of_equal_executions(sample);
+    chance.is_ok_and(|chance| chance < CHANCE)
+}
+
+/// How many times the mean of `old` the mean of `new` is, by the bootstrap.
 ///
 /// # Errors
 /// Why there is none.
 pub fn ratio(new: &Sample, old: &Sample, settings: &Settings) -> Judged {
     ratio::of_means(new, old, settings)
-}
-
-/// Whether two values differ beyond what their intervals leave open, and by more than this
-/// part of the second.
-#[must_use]
-pub fn differ(a: &Estimate, b: &Estimate, threshold: f64) -> bool {
-    rank::differ(a, b, threshold)
 }
 
 /// The rank of each, 1 for the best; what does not differ significantly, and by more than

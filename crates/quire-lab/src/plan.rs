@@ -1,6 +1,7 @@
 //! What to spend: from a pilot run, how many executions and measurements make means as
 //! precise as is wanted, in the least time (Kalibera and Jones 2013).
 
+use quire_stats::components::Level;
 use serde::Serialize;
 
 use crate::judge::{self, Absent, Sample};
@@ -54,6 +55,76 @@ pub struct Spend {
     pub cost_execution: f64,
     /// What a measurement costs, in seconds.
     pub cost_measurement: f64,
+    #[serde(skip)]
+    levels: Vec<Level>,
+    #[serde(skip)]
+    mean: f64,
+}
+
+/// One number of executions and of measurements for several, which makes the means of all precise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Common {
+    /// So many executions of each.
+    pub executions: usize,
+    /// So many measurements in each.
+    pub measurements: usize,
+    /// How long that takes, in seconds.
+    pub seconds: f64,
+}
+
+impl Spend {
+    /// What is spent where each execution has so many measurements.
+    fn with(&self, measurements: usize, precision: f64) -> Result<usize, Absent> {
+        judge::executions(&self.levels, measurements, precision, self.mean)
+    }
+
+    /// How long so many executions take.
+    fn seconds_of(&self, executions: usize, measurements: usize) -> f64 {
+        let measurements = match self.levels.len() {
+            1 => 1,
+            _ => measurements,
+        };
+        executions as f64 * (self.cost_execution + measurements as f64 * self.cost_measurement)
+    }
+}
+
+/// How long all of them take, each with its own numbers, in seconds.
+#[must_use]
+pub fn seconds(advice: &[Advice]) -> f64 {
+    let known = advice.iter().filter_map(|of| of.spend.as_ref().ok());
+    known.map(|spend| spend.seconds).sum()
+}
+
+/// The numbers that take least time if they are the same for all. Nothing where nothing is known.
+#[must_use]
+pub fn common(advice: &[Advice], precision: f64) -> Option<Common> {
+    let known = advice.iter().filter_map(|of| of.spend.as_ref().ok());
+    let known: Vec<&Spend> = known.collect();
+    let counts = known.iter().map(|spend| spend.measurements);
+    let (least, most) = (counts.clone().min()?, counts.max()?);
+    let of = |measurements: usize| {
+        let each = known
+            .iter()
+            .map(|spend| spend.with(measurements, precision));
+        let executions = each
+            .collect::<Result<Vec<usize>, Absent>>()
+            .ok()?
+            .into_iter()
+            .max()?;
+        let seconds = known
+            .iter()
+            .map(|spend| spend.seconds_of(executions, measurements))
+            .sum();
+        Some(Common {
+            executions,
+            measurements,
+            seconds,
+        })
+    };
+    // Steps of a tenth: a plan is no more exact than that.
+    let next = |count: &usize| Some((count + (count / 10).max(1)).min(most)).filter(|n| n > count);
+    let tried = std::iter::successors(Some(least), next).filter_map(of);
+    tried.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 
 /// What each pair and metric of a pilot run takes.
@@ -106,6 +177,8 @@ fn spend(values: judge::Values, costs: Costs, precision: f64) -> Result<Spend, A
         variance_measurements: levels.get(1).map(|level| level.variance),
         cost_execution: costs.execution,
         cost_measurement: costs.measurement,
+        levels,
+        mean,
     })
 }
 
@@ -124,7 +197,8 @@ fn costs(values: &judge::Values, wall: &judge::Values, are_times: bool, wish: &W
     };
     let each = values.iter().map(Vec::len).sum::<usize>() as f64 / values.len() as f64;
     let whole = match wall.is_empty() {
-        true => average(values),
+        // Of other tools' results nothing else is known.
+        true => each * average(values),
         false => average(wall),
     };
     let measurement = match are_times {
@@ -193,6 +267,33 @@ mod tests {
         let times = more.executions as f64 / some.executions as f64;
         assert!((90.0..110.0).contains(&times), "{times}");
         assert!(more.seconds > some.seconds * 80.0);
+    }
+
+    #[test]
+    fn what_is_the_same_for_all_takes_least_time_and_is_enough_for_each() {
+        let (inside, outside) = (pilot(0.005, 0.1, 20), pilot(0.08, 0.01, 20));
+        let wish = Wish {
+            precision: 0.01,
+            cost_execution: None,
+            cost_measurement: None,
+        };
+        let mut all = advise(&inside, &wish);
+        all.extend(advise(&outside, &wish));
+        let common = common(&all, wish.precision).unwrap();
+        for of in &all {
+            let spend = of.spend.as_ref().unwrap();
+            let needed = spend.with(common.measurements, wish.precision).unwrap();
+            assert!(common.executions >= needed, "{common:?} {spend:?}");
+        }
+        assert!(common.seconds >= seconds(&all));
+        let most = |of: fn(&Spend) -> usize| {
+            let spends = all.iter().map(|one| of(one.spend.as_ref().unwrap()));
+            spends.max().unwrap()
+        };
+        let (executions, measurements) = (most(|s| s.executions), most(|s| s.measurements));
+        let naive = all.iter().map(|one| one.spend.as_ref().unwrap());
+        let naive: f64 = naive.map(|s| s.seconds_of(executions, measurements)).sum();
+        assert!(common.seconds < 0.5 * naive, "{common:?} {naive}");
     }
 
     #[test]

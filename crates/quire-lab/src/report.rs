@@ -24,14 +24,10 @@ pub mod standing;
 
 use quire_stats::Settings;
 
-use crate::run::{Metric, Run};
+use crate::run::{Metric, Run, are_in_rounds};
 pub use experiment::{Experiment, Figure};
 pub use pair::{Effect, Pair, Verdict};
 pub use standing::{Change, Ranking, Standing};
-
-/// Up to this many variants of a benchmark, each is compared with each; beyond it, each
-/// with the first.
-const ALL_PAIRS: usize = 8;
 
 /// All that a report says.
 #[derive(Clone, Debug)]
@@ -42,7 +38,7 @@ pub struct Report {
     pub settings: Settings,
     /// The experiments: benchmarks together, in the order in which they first came.
     pub experiments: Vec<Experiment>,
-    /// The variants of each benchmark against each other, in the primary metrics.
+    /// The variants of each benchmark against the first one, in the primary metrics.
     pub pairs: Vec<Pair>,
     /// How variants rank.
     pub standings: Vec<Standing>,
@@ -63,10 +59,7 @@ impl Report {
             let is_primary = primary.contains(&group.metric);
             Experiment::of(group, is_primary, kind(&group.metric).better, &settings)
         });
-        let couples = couples(&experiments);
-        let pairs = parallel::map(&couples, |(new, old)| {
-            Pair::of(new, old, &kind(&new.metric), &settings)
-        });
+        let pairs = pairs(&experiments, kind, &settings);
         let standings = primary
             .iter()
             .flat_map(|metric| standing::standings(metric, &kind(metric), &experiments, &pairs))
@@ -93,24 +86,29 @@ impl Report {
     }
 }
 
-/// Which experiments are compared: the newer and the older of each pair, in a primary
-/// metric of one benchmark.
-fn couples(experiments: &[Experiment]) -> Vec<(&Experiment, &Experiment)> {
+/// The variants of each benchmark against the first one, in each primary metric.
+fn pairs(
+    experiments: &[Experiment],
+    kind: impl Fn(&str) -> Metric,
+    settings: &Settings,
+) -> Vec<Pair> {
     let mut couples = Vec::new();
     for rows in experiments.chunk_by(|a, b| a.benchmark == b.benchmark) {
-        let mut metrics: Vec<&str> = Vec::new();
-        for one in rows.iter().filter(|e| e.primary) {
-            if !metrics.contains(&one.metric.as_str()) {
-                metrics.push(&one.metric);
-            }
-        }
-        for metric in metrics {
-            let row: Vec<&Experiment> = rows.iter().filter(|e| e.metric == metric).collect();
-            let olds = if row.len() <= ALL_PAIRS { row.len() } else { 1 };
-            for (n, old) in row.iter().copied().enumerate().take(olds) {
-                couples.extend(row[n + 1..].iter().map(|new| (*new, old)));
+        for (n, old) in rows.iter().enumerate().filter(|(_, one)| one.primary) {
+            let same = |one: &&Experiment| one.metric == old.metric;
+            if !rows[..n].iter().any(|one| same(&one)) {
+                couples.extend(rows[n + 1..].iter().filter(same).map(|new| (new, old)));
             }
         }
     }
-    couples
+    let effect = |(new, old): &(&Experiment, &Experiment)| {
+        let in_rounds = are_in_rounds(&new.orders, &old.orders);
+        Effect::of(&new.sample, &old.sample, in_rounds, settings)
+    };
+    let mut effects: Vec<Effect> = couples.iter().map(effect).collect();
+    pair::together(effects.iter_mut());
+    let pair = |((new, old), effect): (&(&Experiment, &Experiment), Effect)| {
+        Pair::of(new, old, &kind(&new.metric), effect)
+    };
+    couples.iter().zip(effects).map(pair).collect()
 }

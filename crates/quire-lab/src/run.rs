@@ -5,7 +5,7 @@
 //! that was going on, and a run can be resumed: what is there need not be done again. A
 //! last line without its end is what an interruption leaves, and is passed over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -94,6 +94,9 @@ pub struct Failure {
     pub order: u64,
     /// Why it gave nothing, in a line.
     pub reason: String,
+    /// What was measured of it all the same.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, Vec<f64>>,
 }
 
 /// A line of the file.
@@ -119,6 +122,8 @@ pub struct Run {
     pub executions: Vec<Execution>,
     /// The others.
     pub failures: Vec<Failure>,
+    /// The variant that others are compared with, where that is not the first one.
+    pub reference: Option<String>,
 }
 
 /// Why results cannot be read.
@@ -258,16 +263,71 @@ impl Run {
         names
     }
 
-    /// The variants of a benchmark, in the order in which they first came.
+    /// The variants of a benchmark, in the order of [`Run::all_variants`].
     #[must_use]
     pub fn variants(&self, benchmark: &str) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for execution in self.executions.iter().filter(|e| e.benchmark == benchmark) {
-            if !names.contains(&&*execution.variant) {
-                names.push(&execution.variant);
+        let made = self.executions.iter();
+        let made = made.filter(|e| e.benchmark == benchmark);
+        let made: HashSet<&str> = made.map(|e| &*e.variant).collect();
+        let mut all = self.all_variants();
+        all.retain(|name| made.contains(name));
+        all
+    }
+
+    /// All variants, those too that only failed: first the one that others are compared with, then
+    /// in the order of the experiment as far as it is known, else in that in which they first came.
+    #[must_use]
+    pub fn all_variants(&self) -> Vec<&str> {
+        let listed = self.header.experiment["variants"].as_array();
+        let listed = listed.into_iter().flatten();
+        let listed = listed.filter_map(|variant| variant["name"].as_str());
+        let made = self.executions.iter().map(|e| &*e.variant);
+        let failed = self.failures.iter().map(|f| &*f.variant);
+        let there: HashSet<&str> = made.clone().chain(failed.clone()).collect();
+        let all = self.reference.as_deref().into_iter();
+        let all = all.chain(listed).chain(made).chain(failed);
+        let mut seen = HashSet::new();
+        all.filter(|name| there.contains(name) && seen.insert(*name))
+            .collect()
+    }
+
+    /// Takes executions that failed for good ones, where something was measured of them.
+    ///
+    /// # Errors
+    /// What is wrong with what was measured.
+    pub fn take_failed(&mut self) -> Result<(), String> {
+        let failures = std::mem::take(&mut self.failures);
+        for failure in failures {
+            if failure.metrics.is_empty() {
+                self.failures.push(failure);
+                continue;
             }
+            self.add(Execution {
+                benchmark: failure.benchmark,
+                variant: failure.variant,
+                order: failure.order,
+                started: 0.0,
+                metrics: failure.metrics,
+            })?;
         }
-        names
+        self.executions.sort_by_key(|execution| execution.order);
+        Ok(())
+    }
+
+    /// Makes others be compared with this variant.
+    ///
+    /// # Errors
+    /// Where there is no such variant: a line that names those that are there.
+    pub fn compare_with(&mut self, variant: &str) -> Result<(), String> {
+        let all = self.all_variants();
+        if !all.contains(&variant) {
+            let all = all.join(", ");
+            return Err(format!(
+                "--reference {variant}: there is no such variant; there are: {all}"
+            ));
+        }
+        self.reference = Some(variant.to_owned());
+        Ok(())
     }
 
     /// The measurements of a metric, by execution, in the order of the executions; those
@@ -279,6 +339,15 @@ impl Run {
         executions
             .filter_map(|execution| execution.metrics.get(metric).cloned())
             .collect()
+    }
+
+    /// The places of the executions that [`Run::measurements`] gives.
+    #[must_use]
+    pub fn orders(&self, benchmark: &str, variant: &str, metric: &str) -> Vec<u64> {
+        let of = |e: &&Execution| {
+            e.benchmark == benchmark && e.variant == variant && e.metrics.contains_key(metric)
+        };
+        self.executions.iter().filter(of).map(|e| e.order).collect()
     }
 
     /// The metrics that reports are about: those marked so, else [`TIME`], else all.
@@ -293,6 +362,18 @@ impl Run {
             true => all.keys().map(String::as_str).collect(),
         }
     }
+}
+
+/// Whether two variants were executed in rounds, by the places of their executions: both once in
+/// each, before the next one begins.
+#[must_use]
+pub fn are_in_rounds(a: &[u64], b: &[u64]) -> bool {
+    let rounds: Vec<(u64, u64)> = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| (*a.min(b), *a.max(b)))
+        .collect();
+    a.len() == b.len() && rounds.windows(2).all(|two| two[0].1 < two[1].0)
 }
 
 impl Line {
@@ -349,6 +430,31 @@ mod tests {
         );
         assert_eq!(run.primary_metrics(), [TIME]);
         assert_eq!(run.failures.len(), 1);
+    }
+
+    #[test]
+    fn the_first_variant_is_that_of_the_experiment_or_the_one_that_is_asked_for() {
+        let mut run = Run::default();
+        for name in ["b", "a", "c"] {
+            run.add(execution(name, &[1.0])).unwrap();
+        }
+        assert_eq!(run.variants("fft"), ["b", "a", "c"]);
+        run.header.experiment = serde_json::json!({"variants": [{"name": "a"}, {"name": "none"}]});
+        assert_eq!(run.variants("fft"), ["a", "b", "c"]);
+        run.compare_with("c").unwrap();
+        assert_eq!(run.variants("fft"), ["c", "a", "b"]);
+        assert!(
+            run.compare_with("none")
+                .unwrap_err()
+                .ends_with("there are: c, a, b")
+        );
+    }
+
+    #[test]
+    fn rounds_are_told_by_places() {
+        assert!(are_in_rounds(&[0, 3, 4], &[1, 2, 5]));
+        assert!(!are_in_rounds(&[0, 1], &[2, 3]));
+        assert!(!are_in_rounds(&[0, 2], &[1]));
     }
 
     #[test]

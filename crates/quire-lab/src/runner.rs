@@ -5,12 +5,13 @@ mod interrupt;
 mod jobs;
 mod orphans;
 mod results;
+mod shells;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::experiment::{Experiment, Pair};
+use crate::experiment::{ENOUGH, Experiment, Pair};
 use crate::judge;
 use crate::protocol::Reported;
 use crate::run::{Execution, FORMAT, Failure, Header, Metric, Run, TIME};
@@ -20,6 +21,7 @@ use execute::{Done, Job, Undone, besides, execute};
 pub use interrupt::Interrupt;
 use orphans::Adoption;
 pub use results::{Results, ResultsError};
+use shells::Start;
 
 /// A pair that failed so often, and never succeeded, is given up.
 const HOPELESS: usize = 3;
@@ -75,6 +77,10 @@ pub struct Round {
     pub pairs: Vec<usize>,
     /// How many executions there are from this round on, at most.
     pub rest: u64,
+    /// How long all of it may still take.
+    pub left: Option<Duration>,
+    /// How long an execution may take; one that takes longer is stopped.
+    pub each: Option<Duration>,
 }
 
 /// Why it is over.
@@ -220,6 +226,8 @@ struct Session<'a> {
     experiment: &'a Experiment,
     pairs: Vec<Pair<'a>>,
     jobs: Vec<Job>,
+    /// What the shell of each job takes to start.
+    shells: Vec<Option<Start>>,
     results: &'a mut Results,
     interrupt: &'a Interrupt,
     /// The places of executions that were made or have failed.
@@ -229,6 +237,9 @@ struct Session<'a> {
     made: u32,
     /// How many executions there will be in all, at most.
     most: u64,
+    /// When all has to be over, and how long an execution may take, where a guide says that.
+    end: Option<Instant>,
+    each: Option<Duration>,
     _adoption: Adoption,
 }
 
@@ -251,17 +262,23 @@ impl<'a> Session<'a> {
             .collect();
         let jobs = jobs.map_err(RunnerError::Experiment)?;
         jobs::check(&jobs, interrupt).map_err(RunnerError::Experiment)?;
-        results.begin(header(experiment, tools, results.run()))?;
+        let shells = shells::starts(&jobs, interrupt).map_err(RunnerError::Experiment)?;
+        let mut header = header(experiment, tools, results.run());
+        header.environment.extend(shells::told(&jobs, &shells));
+        results.begin(header)?;
         Ok(Session {
             recorded: recorded(results.run()),
             most: pairs.len() as u64 * experiment.executions,
             experiment,
             pairs,
             jobs,
+            shells,
             results,
             interrupt,
             spent: Duration::ZERO,
             made: 0,
+            end: None,
+            each: None,
             _adoption: Adoption::begin(),
         })
     }
@@ -288,6 +305,9 @@ impl<'a> Session<'a> {
             if is_looked_at(round + 1) && self.is_precise() {
                 return Ok(Over::Precise);
             }
+            if self.is_enough(round + 1) {
+                return Ok(Over::Complete);
+            }
         }
         Ok(Over::Complete)
     }
@@ -305,13 +325,22 @@ impl<'a> Session<'a> {
                 break;
             }
             self.most = self.done() + round.rest;
-            let steps = schedule::steps(self.pairs.len(), number, self.experiment.seed);
+            self.end = round.left.map(|left| Instant::now() + left);
+            self.each = round.each;
+            let mut steps = schedule::steps(self.pairs.len(), number, self.experiment.seed);
+            if number == 0 {
+                // Whether the first pair can be executed at all is known before the others are tried.
+                steps.sort_by_key(|step| step.pair != 0);
+            }
             for step in steps {
                 if let Some(signal) = self.interrupt.signal() {
                     return Ok(Over::Interrupted(signal));
                 }
                 if !round.pairs.contains(&step.pair) || self.is_done(step) {
                     continue;
+                }
+                if self.end.is_some_and(|end| Instant::now() >= end) {
+                    break;
                 }
                 if !is_set_up {
                     self.set_up()?;
@@ -333,7 +362,24 @@ impl<'a> Session<'a> {
         let seed = self.experiment.seed;
         let all = |round| schedule::steps(self.pairs.len(), round, seed);
         let done = rounds.clone().flat_map(all).all(|step| self.is_done(step));
-        done || (self.rounds_made() >= FEW && self.is_precise())
+        let made = self.rounds_made();
+        done || (made >= FEW && self.is_precise()) || self.is_enough(made)
+    }
+
+    /// Whether all pairs have run so often, and so long, as is enough after so many rounds.
+    fn is_enough(&self, rounds: u64) -> bool {
+        let Some(least) = self.experiment.at_least.filter(|least| rounds >= *least) else {
+            return false;
+        };
+        let run = self.results.run();
+        let is_enough = |pair: &Pair| {
+            let of = |metric| run.measurements(&pair.benchmark.name, &pair.variant.name, metric);
+            let seconds = |metric| of(metric).iter().flatten().sum::<f64>();
+            let whole = seconds(usage::WALL_TIME);
+            let whole = if whole > 0.0 { whole } else { seconds(TIME) };
+            whole >= ENOUGH || (whole == 0.0 && rounds >= least)
+        };
+        self.pairs.iter().all(is_enough)
     }
 
     fn why_over(&self) -> Over {
@@ -408,11 +454,13 @@ impl<'a> Session<'a> {
             }
             Err(Undone::Interrupted) => {}
             Err(Undone::Failed(reason)) => {
+                let number = order / self.pairs.len() as u64 + 1;
                 let failure = Failure {
                     benchmark,
                     variant,
                     order,
-                    reason,
+                    reason: format!("execution {number}: {reason}"),
+                    ..Failure::default()
                 };
                 watcher.failed(&failure);
                 self.results.fail(failure)?;
@@ -436,16 +484,26 @@ impl<'a> Session<'a> {
             pair,
             done,
             all,
-            left: each.map(|each| each.saturating_mul(rest)),
+            left: self.in_time(each.map(|each| each.saturating_mul(rest))),
+        }
+    }
+
+    /// A time, or what is left until the end, if that is less.
+    fn in_time(&self, time: Option<Duration>) -> Option<Duration> {
+        let left = self
+            .end
+            .map(|end| end.saturating_duration_since(Instant::now()));
+        match (time, left) {
+            (Some(time), Some(left)) => Some(time.min(left)),
+            (time, left) => time.or(left),
         }
     }
 
     fn execute(&self, step: Step) -> Result<Done, Undone> {
         let (pair, job) = (self.pairs[step.pair], &self.jobs[step.pair]);
-        let prepare = pair.variant.prepare.as_ref();
-        let own = &pair.benchmark.besides;
+        let prepare = pair.variant.prepare.as_deref();
         let limit = job.timeout.unwrap_or(BESIDES_LIMIT);
-        if let Some(text) = prepare.or(own.prepare.as_ref()) {
+        if let Some(text) = prepare.or(pair.besides(|all| &all.prepare)) {
             besides(text, job, limit, self.interrupt)?;
         }
         let padded;
@@ -456,8 +514,22 @@ impl<'a> Session<'a> {
             }
             false => job,
         };
-        let done = execute(job, self.interrupt)?;
-        if let Some(text) = &own.conclude {
+        let limited;
+        let job = match self.each {
+            Some(each) => {
+                limited = Job {
+                    timeout: Some(job.timeout.map_or(each, |own| own.min(each))),
+                    ..job.clone()
+                };
+                &limited
+            }
+            None => job,
+        };
+        let mut done = execute(job, self.interrupt)?;
+        if let Some(start) = &self.shells[step.pair] {
+            start.take_off(&mut done);
+        }
+        if let Some(text) = pair.besides(|all| &all.conclude) {
             besides(text, job, limit, self.interrupt)?;
         }
         Ok(done)
@@ -542,7 +614,7 @@ impl<'a> Session<'a> {
 
     fn set_up(&self) -> Result<(), RunnerError> {
         for (pair, job) in self.pairs.iter().zip(&self.jobs) {
-            if let Some(text) = &pair.benchmark.besides.setup
+            if let Some(text) = pair.besides(|all| &all.setup)
                 && let Err(Undone::Failed(why)) = besides(text, job, BESIDES_LIMIT, self.interrupt)
             {
                 let of = format!("{} ({})", pair.benchmark.name, pair.variant.name);
@@ -569,7 +641,7 @@ impl<'a> Session<'a> {
         let interrupted = self.interrupt.signal();
         self.interrupt.forget();
         for (pair, job) in self.pairs.iter().zip(&self.jobs) {
-            if let Some(text) = &pair.benchmark.besides.cleanup {
+            if let Some(text) = pair.besides(|all| &all.cleanup) {
                 // The results are there whatever comes of it.
                 let _ = besides(text, job, BESIDES_LIMIT, self.interrupt);
             }

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use crate::caution::{self, Few, Of, each_once, listed};
-use crate::judge::{self, Absent, Estimate, Judged, Sample, Settings};
-use crate::report::Figure;
-use crate::run::{Better, Failure, Metric, Run};
+use crate::judge::{self, Absent, Family, Judged, Sample, Settings};
+use crate::report::pair::together;
+use crate::report::{Effect, Verdict};
+use crate::run::{Failure, Metric, Run, are_in_rounds};
 use crate::settling::Settling;
+use crate::usage::{SYSTEM_TIME, USER_TIME};
 
 /// It is worth a note where this share of the executions never becomes steady; less may
 /// be noise.
@@ -24,11 +26,20 @@ pub struct Table {
     pub kind: Metric,
     /// Its variants.
     pub rows: Vec<Row>,
-    /// What can be concluded, in a sentence for each variant but the first.
-    pub sentences: Vec<String>,
+    /// What can be concluded of each variant but the first.
+    pub conclusions: Vec<Conclusion>,
     /// What to bear in mind: intervals that are too narrow, executions that are not
     /// steady, and what helps.
     pub notes: Vec<String>,
+}
+
+/// What can be concluded of a variant beside the first one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conclusion {
+    /// In a word.
+    pub verdict: Verdict,
+    /// In a sentence.
+    pub text: String,
 }
 
 /// A variant.
@@ -46,20 +57,33 @@ pub struct Row {
     pub variation: Judged,
     /// The least and the largest measurement.
     pub range: Option<(f64, f64)>,
-    /// How many times the mean of the first variant the mean is; nothing for the first.
+    /// The median of all measurements.
+    pub median: Option<f64>,
+    /// The mean time that the processor was in the program, and in the kernel for it, in seconds.
+    pub processor: Option<(f64, f64)>,
+    /// How many times as large it is as the first variant, by the rule of all comparisons; nothing
+    /// for the first.
     pub ratio: Option<Judged>,
+}
+
+/// A table that is not read together with the others yet.
+struct Draft {
+    table: Table,
+    /// Of each row but the first.
+    effects: Vec<Effect>,
 }
 
 /// The tables of a run.
 #[must_use]
 pub fn tables(run: &Run) -> Vec<Table> {
-    let mut tables = Vec::new();
+    let mut drafts = Vec::new();
     for benchmark in benchmarks(run) {
         for metric in run.primary_metrics() {
-            tables.extend(table(run, &benchmark, metric));
+            drafts.extend(draft(run, &benchmark, metric));
         }
     }
-    tables
+    together(drafts.iter_mut().flat_map(|draft| &mut draft.effects));
+    drafts.into_iter().map(Draft::finish).collect()
 }
 
 /// The benchmarks, those that only failed, too.
@@ -73,70 +97,99 @@ fn benchmarks(run: &Run) -> Vec<String> {
     names
 }
 
-/// The variants of a benchmark, in the order of the experiment as far as it is known.
+/// The variants of a benchmark, those that only failed, too.
 fn variants(run: &Run, benchmark: &str) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    let listed = run.header.experiment["variants"].as_array();
-    let listed = listed
-        .into_iter()
-        .flatten()
-        .filter_map(|v| v["name"].as_str());
+    let made = run.variants(benchmark);
     let failed = run.failures.iter().filter(|f| f.benchmark == benchmark);
     let failed: Vec<&str> = failed.map(|f| &*f.variant).collect();
-    let made = run.variants(benchmark);
-    let is_there = |name: &&str| made.contains(name) || failed.contains(name);
-    for name in listed
-        .filter(is_there)
-        .chain(made.iter().copied())
-        .chain(failed.iter().copied())
-    {
-        if !names.iter().any(|known| known == name) {
-            names.push(name.into());
-        }
-    }
-    names
+    let mut names = run.all_variants();
+    names.retain(|name| made.contains(name) || failed.contains(name));
+    names.into_iter().map(String::from).collect()
 }
 
-fn table(run: &Run, benchmark: &str, metric: &str) -> Option<Table> {
+fn draft(run: &Run, benchmark: &str, metric: &str) -> Option<Draft> {
     let kind = run.header.metrics.get(metric)?.clone();
     let settings = judge::settings(run.header.seed);
     let sample = |name: &String| Sample::new(run.measurements(benchmark, name, metric));
     let names = variants(run, benchmark);
     let samples: Vec<Result<Sample, Absent>> = names.iter().map(sample).collect();
-    let first = samples.first()?;
     let row = |(n, name): (usize, &String)| {
         let failed = |f: &&Failure| f.benchmark == benchmark && f.variant == *name;
         let failures = run.failures.iter().filter(failed).count();
-        let first = (n > 0).then_some(first);
-        row(name, failures, &samples[n], first, &settings)
+        let average = |metric: &str| average(&run.measurements(benchmark, name, metric));
+        Row {
+            processor: average(USER_TIME).zip(average(SYSTEM_TIME)),
+            ..row(name, failures, &samples[n], &settings)
+        }
     };
     let rows: Vec<Row> = names.iter().enumerate().map(row).collect();
-    let sentences = rows.iter().skip(1);
-    let sentences = sentences.map(|row| sentence(&rows[0], row, &kind));
+    let orders = |n: usize| run.orders(benchmark, &names[n], metric);
+    let effect = |n: usize| match (&samples[n], &samples[0]) {
+        (Ok(new), Ok(old)) => {
+            let in_rounds = are_in_rounds(&orders(n), &orders(0));
+            Effect::of(new, old, in_rounds, &settings)
+        }
+        (Err(why), _) | (_, Err(why)) => Effect {
+            shift: Err(why.clone()),
+            family: Family {
+                confidence: settings.confidence,
+                comparisons: 1,
+            },
+        },
+    };
     let discarded = run.header.experiment["discard"].as_u64().unwrap_or(0);
-    Some(Table {
-        sentences: sentences.collect(),
-        notes: notes(&rows, &samples, &kind, discarded, &settings),
-        benchmark: benchmark.into(),
-        metric: metric.into(),
-        kind,
-        rows,
+    Some(Draft {
+        effects: (1..names.len()).map(effect).collect(),
+        table: Table {
+            conclusions: Vec::new(),
+            notes: notes(&rows, &samples, &kind, discarded, &settings),
+            benchmark: benchmark.into(),
+            metric: metric.into(),
+            kind,
+            rows,
+        },
     })
 }
 
-/// A variant, beside the first one unless it is that.
-fn row(
-    name: &str,
-    failures: usize,
-    sample: &Result<Sample, Absent>,
-    first: Option<&Result<Sample, Absent>>,
-    settings: &Settings,
-) -> Row {
+impl Draft {
+    /// The table with its ratios, conclusions and what to bear in mind of them.
+    fn finish(self) -> Table {
+        let Draft { mut table, effects } = self;
+        let first = table
+            .rows
+            .first()
+            .map_or(String::new(), |row| row.variant.clone());
+        let mut caveats = Vec::new();
+        for (row, effect) in table.rows.iter_mut().skip(1).zip(&effects) {
+            row.ratio = Some(effect.ratio());
+            table.conclusions.push(Conclusion {
+                verdict: effect.verdict(table.kind.better),
+                text: effect.sentence([&row.variant, &first], &table.metric, table.kind.better),
+            });
+            let of_row = effect.caveats().into_iter();
+            caveats.extend(of_row.map(|text| (judge::quoted(&row.variant), text)));
+        }
+        let all = effects.len();
+        let of_whom = |(names, text): (Vec<String>, String)| match names.len() == all {
+            true => text,
+            false => format!("{}: {text}", listed(&names)),
+        };
+        let caveats = each_once(caveats).into_iter().map(of_whom);
+        table.notes.splice(0..0, caveats);
+        table
+    }
+}
+
+/// The mean of all measurements; nothing where there are none.
+fn average(executions: &[Vec<f64>]) -> Option<f64> {
+    let count = executions.iter().map(Vec::len).sum::<usize>();
+    let sum: f64 = executions.iter().flatten().sum();
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// A variant, which is not compared yet.
+fn row(name: &str, failures: usize, sample: &Result<Sample, Absent>, settings: &Settings) -> Row {
     let own = || sample.as_ref().map_err(Absent::clone);
-    let ratio = |first: &Result<Sample, Absent>| {
-        let first = first.as_ref().map_err(Absent::clone)?;
-        judge::ratio(own()?, first, settings)
-    };
     let all = || sample.iter().flat_map(Sample::values);
     Row {
         variant: name.into(),
@@ -145,7 +198,9 @@ fn row(
         mean: own().and_then(|sample| judge::mean(sample, settings)),
         variation: own().and_then(|sample| judge::variation(sample, settings)),
         range: (all().reduce(f64::min)).zip(all().reduce(f64::max)),
-        ratio: first.map(ratio),
+        median: quire_stats::median(&all().collect::<Vec<f64>>()),
+        processor: None,
+        ratio: None,
     }
 }
 
@@ -162,15 +217,18 @@ fn notes(
         let both = rows.iter().zip(samples);
         both.filter_map(|(row, sample)| Some((row, sample.as_ref().ok()?)))
     };
-    let first = rows.first().map_or(0, |row| row.executions);
-    let few = known().map(|(row, sample)| (name(row), few(row, first, sample, settings)));
+    let few = known().map(|(row, sample)| (name(row), few(row, sample, settings)));
     let steady = known().filter_map(|(row, sample)| {
         let settling = Settling::of(sample, kind.better, settings).ok()?;
         Some((name(row), unsteady(&settling, discarded)?))
     });
+    let far = known().filter_map(|(row, sample)| Some((name(row), far(sample)?)));
     let of_all = known().count();
     let few = few_by_executions(&few.collect::<Vec<_>>());
-    let said = few.into_iter().chain(each_once(steady));
+    let said = each_once(far)
+        .into_iter()
+        .chain(few)
+        .chain(each_once(steady));
     let text = |(names, text): (Vec<String>, String)| match names.len() == of_all {
         true => text,
         false => format!("{}: {text}", listed(&names)),
@@ -207,29 +265,34 @@ fn few_by_executions(rows: &[(String, Vec<Few>)]) -> Vec<(Vec<String>, String)> 
 }
 
 fn name(row: &Row) -> String {
-    format!("`{}`", row.variant)
+    judge::quoted(&row.variant)
 }
 
-/// Which intervals of a row are too narrow; `first` is the number of executions that it is
-/// compared with.
-fn few(row: &Row, first: usize, sample: &Sample, settings: &Settings) -> Vec<Few> {
-    let variation = match sample.has_groups() {
+/// Which interval of a row is too narrow: that of the variation, where there are few executions.
+fn few(row: &Row, sample: &Sample, settings: &Settings) -> Vec<Few> {
+    let of = match sample.has_groups() {
         true => Of::Within,
         false => Of::Unclassified,
     };
-    let ratio = row.ratio.as_ref().is_some_and(Result::is_ok);
-    let executions = row.executions;
-    let computed = [
-        Of::figure(Figure::Mean, sample)
-            .filter(|_| row.mean.is_ok())
-            .map(|of| (of, executions)),
-        row.variation.is_ok().then_some((variation, executions)),
-        ratio.then_some((Of::Ratio, executions.min(first))),
-    ];
-    let computed = computed.into_iter().flatten();
-    computed
-        .filter_map(|(of, executions)| Few::of(of, executions, settings))
-        .collect()
+    let is_known = row.variation.is_ok();
+    let few = Few::of(of, row.executions, settings).filter(|_| is_known);
+    few.into_iter().collect()
+}
+
+/// Which executions lie far from the others, and what may help.
+fn far(sample: &Sample) -> Option<String> {
+    let far = judge::outliers(sample);
+    let all = sample.executions().len();
+    match far[..] {
+        [] => None,
+        [0] => Some(
+            "The first execution lies far from the others: --warmup or --prepare may help.".into(),
+        ),
+        _ => Some(format!(
+            "{} of {all} executions are outliers: something else may have run on the machine.",
+            far.len()
+        )),
+    }
 }
 
 /// What is not steady, and what to leave out so that it is. Nothing where all but a few
@@ -246,44 +309,12 @@ fn unsteady(settling: &Settling, discarded: u64) -> Option<String> {
     Some(settling.sentence() + &hint.unwrap_or_default())
 }
 
-/// What can be concluded of a variant beside the first one.
-fn sentence(first: &Row, row: &Row, kind: &Metric) -> String {
-    let (a, b) = (format!("`{}`", row.variant), format!("`{}`", first.variant));
-    let judged = (&row.mean, &first.mean, &row.ratio);
-    let (own, other, ratio) = match judged {
-        (Ok(own), Ok(other), Some(Ok(ratio))) => (own, other, ratio),
-        (Err(why), _, _) => return format!("Nothing can be said of {a}: {why}."),
-        (_, Err(why), _) => return format!("Nothing can be compared with {b}: {why}."),
-        (_, _, Some(Err(why))) => return format!("{a} cannot be compared with {b}: {why}."),
-        (_, _, None) => return String::new(),
-    };
-    let Estimate {
-        value,
-        ci_low,
-        ci_high,
-    } = ratio;
-    let excludes_one = *ci_low > 1.0 || *ci_high < 1.0;
-    if judge::differ(own, other, 0.0) && excludes_one {
-        let is_better = (*value < 1.0) == (kind.better == Better::Lower);
-        let word = if is_better { "better" } else { "worse" };
-        return format!(
-            "{a} is {word} than {b}: {value:.3} times its mean, and with 95 % confidence {ci_low:.3} to {ci_high:.3} times."
-        );
-    }
-    let change = |ratio: &f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
-    format!(
-        "Nothing can be concluded of {a} and {b}: their intervals overlap. If they differ, the difference is between {} and {}; more executions would narrow that.",
-        change(ci_low),
-        change(ci_high)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::run::{Execution, TIME};
+    use crate::run::{Better, Execution, TIME};
 
     fn run(variants: &[(&str, f64, f64)]) -> Run {
         let mut run = Run::default();
@@ -306,15 +337,22 @@ mod tests {
     fn a_difference_is_told_and_no_difference_is_not() {
         let tables = tables(&run(&[("a", 1.0, 0.1), ("b", 0.5, 0.05), ("c", 1.01, 0.1)]));
         assert_eq!(tables.len(), 1);
-        let sentences = &tables[0].sentences;
+        let conclusions = &tables[0].conclusions;
         assert!(
-            sentences[0].starts_with("`b` is better than `a`: 0.500"),
-            "{sentences:?}"
+            conclusions[0]
+                .text
+                .starts_with("b is better than a: its time is 50 % less"),
+            "{conclusions:?}"
         );
         assert!(
-            sentences[1].starts_with("Nothing can be concluded"),
-            "{sentences:?}"
+            conclusions[1].text.starts_with("Nothing can be concluded"),
+            "{conclusions:?}"
         );
+        let verdicts = conclusions
+            .iter()
+            .map(|one| one.verdict)
+            .collect::<Vec<_>>();
+        assert_eq!(verdicts, [Verdict::Better, Verdict::Undecided]);
         assert!(tables[0].rows[0].ratio.is_none());
     }
 
@@ -322,7 +360,11 @@ mod tests {
     fn more_is_better_where_it_is_a_rate() {
         let mut run = run(&[("a", 1.0, 0.1), ("b", 2.0, 0.1)]);
         run.header.metrics.get_mut(TIME).unwrap().better = Better::Higher;
-        assert!(tables(&run)[0].sentences[0].starts_with("`b` is better"));
+        assert!(
+            tables(&run)[0].conclusions[0]
+                .text
+                .starts_with("b is better")
+        );
     }
 
     #[test]
@@ -336,7 +378,11 @@ mod tests {
         let table = &tables(&run)[0];
         assert_eq!((table.rows[1].executions, table.rows[1].failures), (0, 1));
         assert!(table.rows[1].mean.is_err());
-        assert!(table.sentences[0].starts_with("Nothing can be said of `broken`"));
+        assert!(
+            table.conclusions[0]
+                .text
+                .starts_with("Nothing can be concluded of broken and a: ")
+        );
     }
 
     #[test]
@@ -347,25 +393,20 @@ mod tests {
         assert_eq!(
             notes[..],
             [
-                "10 executions are few: in simulations, about 90 % (mean), 77 % (unclassified CV) \
-              and 91 % (ratio of means) of intervals of 95 % held the true value. About 50 would \
-              do."
+                "10 executions are few: in simulations, about 77 % (unclassified CV) of intervals \
+                 of 95 % held the true value. About 50 would do."
             ]
         );
         run.executions.pop();
         let notes = &tables(&run)[0].notes;
         assert!(
-            notes[1].starts_with("`a`: 10 executions are few"),
+            notes[1].starts_with("a: 10 executions are few"),
             "{notes:?}"
         );
-        assert!(
-            notes[0].starts_with("`b`: 9 executions are few"),
-            "{notes:?}"
-        );
+        assert!(notes[0].starts_with("b: 9 executions are few"), "{notes:?}");
         let alone = self::run(&[("a", 1.0, 0.1)]);
         let notes = &tables(&alone)[0].notes;
         assert!(notes[0].starts_with("20 executions are few"), "{notes:?}");
-        assert!(!notes[0].contains("(mean)"), "20 are enough: {notes:?}");
     }
 
     /// Executions of 40 measurements of these levels.

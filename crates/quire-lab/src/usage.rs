@@ -13,10 +13,14 @@ use crate::run::Metric;
 /// How long the whole run took, in seconds, of a program that reports measurements of
 /// its own.
 pub const WALL_TIME: &str = "wall_time";
+/// How long the processor was in the program, in seconds.
+pub const USER_TIME: &str = "user_time";
+/// How long the processor was in the kernel for the program, in seconds.
+pub const SYSTEM_TIME: &str = "system_time";
 /// What the kernel says, by name and unit.
 const USED: [(&str, &str); 7] = [
-    ("user_time", "s"),
-    ("system_time", "s"),
+    (USER_TIME, "s"),
+    (SYSTEM_TIME, "s"),
     ("minor_faults", ""),
     ("major_faults", ""),
     ("peak_memory", "bytes"),

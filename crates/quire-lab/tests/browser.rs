@@ -16,6 +16,7 @@ use serde_json::Value;
 /// script; this one is added for the test.
 const PROBE: &str = r#"<script>
 addEventListener("load", () => {
+  document.querySelectorAll("details").forEach(folded => folded.open = true);
   const svgs = [...document.querySelectorAll("svg")];
   const marks = "path,rect,line,text";
   const seen = svgs.map(svg => {
@@ -119,9 +120,13 @@ fn a_report_is_drawn_without_an_error() {
         benchmarks: &[
             "a benchmark with a name that does not fit a phone at all, and more of it",
             "b",
+            "c",
         ],
         variants: &[
-            ("a variant with a name that is long", 0.01),
+            (
+                "a variant with a name that is long, far too long for a line of a plot on a phone",
+                0.01,
+            ),
             ("even", 0.02),
             ("slow", 0.03),
         ],

@@ -124,6 +124,13 @@ fn what_criterion_wrote_is_read() {
         assert_eq!((times.len(), times[0].len()), (1, 10));
         assert!(times.concat().iter().all(|t| (1e-11..1e-6).contains(t)));
     }
+    // The mean is what Criterion's own estimates.json has for the slope.
+    let fast = times(&run, "sums/100", "fast").concat();
+    let mean = fast.iter().sum::<f64>() / fast.len() as f64;
+    assert!(
+        (mean / 12.595_013_190_355_216e-9 - 1.0).abs() < 1e-9,
+        "{mean}"
+    );
     for baseline in ["base", "mine"] {
         let run = read(&data(&format!("criterion-0.5@{baseline}"))).unwrap();
         assert_eq!(times(&run, "sums/100", "fast")[0].len(), 10);
@@ -158,8 +165,11 @@ fn criterion_functions_are_variants_of_groups() {
     let run = read(&data("criterion")).unwrap();
     assert_eq!(run.benchmarks(), ["sums/100"]);
     assert_eq!(run.variants("sums/100"), ["fast", "slow"]);
-    let fast = times(&run, "sums/100", "fast");
-    assert!(close(&fast, &[&[1e-7, 1.1e-7, 1e-7]]), "{fast:?}");
+    // Criterion's estimate of batches of growing length is the slope: Σtn/Σn² = 144/1400 us.
+    let fast = times(&run, "sums/100", "fast").concat();
+    let mean = fast.iter().sum::<f64>() / fast.len() as f64;
+    assert_eq!(fast.len(), 3);
+    assert!((mean / (144e-6 / 1400.0) - 1.0).abs() < 1e-12, "{fast:?}");
     let base = read(&data("criterion@base")).unwrap();
     assert!(close(&times(&base, "sums/100", "slow"), &[&[4e-7]]));
     let missing = read(&data("criterion@old")).unwrap_err().to_string();

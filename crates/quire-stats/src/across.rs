@@ -8,7 +8,7 @@
 //! control variates (Davison and Hinkley 1997, section 9.3). Their coefficients are fitted
 //! once, to groups across the sample's own executions. What is left of the chance is about
 //! a tenth of what it was for groups of 20 of normal data, so that [`GROUPS`] do the work
-//! of a thousand.
+//! of hundreds.
 
 use crate::layout::{Layout, Moments};
 use crate::random::{SplitMix64, per_word};
@@ -16,7 +16,7 @@ use crate::resample::draw;
 
 /// How many groups are drawn for each resample: a multiple of the three numbers that a
 /// random word gives.
-const GROUPS: usize = 15;
+const GROUPS: usize = 3;
 
 /// Sample variance and mean of a group, or their expectations.
 #[derive(Clone, Copy, Debug)]

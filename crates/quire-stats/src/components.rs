@@ -194,6 +194,38 @@ fn value_of(value: f64, levels: usize, position: &mut Position) -> Result<Part> 
     })
 }
 
+/// How likely executions differ as much as these, or more, where measurements do not depend on the
+/// execution at all: the F test of a one-way analysis of variance. It takes measurements for
+/// independent and about normal.
+///
+/// # Errors
+/// With fewer than two executions, where none has several measurements, and where nothing varies.
+pub fn chance_of_equal_executions(sample: &Sample) -> Result<f64> {
+    let executions = sample.executions();
+    if executions.len() < 2 {
+        return Err(Absent::NotRepeated { level: 1 });
+    }
+    let moments = executions
+        .iter()
+        .map(|values| Moments::of(values.iter().copied()));
+    let moments: Vec<Moments> = moments.collect();
+    let all = Moments::of(sample.values());
+    let inner: f64 = moments.iter().map(|one| one.squares).sum();
+    let (above, below) = (moments.len() as f64 - 1.0, all.n - moments.len() as f64);
+    match (all.squares > 0.0, below > 0.0) {
+        (_, false) => Err(Absent::NotRepeated { level: 2 }),
+        (false, _) => Err(Absent::Constant),
+        _ => {
+            let between = (all.squares - inner).max(0.0) / above;
+            Ok(student::fisher_beyond(
+                between * below / inner,
+                above,
+                below,
+            ))
+        }
+    }
+}
+
 /// How often to repeat each level below the outermost, so that a given precision costs
 /// least; the caller rounds. `costs` are in seconds, outermost first: what one more at a
 /// level takes without what is repeated in it, such as the start and the warm-up of an
@@ -408,6 +440,21 @@ mod tests {
         assert_eq!(executions_for(&levels, &[4], 1e9, 10.0, 0.95), Ok(2));
         let tiny = executions_for(&levels, &[4], 1e-12, 10.0, 0.95);
         assert_eq!(tiny, Err(Absent::TooLarge));
+    }
+
+    /// As R's `anova(lm(v ~ factor(e)))` says of 1, 2, 3 and 2, 3, 5.
+    #[test]
+    fn the_chance_of_equal_executions_is_that_of_an_analysis_of_variance() {
+        let of = |executions: &[&[f64]]| {
+            let executions = executions.iter().map(|values| values.to_vec()).collect();
+            chance_of_equal_executions(&Sample::new(executions).unwrap())
+        };
+        let found = of(&[&[1.0, 2.0, 3.0], &[2.0, 3.0, 5.0]]).unwrap();
+        assert!((found - 0.274_6).abs() < 1e-3, "{found}");
+        assert!(of(&[&[1.0, 1.0], &[2.0, 2.0]]).unwrap() < 1e-9);
+        assert_eq!(of(&[&[1.0, 1.0], &[1.0, 1.0]]), Err(Absent::Constant));
+        assert_eq!(of(&[&[1.0], &[2.0]]), Err(Absent::NotRepeated { level: 2 }));
+        assert_eq!(of(&[&[1.0, 2.0]]), Err(Absent::NotRepeated { level: 1 }));
     }
 
     #[test]

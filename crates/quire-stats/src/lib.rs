@@ -3,7 +3,7 @@
 //!
 //! Run times are skewed and have outliers, so nothing here takes them for
 //! normal without saying so: intervals are the bootstrap's, or Student's where
-//! means of executions are concerned. Everything is deterministic for a given
+//! means of executions are concerned, by simulations of what that costs. Everything is deterministic for a given
 //! seed. Series that hold a value that is not finite are refused, never
 //! skipped; what cannot be computed is absent and says why ([`Absent`]).
 //! `docs/statistics.md` has the formulas, their sources and what they assume.
@@ -16,6 +16,7 @@
 //! | [`mod@median`] | the median of all measurements |
 //! | [`variation`] | coefficients of variation, within executions and unclassified |
 //! | [`impact`] | the impact factor of non-determinism in execution |
+//! | [`shift`] | whether two variants differ, and by how much: the rule of all comparisons |
 //! | [`ratio`] | ratios of means |
 //! | [`rank`] | which of several are better, if it can be told |
 //! | [`ecdf`] | the empirical distribution function |
@@ -44,6 +45,7 @@ pub mod rank;
 pub mod ratio;
 mod resample;
 pub mod sample;
+pub mod shift;
 pub mod student;
 pub mod variation;
 pub mod warmup;

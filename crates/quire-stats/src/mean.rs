@@ -8,20 +8,18 @@ use crate::resample;
 use crate::sample::Sample;
 use crate::student;
 
-/// The mean of execution means with its interval, as paper 002 has it (section 4.2, mean
-/// response time).
+/// The mean of execution means with its interval: m ± t·s/√E, with E executions, the mean m and
+/// the standard deviation s of their means, and t the quantile of Student's distribution with
+/// E - 1 degrees of freedom.
 ///
-/// Where an execution has several measurements, the interval is that of a two-level
-/// analysis of variance: m ± t·s/√E, with E executions, the mean m and the standard
-/// deviation s of their means, and t the quantile of Student's distribution with E - 1
-/// degrees of freedom. With one measurement an execution it is the percentile bootstrap's.
+/// Where an execution has several measurements, that is the two-level analysis of variance of
+/// paper 002 (section 4.2, mean response time). With one measurement an execution the paper has
+/// the percentile bootstrap, which is [`bootstrap`]: of ten executions its intervals of 95 % hold
+/// the true value of normal data in 90 %, these in 95 %.
 ///
 /// # Errors
 /// With fewer than two executions, and where a result is too large to represent.
 pub fn of(sample: &Sample, settings: &Settings) -> Result<Estimate> {
-    if !sample.has_groups() {
-        return bootstrap(sample, settings);
-    }
     settings.check()?;
     at_least(sample, 2)?;
     let layout = Layout::of(sample);

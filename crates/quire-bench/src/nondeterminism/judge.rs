@@ -3,6 +3,7 @@
 
 use quire_lab::judge::{self, Estimate, Judged, Sample, Settings};
 use quire_lab::run::Run;
+use quire_stats::rank;
 
 use crate::nondeterminism::plan::VARIANTS;
 use crate::set::worker::{MISSES, MODELLED, TIME};
@@ -62,12 +63,12 @@ impl Triplet {
     /// better one: the paper counts differences of 800 %.
     pub fn is_better(&self, who: usize, than: usize, above: f64) -> bool {
         let (who, than) = (&self.estimates[who], &self.estimates[than]);
-        who.value < than.value && judge::differ(than, who, above)
+        who.value < than.value && rank::differ(than, who, above)
     }
 
     /// Whether two are known to differ.
     pub fn differ(&self, one: usize, other: usize) -> bool {
-        judge::differ(&self.estimates[one], &self.estimates[other], 0.0)
+        rank::differ(&self.estimates[one], &self.estimates[other], 0.0)
     }
 
     /// One as a multiple of the default.

@@ -19,6 +19,7 @@ mod paper;
 mod plan;
 mod store;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -118,6 +119,7 @@ fn line(turn: &Turn, started: f64, measured: Result<measure::Metrics>) -> Line {
             variant,
             order: turn.order,
             reason: format!("{error:#}").replace('\n', " "),
+            metrics: BTreeMap::new(),
         }),
     }
 }

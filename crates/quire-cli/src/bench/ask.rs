@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use quire_lab::experiment::{
-    Benchmark, Besides, Command, Experiment, Machine, Measure, Shell, Variant, file,
+    Benchmark, Besides, Command, Experiment, Machine, Measure, Output, Shell, Variant, file,
 };
 use quire_lab::protocol::better_of;
 use quire_lab::run::{Run, TIME};
 
+use super::parameters::{self, Parameters};
 use crate::args::{BenchArgs, From};
 use crate::failure::{Failure, Outcome};
 
@@ -29,7 +30,7 @@ pub fn asked(options: &BenchArgs) -> Outcome<Asked> {
     if let Some(path) = options.resume.as_ref().filter(|path| !path.exists()) {
         let path = path.display();
         return Err(Failure::bad_usage(format!(
-            "cannot resume {path}: there is no such file; use --output to begin one"
+            "cannot resume {path}: there is no such file; use --save to begin one"
         )));
     }
     let (mut experiment, file) = match (&options.file, &options.resume) {
@@ -37,7 +38,7 @@ pub fn asked(options: &BenchArgs) -> Outcome<Asked> {
         (None, Some(path)) if options.commands.is_empty() => {
             (of_results(path)?, Some(path.clone()))
         }
-        _ => (of_commands(options)?, options.output.clone()),
+        _ => (of_commands(options)?, options.save.clone()),
     };
     let file = options.resume.clone().or(file);
     override_by(&mut experiment, options);
@@ -54,7 +55,7 @@ fn of_file(path: &Path, options: &BenchArgs) -> Outcome<(Experiment, Option<Path
     let experiment = file::read(path).map_err(|error| Failure::bad_usage(error.to_string()))?;
     let stem = path.file_stem().unwrap_or_default();
     let beside = PathBuf::from(stem).with_extension("jsonl");
-    Ok((experiment, Some(options.output.clone().unwrap_or(beside))))
+    Ok((experiment, Some(options.save.clone().unwrap_or(beside))))
 }
 
 fn of_results(path: &Path) -> Outcome<Experiment> {
@@ -74,70 +75,119 @@ fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
             "nothing to run; give commands, such as quire bench 'sleep 0.1' 'sleep 0.2', or --file",
         ));
     }
-    fits("--command-name", options.command_name.len(), options)?;
+    let all = parameters::all(options)?;
+    let count = options.commands.len() * all.len();
+    fits("--command-name", options.command_name.len(), count)?;
     if options.prepare.len() > 1 {
-        fits("--prepare", options.prepare.len(), options)?;
+        fits("--prepare", options.prepare.len(), options.commands.len())?;
         if options.prepare.len() != options.commands.len() {
             return Err(Failure::bad_usage(
                 "give --prepare once, or once for each command",
             ));
         }
     }
-    let variant = |(n, command): (usize, &String)| Variant {
-        name: name(n, options),
-        command: Some(Command::Text(command.clone())),
-        prepare: options
-            .prepare
-            .get(n)
-            .filter(|_| options.prepare.len() > 1)
-            .cloned(),
-        ..Variant::default()
-    };
     let shell = match options.no_shell {
         true => Shell::None,
         false => Shell::from(options.shell.clone()),
     };
-    let single = options
-        .prepare
-        .first()
-        .filter(|_| options.prepare.len() == 1);
+    let input = options.input.clone();
+    let limit = match (options.precision, options.min_runs) {
+        (None, None) if options.max_runs.is_none() => EXECUTIONS,
+        _ => MOST_EXECUTIONS,
+    };
+    let least = options
+        .min_runs
+        .or(options.max_runs.map(|most| most.min(EXECUTIONS)));
     Ok(Experiment {
         title: "commands".into(),
         benchmarks: vec![Benchmark {
             name: "commands".into(),
             shell,
-            input: options.input.clone(),
+            input: input.filter(|path| path.as_os_str() != "null"),
+            output: output(options)?,
             measure: measure(options),
-            besides: Besides {
-                setup: options.setup.clone(),
-                prepare: single.cloned(),
-                conclude: options.conclude.clone(),
-                cleanup: options.cleanup.clone(),
-            },
             ..Benchmark::default()
         }],
-        executions: match options.precision {
-            Some(_) => MOST_EXECUTIONS,
-            None => EXECUTIONS,
-        },
-        variants: options.commands.iter().enumerate().map(variant).collect(),
+        executions: options
+            .max_runs
+            .unwrap_or(limit.max(options.min_runs.unwrap_or(0))),
+        at_least: least.filter(|_| options.precision.is_none()),
+        variants: variants(options, &all),
         ..Experiment::default()
     })
 }
 
-/// The name of a command. One that is given again, to see how much noise there is, has
-/// its number.
-fn name(n: usize, options: &BenchArgs) -> String {
-    let of = |n: usize| options.command_name.get(n).unwrap_or(&options.commands[n]);
-    let before = (0..n).filter(|other| of(*other) == of(n)).count();
-    match before {
-        0 => of(n).clone(),
-        before => format!("{} ({})", of(n), before + 1),
+/// Where what commands print goes.
+fn output(options: &BenchArgs) -> Outcome<Output> {
+    match options.output.as_deref() {
+        None if options.show_output => Ok(Output::Inherit),
+        None | Some("null") => Ok(Output::Null),
+        Some("pipe") => Ok(Output::Pipe),
+        Some("inherit") => Ok(Output::Inherit),
+        Some(path) if path.ends_with(".jsonl") => Err(Failure::bad_usage(format!(
+            "--output {path}: that is where commands print to; results are kept with --save"
+        ))),
+        Some(path) => Ok(Output::File(path.into())),
     }
 }
 
-fn fits(option: &str, given: usize, options: &BenchArgs) -> Outcome<()> {
-    let commands = options.commands.len();
+/// The commands with each of these parameters, the one to compare with first.
+fn variants(options: &BenchArgs, all: &[Parameters]) -> Vec<Variant> {
+    let each = all.iter().flat_map(|values| {
+        let commands = options.commands.iter().enumerate();
+        commands.map(move |(n, command)| variant(options, (n, command), values))
+    });
+    let mut variants: Vec<Variant> = each.collect();
+    for (variant, name) in variants.iter_mut().zip(&options.command_name) {
+        variant.name = parameters::put(name, &variant.parameters);
+    }
+    if let Some(reference) = &options.reference {
+        let is_it = |variant: &Variant| {
+            let command =
+                matches!(&variant.command, Some(Command::Text(text)) if text == reference);
+            command || variant.name == *reference
+        };
+        let first = match variants.iter().position(is_it) {
+            Some(at) => variants.remove(at),
+            None => variant(options, (usize::MAX, reference), &Parameters::new()),
+        };
+        variants.insert(0, first);
+    }
+    // One that is given again, to see how much noise there is, has its number.
+    for n in 0..variants.len() {
+        let own = variants[n].name.clone();
+        let before = variants[..n]
+            .iter()
+            .filter(|other| other.name == own || other.name.starts_with(&format!("{own} (")));
+        if let count @ 1.. = before.count() {
+            variants[n].name = format!("{own} ({})", count + 1);
+        }
+    }
+    variants
+}
+
+/// A command with parameters.
+fn variant(options: &BenchArgs, (n, command): (usize, &String), values: &Parameters) -> Variant {
+    let put = |text: &String| parameters::put(text, values);
+    let prepare = match options.prepare.len() {
+        0 | 1 => options.prepare.first(),
+        _ => options.prepare.get(n),
+    };
+    Variant {
+        name: put(command),
+        command: Some(Command::Text(put(command))),
+        besides: Besides {
+            setup: options.setup.as_ref().map(put),
+            prepare: prepare.map(put),
+            conclude: options.conclude.as_ref().map(put),
+            cleanup: options.cleanup.as_ref().map(put),
+        },
+        parameters: values.clone(),
+        ..Variant::default()
+    }
+}
+
+fn fits(option: &str, given: usize, commands: usize) -> Outcome<()> {
     if given > commands {
         return Err(Failure::bad_usage(format!(
             "{option} is given {given} times for {commands} commands; give it once for each"

@@ -7,6 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quire_lab::run::Failure;
 use quire_lab::runner::{Progress, Watcher};
 
+use crate::args::Style;
+
 /// Shows how it goes.
 pub struct Bar {
     bar: Option<ProgressBar>,
@@ -14,9 +16,12 @@ pub struct Bar {
 
 impl Bar {
     /// A bar where standard error is a terminal and it is wanted.
-    pub fn new(quiet: bool) -> Bar {
+    pub fn new(quiet: bool, style: Style) -> Bar {
+        let wanted = match style {
+            Style::Basic | Style::Color | Style::None => false,
+            Style::Auto | Style::Full | Style::Nocolor => !quiet && io::stderr().is_terminal(),
+        };
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {wide_msg}");
-        let wanted = !quiet && io::stderr().is_terminal();
         let bar = style.ok().filter(|_| wanted).map(|style| {
             // It is drawn when an execution begins, and by no thread in between.
             ProgressBar::new(0).with_style(style)

@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 
-use quire_lab::judge::Judged;
-use quire_lab::run::Run;
-use quire_lab::summary::{Row, Table};
+use quire_lab::judge::{Estimate, Judged};
+use quire_lab::report::Verdict;
+use quire_lab::run::{Better, Run, TIME};
+use quire_lab::summary::{Conclusion, Row, Table};
 
+use crate::args::{Style, TimeUnit};
 use crate::table;
 
 /// What colours are printed.
@@ -14,10 +16,14 @@ pub struct Look {
 }
 
 impl Look {
-    /// Colours on a terminal, unless `NO_COLOR` is set.
-    pub fn of(is_terminal: bool) -> Look {
+    /// Colours on a terminal, unless `NO_COLOR` is set or a style says otherwise.
+    pub fn of(is_terminal: bool, style: Style) -> Look {
         let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let colours = is_terminal && !forbidden;
+        let colours = match style {
+            Style::Full | Style::Color => true,
+            Style::Basic | Style::Nocolor | Style::None => false,
+            Style::Auto => is_terminal && !forbidden,
+        };
         Look { colours }
     }
 
@@ -29,34 +35,49 @@ impl Look {
         }
     }
 
-    fn sentence(&self, text: &str) -> String {
-        let colour = match text {
-            _ if !self.colours => return text.to_owned(),
-            _ if text.contains(" is better than ") => 32,
-            _ if text.contains(" is worse than ") => 31,
-            _ => 33,
+    fn conclusion(&self, of: &Conclusion) -> String {
+        let colour = match of.verdict {
+            _ if !self.colours => return of.text.clone(),
+            Verdict::Better => 32,
+            Verdict::Worse => 31,
+            Verdict::Undecided | Verdict::Unknown => 33,
         };
-        format!("\x1b[{colour}m{text}\x1b[0m")
+        format!("\x1b[{colour}m{}\x1b[0m", of.text)
     }
 }
 
-/// Prints tables, each with its sentences.
-pub fn tables(out: &mut impl Write, run: &Run, tables: &[Table], look: &Look) -> io::Result<()> {
+/// How tables are printed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// The unit of times; as they are read easily unless given.
+    pub unit: Option<TimeUnit>,
+    /// In the order of their means, the best first.
+    pub by_mean: bool,
+}
+
+/// Prints what came of it: the answer, the table, and what to bear in mind.
+pub fn tables(
+    out: &mut impl Write,
+    run: &Run,
+    tables: &[Table],
+    look: &Look,
+    wish: Wish,
+) -> io::Result<()> {
     for (n, of) in tables.iter().enumerate() {
         if n > 0 {
             writeln!(out)?;
         }
         let metric = match of.kind.unit.as_str() {
             "" => of.metric.clone(),
-            unit => format!("{} in {}", of.metric, scale(of).1.unwrap_or(unit)),
+            unit => format!("{} in {}", of.metric, scale(of, wish).1.unwrap_or(unit)),
         };
         writeln!(out, "{}", look.bold(&format!("{}: {metric}", of.benchmark)))?;
-        rows(of).write(out, 2)?;
-        for sentence in &of.sentences {
-            writeln!(out, "{}", look.sentence(sentence))?;
+        for conclusion in &of.conclusions {
+            writeln!(out, "{}", look.conclusion(conclusion))?;
         }
-        for note in &of.notes {
-            writeln!(out, "{note}")?;
+        rows(of, wish).write(out, 2)?;
+        if !of.notes.is_empty() {
+            writeln!(out, "{}", of.notes.join(" "))?;
         }
         if let Some((first, Err(why))) = of.rows.first().map(|row| (row, &row.mean)) {
             writeln!(out, "No mean of {}: {why}.", first.variant)?;
@@ -65,7 +86,9 @@ pub fn tables(out: &mut impl Write, run: &Run, tables: &[Table], look: &Look) ->
     let failed = run.failures.len();
     if failed > 0 {
         let all = failed + run.executions.len();
-        let last = run.failures.last().map_or("", |failure| &failure.reason);
+        let last = run.failures.last();
+        let last = last.map(|last| format!("{}: {}", last.variant, last.reason));
+        let last = last.unwrap_or_default();
         writeln!(
             out,
             "{failed} of {all} executions failed; the last one: {last}"
@@ -74,44 +97,61 @@ pub fn tables(out: &mut impl Write, run: &Run, tables: &[Table], look: &Look) ->
     Ok(())
 }
 
-fn rows(of: &Table) -> table::Table {
-    let header = [
-        "VARIANT",
-        "RUNS",
-        "FAILED",
-        "MEAN",
-        "±",
-        "CV",
-        "MIN",
-        "MAX",
-        "TIMES THE FIRST",
-    ];
+fn rows(of: &Table, wish: Wish) -> table::Table {
+    let has_failures = of.rows.iter().any(|row| row.failures > 0);
+    let has_processor = of.metric == TIME && of.rows.iter().any(|row| row.processor.is_some());
+    let mut header = vec!["VARIANT", "RUNS"];
+    if has_failures {
+        header.push("FAILED");
+    }
+    header.extend(["MEAN", "±", "MEDIAN", "MIN", "MAX"]);
+    if has_processor {
+        header.extend(["USER", "SYSTEM"]);
+    }
+    header.extend(["CV", "TIMES THE FIRST"]);
     let mut table = table::Table::new(1, &header);
-    let factor = scale(of).0;
-    for row in &of.rows {
+    let factor = scale(of, wish).0;
+    for row in sorted(of, wish) {
         let value = |value: f64| number(value * factor);
-        let (least, most) = row.range.map_or_else(absent, |(l, m)| (value(l), value(m)));
-        table.row(vec![
-            row.variant.clone(),
-            row.executions.to_string(),
-            row.failures.to_string(),
-            row.mean
-                .as_ref()
-                .map_or("-".into(), |mean| value(mean.value)),
-            row.mean
-                .as_ref()
-                .map_or("-".into(), |mean| value(mean.error())),
-            percent(&row.variation),
-            least,
-            most,
-            ratio(row),
+        let known = |known: Option<f64>| known.map_or("-".to_owned(), value);
+        let mean = row.mean.as_ref().ok();
+        let mut cells = vec![row.variant.clone(), row.executions.to_string()];
+        if has_failures {
+            cells.push(row.failures.to_string());
+        }
+        cells.extend([
+            known(mean.map(|mean| mean.value)),
+            known(mean.map(Estimate::error)),
+            known(row.median),
+            known(row.range.map(|range| range.0)),
+            known(row.range.map(|range| range.1)),
         ]);
+        if has_processor {
+            cells.push(known(row.processor.map(|times| times.0)));
+            cells.push(known(row.processor.map(|times| times.1)));
+        }
+        cells.extend([percent(&row.variation), ratio(row)]);
+        table.row(cells);
     }
     table
 }
 
-fn absent() -> (String, String) {
-    ("-".into(), "-".into())
+/// The rows in the order that is wished.
+pub(crate) fn sorted(of: &Table, wish: Wish) -> Vec<&Row> {
+    let mut rows: Vec<&Row> = of.rows.iter().collect();
+    if wish.by_mean {
+        let sign = match of.kind.better {
+            Better::Lower => 1.0,
+            Better::Higher => -1.0,
+        };
+        let mean = |row: &Row| {
+            row.mean
+                .as_ref()
+                .map_or(f64::INFINITY, |mean| sign * mean.value)
+        };
+        rows.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
+    }
+    rows
 }
 
 fn percent(share: &Judged) -> String {
@@ -132,9 +172,13 @@ fn ratio(row: &Row) -> String {
     }
 }
 
-fn scale(of: &Table) -> (f64, Option<&'static str>) {
+/// What the values of a table are multiplied with, and the unit that they have then.
+pub(crate) fn scale(of: &Table, wish: Wish) -> (f64, Option<&'static str>) {
     let means = of.rows.iter().filter_map(|row| row.mean.as_ref().ok());
-    scale_of(&of.kind.unit, means.map(|mean| mean.value))
+    match wish.unit {
+        Some(unit) if of.kind.unit == "s" => unit.scale(),
+        _ => scale_of(&of.kind.unit, means.map(|mean| mean.value)),
+    }
 }
 
 /// What values are multiplied with to be read easily, and the unit that they have then,
@@ -182,14 +226,19 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_for_terminals() {
+    fn colours_are_for_terminals_and_follow_the_verdict() {
+        let of = |verdict, text: &str| Conclusion {
+            verdict,
+            text: text.into(),
+        };
+        let worse = of(Verdict::Worse, "echo ' is better than ' is worse than a");
         let plain = Look { colours: false };
-        assert_eq!(plain.sentence("b is better than a"), "b is better than a");
+        assert_eq!(plain.conclusion(&worse), worse.text);
         let look = Look { colours: true };
-        assert!(look.sentence("b is better than a").starts_with("\x1b[32m"));
-        assert!(
-            look.sentence("Nothing can be concluded")
-                .starts_with("\x1b[33m")
-        );
+        assert!(look.conclusion(&worse).starts_with("\x1b[31m"));
+        let better = of(Verdict::Better, "b is better than a");
+        assert!(look.conclusion(&better).starts_with("\x1b[32m"));
+        let open = of(Verdict::Undecided, "Nothing can be concluded");
+        assert!(look.conclusion(&open).starts_with("\x1b[33m"));
     }
 }

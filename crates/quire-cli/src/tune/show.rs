@@ -7,6 +7,7 @@ use quire_lab::tune::search::State;
 use quire_lab::tune::verdict::{Row, Verdict};
 use quire_lab::tune::{Plan, words};
 
+use crate::args::Style;
 use crate::bench::show::{Look, number, scale_of};
 use crate::table::Table;
 
@@ -18,7 +19,7 @@ pub fn verdict(
     (metric, unit): (&str, &str),
     program: &[String],
 ) -> io::Result<()> {
-    let look = Look::of(io::stdout().is_terminal());
+    let look = Look::of(io::stdout().is_terminal(), Style::Auto);
     let means = verdict.rows.iter().filter_map(|row| row.mean.as_ref().ok());
     let (factor, scaled) = scale_of(unit, means.map(|mean| mean.value));
     let unit = match scaled.unwrap_or(unit) {

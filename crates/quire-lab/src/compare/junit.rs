@@ -41,12 +41,12 @@ fn case(xml: &mut String, [benchmark, variant, metric]: [&str; 3]) {
 
 fn test(xml: &mut String, item: &Item) {
     let [old, new] = item.means();
-    let caution = item.effect.caution().map(|text| format!(". {text}"));
+    let caveats = item.effect.caveats().into_iter();
+    let caveats: String = caveats.map(|text| format!(". {text}")).collect();
     let message = escape(&format!(
-        "{}: {old} became {new}, ratio {}{}",
+        "{}: {old} became {new}, ratio {}{caveats}",
         item.outcome.name(),
         item.ratio(),
-        caution.unwrap_or_default()
     ));
     case(
         xml,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::compare::{Comparison, Item, Lone, Outcome};
-use crate::report::data::{few, result};
+use crate::report::data::result;
 use crate::report::markdown::{cell, header, row};
 use crate::report::number;
 
@@ -38,9 +38,9 @@ fn item(item: &Item) -> Value {
         "unit": item.metric.unit,
         "old": side(&item.old),
         "new": side(&item.new),
-        "ratio": result(&item.effect.ratio),
-        "of_one_execution": item.effect.of_one_execution,
-        "few_executions": few(item.effect.few.as_slice()),
+        "ratio": result(&item.effect.ratio()),
+        "of_one_execution": item.effect.shift.as_ref().is_ok_and(|shift| shift.of_one_execution),
+        "sentence": item.sentence(),
         "outcome": item.outcome.name(),
     })
 }
@@ -102,8 +102,8 @@ pub fn lone_line(lone: &Lone) -> String {
 #[must_use]
 pub fn method(comparison: &Comparison) -> String {
     format!(
-        "A regression is worse by more than {}, and beyond noise: the interval of the ratio of \
-         means, which holds the true ratio with {} confidence, does not contain 1.",
+        "A regression is worse by more than {}, and beyond noise: the interval of the ratio does \
+         not contain 1. All of these intervals together hold the true ratios with {} confidence.",
         number::percent(comparison.threshold),
         number::percent(comparison.settings.confidence)
     )

@@ -12,7 +12,7 @@ use quire_core::located::{self, Wrong};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Benchmark, Besides, Command, Experiment, Machine, Measure, Shell, Variant};
+use super::{Benchmark, Besides, Command, Experiment, Machine, Measure, Output, Shell, Variant};
 use crate::protocol::{self, Pattern};
 use crate::run::{Better, Metric, TIME};
 
@@ -177,6 +177,7 @@ fn parse(text: &str) -> Result<Experiment, Wrong> {
         });
     }
     Ok(Experiment {
+        at_least: None,
         title: file.title.unwrap_or_default(),
         seed: file.seed.unwrap_or(default.seed),
         executions: file.executions.unwrap_or(default.executions),
@@ -214,6 +215,7 @@ fn benchmark(
 ) -> Result<Benchmark, Wrong> {
     let own = file.measure.or_else(|| shared.cloned());
     Ok(Benchmark {
+        output: Output::Null,
         name: file.name,
         command: file.command,
         shell: file.shell.map_or_else(|| shell.clone(), Shell::from),
@@ -241,6 +243,8 @@ fn variant(file: FileVariant) -> Result<Variant, Wrong> {
         return Err(Wrong::new(nice.span(), "a nice level is from -20 to 19"));
     }
     Ok(Variant {
+        besides: Besides::default(),
+        parameters: BTreeMap::new(),
         name: file.name,
         command: file.command,
         prepare: file.prepare,

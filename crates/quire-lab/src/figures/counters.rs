@@ -17,21 +17,20 @@ pub fn normalised(values: &[f64]) -> Option<Vec<f64>> {
     (most > 0.0 && most.is_finite()).then(|| values.iter().map(|v| (v - mean) / most).collect())
 }
 
-/// Draws two lines over the variants.
+/// Draws two lines over so many variants, which are numbered.
 #[must_use]
-pub fn draw(id: &str, title: &str, variants: &[&str], lines: [(&str, &[f64]); 2]) -> String {
+pub fn draw(id: &str, title: &str, variants: usize, lines: [(&str, &[f64]); 2]) -> String {
     let names = [lines[0].0, lines[1].0];
     let description = format!("Lines for {} and {} over the variants.", names[0], names[1]);
     let mut svg = Svg::new(BOTTOM + 30.0, title, &description);
     let up = Axis::linear((-1.0, 1.0), (BOTTOM, TOP));
     up.draw_left(&mut svg, "", RIGHT, LEFT);
-    let last = (variants.len().max(2) - 1) as f64;
+    let last = (variants.max(2) - 1) as f64;
     let across = Axis::linear((0.0, last), (LEFT + 40.0, RIGHT - 40.0));
-    let letters = 60 / variants.len().max(1);
-    for (n, variant) in variants.iter().enumerate() {
+    for n in 0..variants {
         let x = across.place(n as f64);
         svg.line((x, TOP), (x, BOTTOM), "grid");
-        svg.name((x, BOTTOM + 16.0), "middle", variant, letters.max(4));
+        svg.text((x, BOTTOM + 16.0), "middle", &(n + 1).to_string());
     }
     for (colour, (_, values)) in lines.iter().enumerate() {
         let point = |(n, value): (usize, &f64)| (across.place(n as f64), up.place(*value));

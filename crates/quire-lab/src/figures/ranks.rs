@@ -1,11 +1,12 @@
 //! In which share of the benchmarks each variant has which rank, as stacked bars (paper
 //! 002, figures 4, 5 and 7).
 
-use crate::figures::svg::{Axis, Svg, WIDTH};
+use crate::figures::svg::{Axis, LINE, Svg, WIDTH, lines};
 
-const LEFT: f64 = 130.0;
+const LEFT: f64 = 14.0;
 const RIGHT: f64 = WIDTH - 14.0;
-const ROW: f64 = 30.0;
+/// How high a bar is.
+const BAR: f64 = 20.0;
 
 /// The name of a rank.
 #[must_use]
@@ -28,25 +29,23 @@ pub fn draw(
     places: &[Vec<usize>],
     counted: usize,
 ) -> String {
-    let bottom = 10.0 + variants.len() as f64 * ROW;
+    let height = |variant: &String| LINE * lines(variant).len() as f64 + BAR + 12.0;
+    let bottom = 10.0 + variants.iter().map(height).sum::<f64>();
     let description = "For each variant a bar of the shares of its ranks, the best first.";
     let mut svg = Svg::new(bottom + 40.0, title, description);
     let axis = Axis::from_zero(100.0, (LEFT, RIGHT));
     axis.draw_below(&mut svg, "", 6.0, bottom);
-    for (n, (variant, places)) in variants.iter().zip(places).enumerate() {
-        let top = 10.0 + n as f64 * ROW + 5.0;
-        svg.name((LEFT - 8.0, top + 14.0), "end", variant, 18);
+    let mut top = 10.0;
+    for (variant, places) in variants.iter().zip(places) {
+        svg.name((LEFT, top + 12.0), variant);
+        let bar = top + LINE * lines(variant).len() as f64 + 2.0;
+        top += height(variant);
         let mut before = 0.0;
         for (place, count) in places.iter().enumerate().filter(|(_, count)| **count > 0) {
             let share = 100.0 * *count as f64 / counted.max(1) as f64;
             let (from, to) = (axis.place(before), axis.place(before + share));
             let tip = format!("{variant}: {} in {share:.0} % ({count})", rank(place));
-            svg.bar(
-                (from, top),
-                ((to - from - 1.0).max(0.5), ROW - 10.0),
-                place,
-                &tip,
-            );
+            svg.bar((from, bar), ((to - from - 1.0).max(0.5), BAR), place, &tip);
             before += share;
         }
     }

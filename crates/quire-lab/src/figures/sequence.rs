@@ -4,12 +4,12 @@
 
 use quire_stats::Sample;
 
-use crate::figures::svg::{Axis, Svg, WIDTH, range};
+use crate::figures::svg::{Axis, LINE, Svg, WIDTH, lines, range};
 
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = WIDTH - 6.0;
 const PANEL: f64 = 120.0;
-/// Room above a panel, for its name.
+/// Room above a panel, for its unit; its name has more.
 const HEAD: f64 = 20.0;
 
 /// One variant's measurements.
@@ -25,7 +25,8 @@ pub struct Panel<'a> {
 /// measurements, only some of them are drawn, spread evenly, and the least and the largest.
 #[must_use]
 pub fn draw(id: &str, title: &str, unit: &str, panels: &[Panel], most: usize) -> String {
-    let height = panels.len() as f64 * (PANEL + HEAD) + 34.0;
+    let head = |panel: &Panel| LINE * lines(panel.name).len() as f64 + HEAD;
+    let height = panels.iter().map(|panel| head(panel) + PANEL).sum::<f64>() + 34.0;
     let executions: usize = panels.iter().map(|p| p.sample.executions().len()).sum();
     let description = format!(
         "Measurements in their order, {} variants one below the other, {executions} executions in \
@@ -34,8 +35,11 @@ pub fn draw(id: &str, title: &str, unit: &str, panels: &[Panel], most: usize) ->
     );
     let mut svg = Svg::new(height, title, &description);
     let all = range(panels.iter().flat_map(|panel| panel.sample.values()));
+    let mut next = 0.0;
     for (n, panel) in panels.iter().enumerate() {
-        let top = n as f64 * (PANEL + HEAD) + HEAD;
+        svg.name((LEFT, next + 12.0), panel.name);
+        let top = next + head(panel);
+        next = top + PANEL;
         let axis = Axis::linear(all.unwrap_or((0.0, 1.0)), (top + PANEL, top));
         panel.draw(&mut svg, n, &axis, top, unit, most);
     }
@@ -71,7 +75,6 @@ impl Panel<'_> {
         }
         let name = axis.draw_left(svg, unit, RIGHT, LEFT);
         svg.dots(&points, n);
-        svg.name((LEFT, top - 6.0), "start", self.name, 40);
         svg.text((RIGHT, top - 6.0), "end", &name);
     }
 }

@@ -28,19 +28,22 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Text of at most `most` characters: the middle is left out of longer ones.
+/// So many letters of a name fit into a drawing, whatever they are.
+const LETTERS: usize = 48;
+/// How high a line of a name is.
+pub const LINE: f64 = 15.0;
+
+/// A name in lines that fit into a drawing; nothing of it is left out. At least one line.
 #[must_use]
-pub fn shortened(text: &str, most: usize) -> String {
-    let chars: Vec<char> = text.chars().collect();
-    if chars.len() <= most {
-        return text.to_owned();
+pub fn lines(name: &str) -> Vec<String> {
+    let chars: Vec<char> = name.chars().collect();
+    let lines = chars.chunks(LETTERS).map(|line| line.iter().collect());
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() {
+        vec![String::new()]
+    } else {
+        lines
     }
-    let head = most.div_ceil(2).saturating_sub(1);
-    let tail = most - head - 1;
-    let mut short: String = chars[..head].iter().collect();
-    short.push('\u{2026}');
-    short.extend(&chars[chars.len() - tail..]);
-    short
 }
 
 /// The colour of the n-th thing.
@@ -143,15 +146,11 @@ impl Svg {
         );
     }
 
-    /// A name of at most `most` characters, with the whole name for those who point at it.
-    pub fn name(&mut self, at: (f64, f64), anchor: &str, name: &str, most: usize) {
-        let (x, y) = at;
-        let short = escape(&shortened(name, most));
-        let _ = write!(
-            self.body,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{short}<title>{}</title></text>",
-            escape(name)
-        );
+    /// A name from its first line on, which stands there.
+    pub fn name(&mut self, (x, y): (f64, f64), name: &str) {
+        for (n, line) in lines(name).iter().enumerate() {
+            self.text((x, y + n as f64 * LINE), "start", line);
+        }
     }
 
     /// The drawing. `id` is told by nothing else of the page.
@@ -334,8 +333,15 @@ mod tests {
             escape("<a b='c'>&\"\n"),
             "&lt;a b=&#39;c&#39;&gt;&amp;&quot; "
         );
-        assert_eq!(shortened("abcdefgh", 5), "ab\u{2026}gh");
-        assert_eq!(shortened("abc", 5), "abc");
+        assert_eq!(lines("abc"), ["abc"]);
+        assert_eq!(lines(""), [""]);
+        let long = "a name ".repeat(20);
+        assert_eq!(lines(&long).concat(), long);
+        assert!(
+            lines(&long)
+                .iter()
+                .all(|line| line.chars().count() <= LETTERS)
+        );
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::import::Wrong;
-use crate::run::{Better, Execution, FORMAT, Failure, Header, Metric, Run};
+use crate::run::{Better, Execution, FORMAT, Failure, Header, Metric, Run, TIME};
 
 /// The variant of what has none.
 pub const VARIANT: &str = "default";
@@ -63,7 +63,16 @@ impl Builder {
             variant: variant.to_owned(),
             order: (self.executions.len() + self.failures.len()) as u64,
             reason,
+            ..Failure::default()
         });
+    }
+
+    /// The same, of which this was measured all the same.
+    pub fn fail_with(&mut self, [benchmark, variant]: [&str; 2], reason: String, seconds: f64) {
+        self.fail(benchmark, variant, reason);
+        if let Some(failure) = self.failures.last_mut() {
+            failure.metrics.insert(TIME.to_owned(), vec![seconds]);
+        }
     }
 
     /// Adds something that readers should know.

@@ -2,7 +2,7 @@
 //! (`new` is the last run, `base` the one before), in it `sample.json` with the times of
 //! batches in nanoseconds and their iterations, `estimates.json`, and `benchmark.json`
 //! with the names. A baseline is one execution, because one process measured it; a batch
-//! is a measurement.
+//! is a measurement, weighed so that their mean is Criterion's estimate.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +18,8 @@ const SAMPLE: &str = "sample.json";
 const NAMES: &str = "benchmark.json";
 /// The baseline of the last run.
 const LAST: &str = "new";
+/// How Criterion calls batches that become longer and longer.
+const LINEAR: &str = "Linear";
 /// How deep directories are looked into: group, function, value, baseline.
 const DEPTH: usize = 6;
 
@@ -149,6 +151,11 @@ fn names(root: &Path, directory: &Path) -> Result<[String; 2], ImportError> {
 }
 
 /// Adds the time of one iteration in each batch.
+///
+/// Where batches become longer and longer, Criterion's estimate is the slope of the line through
+/// the origin that fits their times best, in which a longer batch counts more. So each measurement
+/// is the slope, and what its batch is off in proportion to its weight: the mean is the slope then,
+/// and the deviation of the mean that of the slope.
 fn sample(builder: &mut Builder, names: &[String; 2], document: &Value) -> Result<(), Wrong> {
     let root = Node::root(document);
     let iterations = root.need("iters")?.elements()?;
@@ -158,13 +165,31 @@ fn sample(builder: &mut Builder, names: &[String; 2], document: &Value) -> Resul
         let (n, m) = (all.len(), iterations.len());
         return Err(times.wrong(format!("there are {n} times and {m} counts of iterations")));
     }
+    let mut batches = Vec::new();
     for (time, iterations) in all.iter().zip(&iterations) {
         let count = iterations.number()?;
         if count <= 0.0 {
             return Err(iterations.wrong("it is not above zero"));
         }
-        let of = [names[0].as_str(), names[1].as_str(), ""];
-        builder.put(of, TIME, time.number()? * 1e-9 / count);
+        batches.push((time.number()? * 1e-9, count));
+    }
+    let of = [names[0].as_str(), names[1].as_str(), ""];
+    let squares: f64 = batches.iter().map(|(_, count)| count * count).sum();
+    let slope = batches
+        .iter()
+        .map(|(time, count)| time * count)
+        .sum::<f64>()
+        / squares;
+    let is_linear = document["sampling_mode"].as_str() == Some(LINEAR);
+    for (time, count) in &batches {
+        let value = match is_linear {
+            true => {
+                let weight = count / squares * batches.len() as f64;
+                slope + (time - slope * count) * weight
+            }
+            false => time / count,
+        };
+        builder.put(of, TIME, value);
     }
     Ok(())
 }

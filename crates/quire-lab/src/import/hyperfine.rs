@@ -1,7 +1,7 @@
 //! What `hyperfine --export-json` writes: `results`, each with its `command` and the
 //! `times` of its runs in seconds. Every run is an execution of one measurement; the
 //! commands are variants of one benchmark. Runs whose exit status is not 0 count as
-//! failures.
+//! failures, of which the time is kept.
 
 use serde_json::Value;
 
@@ -27,27 +27,46 @@ pub fn parse(document: &Value) -> Result<Run, Wrong> {
     builder.finish("it holds no times")
 }
 
-/// The command, with its parameters where another has the same, and a number where that
-/// does not tell them apart.
+/// The command, with those of its parameters that it does not show, so that it is the same one in
+/// every file; and with a number where that does not tell two apart.
 fn name(result: &Node, taken: &[String]) -> Result<String, Wrong> {
-    let mut name = result.need("command")?.text()?.to_owned();
-    if let (true, Some(Value::Object(parameters))) = (
-        taken.contains(&name),
-        result.get("parameters").map(|node| node.value()),
-    ) {
-        let text = |(name, value): (&String, &Value)| match value {
-            Value::String(text) => format!("{name}={text}"),
-            other => format!("{name}={other}"),
-        };
-        let parameters: Vec<String> = parameters.iter().map(text).collect();
-        name = format!("{name} ({})", parameters.join(", "));
-    }
-    let same = |n: usize| match n {
-        1 => name.clone(),
-        n => format!("{name} #{n}"),
+    let command = result.need("command")?.text()?.to_owned();
+    let parameters = result.get("parameters");
+    let parameters = parameters
+        .as_ref()
+        .and_then(|node| node.value().as_object());
+    let parameters = parameters.into_iter().flatten().map(|(name, value)| {
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), String::from);
+        (name, value)
+    });
+    let parameters: Vec<(&String, String)> = parameters.collect();
+    let with = |is_told: &dyn Fn(&str) -> bool| {
+        let told = parameters.iter().filter(|(_, value)| is_told(value));
+        let told: Vec<String> = told
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        match told.is_empty() {
+            true => command.clone(),
+            false => format!("{command} ({})", told.join(", ")),
+        }
     };
-    let free = (1..).map(same).find(|one| !taken.contains(one));
-    Ok(free.unwrap_or(name))
+    let (hidden, all) = (with(&|value| !shows(&command, value)), with(&|_| true));
+    let numbered = (2..).map(|n| format!("{all} #{n}"));
+    let names = [hidden, all.clone()].into_iter().chain(numbered);
+    let mut free = names.filter(|one| !taken.contains(one));
+    Ok(free.next().unwrap_or(command))
+}
+
+/// Whether a command shows a value, as words of its own.
+fn shows(command: &str, value: &str) -> bool {
+    let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    !value.is_empty()
+        && command.match_indices(value).any(|(at, _)| {
+            let (before, after) = (&command[..at], &command[at + value.len()..]);
+            !is_part(before.chars().next_back()) && !is_part(after.chars().next())
+        })
 }
 
 fn add(builder: &mut Builder, result: &Node, variant: &str) -> Result<(), Wrong> {
@@ -66,7 +85,7 @@ fn add(builder: &mut Builder, result: &Node, variant: &str) -> Result<(), Wrong>
             }
             Some(code) => {
                 let reason = format!("run {}: exit status {code}", n + 1);
-                builder.fail(BENCHMARK, variant, reason);
+                builder.fail_with([BENCHMARK, variant], reason, seconds);
                 continue;
             }
             None => {}

@@ -129,9 +129,10 @@ fn pair(report: &Report, pair: &Pair) -> Value {
         "metric": pair.metric,
         "old": pair.old,
         "new": pair.new,
-        "ratio_of_means": result(&pair.effect.ratio),
-        "of_one_execution": pair.effect.of_one_execution,
-        "few_executions": few(pair.effect.few.as_slice()),
+        "ratio": result(&pair.ratio()),
+        "comparisons": pair.effect.family.comparisons,
+        "set_aside": pair.effect.shift.as_ref().map_or(0, |shift| shift.set_aside),
+        "of_one_execution": pair.effect.shift.as_ref().is_ok_and(|shift| shift.of_one_execution),
         "verdict": verdict(pair.effect.verdict(better)),
         "sentence": pair.sentence,
     })
@@ -212,9 +213,9 @@ pub fn csv(report: &Report) -> String {
         }
     }
     for pair in &report.pairs {
-        let figure = format!("ratio of means over {}", pair.old);
+        let figure = format!("ratio over {}", pair.old);
         let cells = [&*pair.benchmark, &pair.new, &pair.metric, "", &figure];
-        row(cells, &pair.effect.ratio, pair.effect.few.as_ref());
+        row(cells, &pair.ratio(), None);
     }
     text
 }

@@ -87,6 +87,8 @@ pub struct Experiment {
     pub primary: bool,
     /// The measurements.
     pub sample: Sample,
+    /// The places of the executions among all of the run.
+    pub orders: Vec<u64>,
     /// The mean of the executions' means, which there is without an interval, too.
     pub average: f64,
     /// What was computed, in the order of [`Figure::ALL`].
@@ -123,6 +125,7 @@ impl Experiment {
             settling: is_looked_at.then(|| Settling::of(&sample, better, settings)),
             figures,
             sample,
+            orders: group.orders.clone(),
         }
     }
 
@@ -156,7 +159,7 @@ impl Experiment {
 fn few(figures: &[(Figure, Judged)], sample: &Sample, settings: &Settings) -> Vec<Few> {
     let executions = sample.executions().len();
     let computed = figures.iter().filter(|(_, result)| result.is_ok());
-    let of = computed.filter_map(|(figure, _)| Of::figure(*figure, sample));
+    let of = computed.filter_map(|(figure, _)| Of::figure(*figure));
     of.filter_map(|of| Few::of(of, executions, settings))
         .collect()
 }
@@ -184,14 +187,26 @@ pub(crate) struct Group {
     pub variant: String,
     pub metric: String,
     pub sample: Sample,
+    /// The places of its executions.
+    pub orders: Vec<u64>,
 }
 
-/// The place of a benchmark, the name of an experiment, and its executions.
-type Found<'a> = (usize, [&'a str; 3], Vec<Vec<f64>>);
+/// What is found of an experiment.
+struct Found<'a> {
+    /// The places of its benchmark and of its variant.
+    place: [usize; 2],
+    /// Benchmark, variant and metric.
+    names: [&'a str; 3],
+    executions: Vec<Vec<f64>>,
+    orders: Vec<u64>,
+}
 
-/// The measurements of a run by experiment, benchmarks and variants in the order in which
-/// they first came.
+/// The measurements of a run by experiment: benchmarks in the order in which they first came,
+/// variants in that of [`Run::all_variants`].
 pub(crate) fn groups(run: &Run) -> Vec<Group> {
+    let variants = run.all_variants();
+    let variants = variants.into_iter().enumerate().map(|(n, name)| (name, n));
+    let variants: HashMap<&str, usize> = variants.collect();
     let mut benchmarks: HashMap<&str, usize> = HashMap::new();
     let mut places: HashMap<[&str; 3], usize> = HashMap::new();
     let mut found: Vec<Found> = Vec::new();
@@ -199,21 +214,29 @@ pub(crate) fn groups(run: &Run) -> Vec<Group> {
         let next = benchmarks.len();
         let benchmark = *benchmarks.entry(&execution.benchmark).or_insert(next);
         for (metric, values) in &execution.metrics {
-            let key = [execution.benchmark.as_str(), &execution.variant, metric];
-            let place = *places.entry(key).or_insert(found.len());
+            let names = [execution.benchmark.as_str(), &execution.variant, metric];
+            let place = *places.entry(names).or_insert(found.len());
             if place == found.len() {
-                found.push((benchmark, key, Vec::new()));
+                found.push(Found {
+                    place: [benchmark, variants.get(names[1]).copied().unwrap_or(0)],
+                    names,
+                    executions: Vec::new(),
+                    orders: Vec::new(),
+                });
             }
-            found[place].2.push(values.clone());
+            found[place].executions.push(values.clone());
+            found[place].orders.push(execution.order);
         }
     }
-    found.sort_by_key(|(benchmark, ..)| *benchmark);
-    let group = |(_, [benchmark, variant, metric], executions): Found| {
+    found.sort_by_key(|one| one.place);
+    let group = |one: Found| {
+        let [benchmark, variant, metric] = one.names.map(str::to_owned);
         Some(Group {
-            benchmark: benchmark.to_owned(),
-            variant: variant.to_owned(),
-            metric: metric.to_owned(),
-            sample: Sample::new(executions).ok()?,
+            benchmark,
+            variant,
+            metric,
+            sample: Sample::new(one.executions).ok()?,
+            orders: one.orders,
         })
     };
     found.into_iter().filter_map(group).collect()

@@ -1,21 +1,25 @@
 //! A report as an HTML page that needs nothing else: no script, nothing loaded. It is
-//! light or dark as the reader's system is, and fits a phone.
+//! light or dark as the reader's system is, and fits a phone. For each benchmark the answer comes
+//! first, then a picture and a short table; all else is folded away.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::figures::svg::escape;
-use crate::figures::{counters, ecdf, means, ranks, sequence};
+use crate::figures::svg::{escape, range};
+use crate::figures::{counters, ecdf, ranks, sequence, spread};
 use crate::judge;
 use crate::report::experiment::{Experiment, Figure};
 use crate::report::markdown::{
     CHANGES, change_cells, experiment_cells, experiment_columns, kind, share,
 };
-use crate::report::{Ranking, Report, Standing, notes, number};
+use crate::report::{Pair, Ranking, Report, Standing, notes, number};
 
 /// How the page looks.
 pub const STYLE: &str = include_str!("html/style.css");
 /// What the figures mean.
 const METHODS: &str = include_str!("html/methods.html");
+/// Ranks say something of so many benchmarks, and more.
+const RANKED: usize = 3;
 /// How many measurements all run-sequence plots together show at most, so that the page
 /// stays small enough for a phone.
 const POINTS: usize = 200_000;
@@ -33,16 +37,14 @@ pub fn page(report: &Report) -> String {
          <title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
     );
     page.head(report);
-    for standing in &report.standings {
-        page.standing(report, standing);
-    }
     let panels = report.experiments.iter().filter(|e| e.primary).count();
     let most = (POINTS / panels.max(1)).clamp(100, 2000);
     for rows in report.by_benchmark() {
         page.benchmark(report, rows, most);
     }
+    page.standings(report);
     page.about(report);
-    page.text.push_str(METHODS);
+    page.folded("How to read this", |page| page.text.push_str(METHODS));
     page.text.push_str("</body></html>\n");
     page.text
 }
@@ -122,18 +124,19 @@ impl Page {
         } else {
             "benchmarks"
         };
+        let failed = match report.run.failures.len() {
+            0 => String::new(),
+            n => format!(", {n} failed"),
+        };
         self.paragraph(&format!(
-            "{benchmarks} {noun}, {} executions, {} failed. {}",
+            "{benchmarks} {noun}, {} executions{failed}.",
             report.run.executions.len(),
-            report.run.failures.len(),
-            notes::on_intervals(report),
         ));
-        if !report.run.header.warnings.is_empty() {
-            self.heading(2, "Warnings");
-            self.list(
-                "warnings",
-                report.run.header.warnings.iter().map(String::as_str),
-            );
+        let warnings = &report.run.header.warnings;
+        if !warnings.is_empty() {
+            self.folded(&format!("Warnings ({})", warnings.len()), |page| {
+                page.list("warnings", warnings.iter().map(String::as_str));
+            });
         }
         if benchmarks > 1 {
             self.text
@@ -143,6 +146,27 @@ impl Page {
                 let _ = write!(self.text, "<li><a href=\"#b{n}\">{name}</a></li>");
             }
             self.text.push_str("</ul></details>\n");
+        }
+    }
+
+    /// What is there for those who look for it.
+    fn folded(&mut self, title: &str, draw: impl FnOnce(&mut Page)) {
+        let title = escape(title);
+        let _ = writeln!(self.text, "<details><summary>{title}</summary>");
+        draw(self);
+        self.text.push_str("</details>\n");
+    }
+
+    /// What several benchmarks say together.
+    fn standings(&mut self, report: &Report) {
+        let several = |standing: &&Standing| standing.benchmarks.len() >= RANKED;
+        let standings: Vec<&Standing> = report.standings.iter().filter(several).collect();
+        if !standings.is_empty() {
+            self.folded("Over all benchmarks", |page| {
+                for standing in standings {
+                    page.standing(report, standing);
+                }
+            });
         }
     }
 
@@ -241,6 +265,24 @@ impl Page {
             .position(|other| other[0].benchmark == *name);
         let _ = writeln!(self.text, "<section id=\"b{}\">", n.unwrap_or(0));
         self.heading(2, name);
+        for pair in report.pairs.iter().filter(|pair| pair.benchmark == *name) {
+            let verdict = pair.effect.verdict(report.metric(&pair.metric).better);
+            let (class, sentence) = (super::data::verdict(verdict), escape(&pair.sentence));
+            let _ = writeln!(self.text, "<p class=\"answer {class}\">{sentence}</p>");
+        }
+        for metric in primary_metrics(rows) {
+            let rows: Vec<&Experiment> = rows.iter().filter(|e| e.metric == metric).collect();
+            self.spread(&report.metric(metric).unit, &rows);
+            let times = rows.iter().map(|one| times(report, one));
+            self.table(&TIMES, times);
+        }
+        self.folded("More of it", |page| page.more(report, rows, most));
+        self.text.push_str("</section>\n");
+    }
+
+    /// All figures of a benchmark, what to bear in mind of them, and the other plots.
+    fn more(&mut self, report: &Report, rows: &[Experiment], most: usize) {
+        self.paragraph(&notes::on_intervals(report));
         let cells = |one: &Experiment| experiment_cells(one, &report.metric(&one.metric).unit);
         let mut sorted: Vec<&Experiment> = rows.iter().collect();
         sorted.sort_by_key(|one| (!one.primary, &one.metric));
@@ -249,54 +291,41 @@ impl Page {
         if !notes.is_empty() {
             self.list("notes", notes.iter().map(String::as_str));
         }
-        for pair in report.pairs.iter().filter(|pair| pair.benchmark == *name) {
-            let ratio = match &pair.effect.ratio {
-                Ok(ratio) => number::ratio(ratio),
-                Err(_) => "absent".to_owned(),
-            };
-            let _ = writeln!(
-                self.text,
-                "<p class=\"{}\"><b>{} over {}, {}: {ratio}</b><br>{}</p>",
-                super::data::verdict(pair.effect.verdict(report.metric(&pair.metric).better)),
-                escape(&pair.new),
-                escape(&pair.old),
-                escape(&pair.metric),
-                escape(&pair.sentence)
-            );
-        }
-        let mut metrics: Vec<&str> = rows
-            .iter()
-            .filter(|e| e.primary)
-            .map(|e| &*e.metric)
-            .collect();
-        metrics.sort_unstable();
-        metrics.dedup();
-        for metric in metrics {
+        for metric in primary_metrics(rows) {
             let rows: Vec<&Experiment> = rows.iter().filter(|e| e.metric == metric).collect();
-            self.plots(&report.metric(metric).unit, &rows, most);
+            self.sequence(&report.metric(metric).unit, &rows, most);
         }
         self.misses(rows);
-        self.text.push_str("</section>\n");
     }
 
-    /// The means and the run sequences of a benchmark in one metric.
-    fn plots<'a>(&mut self, unit: &str, rows: &[&'a Experiment], most: usize) {
-        let (benchmark, metric) = (&rows[0].benchmark, &rows[0].metric);
-        let mean = |one: &&'a Experiment| {
-            let estimate = *one.figure(Figure::Mean)?;
-            let name = one.variant.as_str();
-            Some(means::Row { name, estimate })
+    /// How executions are distributed, in one metric; measurements, where there is one execution.
+    fn spread<'a>(&mut self, unit: &str, rows: &[&'a Experiment]) {
+        let values = |one: &Experiment| match one.sample.executions() {
+            [one] => one.clone(),
+            all => all
+                .iter()
+                .map(|v| v.iter().sum::<f64>() / v.len() as f64)
+                .collect(),
         };
-        let found: Vec<means::Row> = rows.iter().filter_map(mean).collect();
-        if found.len() > 1 {
-            let title = format!("{benchmark}: mean {metric}");
-            self.figure(
-                &title,
-                |id| means::draw(id, &title, unit, &found),
-                "Means and their intervals. The axis need not begin at zero.",
-                &[],
-            );
-        }
+        let row = |one: &&'a Experiment| spread::Row {
+            name: &one.variant,
+            values: values(one),
+            mean: one.figure(Figure::Mean).copied(),
+        };
+        let all: Vec<spread::Row> = rows.iter().map(row).collect();
+        let title = format!("{}: {}", rows[0].benchmark, rows[0].metric);
+        self.figure(
+            &title,
+            |id| spread::draw(id, &title, unit, &all),
+            "Each execution is a dot; the long line is their median, and below is the mean with its \
+             interval.",
+            &[],
+        );
+    }
+
+    /// The run sequences of a benchmark in one metric.
+    fn sequence<'a>(&mut self, unit: &str, rows: &[&'a Experiment], most: usize) {
+        let (benchmark, metric) = (&rows[0].benchmark, &rows[0].metric);
         let panel = |one: &&'a Experiment| sequence::Panel {
             name: one.variant.as_str(),
             sample: &one.sample,
@@ -349,7 +378,11 @@ impl Page {
                 Some((variant, time, average(misses, variant)?))
             });
             let found: Vec<(&str, f64, f64)> = found.collect();
-            let variants: Vec<&str> = found.iter().map(|one| one.0).collect();
+            let variants = found
+                .iter()
+                .zip(1..)
+                .map(|(one, n)| format!("{n}: {}", one.0));
+            let variants: Vec<String> = variants.collect();
             let times: Vec<f64> = found.iter().map(|one| one.1).collect();
             let counts: Vec<f64> = found.iter().map(|one| one.2).collect();
             let (Some(times), Some(counts)) =
@@ -362,9 +395,12 @@ impl Page {
             let lines = [(names[0].as_str(), &*times), (names[1].as_str(), &*counts)];
             self.figure(
                 &title,
-                |id| counters::draw(id, &title, &variants, lines),
-                "Means as deviations from their mean over the variants. Where the lines lie upon \
-                 each other, the misses may explain the times.",
+                |id| counters::draw(id, &title, variants.len(), lines),
+                &format!(
+                    "Means as deviations from their mean over the variants ({}). Where the lines lie \
+                     upon each other, the misses may explain the times.",
+                    variants.join("; ")
+                ),
                 &names,
             );
         }
@@ -383,15 +419,60 @@ impl Page {
             });
             self.table(&["benchmark", "variant", "place in the run", "why"], text);
         }
-        self.heading(2, "Environment");
         let environment = &report.run.header.environment;
-        if environment.is_empty() {
-            self.paragraph("The results say nothing of the machine.");
-            return;
-        }
-        let rows = environment
-            .iter()
-            .map(|(name, value)| [name.clone(), value.clone()]);
-        self.table(&["what", "value"], rows);
+        self.folded("Environment", |page| {
+            if environment.is_empty() {
+                page.paragraph("The results say nothing of the machine.");
+                return;
+            }
+            let rows = environment
+                .iter()
+                .map(|(name, value)| [name.clone(), value.clone()]);
+            page.table(&["what", "value"], rows);
+        });
     }
+}
+
+/// The columns of [`times`].
+const TIMES: [&str; 6] = [
+    "variant",
+    "mean",
+    "median",
+    "least",
+    "largest",
+    "over the first",
+];
+
+/// An experiment in short.
+fn times(report: &Report, one: &Experiment) -> [String; 6] {
+    let unit = &report.metric(&one.metric).unit;
+    let value = |value: f64| number::with_unit(value, unit);
+    let values: Vec<f64> = one.sample.values().collect();
+    let ends = range(values.iter().copied()).unwrap_or((0.0, 0.0));
+    let is_it = |pair: &&Pair| {
+        (&pair.benchmark, &pair.metric, &pair.new) == (&one.benchmark, &one.metric, &one.variant)
+    };
+    let ratio = report.pairs.iter().find(is_it).map(Pair::ratio);
+    [
+        one.variant.clone(),
+        match one.figure(Figure::Mean) {
+            Some(mean) => number::estimate(mean, unit),
+            None => value(one.average),
+        },
+        value(quire_stats::median(&values).unwrap_or(one.average)),
+        value(ends.0),
+        value(ends.1),
+        match ratio {
+            None => "1".to_owned(),
+            Some(Ok(ratio)) => number::ratio(&ratio),
+            Some(Err(_)) => "absent".to_owned(),
+        },
+    ]
+}
+
+/// The primary metrics of a benchmark's experiments, in order.
+fn primary_metrics(rows: &[Experiment]) -> Vec<&str> {
+    let primary = rows.iter().filter(|one| one.primary);
+    let metrics: BTreeSet<&str> = primary.map(|one| &*one.metric).collect();
+    metrics.into_iter().collect()
 }

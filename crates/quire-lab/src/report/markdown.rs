@@ -204,10 +204,10 @@ fn benchmark(text: &mut String, report: &Report, rows: &[Experiment]) {
     }
     for pair in report.pairs.iter().filter(|pair| pair.benchmark == *name) {
         let names = format!("{} over {} ({})", pair.new, pair.old, pair.metric);
-        let ratio = match &pair.effect.ratio {
-            Ok(ratio) => number::ratio(ratio),
-            Err(_) => "absent".to_owned(),
-        };
+        let ratio = pair
+            .ratio()
+            .as_ref()
+            .map_or("absent".to_owned(), number::ratio);
         let sentence = cell(&pair.sentence);
         let _ = writeln!(text, "- {}: {}. {sentence}", cell(&names), cell(&ratio));
     }

@@ -45,7 +45,7 @@ pub struct Ranking {
 pub struct Change {
     /// Which.
     pub variant: String,
-    /// The geometric mean of the ratios of means, over all benchmarks that have one.
+    /// The geometric mean of the ratios, over all benchmarks that have one.
     pub mean: Option<f64>,
     /// In how many benchmarks it is better, worse, and neither.
     pub counts: [usize; 3],
@@ -151,31 +151,18 @@ fn changes(standing: &Standing, better: Better, pairs: &[Pair]) -> Vec<Change> {
         return Vec::new();
     };
     let change = |variant: &String| {
-        // Of two variants there is one pair, in the order of its benchmark.
-        let found = pairs.iter().filter_map(|pair| {
-            let same =
-                pair.metric == standing.metric && standing.benchmarks.contains(&pair.benchmark);
-            let forward = same && pair.old == *first && pair.new == *variant;
-            let backward = same && pair.new == *first && pair.old == *variant;
-            let ratio = pair.effect.ratio.as_ref().ok().map(|ratio| ratio.value);
-            match (forward, backward, pair.effect.verdict(better)) {
-                (true, _, verdict) => Some((ratio, verdict)),
-                (_, true, verdict) => Some((ratio.map(f64::recip), turned(verdict))),
-                _ => None,
-            }
+        let found = pairs.iter().filter(|pair| {
+            pair.metric == standing.metric
+                && standing.benchmarks.contains(&pair.benchmark)
+                && (&pair.old, &pair.new) == (first, variant)
         });
-        let found: Vec<(Option<f64>, Verdict)> = found.collect();
-        summary(variant, &found)
+        let found = found.map(|pair| {
+            let ratio = pair.ratio().ok().map(|ratio| ratio.value);
+            (ratio, pair.effect.verdict(better))
+        });
+        summary(variant, &found.collect::<Vec<(Option<f64>, Verdict)>>())
     };
     rest.iter().map(change).collect()
-}
-
-fn turned(verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Better => Verdict::Worse,
-        Verdict::Worse => Verdict::Better,
-        other => other,
-    }
 }
 
 fn summary(variant: &str, found: &[(Option<f64>, Verdict)]) -> Change {

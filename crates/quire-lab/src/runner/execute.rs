@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::interrupt::Interrupt;
 use super::orphans::Known;
+use crate::experiment::Output;
 use crate::protocol::{ENV_FD, Reader, Reported, Stream};
 use crate::usage::Counters;
 
@@ -38,6 +39,8 @@ const TAIL: usize = 4096;
 pub(super) struct Job {
     /// The program and its arguments.
     pub words: Vec<OsString>,
+    /// The words of the shell that reads the command, where there is one.
+    pub shell: Option<Vec<OsString>>,
     /// Variables beyond this process's.
     pub env: BTreeMap<String, String>,
     /// Where it runs.
@@ -48,6 +51,8 @@ pub(super) struct Job {
     pub settings: Settings,
     /// When it has to be over.
     pub timeout: Option<Duration>,
+    /// Where its standard output goes, where it is not read.
+    pub to: Output,
     /// How its standard output is read, where it is.
     pub output: Option<Reader>,
     /// Whether an exit status other than 0 is no failure.
@@ -152,9 +157,19 @@ fn command(job: &Job, writes: &OwnedFd) -> Result<Command, Undone> {
         }
         None => Stdio::null(),
     };
-    let output = match job.output {
-        Some(_) => Stdio::piped(),
-        None => Stdio::null(),
+    let output = match (&job.output, &job.to) {
+        (Some(_), _) | (_, Output::Pipe) => Stdio::piped(),
+        (_, Output::Null) => Stdio::null(),
+        (_, Output::Inherit) => Stdio::inherit(),
+        (_, Output::File(path)) => {
+            let file = File::create(path);
+            file.map_err(Undone::of(&format!("cannot write {}", path.display())))?
+                .into()
+        }
+    };
+    let error = match job.to {
+        Output::Inherit => Stdio::inherit(),
+        _ => Stdio::piped(),
     };
     command
         .args(words)
@@ -162,12 +177,18 @@ fn command(job: &Job, writes: &OwnedFd) -> Result<Command, Undone> {
         .env(ENV_FD, writes.as_raw_fd().to_string())
         .stdin(input)
         .stdout(output)
-        .stderr(Stdio::piped())
+        .stderr(error)
         .process_group(0);
     if let Some(directory) = &job.directory {
         command.current_dir(directory);
     }
-    job.settings.apply(&mut command, vec![writes.as_raw_fd()]);
+    match job.settings == Settings::default() {
+        // Nothing of this process runs in the child then, so that the C library starts it without a
+        // copy of this process's page tables (`posix_spawn`). No other thread starts programs.
+        true => rustix::io::fcntl_setfd(writes, rustix::io::FdFlags::empty())
+            .map_err(|error| Undone::of("no descriptor for measurements")(error.into()))?,
+        false => job.settings.apply(&mut command, vec![writes.as_raw_fd()]),
+    }
     Ok(command)
 }
 
@@ -215,7 +236,9 @@ struct Streams {
 
 impl Streams {
     fn new(mut child: Child, reads: OwnedFd, reader: Option<Reader>) -> Streams {
-        let output = child.stdout.take().map(OwnedFd::from).zip(reader);
+        let output = child.stdout.take().map(OwnedFd::from);
+        // What is not to be read for measurements is thrown away, as of a descriptor without lines.
+        let output = output.map(|fd| (fd, reader.unwrap_or(Reader::Output)));
         let streams = Streams {
             descriptor: File::from(reads),
             of_descriptor: Stream::new(Reader::Descriptor),
@@ -360,6 +383,8 @@ pub(super) fn besides(
         input: None,
         settings: Settings::default(),
         timeout: Some(limit),
+        shell: None,
+        to: Output::Null,
         output: None,
         ignore_failure: false,
         ends_all: false,

@@ -9,7 +9,7 @@ use quire_stats::random::SplitMix64;
 use super::Tools;
 use super::execute::{Job, Undone, execute};
 use super::interrupt::Interrupt;
-use crate::experiment::{Command, Experiment, Measure, Pair, Shell, words};
+use crate::experiment::{Command, Experiment, Measure, Output, Pair, Shell, words};
 use crate::protocol::{ENV_MEASUREMENTS, Pattern, Reader};
 
 /// A program of a real-time class is stopped after this many seconds, where no other time
@@ -32,8 +32,11 @@ pub(super) fn job(experiment: &Experiment, pair: &Pair, tools: &Tools) -> Result
     if let Some(wanted) = experiment.measurements {
         env.insert(ENV_MEASUREMENTS.into(), wanted.to_string());
     }
+    let (words, shell) = words_of(pair)?;
     Ok(Job {
-        words: under_quire(pair, tools, words_of(pair)?),
+        words: under_quire(pair, tools, words),
+        // Under quire the shell takes longer, and what it takes is a part of what is measured.
+        shell: shell.filter(|_| !variant.is_managed()),
         env,
         directory: benchmark.directory.clone(),
         input: benchmark.input.clone(),
@@ -45,6 +48,7 @@ pub(super) fn job(experiment: &Experiment, pair: &Pair, tools: &Tools) -> Result
             realtime_limit: timeout.filter(|_| realtime.is_some()),
         },
         timeout,
+        to: benchmark.output.clone(),
         output: reader(&benchmark.measure)?,
         ignore_failure: experiment.ignore_failure,
         ends_all: true,
@@ -68,36 +72,42 @@ fn reader(measure: &Measure) -> Result<Option<Reader>, String> {
     })
 }
 
-/// The words that the command of a pair is started with.
-fn words_of(pair: &Pair) -> Result<Vec<OsString>, String> {
-    let list: Vec<String> = match (pair.command(), &pair.benchmark.shell) {
+/// The words that the command of a pair is started with, and those of its shell, if it has one.
+fn words_of(pair: &Pair) -> Result<(Vec<OsString>, Option<Vec<OsString>>), String> {
+    let list: (Vec<String>, Option<Vec<String>>) = match (pair.command(), &pair.benchmark.shell) {
         (None, _) => {
             return Err(format!(
                 "benchmark `{}` has no command",
                 pair.benchmark.name
             ));
         }
-        (Some(Command::Words(words)), _) => words.clone(),
+        (Some(Command::Words(words)), _) => (words.clone(), None),
         (Some(Command::Text(text)), Shell::Program(shell)) => with_shell(shell, text)?,
-        (Some(Command::Text(text)), Shell::None) => words::split(text).ok_or_else(|| {
-            format!("`{text}` takes a shell to understand; leave `--shell none` out")
-        })?,
+        (Some(Command::Text(text)), Shell::None) => {
+            let words = words::split(text).ok_or_else(|| {
+                format!("`{text}` takes a shell to understand; leave `--shell none` out")
+            })?;
+            (words, None)
+        }
         (Some(Command::Text(text)), Shell::Auto) => match words::split(text) {
-            Some(words) if is_program(&words[0]) => words,
+            Some(words) if is_program(&words[0]) => (words, None),
             _ => with_shell("sh", text)?,
         },
     };
-    match list.first().is_some_and(|program| !program.is_empty()) {
-        true => Ok(list.into_iter().map(OsString::from).collect()),
+    let (words, shell) = list;
+    let os = |words: Vec<String>| words.into_iter().map(OsString::from).collect();
+    match words.first().is_some_and(|program| !program.is_empty()) {
+        true => Ok((os(words), shell.map(os))),
         false => Err(format!("the command of `{}` is empty", pair.benchmark.name)),
     }
 }
 
-/// The words that a shell is started with for a text.
-fn with_shell(shell: &str, text: &str) -> Result<Vec<String>, String> {
+/// The words that a shell is started with for a text, and those of the shell itself.
+fn with_shell(shell: &str, text: &str) -> Result<(Vec<String>, Option<Vec<String>>), String> {
     let shell = words::split(shell).ok_or(format!("`{shell}` is no shell"))?;
     let rest = ["-c", text].map(String::from);
-    Ok(shell.into_iter().chain(rest).collect())
+    let words = shell.iter().cloned().chain(rest).collect();
+    Ok((words, Some(shell)))
 }
 
 /// Whether there is a program of this name. What is none may be a word that a shell
@@ -150,6 +160,8 @@ pub(super) fn check(jobs: &[Job], interrupt: &Interrupt) -> Result<(), String> {
         for (settings, what, remedy) in each(&job.settings) {
             let probe = Job {
                 words: vec!["true".into()],
+                shell: None,
+                to: Output::Null,
                 env: job.env.clone(),
                 directory: None,
                 input: None,

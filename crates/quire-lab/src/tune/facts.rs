@@ -204,6 +204,7 @@ mod tests {
             variant: "eager".into(),
             order: 2,
             reason: "why".into(),
+            ..Failure::default()
         });
         let facts = Facts::of(&run, &names, TIME);
         assert_eq!(facts.confirmed_from, Some(2));

@@ -13,6 +13,8 @@ use crate::runner::{Guide, Round};
 /// The search is closed when this part of the time is over, so that the confirmation has
 /// the rest.
 const SEARCH_PART: f64 = 0.6;
+/// An execution that takes this part of the time is stopped: with so few nothing could be said.
+const LONGEST: f64 = 0.25;
 /// As many run in the confirmation at most: two finalists, and the program without quire.
 const CONFIRMED: u64 = 3;
 
@@ -136,7 +138,13 @@ impl Guide for Pilot<'_> {
             Next::End => (Vec::new(), 0),
         };
         self.last = Some(Instant::now());
-        Round { pairs, rest }
+        let limit = self.plan.time_limit;
+        Round {
+            pairs,
+            rest,
+            left: limit.map(|limit| limit.saturating_sub(self.started.elapsed())),
+            each: limit.map(|limit| limit.mul_f64(LONGEST)),
+        }
     }
 }
 

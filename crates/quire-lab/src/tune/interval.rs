@@ -1,13 +1,6 @@
-//! Ratios of means and of variations, with intervals for few executions and any level of
-//! confidence.
+//! Ratios of means and of variations, with intervals of any level of confidence.
 //!
-//! Reports use the bootstrap, whose intervals are a little too narrow where executions are
-//! few. Here a decision is made from them, with levels of confidence of 99 % and more, so
-//! the intervals are Welch's, on the logarithm:
-//!
-//! - *Means.* ln(a/b) ± t·√(va + vb), where v is the squared standard error of a mean of
-//!   execution means, as a part of that mean (the delta method), and t the quantile of
-//!   Student's distribution with Welch's degrees of freedom.
+//! - *Means.* By the rule of all comparisons ([`quire_stats::shift`]).
 //! - *Variations.* The unclassified coefficient of variation (paper 002, section 4.2) is the
 //!   standard deviation of one random measurement of each execution, over the mean. Its
 //!   logarithm has the standard error of the jackknife (Miller, "Jackknifing variances",
@@ -17,10 +10,10 @@
 //! be trusted: thirty executions may well have none of these. So a permutation test says
 //! besides how often chance alone would make one candidate vary as much less.
 
+use quire_stats::Estimate;
 use quire_stats::random::SplitMix64;
-use quire_stats::{Estimate, student};
 
-use crate::judge::Values;
+use crate::judge::{self, Absent, Sample, Shift, Values};
 
 /// An interval, or a line that says why there is none.
 pub type Interval = Result<Estimate, String>;
@@ -30,65 +23,24 @@ const LEAST: usize = 3;
 /// So many permutations tell chances of a thousandth.
 const PERMUTATIONS: usize = 4000;
 
-/// A ratio, of which an interval can be had at any level of confidence.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio {
-    log: f64,
-    /// The squared standard error of the logarithm.
-    error: f64,
-    degrees: f64,
-}
-
-impl Ratio {
-    /// The ratio.
-    #[must_use]
-    pub fn value(&self) -> f64 {
-        self.log.exp()
-    }
-
-    /// The ratio with its interval.
-    #[must_use]
-    pub fn interval(&self, confidence: f64) -> Estimate {
-        let error = match self.error {
-            0.0 => 0.0,
-            error => student::quantile(0.5 + confidence / 2.0, self.degrees) * error.sqrt(),
-        };
-        Estimate {
-            value: self.value(),
-            ci_low: (self.log - error).exp(),
-            ci_high: (self.log + error).exp(),
-        }
-    }
-
-    /// Whether the interval lies above a limit.
-    #[must_use]
-    pub fn is_above(&self, limit: f64, confidence: f64) -> bool {
-        self.value() > limit && self.interval(confidence).ci_low > limit
-    }
-
-    /// The other way around.
-    #[must_use]
-    pub fn inverse(self) -> Ratio {
-        Ratio {
-            log: -self.log,
-            ..self
-        }
-    }
-}
-
-/// How many times the mean of `old` the mean of `new` is.
+/// How many times as large `new` is as `old`, by the rule of all comparisons. Where both have as
+/// many executions, these were made in the same rounds.
 ///
 /// # Errors
 /// Why that is not known, in a line.
-pub fn of_means(new: &Values, old: &Values) -> Result<Ratio, String> {
-    ratio(&log_mean(new)?, &log_mean(old)?)
+pub fn of_means(new: &Values, old: &Values) -> Result<Shift, String> {
+    enough(new)?;
+    enough(old)?;
+    let sample = |values: &Values| Sample::new(values.clone());
+    let shift = || judge::shift(&sample(new)?, &sample(old)?, new.len() == old.len());
+    shift().map_err(|why: Absent| why.to_string())
 }
 
 /// How many times the variation of `old` the variation of `new` is.
 ///
 /// # Errors
 /// Why that is not known, in a line.
-pub fn of_variations(new: &Values, old: &Values) -> Result<Ratio, String> {
+pub fn of_variations(new: &Values, old: &Values) -> Result<Shift, String> {
     ratio(&log_variation(new)?, &log_variation(old)?)
 }
 
@@ -139,15 +91,12 @@ struct Log {
     n: f64,
 }
 
-fn ratio(new: &Log, old: &Log) -> Result<Ratio, String> {
+fn ratio(new: &Log, old: &Log) -> Result<Shift, String> {
     let error = new.error + old.error;
     let part = |log: &Log| log.error * log.error / (log.n - 1.0);
-    let ratio = Ratio {
-        log: new.value - old.value,
-        error,
-        degrees: error * error / (part(new) + part(old)),
-    };
-    let value = ratio.value();
+    let degrees = error * error / (part(new) + part(old));
+    let ratio = Shift::of_logarithm(new.value - old.value, error, degrees);
+    let value = ratio.ratio();
     match value.is_finite() && value > 0.0 && error.is_finite() {
         true => Ok(ratio),
         false => Err("the ratio is too large to represent".into()),
@@ -159,20 +108,6 @@ fn enough(values: &Values) -> Result<f64, String> {
         n if n < LEAST => Err(format!("it takes {LEAST} executions, and there are {n}")),
         n => Ok(n as f64),
     }
-}
-
-fn log_mean(values: &Values) -> Result<Log, String> {
-    let n = enough(values)?;
-    let executions = Executions::of(values);
-    if executions.mean <= 0.0 {
-        return Err("the mean is not above zero".into());
-    }
-    let variance = executions.squares() / (n - 1.0);
-    Ok(Log {
-        value: executions.mean.ln(),
-        error: variance / n / (executions.mean * executions.mean),
-        n,
-    })
 }
 
 fn log_variation(values: &Values) -> Result<Log, String> {
@@ -247,7 +182,7 @@ impl Executions {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use quire_stats::{Sample, Settings};
+    use quire_stats::Settings;
 
     use super::*;
 
@@ -352,9 +287,9 @@ mod tests {
                 prop_assert!(wider.ci_low < ratio.ci_low && ratio.ci_high < wider.ci_high);
             }
             let (ratio, times) = (of_means(&a, &b).unwrap(), of_means(&scaled, &b).unwrap());
-            prop_assert!((times.value() / ratio.value() / scale - 1.0).abs() < 1e-9);
+            prop_assert!((times.ratio() / ratio.ratio() / scale - 1.0).abs() < 1e-9);
             let (ratio, times) = (of_variations(&a, &b).unwrap(), of_variations(&scaled, &b).unwrap());
-            prop_assert!((times.value() / ratio.value() - 1.0).abs() < 1e-6);
+            prop_assert!((times.ratio() / ratio.ratio() - 1.0).abs() < 1e-6);
         }
     }
 }

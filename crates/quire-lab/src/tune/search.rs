@@ -13,9 +13,9 @@
 
 use super::candidate::Role;
 use super::facts::{Facts, Series};
-use super::interval::{self, Ratio};
+use super::interval;
 use super::{ERROR, FEW, Goal, Rules};
-use crate::judge::Values;
+use crate::judge::{Shift, Values};
 use crate::run::Better;
 
 /// No more than this go from the search into the confirmation.
@@ -64,7 +64,7 @@ pub struct Search {
 impl Basis<'_> {
     /// How many times the mean of one is that of the other: less than 1 is better,
     /// whatever the metric.
-    pub(super) fn cost(&self, new: &Values, old: &Values) -> Result<Ratio, String> {
+    pub(super) fn cost(&self, new: &Values, old: &Values) -> Result<Shift, String> {
         let ratio = interval::of_means(new, old)?;
         Ok(match self.facts.better {
             Better::Lower => ratio,
@@ -73,7 +73,7 @@ impl Basis<'_> {
     }
 
     /// How many times as bad the one is as the other, by the goal.
-    pub(super) fn score(&self, new: &Values, old: &Values) -> Result<Ratio, String> {
+    pub(super) fn score(&self, new: &Values, old: &Values) -> Result<Shift, String> {
         match self.rules.goal {
             Goal::Mean => self.cost(new, old),
             Goal::Determinism => interval::of_variations(new, old),
@@ -145,7 +145,7 @@ impl Basis<'_> {
         let parts = (0..self.roles.len()).filter(is_part);
         let scored = parts.filter_map(|n| Some((score(n)?, n)));
         let fit = scored.filter(|(score, _)| !score.is_above(1.0, 1.0 - ERROR));
-        let best = fit.min_by(|a, b| a.0.value().total_cmp(&b.0.value()))?;
+        let best = fit.min_by(|a, b| a.0.ratio().total_cmp(&b.0.ratio()))?;
         Some(best.1)
     }
 
@@ -198,7 +198,7 @@ impl Basis<'_> {
     }
 
     /// The score of a candidate beside the program without quire.
-    fn beside_plain(&self, n: usize, end: u64) -> Result<Ratio, String> {
+    fn beside_plain(&self, n: usize, end: u64) -> Result<Shift, String> {
         let (own, plain) = self.common(n, 0, end);
         self.score(&own, &plain)
     }
@@ -207,7 +207,7 @@ impl Basis<'_> {
     fn best(&self, search: &Search) -> Option<usize> {
         let score = |n: usize| match n {
             0 => Some(1.0),
-            _ => self.beside_plain(n, search.rounds).ok().map(|s| s.value()),
+            _ => self.beside_plain(n, search.rounds).ok().map(|s| s.ratio()),
         };
         let members = search.members().into_iter();
         let scored = members.filter_map(|n| Some((score(n)?, n)));
@@ -270,6 +270,8 @@ fn look(rounds: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use quire_stats::random::SplitMix64;
+
     use super::*;
 
     #[test]
@@ -291,10 +293,11 @@ mod tests {
 
     fn facts(means: &[f64], rounds: u64) -> Facts {
         let mut facts = Facts::none(means.len());
-        for (series, mean) in facts.search.iter_mut().zip(means) {
+        for (n, (series, mean)) in facts.search.iter_mut().zip(means).enumerate() {
+            // Some noise, of each by itself: what is the same for all would be a drift.
+            let mut random = SplitMix64::new(n as u64);
             for round in 0..rounds {
-                // Some noise that is the same for all.
-                let noise = [0.99, 1.0, 1.01][round as usize % 3];
+                let noise = [0.99, 1.0, 1.01][random.below(3)];
                 series.values.insert(round, vec![mean * noise]);
             }
         }

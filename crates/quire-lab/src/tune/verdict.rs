@@ -12,10 +12,10 @@
 //! the upper end of its interval, not the mean itself.
 
 use super::facts::{Facts, Series};
-use super::interval::{self, Interval, Ratio};
+use super::interval::{self, Interval};
 use super::search::{Basis, Search, State};
 use super::{ERROR, FEW, Goal, Rules};
-use crate::judge::{self, Judged, Sample, Values};
+use crate::judge::{self, Judged, Sample, Shift, Values};
 
 /// So often the confirmation is looked at.
 const LOOKS: f64 = 2.0;
@@ -230,7 +230,7 @@ impl Basis<'_> {
             true => confirmation.confidence(),
             false => 1.0 - ERROR / (self.roles.len() as f64 - 1.0).max(1.0),
         };
-        let beside = |of: fn(&Values, &Values) -> Result<Ratio, String>| {
+        let beside = |of: fn(&Values, &Values) -> Result<Shift, String>| {
             (n > 0).then(|| of(&own, &plain).map(|ratio| ratio.interval(confidence)))
         };
         let state = match confirmation.failure(n) {
@@ -295,14 +295,14 @@ impl Confirmation<'_> {
         [0].into_iter().chain(self.rivals()).collect()
     }
 
-    fn score(&self, n: usize) -> Result<Ratio, String> {
+    fn score(&self, n: usize) -> Result<Shift, String> {
         self.basis.score(&self.values(n), &self.values(0))
     }
 
     /// Whether a finalist is better than plain.
     fn wins(&self, n: usize) -> bool {
-        let is_better = |score: Ratio| {
-            score.value() < 1.0 - self.rules().threshold
+        let is_better = |score: Shift| {
+            score.ratio() < 1.0 - self.rules().threshold
                 && score.inverse().is_above(1.0, self.confidence())
         };
         self.score(n).is_ok_and(is_better) && self.is_tolerable(n) && !self.may_be_chance(n)
@@ -312,7 +312,7 @@ impl Confirmation<'_> {
     fn is_tolerable(&self, n: usize) -> bool {
         let cost = || self.basis.cost(&self.values(n), &self.values(0));
         let limit = 1.0 + self.rules().tolerance;
-        let is_below = |cost: Ratio| cost.interval(self.confidence()).ci_high <= limit;
+        let is_below = |cost: Shift| cost.interval(self.confidence()).ci_high <= limit;
         self.rules().goal == Goal::Mean || cost().is_ok_and(is_below)
     }
 
@@ -326,7 +326,7 @@ impl Confirmation<'_> {
     fn winners(&self) -> Vec<usize> {
         let mut winners: Vec<usize> = self.rivals();
         winners.retain(|n| self.wins(*n));
-        let value = |n: usize| self.score(n).map_or(f64::INFINITY, |score| score.value());
+        let value = |n: usize| self.score(n).map_or(f64::INFINITY, |score| score.ratio());
         winners.sort_by(|a, b| value(*a).total_cmp(&value(*b)));
         winners
     }

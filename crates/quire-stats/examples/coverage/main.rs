@@ -2,12 +2,16 @@
 //! for normal, skewed and two-modal data, the percentile interval and BCa; and what the search for a steady state says of
 //! series whose nature is known.
 //!
+//! Then what the rule of comparisons does, beside Welch's test and Mann and Whitney's.
+//!
 //! `cargo run --release -p quire-stats --example coverage [TRIALS]`, 2,000 unless told,
 //! each with 1,000 resamples and 10 measurements in an execution.
 
+mod compared;
 mod simulate;
 mod steady;
 
+use compared::{MACHINES, Parts, parts};
 use quire_stats::{Absent, Intervals};
 use simulate::{Figure, Shape, Size, coverage};
 use steady::{Series, verdicts};
@@ -30,9 +34,30 @@ const CORRECTED: [Figure; 2] = [Figure::Unclassified, Figure::Impact];
 fn main() -> Result<(), Absent> {
     let trials = std::env::args().nth(1).and_then(|n| n.parse().ok());
     let trials = trials.unwrap_or(2000);
+    print_comparisons(trials);
     print_coverage(&FIGURES, Intervals::Percentile, trials);
     print_coverage(&CORRECTED, Intervals::Bca, trials);
     print_verdicts(trials as u64)
+}
+
+fn print_comparisons(trials: usize) {
+    println!("\n| machine | executions | holds 1 | claims of six | finds | Welch | Mann-Whitney |");
+    println!("|---|---:|---:|---:|---:|---:|---:|");
+    for machine in MACHINES {
+        for size in [[5, 1], [10, 1], [20, 1], [50, 1], [10, 10]] {
+            let Parts {
+                held,
+                claimed,
+                found,
+                welch,
+                ranks,
+            } = parts(machine, size, trials);
+            let [executions, measurements] = size;
+            let cells = [held, claimed, found, welch, ranks].map(|p| format!("{:.1}", 100.0 * p));
+            let of = if measurements > 1 { " of ten" } else { "" };
+            println!("| {machine:?} | {executions}{of} | {} |", cells.join(" | "));
+        }
+    }
 }
 
 fn print_verdicts(trials: u64) -> Result<(), Absent> {

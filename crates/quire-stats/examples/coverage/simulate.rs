@@ -13,7 +13,7 @@ const MEAN: f64 = 100.0;
 const DEVIATIONS: (f64, f64) = (3.0, 1.0);
 
 /// How executions, and measurements within them, are distributed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// Normal.
     Normal,
