@@ -41,6 +41,8 @@ stress.run() {
   for n in vm mmap mremap malloc fork vfork clone madvise userfaultfd mprotect munmap; do
     s=0
     q stress-ng --$n 2 --timeout 1 --verify --vm-bytes 128M --mmap-bytes 64M --temp-path . >out 2>&1 || s=$?
+    # 7: an instance was ended before it told its counts. That is no fault, and comes about on a busy machine, plain too.
+    [ $s != 7 ] || s=0
     echo "$n $s $(grep -acE 'stress-ng: (fail|error)' out)"
     [ $s = 0 ] || cat out >&2
   done
