@@ -41,7 +41,8 @@ stress.run() {
   for n in vm mmap mremap malloc fork vfork clone madvise userfaultfd mprotect munmap; do
     s=0
     q stress-ng --$n 2 --timeout 1 --verify --vm-bytes 128M --mmap-bytes 64M --temp-path . >out 2>&1 || s=$?
-    # 7: an instance was ended before it told its counts. That is no fault, and comes about on a busy machine, plain too.
+    # 7 is stress-ng's status for counts that cannot be trusted, because an instance was ended early. It is no failed
+    # check: userfaultfd had it once in some thirty runs, on a busy machine.
     [ $s != 7 ] || s=0
     echo "$n $s $(grep -acE 'stress-ng: (fail|error)' out)"
     [ $s = 0 ] || cat out >&2
