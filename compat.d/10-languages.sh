@@ -2,7 +2,6 @@
 # shellcheck shell=bash
 
 add php "php-cli php-mbstring php-xml php-gd php-intl php-curl php-sqlite3 php-gmp php-bcmath php-zip" quick
-known php reserve "crashes: extensions opened with RTLD_DEEPBIND find the C library's free"
 php.version() { php -v | grep -oE '^PHP [0-9.]+'; }
 php.run() {
   cat >work.php <<'PHP'

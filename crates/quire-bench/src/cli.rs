@@ -28,7 +28,7 @@ Examples:
       two workloads, three variants
   quire-bench superpages --only figure3 --programs xz,stockfish
       two of the programs that ./setup-bench installs
-  QUIRE_PROVIDE_LIB=/usr/lib/libquire_provide.so quire-bench superpages --runs 9 --out results
+  QUIRE_JEMALLOC_LIB=/usr/lib/libquire_provide_jemalloc.so quire-bench superpages --runs 9 --out results
       another build of the library, more repetitions
 
 Root is needed for the variants that change a setting of the kernel (thp,

@@ -38,11 +38,11 @@ const ADVISE: Library = Library {
     package: "quire-preload",
     variable: "QUIRE_LIB",
 };
-/// What provides memory.
+/// What provides memory, also to `malloc`.
 const PROVIDE: Library = Library {
-    file: "libquire_provide.so",
-    package: "quire-preload-provide",
-    variable: "QUIRE_PROVIDE_LIB",
+    file: "libquire_provide_jemalloc.so",
+    package: "quire-preload-provide-jemalloc",
+    variable: "QUIRE_JEMALLOC_LIB",
 };
 
 /// A way to run a program.
@@ -147,11 +147,15 @@ impl Variant {
             Variant::GlibcHugetlb1 => "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
             Variant::QuireBase => "QUIRE_POLICY=base",
             Variant::QuireEager => "QUIRE_POLICY=eager",
-            Variant::QuireReserve => "QUIRE_POLICY=reserve",
+            Variant::QuireReserve => "QUIRE_POLICY=reserve, malloc by jemalloc",
             Variant::QuireAdaptive => "QUIRE_POLICY=adaptive",
-            Variant::QuireStatic => "QUIRE_POLICY=static, vm.nr_hugepages raised for the run",
-            Variant::QuireEagerAhead => "QUIRE_POLICY=eager QUIRE_AHEAD=256M",
-            Variant::QuireReserveAhead => "QUIRE_POLICY=reserve QUIRE_AHEAD=256M",
+            Variant::QuireStatic => {
+                "QUIRE_POLICY=static, malloc by jemalloc, vm.nr_hugepages raised for the run"
+            }
+            Variant::QuireEagerAhead => "QUIRE_POLICY=eager QUIRE_AHEAD=256M, malloc by jemalloc",
+            Variant::QuireReserveAhead => {
+                "QUIRE_POLICY=reserve QUIRE_AHEAD=256M, malloc by jemalloc"
+            }
         }
     }
 

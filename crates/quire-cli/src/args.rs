@@ -13,7 +13,7 @@ use clap_complete::Shell;
 use quire_attach::config::interval_of;
 use quire_attach::heat::Accesses;
 use quire_core::attach::{CpuShare, Threshold};
-use quire_core::config::Policy;
+use quire_core::config::{Malloc, Policy};
 use quire_core::frames::cache::Override;
 use quire_core::frames::colour::Colours;
 use quire_core::frames::hints::Hint;
@@ -44,20 +44,24 @@ EXAMPLES:
   quire run --stats run.json -- make -j8
   quire run --policy reserve --reserve-limit 2G -- ./solver
   quire run --policy static --pool-page 2M -- ./solver   no pages of 1 GiB
+  quire run --policy reserve --malloc jemalloc -- ./solver   its malloc, too
   quire run --dsm grid@127.0.0.1:7450 -- ./solver        its shared memory /grid
 
 TWO WAYS:
   Under adaptive, eager and base, memory stays the kernel's, and the kernel is advised
   (libquire.so). A process has a thread that looks and advises once it has grown to
   64 MiB. Under reserve and static, and with --ahead, --reserve-limit, --largest,
-  --pool-page, --align, --text, --frames, --hint, --stock or --colour-bits, Quire
-  provides the memory (libquire_provide.so); docs/limits.md says what differs then.
+  --pool-page, --align, --text, --malloc, --frames, --hint, --stock or --colour-bits,
+  Quire provides the memory (libquire_provide.so); docs/limits.md says what differs then.
 
 The exit status is that of PROGRAM; if a signal kills PROGRAM, quire dies by the
 same signal. 127: PROGRAM was not found; 126: it cannot be executed; 2: bad usage.
 QUIRE_LIB names the libquire.so to use, where it is not found by itself,
 QUIRE_PROVIDE_LIB the libquire_provide.so, which is also looked for beside the one that
-QUIRE_LIB names, and QUIRE_DSM_LIB the libquire_dsm.so for --dsm.";
+QUIRE_LIB names, and QUIRE_DSM_LIB the libquire_dsm.so for --dsm. The
+libquire_provide_jemalloc.so of --malloc jemalloc is looked for like libquire_provide.so;
+QUIRE_JEMALLOC_LIB names it. QUIRE_MALLOC holds libc or jemalloc, which is taken where
+memory is provided and --malloc is not given.";
 
 const STAT_EXAMPLES: &str = "\
 EXAMPLES:
@@ -510,6 +514,13 @@ pub struct RunArgs {
     /// provides the memory then
     #[arg(long)]
     pub text: bool,
+    /// Whose `malloc` the program has where Quire provides memory. `libc`: its own, and
+    /// only its mappings of 2 MiB and more are managed. `jemalloc`: one that takes all of
+    /// its memory from Quire; not for PHP and Valgrind, nor for other programs that open
+    /// libraries with RTLD_DEEPBIND. Quire provides the memory then [default: libc; with
+    /// `--frames` or `--hint`, jemalloc]
+    #[arg(long, value_name = "WHOSE", value_parser = malloc_parser())]
+    pub malloc: Option<Malloc>,
     #[command(flatten)]
     pub dsm: dsm::AttachArgs,
     /// The program and its arguments
@@ -1204,6 +1215,10 @@ fn pool_page_parser() -> impl TypedValueParser<Value = PoolPage> {
 
 fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse::<Policy>())
+}
+
+fn malloc_parser() -> impl TypedValueParser<Value = Malloc> {
+    PossibleValuesParser::new(Malloc::ALL.map(Malloc::name)).try_map(|name| name.parse::<Malloc>())
 }
 
 /// An interval in seconds, from a tenth of one to an hour.

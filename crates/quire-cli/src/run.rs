@@ -8,6 +8,7 @@ pub(crate) mod child;
 mod dsm;
 pub mod frames;
 pub(crate) mod library;
+mod malloc;
 mod placement;
 pub(crate) mod program;
 mod report;
@@ -20,14 +21,15 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use quire_core::config::{Config, ENV_ALL, Policy, Way};
-use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT};
+use quire_core::config::{Config, ENV_ALL, Malloc, Policy, Way};
+use quire_core::frames::config::{ENV_FRAMES, ENV_NO_INHERIT, FrameConfig};
 use quire_core::stat::Note;
 use quire_linux::sysinfo::signals::{self, Signals};
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, Outcome};
 use crate::session::Session;
+use library::Managers;
 use program::Program;
 use report::{Report, Setting};
 
@@ -38,14 +40,19 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     let frames = frames::config(options)?;
     let mut config = config(options);
     let way = way(options, &config);
-    let library = library::find(way)?;
+    let malloc = malloc::choose(options)?;
+    let has_frames = frames != FrameConfig::default();
+    let managers = Managers::find(way, malloc, config.policy, has_frames)?;
     let program = Program::find(&options.command)?;
+    if way == Way::Provide {
+        malloc::check(malloc, &program)?;
+    }
     let mut objects = dsm::prepare(&options.dsm, &program)?;
     let session = Session::create(way);
     config.session = session.as_ref().ok().map(|s| s.dir().display().to_string());
     let signals = Signals::block()
         .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
-    let mut command = managed_command(&program, &options.command, &config, &library);
+    let mut command = managed_command(&program, &options.command, &config, &managers);
     command.envs(frames.to_env());
     if let Some(objects) = &mut objects {
         if !options.quiet
@@ -108,13 +115,15 @@ fn config(options: &RunArgs) -> Config {
     }
 }
 
-/// How the program gets its superpages. Frames are chosen only for memory that is provided.
+/// How the program gets its superpages. Frames are chosen, and an allocator is served, only
+/// where memory is provided.
 fn way(options: &RunArgs, config: &Config) -> Way {
-    let about_frames = options.frames.is_some()
+    let is_asked = options.frames.is_some()
         || !options.hint.is_empty()
         || options.colour_bits.is_some()
-        || options.stock.is_some();
-    match about_frames {
+        || options.stock.is_some()
+        || options.malloc == Some(Malloc::Jemalloc);
+    match is_asked {
         true => Way::Provide,
         false => config.way(),
     }
@@ -150,20 +159,19 @@ fn open_stats(path: &Path) -> Outcome<File> {
 }
 
 /// The command that runs `words`, of which `program` is the first, with the
-/// library and this configuration.
+/// libraries and this configuration.
 pub(crate) fn managed_command(
     program: &Program,
     words: &[OsString],
     config: &Config,
-    library: &library::Library,
+    managers: &Managers,
 ) -> Command {
     let mut command = plain_command(program, words);
     for name in ENV_ALL.into_iter().chain(ENV_FRAMES) {
         command.env_remove(name);
     }
     command.envs(config.to_env());
-    let list = library::with_manager(library, std::env::var_os("LD_PRELOAD"));
-    command.env("LD_PRELOAD", list);
+    managers.manage(&mut command, std::env::var_os("LD_PRELOAD"));
     command
 }
 

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use quire_attach::pages::ATTACHED_SUFFIX;
 use quire_core::config::{SESSION_PREFIX, SESSION_ROOT, Way};
-use quire_core::stat::{ProcessStat, STAT_FILE_PREFIX, StatPage};
+use quire_core::stat::{ADVICE_SUFFIX, ProcessStat, STAT_FILE_PREFIX, StatPage};
 use quire_dsm::attachment::ASKED_PREFIX;
 use quire_linux::control::socket_path;
 use quire_linux::sysinfo::{StatFileError, process, read_stat_file};
@@ -117,6 +117,21 @@ impl Entry {
     fn is_attached(&self) -> bool {
         let name = self.path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.ends_with(ATTACHED_SUFFIX))
+    }
+
+    /// Whether it was written by the library that advises beside one that provides memory.
+    fn is_beside(&self) -> bool {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.contains(ADVICE_SUFFIX))
+    }
+
+    /// Whether both tell of the same process.
+    fn is_same_process(&self, other: &Entry) -> bool {
+        let of = |entry: &Entry| {
+            let stat = entry.stat.as_ref().ok()?;
+            Some((stat.pid, stat.start_time))
+        };
+        of(self).is_some() && of(self) == of(other)
     }
 
     fn pid_in_name(&self) -> Option<u32> {
@@ -231,8 +246,26 @@ impl Session {
         &self.dir
     }
 
-    /// The statistics pages in it, by process number.
+    /// What is told of each process, by its number.
     pub fn entries(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = Vec::new();
+        // A process of which two libraries tell is one.
+        let (advised, mut told): (Vec<Entry>, _) =
+            self.pages().into_iter().partition(Entry::is_beside);
+        for page in advised {
+            let same = told.iter_mut().find(|other| other.is_same_process(&page));
+            match (same, page.stat) {
+                (Some(Entry { stat: Ok(stat), .. }), Ok(advised)) => stat.take_in(advised),
+                (_, stat) => entries.push(Entry { stat, ..page }),
+            }
+        }
+        entries.extend(told);
+        entries.sort_by_key(Entry::pid_in_name);
+        entries
+    }
+
+    /// The statistics pages in it, by process number.
+    fn pages(&self) -> Vec<Entry> {
         let entry = |file: DirEntry| Entry {
             stat: read(&file),
             path: file.path(),
@@ -284,7 +317,7 @@ impl Session {
     /// it is empty then. Says whether the directory is gone.
     pub fn sweep(&self) -> bool {
         let mut is_used = false;
-        for entry in self.entries() {
+        for entry in self.pages() {
             // From outside, the owner of the directory wrote a page, and it is gone or has ended its work.
             if entry.is_alive() && !entry.is_attached() {
                 is_used = true;
@@ -354,7 +387,12 @@ fn has_room(dir: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
     let size = size_of::<StatPage>() as u64;
-    let room = rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, size);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    // Beyond the limit the kernel would end this process by a signal.
+    let room = match limit.is_some_and(|most| most < size) {
+        true => Err(Errno::FBIG),
+        false => rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, size),
+    };
     rustix::fs::unlink(&path).and(room)
 }
 

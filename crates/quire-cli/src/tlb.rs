@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use quire_core::config::{Config, Way};
+use quire_core::config::{Config, Malloc, Way};
 use quire_core::tlb::cpuid::{self, Described};
 use quire_linux::ptrace;
 use quire_linux::sysinfo::signals::{self, Arrived, Ended, Signals, send};
@@ -19,8 +19,9 @@ use rustix::process::Signal;
 
 use crate::args::{Pmu, TlbArgs};
 use crate::failure::{Failure, Outcome};
+use crate::run::library::Managers;
 use crate::run::program::Program;
-use crate::run::{child, forbid_superpages, library, managed_command, plain_command, spawn};
+use crate::run::{child, forbid_superpages, managed_command, plain_command, spawn};
 use crate::session::{NoSession, Session};
 use counters::{Counters, Misses};
 use report::Report;
@@ -80,7 +81,7 @@ struct Launcher<'a> {
     options: &'a TlbArgs,
     program: Program,
     /// Nothing where the program runs without quire.
-    library: Option<library::Library>,
+    managers: Option<Managers>,
 }
 
 impl Launcher<'_> {
@@ -88,9 +89,7 @@ impl Launcher<'_> {
         let needs_library = !options.plain || options.pmu == Pmu::Only;
         Ok(Launcher {
             options,
-            library: needs_library
-                .then(|| library::find(way(options)))
-                .transpose()?,
+            managers: needs_library.then(|| managers(options)).transpose()?,
             program: Program::find(&options.command)?,
         })
     }
@@ -99,7 +98,7 @@ impl Launcher<'_> {
     /// without superpages where that is the policy.
     fn command(&self, plain: bool, session: &Result<Session, NoSession>) -> Outcome<Command> {
         let words = &self.options.command;
-        let Some(library) = self.library.as_ref().filter(|_| !plain) else {
+        let Some(managers) = self.managers.as_ref().filter(|_| !plain) else {
             return Ok(plain_command(&self.program, words));
         };
         let config = Config {
@@ -110,7 +109,7 @@ impl Launcher<'_> {
             let text = format!("transparent huge pages cannot be switched off: {error}");
             return Err(Failure::system(text));
         }
-        Ok(managed_command(&self.program, words, &config, library))
+        Ok(managed_command(&self.program, words, &config, managers))
     }
 
     /// Runs the program under the tracer.
@@ -210,6 +209,11 @@ fn config(options: &TlbArgs) -> Config {
 /// How the program gets its superpages.
 fn way(options: &TlbArgs) -> Way {
     config(options).way()
+}
+
+/// The libraries, which leave `malloc` to the program.
+fn managers(options: &TlbArgs) -> Outcome<Managers> {
+    Managers::find(way(options), Malloc::Libc, options.policy, false)
 }
 
 fn plan(options: &TlbArgs) -> Plan {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quire_core::config::{Config, Way};
+use quire_core::config::{Config, Malloc, Way};
 use quire_lab::environment;
 use quire_lab::experiment::{Benchmark, Besides, Command, Experiment, Machine};
 use quire_lab::prepare::{self, Places};
@@ -25,7 +25,7 @@ use crate::args::{Style, TuneArgs, TuneGoal};
 use crate::bench::progress::Bar;
 use crate::bench::{ask, results_failure, runner_failure, tell_warnings};
 use crate::failure::{Failure, Outcome};
-use crate::run::library;
+use crate::run::library::Managers;
 use crate::run::program::Program;
 
 /// Executions of a candidate where nothing says how many. How much something varies takes
@@ -119,22 +119,24 @@ fn plan(options: &TuneArgs) -> Outcome<Plan> {
 
 /// Makes sure that the libraries are there which the candidates need.
 fn libraries(plan: &Plan) -> Outcome<()> {
-    let candidates = plan.candidates.iter().map(|(candidate, _)| candidate);
-    candidates
-        .filter_map(way)
-        .try_for_each(|way| library::find(way).map(drop))
+    let mut candidates = plan.candidates.iter().map(|(candidate, _)| candidate);
+    candidates.try_for_each(|candidate| managers(candidate).map(drop))
 }
 
-/// How the program gets its superpages under a candidate; nothing without quire.
-fn way(candidate: &Candidate) -> Option<Way> {
+/// The libraries for a candidate; nothing without quire.
+fn managers(candidate: &Candidate) -> Outcome<Option<Managers>> {
+    let Some(policy) = candidate.policy else {
+        return Ok(None);
+    };
     let config = Config {
-        policy: candidate.policy?,
+        policy,
         ..Config::default()
     };
-    Some(match &candidate.frames {
-        Some(_) => Way::Provide,
-        None => config.way(),
-    })
+    let (way, malloc) = match &candidate.frames {
+        Some(_) => (Way::Provide, Malloc::Jemalloc),
+        None => (config.way(), Malloc::Libc),
+    };
+    Managers::find(way, malloc, policy, candidate.frames.is_some()).map(Some)
 }
 
 /// The program as an experiment, which the plan gives its parts and variants.

@@ -35,17 +35,21 @@ fn harmless_library() -> &'static str {
 
 fn quire(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
-    for variable in ["QUIRE_LIB", "QUIRE_PROVIDE_LIB"] {
+    for variable in ["QUIRE_LIB", "QUIRE_PROVIDE_LIB", "QUIRE_JEMALLOC_LIB"] {
         command.env(variable, harmless_library());
     }
     command.args(args);
     command
 }
 
-/// A directory with both libraries, which do nothing.
+/// A directory with the libraries, which do nothing.
 fn libraries() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["libquire.so", "libquire_provide.so"] {
+    for name in [
+        "libquire.so",
+        "libquire_provide.so",
+        "libquire_provide_jemalloc.so",
+    ] {
         fs::copy(harmless_library(), dir.path().join(name)).unwrap();
     }
     dir
@@ -57,6 +61,8 @@ fn quire_with(libraries: &Path, args: &[&str]) -> Command {
     command
         .env("QUIRE_LIB", libraries.join("libquire.so"))
         .env_remove("QUIRE_PROVIDE_LIB")
+        .env_remove("QUIRE_JEMALLOC_LIB")
+        .env_remove("QUIRE_MALLOC")
         .args(args);
     command
 }
@@ -250,23 +256,113 @@ fn the_way_chooses_the_library() {
         &["--align"],
         &["--text"],
         &["--stock", "8M"],
-        &["--hint", "heap=default", "--colour-bits", "12,13"],
     ] {
         let provided = preloaded(options);
         assert_eq!(provided, "libquire_provide.so adaptive\n", "{options:?}");
     }
-    let frames = preloaded(&["--frames", "default", "--colour-bits", "12,13"]);
-    assert_eq!(frames, "libquire_provide.so base\n");
+    let frames = ["--frames", "default", "--colour-bits", "12,13"];
+    assert_eq!(preloaded(&frames), "libquire_provide_jemalloc.so base\n");
+    let own = [&frames[..], &["--malloc", "libc"]].concat();
+    assert_eq!(preloaded(&own), "libquire_provide.so base\n");
+    for options in [
+        &["--malloc", "jemalloc"][..],
+        &["--hint", "heap=default", "--colour-bits", "12,13"],
+        &["--largest", "64K", "--malloc=jemalloc"],
+    ] {
+        let provided = preloaded(options);
+        assert_eq!(
+            provided, "libquire_provide_jemalloc.so adaptive\n",
+            "{options:?}"
+        );
+    }
 }
 
-/// Never are both libraries in one process.
+/// The environment says whose `malloc` is meant where memory is provided, and no more.
+#[test]
+fn the_environment_chooses_the_malloc() {
+    let libraries = libraries();
+    let preloaded = |malloc: &str, options: &[&str]| {
+        let program = ["--", "sh", "-c", "echo ${LD_PRELOAD##*/}"];
+        let args = [&["run", "-q"], options, &program].concat();
+        let done = quire_with(libraries.path(), &args)
+            .env("QUIRE_MALLOC", malloc)
+            .output();
+        done.unwrap()
+    };
+    let reserve = ["--policy", "reserve"];
+    let with = |malloc, options: &[&str]| stdout(&preloaded(malloc, options));
+    assert_eq!(with("jemalloc", &reserve), "libquire_provide_jemalloc.so\n");
+    assert_eq!(with("", &reserve), "libquire_provide.so\n");
+    assert_eq!(with("jemalloc", &[]), "libquire.so\n");
+    let own = [&reserve[..], &["--malloc", "libc"]].concat();
+    assert_eq!(with("jemalloc", &own), "libquire_provide.so\n");
+    let frames = ["--frames", "default", "--colour-bits", "12,13"];
+    assert_eq!(with("libc", &frames), "libquire_provide.so\n");
+    assert_refused(
+        &preloaded("mimalloc", &reserve),
+        2,
+        &["QUIRE_MALLOC", "mimalloc", "libc or jemalloc"],
+    );
+}
+
+/// Programs that jemalloc breaks are refused by their names, before they start.
+#[test]
+fn jemalloc_is_not_for_every_program() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = tempfile::tempdir().unwrap();
+    let make = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    };
+    let ran = dir.path().join("ran");
+    let text = format!("#!/bin/sh\n: > {}\n", ran.display());
+    let php = make("php8.4", &text);
+    let link = dir.path().join("interpreter");
+    symlink(&php, &link).unwrap();
+    let link = link.display().to_string();
+    let script = make("page", &format!("#!{php} -q\n"));
+    for program in [&php, &link, &script, &make("valgrind", &text)] {
+        let done = output(&["run", "--malloc", "jemalloc", "--", program]);
+        assert_refused(&done, 2, &["jemalloc", "use --malloc libc"]);
+        assert!(!ran.exists(), "{program}");
+    }
+    let audited = quire(&["run", "--malloc", "jemalloc", "true"])
+        .env("LD_AUDIT", "/no/audit.so")
+        .output()
+        .unwrap();
+    // The loader has a line of its own about the module, which is none.
+    let said = String::from_utf8_lossy(&audited.stderr);
+    assert_eq!(audited.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("quire: no jemalloc for this program: LD_AUDIT is set"),
+        "{said}"
+    );
+    for options in [&["--policy", "reserve"][..], &["--align", "--malloc=libc"]] {
+        let args = [&["run", "-q"], options, &["--", &php]].concat();
+        assert_eq!(output(&args).status.code(), Some(0), "{options:?}");
+        assert!(ran.exists());
+        fs::remove_file(&ran).unwrap();
+    }
+    let heap = ["run", "--malloc", "libc", "--hint", "heap=colour", "true"];
+    assert_refused(&output(&heap), 2, &["heap=", "--malloc jemalloc"]);
+}
+
+/// The libraries of the outer run are in no process of the inner one.
 #[test]
 fn a_run_in_a_run_replaces_the_library() {
     let libraries = libraries();
     let quire = env!("CARGO_BIN_EXE_quire");
     let nested = |outer: &str, inner: &str| {
         let script = format!("{quire} run -q --policy {inner} -- sh -c 'echo $LD_PRELOAD'");
-        let args = ["run", "-q", "--policy", outer, "--", "sh", "-c", &script];
+        let outer: Vec<&str> = outer.split(' ').collect();
+        let args = [
+            &["run", "-q", "--policy"],
+            &outer[..],
+            &["--", "sh", "-c", &script],
+        ]
+        .concat();
         let done = quire_with(libraries.path(), &args)
             .env("LD_PRELOAD", "libdl.so.2")
             .output()
@@ -277,9 +373,17 @@ fn a_run_in_a_run_replaces_the_library() {
         let path = libraries.path().canonicalize().unwrap().join(name);
         format!("{}:libdl.so.2\n", path.display())
     };
-    assert_eq!(nested("adaptive", "reserve"), with("libquire_provide.so"));
+    let both = format!(
+        "{}:{}",
+        with("libquire.so").split(':').next().unwrap(),
+        with("libquire_provide.so")
+    );
+    assert_eq!(nested("adaptive", "reserve"), both);
     assert_eq!(nested("static", "eager"), with("libquire.so"));
     assert_eq!(nested("eager", "adaptive"), with("libquire.so"));
+    let jemalloc = with("libquire_provide_jemalloc.so");
+    assert_eq!(nested("static", "reserve --malloc jemalloc"), jemalloc);
+    assert_eq!(nested("reserve --malloc jemalloc", "static"), both);
 }
 
 /// Transparent huge pages are off for all programs, also for those without a loader.
@@ -529,6 +633,19 @@ fn the_summary_is_on_standard_error() {
         "quire: base: transparent huge pages were switched off\n"
     );
     assert_eq!(stderr(&output(&["run", "--quiet", "true"])), "");
+}
+
+#[test]
+fn a_program_of_which_nothing_is_known_is_not_said_to_be_small() {
+    // As after a change of its user, no process makes a page: here, for want of the library.
+    let program = "head -c 64M /dev/zero | tail -c 64M > /dev/null";
+    let done = output(&["run", "--policy", "reserve", "sh", "-c", program]);
+    let said = stderr(&done);
+    assert!(
+        said.starts_with("quire: reserve: nothing was managed, as far as is known"),
+        "{said}"
+    );
+    assert!(!said.contains("little memory"), "{said}");
 }
 
 #[test]

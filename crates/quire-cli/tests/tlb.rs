@@ -219,7 +219,7 @@ fn quires_superpages_are_seen() {
         }
         let Some(model) = touch(
             &[&PROMOTED[..], &["--policy", policy]].concat(),
-            "plain",
+            "unadvised",
             4096,
         ) else {
             return;

@@ -34,7 +34,7 @@ fn harmless_library() -> &'static str {
 
 fn quire(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quire"));
-    for variable in ["QUIRE_LIB", "QUIRE_PROVIDE_LIB"] {
+    for variable in ["QUIRE_LIB", "QUIRE_PROVIDE_LIB", "QUIRE_JEMALLOC_LIB"] {
         command.env(variable, harmless_library());
     }
     command.args(args);

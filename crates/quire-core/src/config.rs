@@ -12,6 +12,9 @@ use crate::level::{Level, LevelError};
 use crate::pool::{PoolPage, PoolPageError};
 use crate::units::{Bytes, SizeError};
 
+/// With a lower limit of descriptors (`RLIMIT_NOFILE`) no memory is provided. Quire's lie in a table of their own, for
+/// which the limit holds, too.
+pub const LEAST_DESCRIPTORS: u64 = 24;
 /// Name of the variable that holds the policy.
 pub const ENV_POLICY: &str = "QUIRE_POLICY";
 /// Name of the variable that holds the size of the pool zeroed ahead.
@@ -28,13 +31,20 @@ pub const ENV_ALIGN: &str = "QUIRE_ALIGN";
 pub const ENV_TEXT: &str = "QUIRE_TEXT";
 /// Name of the variable that holds the share of a processor that copies may take.
 pub const ENV_CPU: &str = "QUIRE_CPU";
+/// Name of the variable that holds the policy by which memory is advised that
+/// `libquire_provide.so` does not manage: `libquire.so` beside it.
+pub const ENV_ADVICE: &str = "QUIRE_ADVICE";
+/// Name of the variable that says whose `malloc` a program has for which memory is
+/// provided. `quire run` reads it.
+pub const ENV_MALLOC: &str = "QUIRE_MALLOC";
 /// Name of the variable that holds the directory of the statistics pages.
 pub const ENV_SESSION: &str = "QUIRE_SESSION";
 /// The value of a variable that switches something on.
 const ON: &str = "1";
 /// Every variable that carries a setting.
-pub const ENV_ALL: [&str; 9] = [
+pub const ENV_ALL: [&str; 10] = [
     ENV_POLICY,
+    ENV_ADVICE,
     ENV_AHEAD,
     ENV_RESERVE_LIMIT,
     ENV_LARGEST,
@@ -130,8 +140,61 @@ pub enum Way {
     /// populated, and advises (`libquire.so`).
     Advise,
     /// Memory is Quire's own: an object on a private tmpfs, or hugetlb pages
-    /// (`libquire_provide.so`).
+    /// (`libquire_provide.so`, or the library that [`Malloc`] names).
     Provide,
+}
+
+/// Whose `malloc` a program has for which memory is provided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Malloc {
+    /// The C library's, or the one that the program brings (`libquire_provide.so`).
+    #[default]
+    Libc,
+    /// jemalloc on managed memory (`libquire_provide_jemalloc.so`).
+    Jemalloc,
+}
+
+impl Malloc {
+    /// Both.
+    pub const ALL: [Malloc; 2] = [Malloc::Libc, Malloc::Jemalloc];
+
+    /// The name that the command line uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Malloc::Libc => "libc",
+            Malloc::Jemalloc => "jemalloc",
+        }
+    }
+}
+
+/// An allocator that `quire` does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown allocator `{0}`: choose libc or jemalloc")]
+pub struct MallocError(pub String);
+
+impl FromStr for Malloc {
+    type Err = MallocError;
+
+    fn from_str(text: &str) -> Result<Malloc, MallocError> {
+        Malloc::ALL
+            .into_iter()
+            .find(|malloc| malloc.name() == text)
+            .ok_or_else(|| MallocError(text.to_owned()))
+    }
+}
+
+/// The policy by which what is not managed is advised where memory is provided: that of a
+/// program with its own `malloc`, whose memory is the kernel's. Frames by strategy are of
+/// private anonymous memory, of which nothing may be copied to other frames.
+#[must_use]
+pub fn advice(policy: Policy, malloc: Malloc, has_frames: bool) -> Option<Policy> {
+    match policy {
+        _ if malloc == Malloc::Jemalloc || has_frames => None,
+        Policy::Base => None,
+        Policy::Eager => Some(Policy::Eager),
+        Policy::Reserve | Policy::Static | Policy::Adaptive => Some(Policy::Adaptive),
+    }
 }
 
 /// A policy name that does not exist.
@@ -321,6 +384,16 @@ mod tests {
         ] {
             assert!(provided(asked));
         }
+    }
+
+    #[test]
+    fn what_is_not_managed_is_advised() {
+        let of = |policy| advice(policy, Malloc::Libc, false);
+        assert_eq!(of(Policy::Reserve), Some(Policy::Adaptive));
+        assert_eq!(of(Policy::Eager), Some(Policy::Eager));
+        assert_eq!(of(Policy::Base), None);
+        assert_eq!(advice(Policy::Reserve, Malloc::Jemalloc, false), None);
+        assert_eq!(advice(Policy::Reserve, Malloc::Libc, true), None);
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! | [`kin`] | how a new region begins, after others of its size |
 //! | [`pressure`] | how much may be reserved, how much must be given back |
 //! | [`dsm`] | who has which page of memory that machines share |
+//! | [`madvise`] | what is done with each advice of `madvise` |
 //! | [`advise`] | which superpages a process is advised to get at their first touch |
 //! | [`attach`] | what becomes of a process that is looked at from outside |
 //! | [`tlb`] | what a machine's TLBs make of a stream of addresses |
@@ -38,6 +39,7 @@ pub mod frames;
 pub mod kin;
 pub mod level;
 pub mod located;
+pub mod madvise;
 pub mod policy;
 pub mod pool;
 pub mod popmap;

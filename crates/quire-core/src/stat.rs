@@ -43,6 +43,8 @@ pub const MAX_REGIONS: usize = 512;
 pub const MAX_CELLS: usize = 1 << 16;
 /// Name of the file in the session directory, before the process number.
 pub const STAT_FILE_PREFIX: &str = "stat.";
+/// What follows the process number in the name of a page of `libquire.so` beside a library that provides memory.
+pub const ADVICE_SUFFIX: &str = ".advice";
 
 /// What a process counts. The discriminant is the counter's place in the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,11 +180,17 @@ pub enum Note {
     Sandboxed = 24,
     /// The program lists more mappings than are looked at.
     ManyMappings = 25,
+    /// `RLIMIT_NOFILE` is too low.
+    FewDescriptors = 26,
+    /// `RLIMIT_FSIZE` is set.
+    FileSizeLimit = 27,
+    /// `userfaultfd` lacks what is needed.
+    OldUserfaultfd = 28,
 }
 
 impl Note {
     /// Every note.
-    pub const ALL: [Note; 26] = [
+    pub const ALL: [Note; 29] = [
         Note::NoUserfaultfd,
         Note::UserModeOnly,
         Note::NoHugeFolios,
@@ -209,6 +217,9 @@ impl Note {
         Note::OwnFaults,
         Note::Sandboxed,
         Note::ManyMappings,
+        Note::FewDescriptors,
+        Note::FileSizeLimit,
+        Note::OldUserfaultfd,
     ];
 
     /// One sentence for people, with the remedy where there is one.
@@ -290,6 +301,15 @@ impl Note {
             }
             Note::ManyMappings => {
                 "half of vm.max_map_count was in use, so nothing was advised that makes more mappings (sysctl vm.max_map_count=N raises it)"
+            }
+            Note::FewDescriptors => {
+                "RLIMIT_NOFILE is below 24, so memory stayed on the kernel's own pages (ulimit -n raises it)"
+            }
+            Note::FileSizeLimit => {
+                "RLIMIT_FSIZE is set, and memory that Quire provides is a file, so memory stayed on the kernel's own pages (ulimit -f unlimited)"
+            }
+            Note::OldUserfaultfd => {
+                "userfaultfd cannot protect pages that are not there (Linux 6.4 can, with CONFIG_PTE_MARKER_UFFD_WP), so memory stayed on the kernel's own pages"
             }
         }
     }
@@ -577,6 +597,19 @@ pub struct ProcessStat {
     pub regions: Vec<RegionStat>,
 }
 
+impl ProcessStat {
+    /// Takes in what is told of the same process by the library that advises beside the one that provides memory.
+    pub fn take_in(&mut self, advised: ProcessStat) {
+        self.totals.add(&advised.totals);
+        let new = |note: &Note| !self.notes.contains(note);
+        let notes: Vec<Note> = advised.notes.into_iter().filter(new).collect();
+        self.notes.extend(notes);
+        self.failed_call = self.failed_call.or(advised.failed_call);
+        self.regions.extend(advised.regions);
+        self.regions.sort_by_key(|region| region.range.start);
+    }
+}
+
 /// The counters by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
@@ -674,7 +707,7 @@ impl Totals {
         }
     }
 
-    /// Adds the counters of another process to these.
+    /// Adds the counters of another process, or of another library in the same, to these.
     pub fn add(&mut self, other: &Totals) {
         self.mapped_bytes += other.mapped_bytes;
         self.populated_bytes += other.populated_bytes;

@@ -74,8 +74,10 @@ impl ControlSocket {
             if let Some(request) = self.next() {
                 return request;
             }
-            // Interrupted or not, what is there is fetched.
-            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None);
+            // Interrupted or not, what is there is fetched. Where no descriptor is allowed, `poll` refuses.
+            if poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None).is_err() {
+                std::thread::sleep(LOOK);
+            }
         }
     }
 

@@ -138,10 +138,45 @@ fn wake(word: &AtomicU32, count: i32) {
     let _ = unsafe { syscall(libc::SYS_futex, args) };
 }
 
+/// The word of a lock, for those who have blocked signals already, and for memory that the kernel fills with
+/// zeros in a child: zero is free.
+#[derive(Debug, Default)]
+pub struct BareLock(AtomicU32);
+
+impl BareLock {
+    /// A free one.
+    #[must_use]
+    pub const fn new() -> BareLock {
+        BareLock(AtomicU32::new(FREE))
+    }
+
+    /// Takes it, when it is free.
+    pub fn acquire(&self) {
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        for _ in 0..=100 {
+            let taken = self.0.compare_exchange(FREE, HELD, order.0, order.1);
+            if taken.is_ok() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
+            wait(&self.0, CONTENDED);
+        }
+    }
+
+    /// Lets go of it, for the one that holds it.
+    pub fn release(&self) {
+        if self.0.swap(FREE, Ordering::Release) == CONTENDED {
+            wake(&self.0, 1);
+        }
+    }
+}
+
 /// A mutual exclusion lock over `T`.
 #[derive(Debug)]
 pub struct Lock<T> {
-    word: AtomicU32,
+    word: BareLock,
     held: UnsafeCell<Option<SignalsBlocked>>,
     value: UnsafeCell<T>,
 }
@@ -153,7 +188,7 @@ impl<T> Lock<T> {
     /// A free lock.
     pub const fn new(value: T) -> Lock<T> {
         Lock {
-            word: AtomicU32::new(FREE),
+            word: BareLock::new(),
             held: UnsafeCell::new(None),
             value: UnsafeCell::new(value),
         }
@@ -198,33 +233,11 @@ impl<T> Lock<T> {
     }
 
     fn acquire(&self) {
-        let order = (Ordering::Acquire, Ordering::Relaxed);
-        if self
-            .word
-            .compare_exchange(FREE, HELD, order.0, order.1)
-            .is_ok()
-        {
-            return;
-        }
-        for _ in 0..100 {
-            std::hint::spin_loop();
-            if self
-                .word
-                .compare_exchange(FREE, HELD, order.0, order.1)
-                .is_ok()
-            {
-                return;
-            }
-        }
-        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
-            wait(&self.word, CONTENDED);
-        }
+        self.word.acquire();
     }
 
     fn release(&self) {
-        if self.word.swap(FREE, Ordering::Release) == CONTENDED {
-            wake(&self.word, 1);
-        }
+        self.word.release();
     }
 }
 

@@ -26,10 +26,12 @@ pub mod pmu;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
 pub mod raw;
+pub mod ready;
 pub mod real;
 pub mod registry;
 pub mod remote;
 pub mod restartable;
+pub mod rights;
 pub mod scheduling;
 pub mod slabs;
 pub mod socket;

@@ -5,13 +5,14 @@
 //! loader and of the C library that the program may hold just then. So this thread is made by the bare system
 //! call. It has a stack and an area for thread-local variables of its own, filled with zeros: what it calls of
 //! the C library may set `errno` there, and must do no more with thread-local data. It must not allocate by the
-//! program's allocator, and must not panic.
+//! program's allocator, and must not panic. It has no number there either, by which the C library's locks know who
+//! holds them: so it must take none of those, which rules out the C library's words for an error, too.
 //!
 //! As the C library does not count it, the program stays single-threaded for the C library: its fast paths, and
 //! the end of the process when the last thread of the program's leaves, stay as they are.
 //!
-//! Signals are all blocked in it, those of the C library, too. It has an empty descriptor table, so no
-//! descriptor of it is ever in the program's.
+//! Signals are all blocked in it, those of the C library, too. By [`leave_descriptors`] it gets an empty descriptor
+//! table, so no descriptor of it is ever in the program's; one that it starts then shares that table.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -59,6 +60,8 @@ pub struct LoneThread {
     memory: [AtomicU64; 2],
     /// Where the address space begins and ends in which it may allocate.
     room: [AtomicU64; 2],
+    /// The thread's own address, by which it is known; zero is nobody's.
+    own: AtomicU64,
 }
 
 /// [`LoneThread::id`] while the thread is being made.
@@ -79,6 +82,7 @@ impl LoneThread {
             id: AtomicU32::new(0),
             memory: [const { AtomicU64::new(0) }; 2],
             room: [const { AtomicU64::new(0) }; 2],
+            own: AtomicU64::new(0),
         }
     }
 
@@ -86,6 +90,18 @@ impl LoneThread {
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.id.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether a thread of this process is this one.
+    #[must_use]
+    pub fn is(&self, thread: u32) -> bool {
+        self.id.load(Ordering::Acquire) == thread
+    }
+
+    /// Whether the calling thread is this one. Costs no system call.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.own.load(Ordering::Relaxed) == arch::thread_pointer().0
     }
 
     /// The word that becomes zero when it has ended, for those who wait for that (a futex that is not private).
@@ -236,6 +252,7 @@ impl LoneThread {
         };
         // SAFETY: the area is the thread's, which does not run yet, and lies in whole pages.
         let own = unsafe { arch::prepare_own(area, CONTROL) };
+        self.own.store(own.0, Ordering::Relaxed);
         let first = [main as usize, argument];
         let top = VirtAddr(stack.0 - 64);
         // SAFETY: within the stack of the thread, which does not run yet; aligned to 16 bytes.

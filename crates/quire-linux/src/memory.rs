@@ -335,6 +335,47 @@ pub fn is_zero_page(page: VirtAddr) -> bool {
     read == Ok(BASE_PAGE as usize) && words.iter().all(|word| *word == 0)
 }
 
+/// Whether all of a range is mapped.
+#[must_use]
+pub fn is_mapped(range: AddrRange) -> bool {
+    let (start, len) = (range.start.0 as usize, range.len().0 as usize);
+    let args = [start, len, libc::MS_ASYNC as usize, 0, 0, 0];
+    // SAFETY: the call does nothing but look for holes.
+    unsafe { syscall(libc::SYS_msync, args) }.is_ok()
+}
+
+/// The runs of a range that are mapped; whole pages, in order.
+#[must_use]
+pub fn mapped_runs(range: AddrRange) -> Vec<AddrRange> {
+    let mut runs = Vec::new();
+    find_mapped(range, &mut runs);
+    runs
+}
+
+fn find_mapped(range: AddrRange, runs: &mut Vec<AddrRange>) {
+    if range.is_empty() {
+    } else if is_mapped(range) {
+        match runs.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => runs.push(range),
+        }
+    } else if range.len() > Bytes(BASE_PAGE) {
+        let half = Bytes(range.len().to_pages().0 / 2 * BASE_PAGE);
+        let (first, second) = range.split_at(range.start + half);
+        find_mapped(first, runs);
+        find_mapped(second, runs);
+    }
+}
+
+/// The part of a range that lies before its first hole.
+#[must_use]
+pub fn mapped_start(range: AddrRange) -> AddrRange {
+    let first = mapped_runs(range).into_iter().next();
+    first
+        .filter(|run| run.start == range.start)
+        .unwrap_or(AddrRange::new(range.start, Bytes::ZERO))
+}
+
 /// How many pages of an extent the object behind it holds. Where the kernel may
 /// not tell, it says all.
 ///
@@ -350,6 +391,32 @@ pub fn cached_pages(slot: Slot) -> Result<PageCount> {
     Ok(PageCount(
         held.iter().filter(|b| **b & 1 == 1).count() as u64
     ))
+}
+
+/// The runs of pages of a range that the kernel has in memory, mapped or not.
+///
+/// # Errors
+/// As `mincore`.
+pub fn resident_runs(range: AddrRange) -> Result<Vec<AddrRange>> {
+    let mut held = vec![0u8; range.len().to_pages().0 as usize];
+    let (start, len) = (range.start.0 as usize, range.len().0 as usize);
+    let args = [start, len, held.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the kernel writes one byte for each page of the range, and there are as many.
+    unsafe { syscall(libc::SYS_mincore, args)? };
+    let at = |page: usize| range.start + Bytes(page as u64 * BASE_PAGE);
+    let mut first = 0;
+    let mut runs = Vec::new();
+    for run in held.chunk_by(|a, b| a & 1 == b & 1) {
+        let next = first + run.len();
+        if run[0] & 1 == 1 {
+            runs.push(AddrRange {
+                start: at(first),
+                end: at(next),
+            });
+        }
+        first = next;
+    }
+    Ok(runs)
 }
 
 /// Whether the process may have `count` more mappings, found out by making

@@ -11,7 +11,7 @@ use quire_core::registry::Holding;
 use quire_core::stat::STAT_FILE_PREFIX;
 
 use crate::control::socket_path;
-use crate::sysinfo::{process, read_holding};
+use crate::sysinfo::{names_in, process, read_holding};
 
 /// What the other managed processes of this user hold, and where they can be
 /// asked for it. `session` is this process's own directory, `pid` its number.
@@ -20,15 +20,13 @@ use crate::sysinfo::{process, read_holding};
 pub fn others(session: &str, pid: u32) -> Vec<(Holding, PathBuf)> {
     let mut holdings = Vec::new();
     for directory in directories(Path::new(session)) {
-        let files = fs::read_dir(&directory).into_iter().flatten().flatten();
-        for file in files {
-            let name = file.file_name();
+        for name in names_in(&directory) {
             let number =
                 (name.to_str()).and_then(|name| name.strip_prefix(STAT_FILE_PREFIX)?.parse().ok());
             let Some(number) = number.filter(|number| *number != pid) else {
                 continue;
             };
-            let Ok((holding, start)) = read_holding(&file.path()) else {
+            let Ok((holding, start)) = read_holding(&directory.join(&name)) else {
                 continue;
             };
             if holding.pid == number && process::is_alive(number, start) {
@@ -43,10 +41,11 @@ pub fn others(session: &str, pid: u32) -> Vec<(Holding, PathBuf)> {
 fn directories(own: &Path) -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let prefix = format!("{SESSION_PREFIX}{user}.");
-    let entries = fs::read_dir(SESSION_ROOT).into_iter().flatten().flatten();
-    let mut directories: Vec<PathBuf> = entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .map(|entry| entry.path())
+    let root = Path::new(SESSION_ROOT);
+    let mut directories: Vec<PathBuf> = names_in(root)
+        .into_iter()
+        .filter(|name| name.to_string_lossy().starts_with(&prefix))
+        .map(|name| root.join(name))
         .filter(|path| {
             fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user)
         })

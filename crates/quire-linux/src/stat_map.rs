@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use quire_core::stat::{STAT_FILE_PREFIX, StatPage};
+use quire_core::stat::{ADVICE_SUFFIX, STAT_FILE_PREFIX, StatPage};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
@@ -21,8 +21,21 @@ use crate::raw::{Errno, Result};
 /// When the directory cannot be written or has no room, or the page cannot be
 /// mapped. No file is left then.
 pub fn create(session: &str, pid: u32) -> Result<&'static StatPage> {
+    create_named(session, &format!("{STAT_FILE_PREFIX}{pid}"))
+}
+
+/// The same for what advises in a process beside what provides memory, which has the page
+/// of the usual name.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_beside(session: &str, pid: u32) -> Result<&'static StatPage> {
+    create_named(session, &format!("{STAT_FILE_PREFIX}{pid}{ADVICE_SUFFIX}"))
+}
+
+fn create_named(session: &str, name: &str) -> Result<&'static StatPage> {
     let user = rustix::process::geteuid().as_raw();
-    let path = format!("{session}/{STAT_FILE_PREFIX}{pid}");
+    let path = format!("{session}/{name}");
     let own = format!("{path}.{user}");
     open(&path, user)
         .map(|file| (path, file))

@@ -32,7 +32,10 @@ pub use process::{Identity, own_identity};
 pub use stat_file::{StatFileError, read_holding, read_stat_file};
 pub use thp_checks::advised_small_folios;
 
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -54,6 +57,27 @@ fn read_small(path: impl AsRef<Path>) -> io::Result<String> {
         }
     }
     String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// The names of what a directory holds; none where it cannot be read. Without the C library, which allocates for that
+/// by the program's allocator.
+pub(crate) fn names_in(directory: &Path) -> Vec<OsString> {
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(directory, how, Mode::empty()) else {
+        return Vec::new();
+    };
+    let mut buffer = [const { MaybeUninit::uninit() }; 2048];
+    let mut entries = rustix::fs::RawDir::new(&directory, &mut buffer);
+    let mut names = Vec::new();
+    while let Some(Ok(entry)) = entries.next() {
+        names.push(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+    }
+    names
+}
+
+/// What the kernel says of a thread: `self` is the first one, `thread-self` the calling one.
+pub(crate) fn thread_status(thread: &str) -> Option<String> {
+    read_small(format!("/proc/{thread}/status")).ok()
 }
 
 /// The text of a small file of `/proc` or `/sys` without surrounding white

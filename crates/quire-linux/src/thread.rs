@@ -1,13 +1,9 @@
-//! Threads and their descriptor tables.
-//!
-//! The pager thread keeps its descriptors in a table of its own, where a
-//! program that closes all of its descriptors does not reach them. A thread
-//! of the program that needs one borrows it for the length of a call.
+//! Threads: their numbers, clocks, signals and descriptor tables.
 
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -15,8 +11,6 @@ use quire_core::units::VirtAddr;
 use rustix::fs::{Mode, OFlags};
 
 use crate::raw::{Errno, Result, syscall};
-
-const PIDFD_THREAD: usize = libc::O_EXCL as usize;
 
 /// The number of the calling thread.
 #[must_use]
@@ -93,41 +87,6 @@ pub unsafe fn own_descriptor_table() -> Result<()> {
     let last = u32::MAX as usize;
     // SAFETY: the caller vouches that none of them is needed by this thread.
     unsafe { syscall(libc::SYS_close_range, [0, last, 0, 0, 0, 0]) }.map(drop)
-}
-
-/// Another thread's descriptor table, from which descriptors can be borrowed.
-#[derive(Debug)]
-pub struct DescriptorTable(OwnedFd);
-
-impl DescriptorTable {
-    /// The table of the thread `id` of this process.
-    ///
-    /// # Errors
-    /// As `pidfd_open` (Linux 6.9 for threads); `EMFILE` when the calling
-    /// thread's own table is full.
-    pub fn of_thread(id: u32) -> Result<DescriptorTable> {
-        // SAFETY: the call makes a descriptor and touches no memory.
-        let fd = unsafe {
-            syscall(
-                libc::SYS_pidfd_open,
-                [id as usize, PIDFD_THREAD, 0, 0, 0, 0],
-            )?
-        };
-        // SAFETY: the kernel just gave us this descriptor.
-        Ok(DescriptorTable(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
-    }
-
-    /// A copy of the descriptor that has number `fd` there.
-    ///
-    /// # Errors
-    /// As `pidfd_getfd`.
-    pub fn borrow(&self, fd: RawFd) -> Result<OwnedFd> {
-        let table = self.0.as_raw_fd() as usize;
-        // SAFETY: the call makes a descriptor and touches no memory.
-        let fd = unsafe { syscall(libc::SYS_pidfd_getfd, [table, fd as usize, 0, 0, 0, 0])? };
-        // SAFETY: the kernel just gave us this descriptor.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-    }
 }
 
 /// CPU time of the calling thread, in nanoseconds.

@@ -11,8 +11,9 @@
  *     cc -I DIRECTORY_OF_THIS_FILE program.c -L DIRECTORY_OF_THE_LIBRARY -lquire_provide
  *
  * The program can be started as any other, with libquire_provide.so where the loader finds it, or
- * under `quire run`.  Linked or preloaded, the library does the same: its malloc and its
- * page sizes come along (QUIRE_POLICY=base leaves out the latter).
+ * under `quire run`.  Linked or preloaded, the library does the same: its page sizes come
+ * along (QUIRE_POLICY=base leaves them out).  malloc stays the program's, unless the program is
+ * started with libquire_provide_jemalloc.so, which then does for both.
  *
  * A strategy is given by the text that `quire run --frames` takes: "colour",
  * "colour:hashed", "binhop", "binhop:thread", "modulo:0-3", "modulo:@FILE", "exact:FILE",

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use quire_linux::real::Real;
 
-use crate::{MANAGER, frames};
+use crate::{MANAGER, frames, mappings};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
@@ -43,6 +43,7 @@ fn is_memory(path: &[u8]) -> bool {
 /// # Safety
 /// The path must be null or a C string.
 unsafe fn notice(path: *const c_char) {
+    mappings::start_late();
     // SAFETY: the caller vouches for the path.
     if !path.is_null() && is_memory(unsafe { CStr::from_ptr(path) }.to_bytes()) {
         MANAGER.stop_reporting();

@@ -1,19 +1,19 @@
-//! The calls that change mappings, as the program makes them, and the bare
-//! ones that this library makes itself.
+//! The calls that change mappings, as the program makes them.
 //!
-//! Inside the library, the names of the exported functions stand for the
-//! kernel's calls (`--wrap` in `build.rs`). So what the program gets has a name
-//! of its own, which is what other modules must call.
+//! Inside a library that brings an allocator along, the names of the exported
+//! functions stand for the kernel's calls (`--wrap` in its `build.rs`). So what the
+//! program gets has a name of its own, which is what other modules must call.
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use quire_core::madvise::{Treatment, treatment};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Result, check, syscall_raw};
 use quire_vm::{Errno, Handled, files};
 
 use crate::frames::{Kind, Way};
-use crate::{MANAGER, align, frames, set_errno, shared, small};
+use crate::{MANAGER, align, allocator, frames, processes, set_errno, shared, small};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -27,7 +27,7 @@ fn range(at: *mut c_void, len: usize) -> AddrRange {
 
 /// The range rounded up to whole pages, as the kernel sees it; empty where
 /// that overflows.
-fn pages(at: *mut c_void, len: usize) -> AddrRange {
+pub fn pages(at: *mut c_void, len: usize) -> AddrRange {
     let whole = (len as u64).checked_next_multiple_of(BASE_PAGE);
     let end = whole.and_then(|len| (at as u64).checked_add(len));
     let start = VirtAddr(at as u64);
@@ -63,7 +63,7 @@ pub fn status(result: Result<()>) -> c_int {
 }
 
 /// As the system call takes them.
-fn mmap_arguments(
+pub fn mmap_arguments(
     at: *mut c_void,
     len: usize,
     prot: c_int,
@@ -106,6 +106,7 @@ pub unsafe fn map(
     if frames::is_pending() && may_start_thread() {
         frames::start();
     }
+    start_late();
     let aligned = (offset as u64).is_multiple_of(BASE_PAGE);
     let large = len as u64 >= SUPERPAGE && !target.is_empty();
     if flags & libc::MAP_FIXED != 0 {
@@ -119,7 +120,7 @@ pub unsafe fn map(
             return pointer(mapped);
         }
     }
-    if large && aligned && !MANAGER.is_started() {
+    if large && aligned && is_asked_for(prot, flags) && !MANAGER.is_started() {
         ask(Bytes(len as u64));
     }
     if flags & libc::MAP_ANONYMOUS != 0 && large && aligned {
@@ -129,9 +130,6 @@ pub unsafe fn map(
             // SAFETY: passed on as it came, for a mapping that nobody knows yet.
             return pointer(result.and_then(|at| unsafe { reconsider(at, flags, args) }));
         }
-    }
-    if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
-        MANAGER.make_way(target);
     }
     // Text that the program maps by itself must not be taken for a library's.
     let noted = MANAGER.cares() || prot & libc::PROT_EXEC != 0;
@@ -160,14 +158,10 @@ unsafe fn map_in_frames(
     if way == Way::Usual {
         return None;
     }
-    if flags & libc::MAP_FIXED != 0 && target.start.is_page_aligned() {
-        MANAGER.make_way(target);
-    }
     let [at, len, prot, _, fd, offset] = args;
     // What is populated at once would be so before it is placed.
     let plain = flags & !libc::MAP_POPULATE;
-    // SAFETY: passed on as it came.
-    let mapped = unsafe { raw(libc::SYS_mmap, [at, len, prot, plain as usize, fd, offset]) };
+    let mapped = align::map_there([at, len, prot, plain as usize, fd, offset]);
     let Ok(at) = mapped else {
         return (way == Way::Plain).then_some(mapped);
     };
@@ -209,7 +203,7 @@ unsafe fn reconsider(at: VirtAddr, flags: c_int, args: [usize; 6]) -> Result<usi
 }
 
 /// Populates a new mapping, as far as that can be done: so it is with `MAP_POPULATE`, too.
-fn populate(made: AddrRange, prot: c_int) {
+pub fn populate(made: AddrRange, prot: c_int) {
     let advice = match prot & libc::PROT_WRITE {
         0 => Advice::PopulateRead,
         _ => Advice::PopulateWrite,
@@ -218,13 +212,29 @@ fn populate(made: AddrRange, prot: c_int) {
     let _ = unsafe { memory::advise(made, advice) };
 }
 
+/// Whether a mapping is memory that the program asks for: not address space that it only reserves, and not what files
+/// hold already. Programs that have to be single-threaded at some moment of their start, as Chromium's zygote, map much
+/// of both before.
+fn is_asked_for(prot: c_int, flags: c_int) -> bool {
+    prot & libc::PROT_WRITE != 0 && flags & (libc::MAP_ANONYMOUS | libc::MAP_SHARED) != 0
+}
+
 /// Counts what the program asks for, and starts managing if it has become worth
-/// it; where that cannot be done here, the next `malloc` does it.
+/// it; where that cannot be done here, the next call does it.
 pub fn ask(size: Bytes) {
     if may_start_thread() {
-        crate::heap::ask(size);
+        allocator::ask(size);
     } else {
         MANAGER.count_asked(size);
+    }
+}
+
+/// Starts managing where that could not be done when the process became worth it, as some
+/// programs map their memory with signals blocked. Cheap for every call.
+#[inline]
+pub fn start_late() {
+    if MANAGER.wants_start() && !processes::is_borrowed() && may_start_thread() {
+        allocator::begin();
     }
 }
 
@@ -274,6 +284,7 @@ unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
 }
 
 pub unsafe fn unmap(at: *mut c_void, len: usize) -> c_int {
+    start_late();
     let target = pages(at, len);
     let valid = target.start.is_page_aligned() && !target.is_empty();
     files::forget(target);
@@ -331,7 +342,11 @@ pub unsafe fn remap(
     ];
     let moving = frames::begin_move(pages(at, old_len));
     // SAFETY: passed on as it came.
-    let moved = unsafe { raw(libc::SYS_mremap, args) };
+    let change = || unsafe { raw(libc::SYS_mremap, args) };
+    let moved = match flags & libc::MREMAP_FIXED {
+        0 => change(),
+        _ => MANAGER.replace_by(pages(new, new_len), change),
+    };
     if let Ok(to) = moved {
         MANAGER.note_moved(old, range(to as *mut c_void, new_len));
     }
@@ -350,7 +365,10 @@ pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     let target = pages(at, len);
     if advice == libc::MADV_HUGEPAGE && frames::are_placed(target) {
         // It has a strategy instead.
-        return 0;
+        return status(match memory::is_mapped(target) {
+            true => Ok(()),
+            false => Err(Errno(libc::ENOMEM)),
+        });
     }
     if advice == libc::MADV_DONTFORK {
         frames::expect_holes();
@@ -362,10 +380,10 @@ pub unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_madvise, args) }.map(drop);
-    const DONTNEED_LOCKED: c_int = 24;
-    status(match advice {
-        libc::MADV_DONTNEED | DONTNEED_LOCKED => frames::empty(target, true, change),
-        libc::MADV_FREE | libc::MADV_REMOVE => frames::empty(target, false, change),
+    status(match (advice, treatment(advice)) {
+        (libc::MADV_FREE, _) | (_, Treatment::Refused) => frames::empty(target, false, change),
+        // Whatever it is, it may empty.
+        (_, Treatment::Empty { .. } | Treatment::Plain) => frames::empty(target, true, change),
         _ => change(),
     })
 }
@@ -385,10 +403,22 @@ pub unsafe fn set_protection(at: *mut c_void, len: usize, prot: c_int) -> c_int 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pkey_mprotect(at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int {
+    // SAFETY: passed on as it came.
+    unsafe { set_key(at, len, prot, key) }
+}
+
+/// A key belongs to a mapping, which must therefore stay what it is.
+pub unsafe fn set_key(at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int {
     let args = [at as usize, len, prot as usize, key as usize, 0, 0];
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_pkey_mprotect, args) }.map(drop);
-    protect(pages(at, len), prot, change)
+    let target = pages(at, len);
+    if key > 0
+        && let Err(errno) = MANAGER.make_plain(target)
+    {
+        return status(Err(errno));
+    }
+    protect(target, prot, change)
 }
 
 fn protect(target: AddrRange, prot: c_int, change: impl Fn() -> Result<()>) -> c_int {
@@ -404,27 +434,35 @@ fn protect(target: AddrRange, prot: c_int, change: impl Fn() -> Result<()>) -> c
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlock(at: *const c_void, len: usize) -> c_int {
     // SAFETY: passed on as it came.
-    let change = || unsafe { raw(libc::SYS_mlock, [at as usize, len, 0, 0, 0, 0]) }.map(drop);
-    lock(at, len, true, change)
+    unsafe { set_lock(libc::SYS_mlock, at, len, 0) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int {
-    let args = [at as usize, len, flags as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
-    let change = || unsafe { raw(libc::SYS_mlock2, args) }.map(drop);
-    lock(at, len, true, change)
+    unsafe { set_lock(libc::SYS_mlock2, at, len, flags as usize) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munlock(at: *const c_void, len: usize) -> c_int {
     // SAFETY: passed on as it came.
-    let change = || unsafe { raw(libc::SYS_munlock, [at as usize, len, 0, 0, 0, 0]) }.map(drop);
-    lock(at, len, false, change)
+    unsafe { set_lock(libc::SYS_munlock, at, len, 0) }
+}
+
+/// `mlock`, `mlock2` or `munlock`, by the number of the call.
+pub unsafe fn set_lock(number: i64, at: *const c_void, len: usize, flags: usize) -> c_int {
+    let args = [at as usize, len, flags, 0, 0, 0];
+    // SAFETY: passed on as it came.
+    let change = || unsafe { raw(number, args) }.map(drop);
+    lock(at, len, number != libc::SYS_munlock, change)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    lock_all(flags)
+}
+
+pub fn lock_all(flags: c_int) -> c_int {
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) }.map(drop);
     // What is mapped later is locked by the kernel, and found to be.
@@ -437,6 +475,10 @@ unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munlockall() -> c_int {
+    unlock_all()
+}
+
+pub fn unlock_all() -> c_int {
     // SAFETY: passed on as it came.
     let change = || unsafe { raw(libc::SYS_munlockall, [0; 6]) }.map(drop);
     MANAGER.lock_future(false);
@@ -479,6 +521,13 @@ pub unsafe fn control(option: c_int, args: [usize; 4]) -> c_int {
     let answer = unsafe { raw(libc::SYS_prctl, [option as usize, a, b, c, d, 0]) };
     // A kernel that keeps no names says that there is no such option.
     let taken = !matches!(answer, Err(Errno(errno)) if errno != libc::EINVAL);
+    let answer = match answer {
+        // Memory of the object cannot be named. The kernel has looked at the name before.
+        Err(Errno(libc::EBADF)) if (option, a) == SET_MAPPING => {
+            name_others(pages(b as *mut c_void, c), d)
+        }
+        answer => answer,
+    };
     if (option, a) == SET_MAPPING && taken {
         frames::note_name(pages(b as *mut c_void, c), VirtAddr(d as u64));
     }
@@ -488,73 +537,16 @@ pub unsafe fn control(option: c_int, args: [usize; 4]) -> c_int {
     }
 }
 
-// The calls of this library and of the allocator inside it: the kernel's.
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn __wrap_mmap(
-    at: *mut c_void,
-    len: usize,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: libc::off_t,
-) -> *mut c_void {
-    if crate::heap::is_refused(len) {
-        return pointer(Err(Errno(libc::ENOMEM)));
+/// Names what is not managed of a range.
+fn name_others(range: AddrRange, name: usize) -> Result<usize> {
+    let (option, what) = SET_MAPPING;
+    for piece in MANAGER.unmanaged_parts(range) {
+        let (start, len) = (piece.start.0 as usize, piece.len().0 as usize);
+        let args = [option as usize, what, start, len, name, 0];
+        // SAFETY: passed on as it came.
+        unsafe { raw(libc::SYS_prctl, args)? };
     }
-    if prot != libc::PROT_NONE {
-        crate::heap::took_from_kernel(Bytes(len as u64));
-    }
-    let args = mmap_arguments(at, len, prot, flags, fd, offset);
-    // SAFETY: passed on as it came.
-    let mapped = unsafe { raw(libc::SYS_mmap, args) };
-    if let Ok(at) = mapped
-        && frames::are_wanted()
-        && fd == -1
-    {
-        frames::place(pages(at as *mut c_void, len), Kind::Heap);
-    }
-    pointer(mapped)
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn __wrap_munmap(at: *mut c_void, len: usize) -> c_int {
-    frames::forget(pages(at, len));
-    // SAFETY: passed on as it came.
-    status(unsafe { raw(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) }.map(drop))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn __wrap_mremap(
-    at: *mut c_void,
-    old_len: usize,
-    new_len: usize,
-    flags: c_int,
-    new: *mut c_void,
-) -> *mut c_void {
-    let args = [
-        at as usize,
-        old_len,
-        new_len,
-        flags as usize,
-        new as usize,
-        0,
-    ];
-    // SAFETY: passed on as it came.
-    pointer(unsafe { raw(libc::SYS_mremap, args) })
-}
-
-/// jemalloc advises on its own extents, which may be managed.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn __wrap_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { advise(at, len, advice) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn __wrap_mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { set_protection(at, len, prot) }
+    Ok(0)
 }
 
 /// The error that stands for a failed fork.

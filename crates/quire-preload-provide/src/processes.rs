@@ -1,10 +1,10 @@
 //! Making processes.
 //!
 //! Whatever way the program forks, three things happen in this order: managed
-//! memory is made private ([`quire_vm::Manager::before_fork`]), jemalloc's
-//! locks are taken, the manager's lock is taken; and afterwards the reverse.
-//! The order is that of a thread inside `malloc`, which may hold jemalloc's
-//! locks when it needs the manager's.
+//! memory is made private ([`quire_vm::Manager::before_fork`]), the locks of an
+//! allocator in this library are taken, the manager's lock is taken; and afterwards
+//! the reverse. The order is that of a thread inside `malloc`, which may hold the
+//! allocator's locks when it needs the manager's.
 //!
 //! `fork` and all that the C library builds on it (`daemon`, `forkpty`) run
 //! the handlers registered here. `_Fork` and `clone` run no handlers, so they
@@ -12,18 +12,21 @@
 //! until `exec` and need nothing.
 
 use std::ffi::{c_int, c_ulong, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use quire_linux::real::Real;
+use quire_linux::thread;
 use quire_vm::files;
 use quire_vm::text::Unloading;
 
 use crate::mappings::NO_FORK;
-use crate::{MANAGER, frames, internal, set_errno};
+use crate::{MANAGER, allocator, frames, internal, set_errno};
 
 type Handler = Option<unsafe extern "C" fn()>;
 type Child = extern "C" fn(*mut c_void) -> c_int;
 type Fork = unsafe extern "C" fn() -> libc::pid_t;
+type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 type Clone = unsafe extern "C" fn(
     Child,
     *mut c_void,
@@ -35,39 +38,70 @@ type Clone = unsafe extern "C" fn(
 ) -> c_int;
 
 unsafe extern "C" {
-    fn __real_pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     fn __fork() -> libc::pid_t;
 }
 
-/// jemalloc's handlers: before, in the parent, in the child.
-static ALLOCATOR: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 // SAFETY: this is the type of the C library's function.
 static FORK: Real<Fork> = unsafe { Real::new(c"_Fork") };
+// SAFETY: as for `_Fork`.
+static REGISTER: Real<Register> = unsafe { Real::new(c"__register_atfork") };
 // SAFETY: as for `_Fork`; its variable arguments are passed like fixed ones.
 static CLONE: Real<Clone> = unsafe { Real::new(c"clone") };
 
-/// Finds what the C library offers, before any fork.
-pub fn start() {
-    let _ = (FORK.get(), CLONE.get());
+/// The process whose memory this is.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the calling thread is a process of its own that has this memory until it executes a program: a child of
+/// `vfork`.
+pub fn is_borrowed() -> bool {
+    OWNER.load(Ordering::Relaxed) != thread::process_id()
 }
 
-/// jemalloc registers its handlers when it starts; they are run from ours.
+/// Finds what the C library offers, and registers the handlers, before any fork.
+pub fn start() {
+    OWNER.store(thread::process_id(), Ordering::Relaxed);
+    let _ = (FORK.get(), CLONE.get());
+    register();
+}
+
+/// What a library registers by `pthread_atfork`, which is a part of that library and calls this. Handlers run around
+/// those that were registered later, so the ones of this library must be the first: they hold locks that the others
+/// may need, when they map memory.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __wrap_pthread_atfork(
+unsafe extern "C" fn __register_atfork(
     prepare: Handler,
     parent: Handler,
     child: Handler,
+    library: *mut c_void,
 ) -> c_int {
-    for (cell, handler) in ALLOCATOR.iter().zip([prepare, parent, child]) {
-        let address = handler.map_or(0, |h| h as *const () as usize);
-        cell.store(address, Ordering::Release);
+    register();
+    // SAFETY: passed on as it came.
+    REGISTER.get().map_or(libc::ENOMEM, |real| unsafe {
+        real(prepare, parent, child, library)
+    })
+}
+
+/// Registers the handlers of this library, once.
+fn register() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !DONE.swap(true, Ordering::AcqRel)
+        && let Some(real) = REGISTER.get()
+    {
+        // Where there is no memory for that, children find the manager as it was.
+        // SAFETY: the handlers live as long as the library, which is never unloaded.
+        let _ = unsafe {
+            real(
+                Some(on_prepare),
+                Some(on_parent),
+                Some(on_child),
+                ptr::null_mut(),
+            )
+        };
     }
-    // SAFETY: the handlers live as long as the library, which is never unloaded.
-    unsafe { __real_pthread_atfork(Some(on_prepare), Some(on_parent), Some(on_child)) }
 }
 
 /// Whether a fork ran the handlers that are registered with the C library. Where it did
-/// not, a child may find jemalloc's locks held by a thread that it does not have, and
+/// not, a child may find an allocator's locks held by a thread that it does not have, and
 /// nothing may be done in it that allocates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Handlers {
@@ -75,32 +109,29 @@ enum Handlers {
     None,
 }
 
-fn run_allocator_handler(which: usize) {
-    let address = ALLOCATOR[which].load(Ordering::Acquire);
-    // SAFETY: the address is zero or that of a handler that jemalloc gave.
-    if let Some(handler) = unsafe { std::mem::transmute::<usize, Handler>(address) } {
-        // SAFETY: called at the moment for which it was registered.
-        unsafe { handler() };
-    }
-}
-
 unsafe extern "C" fn on_prepare() {
     // `fork` below has prepared already, unless the C library forks by itself;
     // then there is no way to refuse, and the child goes without.
     let _ = MANAGER.before_fork();
-    run_allocator_handler(0);
+    if let Some(allocator) = allocator::get() {
+        allocator.hold();
+    }
     hold();
 }
 
 unsafe extern "C" fn on_parent() {
     release_held();
-    run_allocator_handler(1);
+    if let Some(allocator) = allocator::get() {
+        allocator.release_held();
+    }
     MANAGER.after_fork_parent();
 }
 
 unsafe extern "C" fn on_child() {
     renew(Handlers::Ran);
-    run_allocator_handler(2);
+    if let Some(allocator) = allocator::get() {
+        allocator.renew();
+    }
 }
 
 fn hold() {
@@ -119,6 +150,7 @@ fn release_held() {
 
 /// In the child, lets go of what [`hold`] took in the parent.
 fn renew(handlers: Handlers) {
+    OWNER.store(thread::process_id(), Ordering::Relaxed);
     internal::release_held();
     MANAGER.after_fork_child();
     files::release_held();
@@ -137,7 +169,7 @@ unsafe extern "C" fn fork() -> libc::pid_t {
     unsafe { __fork() }
 }
 
-/// Does what the handlers do, except for jemalloc, around a fork that runs no
+/// Does what the handlers do, except for an allocator, around a fork that runs no
 /// handlers.
 pub fn fork_bare<T: Copy + PartialOrd + From<i32>>(fork: impl FnOnce() -> T) -> Option<T> {
     if MANAGER.before_fork().is_err() {

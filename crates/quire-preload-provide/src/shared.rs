@@ -5,15 +5,17 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
 
-use quire_core::units::{AddrRange, Bytes, SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
 use quire_linux::raw::Result;
 use quire_vm::{Handled, files};
 
-use crate::mappings::{ask, pointer, raw};
-use crate::{MANAGER, align};
+use crate::mappings::{ask, pages, pointer, raw};
+use crate::{MANAGER, align, frames};
 
 /// `shmat`: replace what is mapped at the address.
 const SHM_REMAP: c_int = 0o40000;
+/// `shmat`: round the address down.
+const SHM_RND: c_int = 0o20000;
 /// A segment of the hugetlb pool, which has its own rules.
 const SHM_HUGETLB: u32 = 0o4000;
 
@@ -87,19 +89,47 @@ unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c
             return at.0 as *mut c_void;
         }
     }
-    let args = [id as usize, at as usize, flags as usize, 0, 0, 0];
     // SAFETY: passed on as it came.
-    pointer(unsafe { raw(libc::SYS_shmat, args) })
+    unsafe { attach(id, at, flags) }
 }
 
-/// The size of a segment that can have superpages.
-fn segment_size(id: c_int) -> Option<Bytes> {
+/// `shmat` where the program wants it, or anywhere.
+pub unsafe fn attach(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
+    let args = [id as usize, at as usize, flags as usize, 0, 0, 0];
+    // SAFETY: passed on as it came.
+    let attach = || unsafe { raw(libc::SYS_shmat, args) };
+    let replaced = (flags & SHM_REMAP != 0 && !at.is_null())
+        .then(|| about(id))
+        .flatten();
+    let Some(about) = replaced else {
+        return pointer(attach());
+    };
+    let rounding = if flags & SHM_RND != 0 {
+        BASE_PAGE as usize
+    } else {
+        1
+    };
+    let start = at as usize / rounding * rounding;
+    let target = pages(start as *mut c_void, about.shm_segsz);
+    files::forget(target);
+    frames::forget(target);
+    pointer(MANAGER.replace_by(target, attach))
+}
+
+/// What the kernel tells about a segment.
+fn about(id: c_int) -> Option<libc::shmid_ds> {
     // SAFETY: zeros are a value of this structure.
     let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
     let to = (&raw mut about) as usize;
     let args = [id as usize, libc::IPC_STAT as usize, to, 0, 0, 0];
     // SAFETY: the kernel fills the structure, which is of the right type.
     unsafe { raw(libc::SYS_shmctl, args).ok()? };
+    Some(about)
+}
+
+/// The size of a segment that can have superpages.
+fn segment_size(id: c_int) -> Option<Bytes> {
+    let about = about(id)?;
     let ordinary = u32::from(about.shm_perm.mode) & SHM_HUGETLB == 0;
     (ordinary && about.shm_segsz as u64 >= SUPERPAGE).then_some(Bytes(about.shm_segsz as u64))
 }

@@ -15,7 +15,7 @@ use quire_linux::raw::{check, syscall_raw};
 use quire_vm::Errno;
 
 use crate::mappings::{self, NO_FORK, raw};
-use crate::{processes, set_errno};
+use crate::{addresses, processes, set_errno, shared};
 
 /// The bits of a futex operation that are not flags.
 const FUTEX_OPERATION: i32 = 0x7f;
@@ -35,6 +35,28 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         "cmp rdi, {madvise}",
         "je 3f",
         "cmp rdi, {prctl}",
+        "je 3f",
+        "cmp rdi, {shmat}",
+        "je 3f",
+        "cmp rdi, {mseal}",
+        "je 3f",
+        "cmp rdi, {remap_file_pages}",
+        "je 3f",
+        "cmp rdi, {mincore}",
+        "je 3f",
+        "cmp rdi, {process_madvise}",
+        "je 3f",
+        "cmp rdi, {pkey_mprotect}",
+        "je 3f",
+        "cmp rdi, {mlock}",
+        "je 3f",
+        "cmp rdi, {mlock2}",
+        "je 3f",
+        "cmp rdi, {munlock}",
+        "je 3f",
+        "cmp rdi, {mlockall}",
+        "je 3f",
+        "cmp rdi, {munlockall}",
         "je 3f",
         "cmp rdi, {fork}",
         "je 3f",
@@ -73,6 +95,17 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         mremap = const libc::SYS_mremap,
         madvise = const libc::SYS_madvise,
         prctl = const libc::SYS_prctl,
+        shmat = const libc::SYS_shmat,
+        mseal = const libc::SYS_mseal,
+        remap_file_pages = const libc::SYS_remap_file_pages,
+        mincore = const libc::SYS_mincore,
+        process_madvise = const libc::SYS_process_madvise,
+        pkey_mprotect = const libc::SYS_pkey_mprotect,
+        mlock = const libc::SYS_mlock,
+        mlock2 = const libc::SYS_mlock2,
+        munlock = const libc::SYS_munlock,
+        mlockall = const libc::SYS_mlockall,
+        munlockall = const libc::SYS_munlockall,
         fork = const libc::SYS_fork,
         futex = const libc::SYS_futex,
         futex_operation = const FUTEX_OPERATION,
@@ -113,6 +146,17 @@ unsafe extern "C" fn managed(
             libc::SYS_mremap => mappings::remap(at, b, c, d as c_int, e as *mut c_void) as i64,
             libc::SYS_madvise => i64::from(mappings::advise(at, b, c as c_int)),
             libc::SYS_prctl => i64::from(mappings::control(a as c_int, [b, c, d, e])),
+            libc::SYS_shmat => shared::attach(a as c_int, b as *const c_void, c as c_int) as i64,
+            libc::SYS_mseal => i64::from(addresses::seal(at, b, c)),
+            libc::SYS_remap_file_pages => i64::from(addresses::remap_pages([a, b, c, d, e, 0])),
+            libc::SYS_mincore => i64::from(addresses::residency(at, b, c as *mut u8)),
+            libc::SYS_process_madvise => addresses::advise_process([a, b, c, d, e, 0]),
+            libc::SYS_pkey_mprotect => i64::from(mappings::set_key(at, b, c as c_int, d as c_int)),
+            libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => {
+                i64::from(mappings::set_lock(number, at, b, c))
+            }
+            libc::SYS_mlockall => i64::from(mappings::lock_all(a as c_int)),
+            libc::SYS_munlockall => i64::from(mappings::unlock_all()),
             libc::SYS_futex => futex([a, b, c, d, e, f]),
             _ => copy_process(number, [a, b, c, d, e, f]),
         }

@@ -3,8 +3,8 @@
 //! without the library. `real/` does the same with programs of the system.
 //!
 //! One test is `cargo test -p quire-preload-provide --test programs remap::eager`.
-//! `QUIRE_PROVIDE_LIB` names a library to test instead of the one that Cargo builds,
-//! `QUIRE_TEST_SEED` another seed for the random operations. What cannot be
+//! `QUIRE_PROVIDE_LIB` and `QUIRE_JEMALLOC_LIB` name libraries to test instead of those
+//! that Cargo builds, `QUIRE_TEST_SEED` another seed for the random operations. What cannot be
 //! tested on a machine is reported in lines that begin with `SKIP:`.
 
 mod adaptive;
@@ -15,9 +15,12 @@ mod frames;
 mod global;
 mod growing;
 mod harness;
+mod loading;
+mod malloc;
 mod managed;
 mod real;
 mod small;
+mod told;
 
 use std::ffi::OsString;
 
@@ -77,32 +80,52 @@ macro_rules! programs {
     (@setting static_pool) => { crate::harness::setting::STATIC };
     (@setting static_giga) => { crate::harness::setting::STATIC_GIGA };
     (@setting static_small) => { crate::harness::setting::STATIC_SMALL };
+    (@setting eager_jemalloc) => { crate::harness::setting::EAGER_JEMALLOC };
+    (@setting reserve_jemalloc) => { crate::harness::setting::RESERVE_JEMALLOC };
+    (@setting adaptive_jemalloc) => { crate::harness::setting::ADAPTIVE_JEMALLOC };
+    (@setting static_jemalloc) => { crate::harness::setting::STATIC_JEMALLOC };
+    (@setting unprivileged_jemalloc) => { crate::harness::setting::UNPRIVILEGED_JEMALLOC };
+    (@setting colour_libc) => { crate::harness::setting::COLOUR_LIBC };
     (@setting unprivileged) => { crate::harness::setting::UNPRIVILEGED };
 }
 
 programs! {
     threads = "threads" ["64", "8000"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     fork_storm = "fork_storm" ["32", "32", "112"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     fork_write = "fork_write" ["96", "5", "1200"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
+    fork_again = "fork_again" [], limit None,
+        under plain eager reserve adaptive static_pool unprivileged colour reserve_jemalloc unprivileged_jemalloc;
     signals = "signals" ["128", "1300"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged colour binhop;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     syscalls_untouched = "syscalls_untouched" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     remap = "remap" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
+    addresses = "addresses" ["alone"], limit None,
+        under plain eager reserve adaptive reserve_ahead static_pool static_small unprivileged;
+    addresses_before = "addresses" ["before"], limit None,
+        under plain eager reserve reserve_ahead static_pool unprivileged;
+    addresses_child = "addresses" ["child"], limit None,
+        under plain eager reserve reserve_ahead static_pool unprivileged;
+    addresses_gone = "addresses" ["gone"], limit None,
+        under plain reserve reserve_ahead static_pool unprivileged;
+    addresses_behind = "addresses" ["behind"], limit None,
+        under plain eager reserve reserve_ahead static_pool unprivileged;
+    scattered = "scattered" [], limit None,
+        under plain unprivileged;
     dontunmap = "dontunmap" ["400"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
     stress_single = "stress" ["SEED", "1", "2500"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     // Seeds that each fail where one mistake of the past is made again. A change
     // to the order of random numbers in the program asks for other seeds.
     stress_discard = "stress" ["16", "1", "1500"], limit None,
-        under plain reserve reserve_limit;
+        under plain reserve reserve_limit reserve_jemalloc;
     stress_fork_advice = "stress" ["42003", "1", "2000"], limit None,
         under plain reserve unprivileged;
     stress_move = "stress" ["2", "1", "1300"], limit None,
@@ -116,11 +139,11 @@ programs! {
     giga_threads = "giga_stress" ["SEED", "3", "30"], limit None,
         under plain static_giga;
     limits = "limits" [], limit None,
-        under plain base eager reserve reserve_small adaptive static_pool unprivileged colour binhop;
+        under plain base eager reserve reserve_small adaptive static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     maps = "maps" [], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
     discard = "discard" ["200"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
     align = "align" [], limit None,
         under plain base eager reserve static_pool unprivileged;
     aligned = "align" [], limit None,
@@ -130,25 +153,37 @@ programs! {
     shared = "shared" [], limit None,
         under plain base eager reserve reserve_ahead reserve_limit reserve_small static_pool unprivileged;
     churn = "churn" ["4000"], limit None,
-        under plain eager reserve reserve_small static_pool unprivileged colour binhop;
+        under plain eager reserve reserve_small static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     closefds = "closefds" [], limit None,
-        under plain base eager reserve adaptive static_pool unprivileged colour binhop;
+        under plain base eager reserve adaptive static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     // Not `eager`: it spends a superpage on each touch, which is the policy's
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
-        under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop;
+        under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     leaves = "leaves" ["posix", "64"], limit None,
-        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     leaves_c11 = "leaves" ["c11", "64"], limit None,
         under plain reserve_ahead colour;
     leaves_child = "leaves" ["child", "64"], limit None,
         under plain reserve_ahead colour;
     kept = "kept" [], limit None,
-        under plain base eager reserve adaptive reserve_limit;
+        under plain base eager reserve adaptive reserve_limit eager_jemalloc reserve_jemalloc adaptive_jemalloc;
     stacks = "stacks" ["3"], limit None,
-        under plain base reserve adaptive unprivileged colour binhop stack_hint;
+        under plain base reserve adaptive unprivileged colour binhop stack_hint reserve_jemalloc;
     pieces = "pieces" ["SEED"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small unprivileged colour binhop;
+        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small unprivileged colour binhop reserve_jemalloc;
+    fsize = "fsize" [], limit None,
+        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour;
+    few_descriptors = "few_descriptors" [], limit None,
+        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour;
+    closes_all = "closes_all" [], limit None,
+        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour;
+    users = "users" [], limit None,
+        under plain base eager reserve reserve_ahead static_pool unprivileged colour;
+    vfork_child = "vfork_child" [], limit None,
+        under plain base eager reserve reserve_ahead static_pool unprivileged colour;
+    frozen = "frozen" [], limit None,
+        under plain eager reserve adaptive static_pool;
     given = "given" [], limit Some(256 << 20),
-        under plain reserve adaptive reserve_ahead;
+        under plain reserve adaptive reserve_ahead reserve_jemalloc;
 }

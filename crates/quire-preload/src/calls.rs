@@ -10,7 +10,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, SUPERPAGE, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::real::Real;
 
-use crate::{growth, moving, settings};
+use crate::{beside, growth, moving, settings};
 
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
 type Calloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
@@ -248,7 +248,9 @@ unsafe extern "C" fn mmap(
     let mapped = unsafe { real(at, len, prot, flags, fd, offset) };
     let private = flags & (libc::MAP_ANONYMOUS | libc::MAP_PRIVATE)
         == libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
-    if mapped != libc::MAP_FAILED && private && prot & libc::PROT_WRITE != 0 {
+    // A library that provides memory has made of large mappings what it makes of them.
+    let is_provided = len >= SUPERPAGE as usize && beside::provides();
+    if mapped != libc::MAP_FAILED && private && prot & libc::PROT_WRITE != 0 && !is_provided {
         if settings::policy() == Policy::Eager && len >= SUPERPAGE as usize {
             eager(mapped.cast(), len, flags);
         }

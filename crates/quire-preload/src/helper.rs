@@ -18,7 +18,7 @@ use quire_linux::sysinfo::process::{self, disable_huge_pages};
 use quire_linux::{futex, lone_thread, stat_map, thread};
 
 use crate::state::State;
-use crate::{growth, own_memory, settings};
+use crate::{beside, growth, own_memory, settings};
 
 /// A pause longer than this is sleep from which a growing process wakes the helper.
 const LONG: Duration = Duration::from_millis(2);
@@ -61,7 +61,11 @@ extern "C" fn main(state: usize) {
 
 /// Makes the statistics page of this process, and says on it whose it is.
 fn make_page(pid: u32) -> Option<&'static StatPage> {
-    let page = stat_map::create(settings::session()?, pid).ok()?;
+    let create = match beside::provides() {
+        true => stat_map::create_beside,
+        false => stat_map::create,
+    };
+    let page = create(settings::session()?, pid).ok()?;
     let identity = process::own_identity();
     page.identify(pid, identity.start_time, &identity.comm, settings::policy());
     page.set_privilege(Privilege::Advised);
@@ -98,7 +102,9 @@ struct Noting {
 
 impl Process for Noting {
     fn areas(&mut self, found: &mut Areas) -> Result<()> {
-        self.own.areas(found)
+        self.own.areas(found)?;
+        beside::leave_managed(&mut found.areas);
+        Ok(())
     }
 
     fn populated(
@@ -173,7 +179,8 @@ impl Helper {
         if !own.collapses() {
             stats.note(Note::NoCollapse);
         }
-        let control = settings::session();
+        // Who provides memory answers, too.
+        let control = settings::session().filter(|_| !beside::provides());
         let control = control.and_then(|session| ControlSocket::bind(session, pid).ok());
         let (policy, share) = (settings::policy(), settings::share());
         let own = Noting { own, forbidden: 0 };

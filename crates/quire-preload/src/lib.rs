@@ -17,6 +17,7 @@
 //! Rules for what runs on threads of the program: nothing is allocated, no lock is taken, nothing waits for another
 //! thread (with one exception, which is bounded: `growth::leave_alone`), and `errno` stays what it is.
 
+mod beside;
 mod calls;
 mod growth;
 mod helper;
@@ -30,6 +31,7 @@ static OWN: own_memory::OwnMemory = own_memory::OwnMemory;
 
 extern "C" fn start() {
     calls::find();
+    beside::find();
     settings::read();
     state::make();
     helper::show_with_objects();

@@ -6,8 +6,10 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use quire_core::attach::CpuShare;
-use quire_core::config::{ENV_CPU, ENV_POLICY, ENV_SESSION, Policy};
+use quire_core::config::{ENV_ADVICE, ENV_CPU, ENV_POLICY, ENV_SESSION, Policy};
 use quire_linux::sysinfo::process::disable_huge_pages;
+
+use crate::beside;
 
 /// The longest path of a session directory that is kept.
 const LONGEST: usize = 256;
@@ -42,14 +44,22 @@ fn variable(name: &'static CStr) -> Option<&'static str> {
 /// Reads the environment. A value that cannot be read is `quire run`'s business to refuse; here the program must
 /// go on, and nothing is done to it.
 pub fn read() {
-    const NAMES: [&CStr; 3] = [c"QUIRE_POLICY", c"QUIRE_CPU", c"QUIRE_SESSION"];
+    const NAMES: [&CStr; 4] = [
+        c"QUIRE_POLICY",
+        c"QUIRE_CPU",
+        c"QUIRE_SESSION",
+        c"QUIRE_ADVICE",
+    ];
     debug_assert!(
         NAMES
             .iter()
-            .zip([ENV_POLICY, ENV_CPU, ENV_SESSION])
+            .zip([ENV_POLICY, ENV_CPU, ENV_SESSION, ENV_ADVICE])
             .all(|(c, name)| CString::new(name).is_ok_and(|n| n.as_c_str() == *c))
     );
-    let name = variable(NAMES[0]).unwrap_or(Policy::default().name());
+    // Beside a library that provides memory, the policy is that library's.
+    let advice = variable(NAMES[3]).filter(|_| beside::provides());
+    let name = advice.or_else(|| variable(NAMES[0]));
+    let name = name.unwrap_or(Policy::default().name());
     POLICY.store(of_name(name).code(), Ordering::Relaxed);
     let share = variable(NAMES[1]).and_then(|text| text.parse::<f64>().ok());
     let hundredths = share.map_or(0, |percent| (percent * 100.0).clamp(1.0, 10_000.0) as u32);

@@ -4,7 +4,7 @@
 //! ([`quire_linux::left`]), and else ends the program in the way of the C library, by `exit(0)`.
 //!
 //! The library's threads say so themselves when they begin: those that it starts, and all that these
-//! start. So do those of `libquire_provide.so` beside it.
+//! start. So do those of `libquire.so` and `libquire_provide.so` beside it.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -40,7 +40,7 @@ static LEAVE_C11: Real<LeaveC11> = unsafe { Real::new(c"thrd_exit") };
 
 /// The process in which somebody looks for what is left of the program.
 static LOOKED_FOR: AtomicU32 = AtomicU32::new(0);
-/// The function of `libquire_provide.so` that knows its threads; null where there is none.
+/// The function of `libquire.so` or `libquire_provide.so` that knows their threads; null where there is none.
 static BESIDE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
@@ -58,7 +58,7 @@ pub fn start() {
     BESIDE.store(beside, Ordering::Release);
 }
 
-/// Whether a thread is one of `libquire_provide.so`, where that is there.
+/// Whether a thread is one of `libquire.so` or `libquire_provide.so`, where these are there.
 fn is_of_library_beside(thread: u32) -> bool {
     let found = BESIDE.load(Ordering::Acquire);
     if found.is_null() {

@@ -26,6 +26,7 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::thread;
 use quire_linux::uffd::{self, Mode};
 
+use crate::advice::keep_out_of_dumps;
 use crate::files;
 use crate::manager::{Handles, Manager, State};
 use crate::table::{ExtentState, Interval};
@@ -304,6 +305,9 @@ impl Work<'_> {
                     memory::replace_shared(part.range, part.prot, object, part.offset, whole)
                 }
                 .is_ok();
+            if mapped {
+                keep_out_of_dumps(part.range, &part);
+            }
             for slot in part.range.slots().map(Slot) {
                 if let Some(extent) = self.state.table.extents.get_mut(slot) {
                     extent.paged = !mapped;

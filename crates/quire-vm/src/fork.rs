@@ -28,9 +28,10 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::uffd::{self, Mode};
 use quire_linux::{futex, thread};
 
+use crate::advice::{copy_advice, keep_out_of_dumps};
 use crate::extent::{Work, by_slot, now_ms, pages_in_slot, pages_range};
+use crate::hands;
 use crate::manager::{HeapSpace, Manager, State};
-use crate::mapping::copy_fork_behaviour;
 use crate::pool::leave_pool;
 use crate::table::{Backing, ExtentState, Interval};
 
@@ -53,10 +54,12 @@ impl Manager {
             return Ok(());
         }
         state.forkers.push(me);
+        // What earlier forks made private is the object's still where it could not be taken back,
+        // as for an ordinary user: the new child reads from it, too, so this fork needs its mark.
         let needed = state
             .table
             .intervals()
-            .any(|i| i.backing == Backing::Shared);
+            .any(|i| matches!(i.backing, Backing::Shared | Backing::Private));
         if !needed && !state.children {
             return Ok(());
         }
@@ -104,7 +107,7 @@ impl Manager {
         let wake = state.children;
         drop(state);
         if wake {
-            self.wake_pager();
+            hands::wake_pager();
         }
     }
 
@@ -149,13 +152,14 @@ fn inherit(state: &mut State, part: &Interval) {
         _ if part.dont_fork => {
             state.table.remove(part.range);
         }
+        Backing::Left => {}
         _ if part.wipe_on_fork => {
             let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
             // SAFETY: the program asked for zeros here after a fork.
             let _ = unsafe {
                 memory::map_anonymous(part.range.start, part.range.len(), part.prot, flags)
             };
-            copy_fork_behaviour(part.range, part);
+            copy_advice(part.range, part);
             state.table.remove(part.range);
         }
         Backing::Private => state
@@ -166,7 +170,10 @@ fn inherit(state: &mut State, part: &Interval) {
             let _ = leave_pool(state, part);
         }
         Backing::Inherited => {}
-        Backing::Shared | Backing::Anonymous | Backing::Plain => {
+        Backing::Anonymous | Backing::Plain => state
+            .table
+            .update(part.range, |i| i.backing = Backing::Left),
+        Backing::Shared => {
             state.table.remove(part.range);
         }
     }
@@ -233,7 +240,7 @@ impl Work<'_> {
             ExtentState::Empty if certain && piece == slot.range() && self.is_hole(slot) => {
                 Backing::Anonymous
             }
-            ExtentState::Empty | ExtentState::Reserved => {
+            ExtentState::Empty | ExtentState::Reserved | ExtentState::Small => {
                 if let Ok((map, _)) = self.population(slot)
                     && let Some(extent) = self.state.table.extents.get_mut(slot)
                 {
@@ -271,6 +278,7 @@ impl Work<'_> {
                 )?,
             };
         }
+        keep_out_of_dumps(part.range, part);
         if part.locked {
             let _ = memory::lock_on_fault(part.range);
         }
@@ -384,6 +392,7 @@ impl Work<'_> {
         // SAFETY: the object now holds what the private mapping showed, and
         // nobody has written since, because writers are held back.
         unsafe { memory::replace_shared(part.range, part.prot, object, part.offset, &[])? };
+        keep_out_of_dumps(part.range, part);
         self.state
             .table
             .update(part.range, |i| i.backing = Backing::Shared);
@@ -444,9 +453,9 @@ impl Work<'_> {
     fn resume_small(&mut self, slot: Slot, present: &Popmap) {
         self.arm_small(slot);
         if let Some(extent) = self.state.table.extents.get_mut(slot) {
-            extent.popmap = *present;
+            extent.popmap = extent.popmap.union(present);
             extent.changed_ms = now_ms();
-            if extent.state == ExtentState::Small {
+            if extent.state == ExtentState::Small && !extent.popmap.is_full() {
                 self.state.queue.touch(slot);
             }
         }

@@ -75,7 +75,7 @@ mod stalls;
 mod streams;
 
 use std::ops::{ControlFlow, DerefMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -91,9 +91,10 @@ use quire_linux::memory::{Advice, advise};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::stack;
 use quire_linux::sysinfo::maps::Reader;
-use quire_linux::thread::{self, DescriptorTable, Uncancelled};
+use quire_linux::thread;
 use quire_linux::uffd::{self, Mode};
 
+use crate::hands;
 use crate::manager::Manager;
 
 use self::guards::Contents;
@@ -181,7 +182,7 @@ static RANGES: Lock<RangeMap<Placed>> = Lock::new(RangeMap::new());
 static HOLES: AtomicBool = AtomicBool::new(false);
 /// The thread, or 0.
 static THREAD: AtomicU32 = AtomicU32::new(0);
-/// Its `userfaultfd`, by its number in its own descriptor table.
+/// Its `userfaultfd`, by its number in the table of Quire's threads.
 static UFFD: AtomicI32 = AtomicI32::new(-1);
 
 /// Stacks are given frames, now or soon.
@@ -228,11 +229,8 @@ pub fn is_on() -> bool {
 pub fn place(range: AddrRange, which: Which) {
     // Entered first: a touch is reported as soon as the range is registered.
     enter(range, which, Kind::Mapping);
-    if which != Which::KERNEL
-        && let Ok(uffd) = borrow()
-    {
-        let mode = guards::mode(range, Kind::Mapping);
-        register(&uffd, range, mode, Contents::None);
+    if which != Which::KERNEL && is_on() {
+        register(range, guards::mode(range, Kind::Mapping), Contents::None);
     }
 }
 
@@ -244,10 +242,12 @@ pub fn enter(range: AddrRange, which: Which, kind: Kind) {
 /// The other part: what was entered of a range is reported from now on, but for pages that
 /// are there.
 pub fn serve(range: AddrRange) {
-    let Ok(uffd) = borrow() else { return };
+    if !is_on() {
+        return;
+    }
     for (part, placed) in placed_in(range) {
         if placed.which != Which::KERNEL {
-            register(&uffd, part, placed.mode, Contents::Some);
+            register(part, placed.mode, Contents::Some);
         }
     }
 }
@@ -317,12 +317,7 @@ fn forget_holes() {
 /// Nothing that was placed is reported any more: its frames are the kernel's choice.
 pub fn stop() {
     let placed = std::mem::replace(&mut *ranges(), RangeMap::new());
-    if let Ok(uffd) = borrow() {
-        for (range, _) in placed.iter() {
-            // Where nothing is mapped any more, nothing is registered.
-            let _ = uffd::unregister(uffd.as_fd(), range);
-        }
-    }
+    placed.iter().for_each(|(range, _)| stop_serving(range));
 }
 
 /// Pages that exist get frames by a strategy, one after the other; those that are
@@ -343,11 +338,11 @@ pub fn empty<R>(range: AddrRange, at_once: bool, work: impl FnOnce() -> R) -> R 
         let _ranges = ranges();
         work()
     };
-    if at_once && let Ok(uffd) = borrow() {
+    if at_once && is_on() {
         for (part, placed) in placed_in(range) {
             if placed.which != Which::KERNEL && placed.mode == Mode::Protect {
                 // What another thread has written meanwhile is reported, and kept.
-                let _ = guards::guard(uffd.as_fd(), part, Contents::None);
+                let _ = with_uffd(|uffd| guards::guard(uffd, part, Contents::None));
             }
         }
     }
@@ -414,57 +409,43 @@ pub fn after_fork_child() {
         .for_each(|(range, _)| ranges.remove(range));
 }
 
-fn register(uffd: &Loan, range: AddrRange, mode: Mode, contents: Contents) {
+fn register(range: AddrRange, mode: Mode, contents: Contents) {
     // The kernel would copy what is full into a superpage, in other frames. Where it
     // does not take the advice, it may.
     // SAFETY: the advice changes no contents.
     let _ = unsafe { advise(range, Advice::NoHugePage) };
-    let uffd = uffd.as_fd();
-    let mut registered = uffd::register(uffd, range, mode);
-    if mode == Mode::Protect && registered.is_ok() {
-        registered = guards::guard(uffd, range, contents);
-    }
+    let registered = with_uffd(|uffd| {
+        let mut registered = uffd::register(uffd, range, mode);
+        if mode == Mode::Protect && registered.is_ok() {
+            registered = guards::guard(uffd, range, contents);
+        }
+        registered.inspect_err(|_| {
+            let _ = uffd::unregister(uffd, range);
+        })
+    });
     if registered.is_err() {
-        let _ = uffd::unregister(uffd, range);
         ranges().remove(range);
     }
 }
 
 /// The opposite of [`serve`].
 fn stop_serving(range: AddrRange) {
-    if let Ok(uffd) = borrow() {
-        // Where nothing is mapped, nothing is registered.
-        let _ = uffd::unregister(uffd.as_fd(), range);
+    // Where nothing is mapped, nothing is registered.
+    let _ = with_uffd(|uffd| uffd::unregister(uffd, range));
+}
+
+/// Works with the `userfaultfd` of the thread, where it lies ([`hands::run`]). The work takes no lock.
+fn with_uffd<R>(work: impl FnOnce(BorrowedFd<'_>) -> Result<R>) -> Result<R> {
+    match THREAD.load(Ordering::Acquire) {
+        0 => Err(Errno(libc::ESRCH)),
+        // SAFETY: the thread never closes it.
+        _ => hands::run(|| work(unsafe { BorrowedFd::borrow_raw(UFFD.load(Ordering::Acquire)) }))?,
     }
 }
 
-/// A descriptor of the thread's, lent. It is closed before the calling thread can be
-/// cancelled.
-struct Loan {
-    fd: OwnedFd,
-    _uncancelled: Uncancelled,
-}
-
-impl AsFd for Loan {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-fn borrow() -> Result<Loan> {
-    lend(UFFD.load(Ordering::Acquire))
-}
-
-fn lend(fd: RawFd) -> Result<Loan> {
-    let uncancelled = Uncancelled::new();
-    let fd = match THREAD.load(Ordering::Acquire) {
-        0 => return Err(Errno(libc::ESRCH)),
-        id => DescriptorTable::of_thread(id)?.borrow(fd)?,
-    };
-    Ok(Loan {
-        fd,
-        _uncancelled: uncancelled,
-    })
+/// Wakes the thread, on one that has the table of Quire's threads.
+pub(crate) fn wake() {
+    jobs::signal();
 }
 
 /// Takes the lock, on a stack that is there: the thread takes it, too, before it

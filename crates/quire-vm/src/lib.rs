@@ -33,12 +33,15 @@
 //! | [`table`] | what is mapped where, without system calls |
 //! | [`manager`] | the process's manager, its lock, its descriptors |
 //! | `mapping` | the calls that a program makes on its mappings |
+//! | `advice` | `madvise` |
+//! | `plain` | managed memory that becomes plain, or is replaced |
 //! | `region` | new memory: where it goes and how its extents begin |
 //! | `spare` | address space that is ready to be handed out |
 //! | `remap` | `mremap` |
 //! | `pool` | superpages of the hugetlb pool |
 //! | `extent` | reserve, promote, demote, preempt |
 //! | `adaptive` | how new regions begin, after what others did |
+//! | `kernel_access` | memory that the kernel is about to write to |
 //! | `left` | regions that were left to the kernel's base pages |
 //! | `pauses` | extents that were, while reserving pauses |
 //! | `grow` | full extents that become superpages by a copy |
@@ -46,7 +49,7 @@
 //! | `fork` | isolation at a fork, and taking memory back after it |
 //! | `pager` | the pager thread |
 //! | `outcome` | what became of a thread that was started |
-//! | `hands` | a thread that helps out where descriptors run short |
+//! | `hands` | the threads of this library, and the descriptor table that they share |
 //! | [`files`] | shared memory, files and stacks, which stay the kernel's |
 //! | [`frames`] | private memory whose frames a strategy chooses |
 //! | [`text`] | program text |
@@ -58,22 +61,26 @@ pub mod table;
 pub mod text;
 
 mod adaptive;
+mod advice;
 mod blocks;
 mod extent;
 mod fork;
 mod grow;
 mod hands;
+mod kernel_access;
 mod left;
 mod mapping;
 mod outcome;
 mod pager;
 mod pauses;
+mod plain;
 mod pool;
 mod region;
 mod remap;
 mod spare;
 
 pub use fork::ForkRefused;
+pub use hands::{allocates_apart, apart};
 pub use manager::Manager;
 pub use mapping::Handled;
 pub use quire_linux::Errno;

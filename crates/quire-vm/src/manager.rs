@@ -1,5 +1,5 @@
 //! The manager of one process: its configuration, its lock, its statistics
-//! page, and how threads of the program reach the pager's descriptors.
+//! page, and its descriptors.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,9 +16,10 @@ use quire_linux::control::ControlSocket;
 use quire_linux::futex::Lock;
 use quire_linux::huge_file::ForkMark;
 use quire_linux::raw::{Errno, Result};
-use quire_linux::thread::{self, DescriptorTable};
+use quire_linux::thread;
 
 use crate::extent::{Work, run_range};
+use crate::hands;
 use crate::left::LeftRegions;
 use crate::pauses::Watched;
 use crate::pool::PoolCopy;
@@ -29,8 +30,8 @@ use crate::table::{ExtentState, RegionId, Table};
 /// use for superpages, and starting the pager would cost more than it gains.
 pub const WORTHWHILE: Bytes = Bytes::mib(16);
 
-/// The descriptors that the manager works with. The pager thread owns them;
-/// other threads borrow copies for the length of a call.
+/// The descriptors that the manager works with. They lie in the table that Quire's threads share ([`hands`]), and are
+/// never closed.
 #[derive(Debug)]
 pub(crate) struct Handles {
     /// The object: the file in which all managed memory lives.
@@ -141,7 +142,7 @@ pub struct Manager {
     privilege: AtomicU32,
     asked: AtomicU64,
     start: AtomicU32,
-    pager_thread: AtomicU32,
+    has_pager: AtomicBool,
     numbers: [AtomicI32; 5],
     pub(crate) table_empty: AtomicBool,
     pub(crate) any_left: AtomicBool,
@@ -220,7 +221,7 @@ impl Manager {
             privilege: AtomicU32::new(0),
             asked: AtomicU64::new(0),
             start: AtomicU32::new(NOT_CONFIGURED),
-            pager_thread: AtomicU32::new(0),
+            has_pager: AtomicBool::new(false),
             numbers: [const { AtomicI32::new(-1) }; 5],
             table_empty: AtomicBool::new(true),
             any_left: AtomicBool::new(false),
@@ -237,6 +238,7 @@ impl Manager {
         self.policy.store(config.policy.code(), Ordering::Relaxed);
         self.align.store(config.align, Ordering::Relaxed);
         self.state.lock().config = config;
+        hands::prepare();
         let order = Ordering::Release;
         let _ = self
             .start
@@ -318,9 +320,12 @@ impl Manager {
     /// Starts managing, if that has not been tried and the settings are known.
     /// Says whether memory is managed now.
     ///
-    /// The first call starts threads, so this must not be called from within
-    /// the allocator or with a lock that the program may need.
+    /// The first call starts threads, and waits until they are ready. They take no lock meanwhile but this library's,
+    /// none of which the caller may hold.
     pub fn begin(&'static self) -> bool {
+        if !hands::may_start() {
+            return self.is_started();
+        }
         let order = (Ordering::AcqRel, Ordering::Acquire);
         if self
             .start
@@ -329,14 +334,7 @@ impl Manager {
         {
             return self.is_started();
         }
-        // What is found out about the machine is read from files.
-        let _uncancelled = thread::Uncancelled::new();
-        self.share_page();
-        let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
-        self.memory_total.store(memory.total.0, Ordering::Relaxed);
-        let small = quire_linux::sysinfo::advised_small_folios();
-        self.small.store(small, Ordering::Relaxed);
-        let started = match crate::pager::start(self) {
+        let started = match self.set_up() {
             Ok(()) => self.policy() != Policy::Base,
             Err(note) => {
                 self.stats().note(note);
@@ -353,6 +351,30 @@ impl Manager {
             crate::files::start(self);
         }
         started
+    }
+
+    /// Starts the threads, and finds out about the machine.
+    fn set_up(&'static self) -> std::result::Result<(), Note> {
+        let session = self.state.lock().config.session.clone();
+        let looked =
+            hands::start().and_then(|()| hands::run(|| self.look_around(session.as_deref())));
+        if looked.is_err() {
+            // Why nothing is managed is to be told all the same; but a limit of file sizes would raise a signal here.
+            if thread::soft_limit(libc::RLIMIT_FSIZE) == libc::RLIM64_INFINITY {
+                self.share_page(session.as_deref());
+            }
+            return Err(Note::NoPager);
+        }
+        crate::pager::start(self)
+    }
+
+    /// What is read from files, and the statistics page.
+    fn look_around(&self, session: Option<&str>) {
+        self.share_page(session);
+        let memory = quire_linux::sysinfo::meminfo().unwrap_or_default();
+        self.memory_total.store(memory.total.0, Ordering::Relaxed);
+        let small = quire_linux::sysinfo::advised_small_folios();
+        self.small.store(small, Ordering::Relaxed);
     }
 
     /// Whether memory is managed.
@@ -375,10 +397,9 @@ impl Manager {
         self.is_started() || (self.wants_start() && self.policy() != Policy::Base)
     }
 
-    fn share_page(&self) {
-        let session = self.state.lock().config.session.clone();
+    fn share_page(&self, session: Option<&str>) {
         let pid = thread::process_id();
-        let shared = session.and_then(|s| quire_linux::stat_map::create(&s, pid).ok());
+        let shared = session.and_then(|s| quire_linux::stat_map::create(s, pid).ok());
         match shared {
             Some(page) => self
                 .page
@@ -396,6 +417,11 @@ impl Manager {
     pub(crate) fn control_socket(&self) -> Option<ControlSocket> {
         let session = self.state.lock().config.session.clone()?;
         ControlSocket::bind(&session, thread::process_id()).ok()
+    }
+
+    /// The program has changed its users or groups. The threads of this library do the same, a moment later.
+    pub fn follow_rights(&self) {
+        hands::follow_rights();
     }
 
     /// From now on no touch waits for the pager: what follows is as without
@@ -429,7 +455,7 @@ impl Manager {
         }
     }
 
-    /// Says what the pager could get and where its descriptors are.
+    /// Says what the pager could get, and the numbers of its descriptors.
     pub(crate) fn publish(&self, handles: &Handles, privilege: Privilege) {
         let numbers = [
             handles.object.as_raw_fd(),
@@ -441,43 +467,25 @@ impl Manager {
         for (cell, number) in self.numbers.iter().zip(numbers) {
             cell.store(number, Ordering::Relaxed);
         }
+        hands::set_event(handles.event.as_fd());
         self.privilege.store(privilege as u32, Ordering::Relaxed);
         self.stats().set_privilege(privilege);
-        self.pager_thread
-            .store(thread::current_id(), Ordering::Release);
+        self.has_pager.store(true, Ordering::Release);
     }
 
-    /// Works with the pager's descriptors: with borrowed copies of them, or,
-    /// where the calling thread's descriptor table has no room, on the thread
-    /// that [`crate::hands`] keeps for this.
+    /// Works with the pager's descriptors, in the table that Quire's threads share ([`hands::run`]). The work must
+    /// take no lock.
     ///
     /// # Errors
     /// When there is no pager, or as the work.
     pub(crate) fn with_handles<R>(&self, work: impl FnOnce(&Handles) -> Result<R>) -> Result<R> {
-        let _uncancelled = thread::Uncancelled::new();
-        match self.borrow() {
-            Ok(handles) => work(&handles),
-            Err(Errno(libc::ESRCH)) => Err(Errno(libc::ESRCH)),
-            Err(_) => crate::hands::run(|| work(&self.by_number()))?,
+        if !self.has_pager.load(Ordering::Acquire) {
+            return Err(Errno(libc::ESRCH));
         }
+        hands::run(|| work(&self.by_number()))?
     }
 
-    fn borrow(&self) -> Result<Handles> {
-        let table = DescriptorTable::of_thread(self.pager_id()?)?;
-        let number = |i: usize| self.numbers[i].load(Ordering::Relaxed);
-        Ok(Handles {
-            object: table.borrow(number(0))?,
-            uffd: match number(1) {
-                -1 => None,
-                n => Some(table.borrow(n)?),
-            },
-            pagemap: table.borrow(number(2))?,
-            event: table.borrow(number(3))?,
-            mark: table.borrow(number(4))?,
-        })
-    }
-
-    /// The descriptors themselves, for a thread that shares the pager's table.
+    /// The descriptors, for a thread that has the table in which they lie.
     fn by_number(&self) -> ManuallyDrop<Handles> {
         // SAFETY: the pager never closes these descriptors, and the value is
         // never dropped.
@@ -493,31 +501,49 @@ impl Manager {
         })
     }
 
-    /// Wakes the pager.
-    pub(crate) fn wake_pager(&self) {
-        // Without a pager there is nobody to wake.
-        let _ = self.with_handles(|handles| {
-            thread::signal_event(&handles.event);
-            Ok(())
-        });
+    /// Whether anything is managed.
+    pub(crate) fn manages_some(&self) -> bool {
+        !self.table_empty.load(Ordering::Acquire)
     }
 
-    fn pager_id(&self) -> Result<u32> {
-        match self.pager_thread.load(Ordering::Acquire) {
-            0 => Err(Errno(libc::ESRCH)),
-            id => Ok(id),
-        }
+    /// Whether nothing is managed; cheap.
+    #[must_use]
+    pub fn manages_nothing(&self) -> bool {
+        self.table_empty.load(Ordering::Acquire)
     }
 
     /// Whether a range touches managed memory, or what the pager sees of it; exact,
     /// and cheap for a process that manages none.
     #[must_use]
     pub fn manages(&self, range: AddrRange) -> bool {
-        if self.table_empty.load(Ordering::Acquire) {
+        if !self.manages_some() {
             return false;
         }
         let state = self.state.lock();
         state.table.touches(range) || !state.window.intersect(range).is_empty()
+    }
+
+    /// The first run of managed addresses that ends behind an address, from that address on. Cheap for a process that
+    /// manages none.
+    #[must_use]
+    pub fn managed_from(&self, at: VirtAddr) -> Option<AddrRange> {
+        if self.table_empty.load(Ordering::Acquire) {
+            return None;
+        }
+        let rest = AddrRange {
+            start: at,
+            end: VirtAddr(u64::MAX),
+        };
+        let state = self.state.lock();
+        let mut parts = state.table.overlaps(rest).map(|part| part.range);
+        let mut run = parts.next()?;
+        for part in parts {
+            if part.start != run.end {
+                break;
+            }
+            run.end = part.end;
+        }
+        Some(run)
     }
 
     /// Takes the lock and keeps it until [`Manager::release_held`]: for the
@@ -547,10 +573,10 @@ impl Manager {
     /// Makes the manager of a forked child: it manages nothing new until it
     /// asks for enough itself, and counts on its own.
     pub(crate) fn reset_for_child(&self) {
-        crate::hands::forget();
+        hands::prepare();
         self.page.store(std::ptr::null_mut(), Ordering::Relaxed);
         PRIVATE_PAGE.reset();
-        self.pager_thread.store(0, Ordering::Relaxed);
+        self.has_pager.store(false, Ordering::Relaxed);
         self.privilege.store(0, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
         let refused = self.start.load(Ordering::Relaxed) == REFUSED;

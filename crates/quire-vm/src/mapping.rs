@@ -15,18 +15,19 @@ use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::thread;
 
+use crate::advice::copy_advice;
 use crate::extent::Work;
+use crate::hands;
 use crate::manager::{HeapSpace, Manager, State};
-use crate::pool::{discard_pool, map_from_pool, soften};
+use crate::pool::{map_from_pool, soften};
 use crate::region::{Owner, grow_heap};
-use crate::remap::{Remap, remap_managed};
+use crate::remap::{Remap, remap_as_mapped};
 use crate::table::{Backing, ExtentState, Interval};
 
 pub(crate) const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 pub(crate) const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
 const UNDERSTOOD: i32 =
     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_POPULATE | PLACED;
-const MADV_FREE: i32 = libc::MADV_FREE;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,9 @@ impl Manager {
         if fixed {
             self.end_left(&mut state, AddrRange::new(hint, len));
         }
+        if fixed && is_sealed(&state, AddrRange::new(hint, len)) {
+            return Handled::Yes(Err(Errno(libc::EPERM)));
+        }
         if fixed && !clear_target(self, &mut state, AddrRange::new(hint, len)) {
             return Handled::No;
         }
@@ -140,7 +144,7 @@ impl Manager {
         let spare = free && self.spare_suits(state, len, start);
         if spare && let Some(at) = self.map_spare(state, len, start) {
             if std::mem::take(&mut state.pager_rests) {
-                self.wake_pager();
+                hands::wake_pager();
             }
             return Ok(at);
         }
@@ -165,7 +169,10 @@ impl Manager {
     /// Memory for the allocator: like [`Manager::map`], but consecutive calls
     /// get consecutive addresses, so that the heap's extents are whole.
     pub fn map_heap(&'static self, len: Bytes, align: Bytes) -> Option<VirtAddr> {
-        let ours = self.is_started() && self.policy() != Policy::Base;
+        // What is more than there is, the kernel refuses by its own rules.
+        let ours = self.is_started()
+            && self.policy() != Policy::Base
+            && len.0 <= self.memory_total.load(Ordering::Relaxed);
         if !ours || !self.kernel_need_not_count() {
             return None;
         }
@@ -207,24 +214,14 @@ impl Manager {
         if !state.table.touches(range) {
             return Handled::No;
         }
+        if is_sealed(&state, range) {
+            return Handled::Yes(Err(Errno(libc::EPERM)));
+        }
         // SAFETY: the program gives the range up.
         let unmapped =
             release(self, &mut state, range).and_then(|()| unsafe { memory::unmap(range) });
         self.note_mapped(&mut state);
         Handled::Yes(unmapped)
-    }
-
-    /// Makes way for a mapping that the kernel will place over `range`.
-    pub fn make_way(&self, range: AddrRange) {
-        if !self.is_unmanaged(range) || self.has_left() {
-            let mut state = self.state.lock();
-            state.clear_spare(range);
-            self.end_left(&mut state, range);
-            if state.table.touches(range) {
-                // Where it fails, the kernel refuses the mapping, too.
-                let _ = release(self, &mut state, range);
-            }
-        }
     }
 
     /// `mprotect`.
@@ -251,11 +248,16 @@ impl Manager {
             return Handled::No;
         }
         let result = soften(self, &mut state, range).and_then(|()| change());
-        if result.is_ok() {
-            state.table.update(range, |i| i.prot = prot);
-            for slot in range.slots().map(Slot) {
-                demote_if_split(self, &mut state, slot);
-            }
+        let changed = match result {
+            Ok(()) => range,
+            // The kernel has changed what lies before a hole, or before what is sealed.
+            Err(Errno(libc::ENOMEM)) => memory::mapped_start(range),
+            Err(Errno(libc::EPERM)) => before_sealed(&state, range),
+            Err(_) => return Handled::Yes(result),
+        };
+        state.table.update(changed, |i| i.prot = prot);
+        for slot in changed.slots().map(Slot) {
+            demote_if_split(self, &mut state, slot);
         }
         Handled::Yes(result)
     }
@@ -284,98 +286,6 @@ impl Manager {
         Handled::Yes(result)
     }
 
-    /// `madvise`.
-    pub fn advise(&self, range: AddrRange, advice: i32) -> Handled<()> {
-        if self.is_unmanaged(range) || !range.start.is_page_aligned() {
-            return Handled::No;
-        }
-        let range = AddrRange::new(range.start, range.len().to_pages().to_bytes());
-        let mut state = self.state.lock();
-        state.clear_spare(range);
-        if !state.table.touches(range) {
-            return Handled::No;
-        }
-        let result = match advice {
-            libc::MADV_DONTNEED | MADV_FREE => self.discard_all(&mut state, range, advice),
-            libc::MADV_DONTFORK | libc::MADV_DOFORK => {
-                let dont = advice == libc::MADV_DONTFORK;
-                set_fork_behaviour(self, &mut state, range, advice, |i| i.dont_fork = dont)
-            }
-            libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
-                let wipe = advice == libc::MADV_WIPEONFORK;
-                set_fork_behaviour(self, &mut state, range, advice, |i| i.wipe_on_fork = wipe)
-            }
-            // Private anonymous memory cannot be punched out.
-            libc::MADV_REMOVE => Err(Errno(libc::EINVAL)),
-            // Page sizes are this library's business; merging is only advice,
-            // and shared memory cannot follow it.
-            libc::MADV_HUGEPAGE
-            | libc::MADV_NOHUGEPAGE
-            | libc::MADV_MERGEABLE
-            | libc::MADV_UNMERGEABLE => Ok(()),
-            _ => {
-                drop(state);
-                // SAFETY: the program asked for it, and none of the remaining
-                // advice changes what the memory holds.
-                return Handled::Yes(unsafe { memory::advise_raw(range, advice) });
-            }
-        };
-        Handled::Yes(result)
-    }
-
-    /// Gives up the contents of a range, for the allocator.
-    ///
-    /// # Errors
-    /// When the kernel refuses; the contents are then unchanged or zero.
-    pub fn discard(&self, range: AddrRange) -> Result<()> {
-        match self.advise(range, libc::MADV_DONTNEED) {
-            Handled::Yes(result) => result,
-            // SAFETY: the allocator has given the contents up.
-            Handled::No => unsafe { memory::advise(range, Advice::DontNeed) },
-        }
-    }
-
-    fn discard_all(&self, state: &mut State, range: AddrRange, advice: i32) -> Result<()> {
-        let locked = state.table.overlaps(range).any(|i| i.locked);
-        if locked && advice == libc::MADV_DONTNEED {
-            return Err(Errno(libc::EINVAL));
-        }
-        for (piece, part) in state.table.pieces(range) {
-            match part {
-                Some(part) => self.discard_interval(state, &part)?,
-                // SAFETY: the program gives the contents up.
-                None => unsafe { memory::advise_raw(piece, advice)? },
-            }
-        }
-        Ok(())
-    }
-
-    fn discard_interval(&self, state: &mut State, part: &Interval) -> Result<()> {
-        match part.backing {
-            Backing::Shared => self.with_handles(|handles| {
-                let mut work = Work::new(self, handles, state);
-                work.discard(part.range)
-            }),
-            // SAFETY: the program gives the contents up.
-            Backing::Anonymous => unsafe { memory::advise(part.range, Advice::DontNeed) },
-            Backing::Plain => {
-                // SAFETY: the program gives the contents up.
-                unsafe { memory::advise(part.range, Advice::DontNeed)? };
-                for slot in part.range.slots().map(Slot) {
-                    state.table.note_resting(slot);
-                }
-                Ok(())
-            }
-            Backing::Private | Backing::Inherited => make_anonymous(state, part),
-            Backing::Pool(_) if part.prot & libc::PROT_WRITE == 0 => {
-                soften(self, state, part.range)?;
-                // SAFETY: the program gives the contents up.
-                unsafe { memory::advise(part.range, Advice::DontNeed) }
-            }
-            Backing::Pool(page) => discard_pool(part, page),
-        }
-    }
-
     /// `mremap`.
     pub fn remap(
         &'static self,
@@ -397,10 +307,6 @@ impl Manager {
         state.clear_spare(old);
         state.clear_spare(target);
         if !state.table.touches(old) {
-            if fixed && new.is_page_aligned() && state.table.touches(target) {
-                // Where it fails, the kernel refuses the move, too.
-                let _ = release(self, &mut state, target);
-            }
             return Handled::No;
         }
         if new_len.0 > self.memory_total.load(Ordering::Relaxed) {
@@ -421,15 +327,30 @@ impl Manager {
             flags,
             new,
         };
-        let result = remap_managed(self, &mut state, asked);
+        let result = match is_sealed(&state, old) || (fixed && is_sealed(&state, target)) {
+            true => Err(Errno(libc::EPERM)),
+            false => remap_as_mapped(self, &mut state, asked),
+        };
         self.note_mapped(&mut state);
         Handled::Yes(result)
     }
 
     /// Whether a range certainly is not managed, without taking the lock.
-    fn is_unmanaged(&self, range: AddrRange) -> bool {
+    pub(crate) fn is_unmanaged(&self, range: AddrRange) -> bool {
         range.is_empty() || self.table_empty.load(Ordering::Acquire)
     }
+}
+
+/// Whether the program has sealed something of a range.
+fn is_sealed(state: &State, range: AddrRange) -> bool {
+    state.table.overlaps(range).any(|part| part.sealed)
+}
+
+/// The part of a range that lies before what is sealed or not mapped.
+fn before_sealed(state: &State, range: AddrRange) -> AddrRange {
+    let sealed = state.table.overlaps(range).find(|part| part.sealed);
+    let end = sealed.map_or(range.start, |part| part.range.start);
+    memory::mapped_start(range.split_at(end).0)
 }
 
 /// A target of `MAP_FIXED`: what is managed there is released. Says whether
@@ -442,11 +363,11 @@ fn clear_target(manager: &Manager, state: &mut State, range: AddrRange) -> bool 
 /// After a fork, memory that reads from the object is replaced by fresh
 /// anonymous memory, because dropping its pages would bring the object's
 /// contents back instead of zeros.
-fn make_anonymous(state: &mut State, part: &Interval) -> Result<()> {
+pub(crate) fn make_anonymous(state: &mut State, part: &Interval) -> Result<()> {
     let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the program gives the contents up.
     unsafe { memory::map_anonymous(part.range.start, part.range.len(), part.prot, flags)? };
-    copy_fork_behaviour(part.range, part);
+    copy_advice(part.range, part);
     if part.backing == Backing::Inherited {
         state.table.remove(part.range);
     } else {
@@ -455,42 +376,6 @@ fn make_anonymous(state: &mut State, part: &Interval) -> Result<()> {
             .update(part.range, |i| i.backing = Backing::Anonymous);
     }
     Ok(())
-}
-
-fn set_fork_behaviour(
-    manager: &Manager,
-    state: &mut State,
-    range: AddrRange,
-    advice: i32,
-    change: impl FnMut(&mut Interval),
-) -> Result<()> {
-    soften(manager, state, range)?;
-    // Memory that is not the object, shared, takes the advice itself; a private
-    // mapping of it may not take all, and then the table knows.
-    for (piece, part) in state.table.pieces(range) {
-        if part.is_some_and(|p| p.backing == Backing::Shared) {
-            continue;
-        }
-        // SAFETY: the advice does not change contents in this process.
-        let advised = unsafe { memory::advise_raw(piece, advice) };
-        if part.is_none() {
-            advised?;
-        }
-    }
-    state.table.update(range, change);
-    Ok(())
-}
-
-/// Gives anonymous memory the fork behaviour of the interval that it continues.
-pub(crate) fn copy_fork_behaviour(range: AddrRange, like: &Interval) {
-    let advised = [
-        (like.dont_fork, libc::MADV_DONTFORK),
-        (like.wipe_on_fork, libc::MADV_WIPEONFORK),
-    ];
-    for (_, advice) in advised.iter().filter(|(wanted, _)| *wanted) {
-        // SAFETY: the advice does not change contents in this process.
-        let _ = unsafe { memory::advise_raw(range, *advice) };
-    }
 }
 
 /// A superpage that one protection no longer covers is base pages now.
@@ -537,9 +422,15 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) ->
             Backing::Private | Backing::Anonymous => {
                 state.garbage.push((part.offset, part.range.len()));
             }
-            Backing::Plain | Backing::Inherited | Backing::Pool(_) => {}
+            Backing::Plain | Backing::Inherited | Backing::Left | Backing::Pool(_) => {}
         }
     }
+    forget_extents(state, range, &parts);
+    Ok(())
+}
+
+/// Takes out of the table what was known of a range, of which these parts were managed.
+pub(crate) fn forget_extents(state: &mut State, range: AddrRange, parts: &[Interval]) {
     for slot in range.slots().map(Slot) {
         if state.table.slot_offset(slot).is_none() {
             state.table.extents.remove(slot);
@@ -552,7 +443,6 @@ pub(crate) fn release(manager: &Manager, state: &mut State, range: AddrRange) ->
     if state.heap.end > range.start && range.end > state.heap.next {
         state.heap.end = state.heap.next;
     }
-    Ok(())
 }
 
 /// Whether it is known without asking the kernel that the object holds nothing
@@ -603,7 +493,7 @@ pub(crate) fn break_edges(manager: &Manager, state: &mut State, range: AddrRange
     }
 }
 
-fn unlock(range: AddrRange) -> Result<()> {
+pub(crate) fn unlock(range: AddrRange) -> Result<()> {
     // SAFETY: unlocking changes neither contents nor protection.
     unsafe {
         quire_linux::raw::check(quire_linux::raw::syscall_raw(

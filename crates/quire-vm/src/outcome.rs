@@ -2,14 +2,17 @@
 //! answer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use quire_core::stat::Note;
-use quire_linux::{futex, thread};
+use quire_linux::futex;
 
 const PENDING: u32 = 0;
 const READY: u32 = 1;
 /// The first number that stands for a note.
 const NOTES: u32 = 2;
+/// How often it is looked whether the thread is there still.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The answer, when it is there.
 pub(crate) struct Outcome(AtomicU32);
@@ -32,9 +35,15 @@ impl Outcome {
         futex::wake_all(&self.0);
     }
 
-    /// Waits for the answer. `other` stands for one that nobody knows.
-    pub fn wait(&self, other: Note) -> Result<(), Note> {
-        thread::await_change(&self.0, PENDING);
+    /// Waits for the answer, as long as the thread is there. `other` stands for one that nobody knows. The thread
+    /// takes no lock before it answers but those of this library, so the one that waits may hold any other.
+    pub fn wait(&self, other: Note, is_there: impl Fn() -> bool) -> Result<(), Note> {
+        while self.0.load(Ordering::Acquire) == PENDING {
+            if !is_there() && self.0.load(Ordering::Acquire) == PENDING {
+                return Err(other);
+            }
+            futex::wait_for(&self.0, PENDING, LOOK);
+        }
         match self.0.load(Ordering::Acquire) {
             READY => Ok(()),
             code => Err(Note::ALL

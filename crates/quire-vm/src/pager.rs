@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use quire_core::config::Policy;
+use quire_core::config::{LEAST_DESCRIPTORS, Policy};
 use quire_core::policy::{self, Decision, SOONEST_LOOK};
 use quire_core::stat::{Call, Counter, FailedCall, Note, Privilege};
 use quire_core::units::{
@@ -30,16 +30,18 @@ use quire_linux::control::ControlSocket;
 use quire_linux::huge_file::{self, ForkMark, Window};
 use quire_linux::own_threads::Own;
 use quire_linux::raw::{Errno, Result};
+use quire_linux::ready::{Ready, When};
+use quire_linux::sysinfo::MemInfo;
 use quire_linux::sysinfo::cgroup::MemoryGroup;
 use quire_linux::uffd::{self, Fault, Scope};
-use quire_linux::{pagemap, sysinfo, thread};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use quire_linux::{lone_thread, pagemap, sysinfo, thread};
 
 use self::ahead::{Predicted, clip_to_region};
 use self::recycle::Recycling;
 use self::small::may_try_whole;
 use crate::blocks::Blocks;
 use crate::extent::{Work, now_ms};
+use crate::hands::{self, Follower};
 use crate::manager::{Handles, Manager, State};
 use crate::outcome::Outcome;
 use crate::table::{ExtentState, RegionId};
@@ -48,8 +50,12 @@ use crate::table::{ExtentState, RegionId};
 /// ahead of a program: it must not run away from what was prepared for it.
 const ZEROING: Duration = Duration::from_millis(1);
 /// Looking may take this part of the pager's time at most while nothing
-/// changes; while something does, half.
+/// changes.
 const LOOK_SHARE: u32 = 20;
+/// The same while something does. Who fills one extent after the other has few that
+/// are looked at, and their looks end long before the shortest pause; a program that
+/// fills hundreds at a time needs its processors for itself.
+const CHANGING_SHARE: u32 = 8;
 /// How many extents are looked at under one hold of the lock.
 const LOOK_RUN: u64 = 64;
 /// How often it is checked whether forked children are gone.
@@ -63,39 +69,41 @@ const MAX_REPEATS: u32 = 64;
 const LINGER: Duration = Duration::from_millis(100);
 /// How often the table of regions is shared.
 const SHARE_MS: u64 = 100;
+/// What the pager is woken by.
+const EVENT: u64 = 1 << 0;
+const FAULT: u64 = 1 << 1;
+const REQUEST: u64 = 1 << 2;
+const STALL: u64 = 1 << 3;
 
-/// Starts the pager thread and waits until it is ready.
+/// What the pager became.
+static OUTCOME: Outcome = Outcome::new();
+
+/// Starts the pager thread and waits until it is ready. It takes no lock of the program's meanwhile.
 pub(crate) fn start(manager: &'static Manager) -> std::result::Result<(), Note> {
-    static OUTCOME: Outcome = Outcome::new();
     OUTCOME.reset();
-    let report = |outcome| OUTCOME.report(outcome);
-    let signals = thread::block_program_signals();
-    let spawned = std::thread::Builder::new()
-        .name("quire-pager".into())
-        .stack_size(256 << 10)
-        .spawn(move || serve(manager, report));
-    drop(signals);
-    if spawned.is_err() {
-        return Err(Note::NoPager);
-    }
-    OUTCOME.wait(Note::NoPager)
+    let argument = std::ptr::from_ref(manager) as usize;
+    hands::spawn(|threads| &threads.pager, main, argument).map_err(|_| Note::NoPager)?;
+    OUTCOME.wait(Note::NoPager, || hands::is_there(|threads| &threads.pager))
+}
+
+extern "C" fn main(manager: usize) {
+    // SAFETY: `start` gave the address of what lives as long as the process.
+    let manager: &'static Manager = unsafe { &*(manager as *const Manager) };
+    let _own = Own::now();
+    lone_thread::set_name(c"quire-pager");
+    serve(manager, |outcome| OUTCOME.report(outcome));
 }
 
 /// The pager thread. A process that needs no pager has the thread only for
 /// changes of its settings, and only where somebody can ask for them.
 fn serve(manager: &'static Manager, report: impl Fn(std::result::Result<(), Note>)) {
-    let _own = Own::now();
-    // SAFETY: a thread that has just begun holds no descriptor.
-    if unsafe { thread::own_descriptor_table() }.is_err() {
-        return report(Err(Note::NoPager));
-    }
     let control = manager.control_socket();
     let policy = manager.policy();
     if settings::needs_pager(policy) {
         match Pager::new(manager, policy) {
             Ok(mut pager) => {
                 report(Ok(()));
-                pager.control = control;
+                pager.take_control(control);
                 pager.run();
             }
             Err(note) => report(Err(note)),
@@ -111,10 +119,15 @@ fn serve(manager: &'static Manager, report: impl Fn(std::result::Result<(), Note
 struct Pager {
     manager: &'static Manager,
     handles: Handles,
+    /// What it sleeps on.
+    ready: Ready,
     window: Window,
     control: Option<ControlSocket>,
     group: Option<MemoryGroup>,
-    stall: Option<OwnedFd>,
+    /// The machine's memory, when it was looked at last.
+    machine: MemInfo,
+    /// Tells of waiting for memory.
+    _stall: Option<OwnedFd>,
     stalled: bool,
     /// Extents to reserve ahead of need.
     ahead: VecDeque<Slot>,
@@ -151,16 +164,26 @@ struct Pager {
 
 impl Pager {
     fn new(manager: &'static Manager, policy: Policy) -> std::result::Result<Pager, Note> {
+        // What is open stays open when the program lowers the limit later.
+        if thread::soft_limit(libc::RLIMIT_NOFILE) < LEAST_DESCRIPTORS {
+            return Err(Note::FewDescriptors);
+        }
         if sysinfo::memory::strict_overcommit() {
             return Err(Note::StrictOvercommit);
         }
         if sysinfo::process::huge_pages_disabled() {
             return Err(Note::HugePagesDisabled);
         }
+        let pagemap = pagemap::open().map_err(|_| Note::NoPagemapScan)?;
+        let lowest = AddrRange::new(VirtAddr(0), Bytes(SUPERPAGE));
+        pagemap::scan(pagemap.as_fd(), lowest, pagemap::Filter::PRESENT, |_| {})
+            .map_err(|_| Note::NoPagemapScan)?;
         let (uffd, privilege) = match uffd::open() {
             Ok((fd, Scope::Full)) => (Some(fd), Privilege::Full),
             Ok((fd, Scope::UserOnly)) => (Some(fd), Privilege::User),
             Err(_) if policy == Policy::Eager => (None, Privilege::None),
+            // It can be had, but not for what is asked of it.
+            Err(Errno(libc::EINVAL)) => return Err(Note::OldUserfaultfd),
             Err(_) => return Err(Note::NoUserfaultfd),
         };
         match privilege {
@@ -168,18 +191,18 @@ impl Pager {
             Privilege::User => manager.stats().note(Note::UserModeOnly),
             _ => manager.stats().note(Note::NoUserfaultfd),
         }
+        // An unprivileged process gets the file from a child, which goes on from here on a copy of this stack.
+        let object = hands::while_pager_is_inherited(huge_file::create);
         let handles = Handles {
-            object: huge_file::create().map_err(|_| Note::NoHugeFolios)?,
+            object: object.map_err(|_| why_no_object())?,
             uffd,
-            pagemap: pagemap::open().map_err(|_| Note::NoPagemapScan)?,
+            pagemap,
             event: thread::new_event().map_err(|_| Note::NoPager)?,
             mark: ForkMark::new_file().map_err(|_| Note::NoPager)?,
         };
-        let lowest = AddrRange::new(VirtAddr(0), Bytes(SUPERPAGE));
-        pagemap::scan(handles.pagemap(), lowest, pagemap::Filter::PRESENT, |_| {})
-            .map_err(|_| Note::NoPagemapScan)?;
         let window = Window::new().map_err(|_| Note::NoPager)?;
-        crate::hands::start().map_err(|_| Note::NoPager)?;
+        let stall = sysinfo::memory::stall_trigger().ok();
+        let ready = sleeps_on(&handles, stall.as_ref()).map_err(|_| Note::NoPager)?;
         manager.publish(&handles, privilege);
         let mappings = sysinfo::memory::max_map_count() / 2;
         {
@@ -190,10 +213,12 @@ impl Pager {
         Ok(Pager {
             manager,
             handles,
+            ready,
             window,
             control: None,
             group: MemoryGroup::of_self(),
-            stall: sysinfo::memory::stall_trigger().ok(),
+            machine: MemInfo::default(),
+            _stall: stall,
             stalled: false,
             ahead: VecDeque::new(),
             predicted: BTreeMap::new(),
@@ -218,7 +243,9 @@ impl Pager {
     }
 
     fn run(&mut self) {
+        let mut follower = Follower::default();
         loop {
+            follower.follow();
             let timeout = self.timeout();
             self.wait(timeout);
             self.answer_faults();
@@ -258,41 +285,24 @@ impl Pager {
         Some(Duration::from_nanos(look.min(pressure).min(rest)))
     }
 
+    /// From now on changes are asked for here.
+    fn take_control(&mut self, control: Option<ControlSocket>) {
+        self.control = control.filter(|c| self.ready.add(c, When::Readable, REQUEST).is_ok());
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) {
-        let mut fds = Vec::with_capacity(4);
-        fds.push(PollFd::new(&self.handles.event, PollFlags::IN));
-        if let Some(control) = &self.control {
-            fds.push(PollFd::new(control, PollFlags::IN));
-        }
-        if let Some(uffd) = &self.handles.uffd {
-            fds.push(PollFd::new(uffd, PollFlags::IN));
-        }
-        if let Some(stall) = &self.stall {
-            fds.push(PollFd::new(stall, PollFlags::PRI));
-        }
         if timeout.is_none_or(|t| !t.is_zero()) {
             self.window.close();
         }
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: t.as_secs() as i64,
-            tv_nsec: i64::from(t.subsec_nanos()),
-        });
-        if poll(&mut fds, timeout.as_ref()).is_err() {
-            return;
-        }
-        let event = fds[0].revents().contains(PollFlags::IN);
-        let asked = self.control.is_some() && fds[1].revents().contains(PollFlags::IN);
-        let stalled = fds
-            .last()
-            .is_some_and(|f| f.revents().contains(PollFlags::PRI));
-        if event {
+        let ready = self.ready.wait(timeout);
+        if ready & EVENT != 0 {
             thread::clear_event(&self.handles.event);
             self.hurry();
         }
-        if asked {
+        if ready & REQUEST != 0 {
             self.answer_requests();
         }
-        if stalled {
+        if ready & STALL != 0 {
             self.stalled = true;
             self.next_pressure_ms = 0;
             self.hurry();
@@ -341,16 +351,15 @@ impl Pager {
     }
 
     fn answer_faults(&mut self) {
-        let Ok(uffd) = self.handles.uffd() else {
-            return;
-        };
-        let uffd = uffd.try_clone_to_owned();
-        let Ok(uffd) = uffd else { return };
-        while let Some(fault) = uffd::read_fault(uffd.as_fd()) {
+        while let Some(fault) = self.next_fault() {
             if !fault.protected {
                 self.answer(&fault);
             }
         }
+    }
+
+    fn next_fault(&self) -> Option<Fault> {
+        uffd::read_fault(self.handles.uffd().ok()?)
     }
 
     /// Answers a touch of a page that the object does not hold.
@@ -428,7 +437,12 @@ impl Pager {
             return false;
         };
         let tries = self.tries_whole(slot);
+        let there = self.blocks.has_superpage();
         let huge = tries && self.take_superpage(offset);
+        if !huge && tries && there && self.is_unreported() {
+            // Not for want of a block: the program was here first.
+            return self.leave_touched(offset);
+        }
         if !huge && self.fill_small(offset) {
             if tries {
                 self.fail(slot);
@@ -464,6 +478,25 @@ impl Pager {
         region.is_none_or(|region| may_try_whole(&state, region))
     }
 
+    /// Whether first touches are not reported. An extent that counts as empty may hold pages
+    /// then; the kernel makes no superpage around one.
+    fn is_unreported(&self) -> bool {
+        self.manager.privilege() == Privilege::User
+    }
+
+    /// Leaves a claimed extent to base pages that the program has touched before it could be
+    /// reserved. That is no failure, and what else would come of it takes memory: folios around
+    /// single pages.
+    fn leave_touched(&self, offset: ObjectOffset) -> bool {
+        let mut state = self.manager.state.lock();
+        if let Some(slot) = self.unclaim(&mut state, offset)
+            && state.table.slot_is_shared(slot)
+        {
+            Work::new(self.manager, &self.handles, &mut state).make_base(slot..slot.next());
+        }
+        false
+    }
+
     /// Marks an empty extent as being worked on.
     fn claim(&self, slot: Slot) -> Option<ObjectOffset> {
         let mut state = self.manager.state.lock();
@@ -471,11 +504,18 @@ impl Pager {
             return None;
         }
         let offset = state.table.slot_offset(slot)?;
-        let extent = state.table.extents.get_mut(slot)?;
+        let extent = state.table.extents.get(slot)?;
         if extent.busy || extent.state != ExtentState::Empty {
             return None;
         }
-        extent.busy = true;
+        if self.is_unreported() {
+            let mut work = Work::new(self.manager, &self.handles, &mut state);
+            if !work.is_hole(slot) {
+                work.make_base(slot..slot.next());
+                return None;
+            }
+        }
+        state.table.extents.get_mut(slot)?.busy = true;
         Some(offset)
     }
 
@@ -637,7 +677,11 @@ impl Pager {
         if zeroed {
             self.pause = self.pause.min(ZEROING);
         }
-        let share = if changed.0 > 0 { 1 } else { LOOK_SHARE };
+        let share = if changed.0 > 0 {
+            CHANGING_SHARE
+        } else {
+            LOOK_SHARE
+        };
         let ended = thread::now_ns();
         let took = Duration::from_nanos(ended - began);
         let pause = self.pause.max(took * share);
@@ -764,6 +808,27 @@ impl Pager {
             .stats()
             .set(Counter::PagerCpu, thread::cpu_time_ns());
     }
+}
+
+/// Why there is no file for the memory.
+fn why_no_object() -> Note {
+    match thread::soft_limit(libc::RLIMIT_FSIZE) {
+        libc::RLIM64_INFINITY => Note::NoHugeFolios,
+        _ => Note::FileSizeLimit,
+    }
+}
+
+/// What the pager sleeps on, but for the control socket.
+fn sleeps_on(handles: &Handles, stall: Option<&OwnedFd>) -> Result<Ready> {
+    let ready = Ready::new()?;
+    ready.add(&handles.event, When::Readable, EVENT)?;
+    if let Some(uffd) = &handles.uffd {
+        ready.add(uffd, When::Readable, FAULT)?;
+    }
+    if let Some(stall) = stall {
+        ready.add(stall, When::Urgent, STALL)?;
+    }
+    Ok(ready)
 }
 
 /// Which extents are looked at.

@@ -8,22 +8,22 @@
 
 mod copy;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use quire_core::config::Policy;
 use quire_core::pool::{PoolPage, edges};
 use quire_core::stat::{Counter, Note, RegionKind};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::memory::{self, Advice};
-use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::{sysinfo, thread};
 
+use crate::hands;
 use crate::manager::{Manager, State};
 use crate::mapping::{PLACED, READ_WRITE};
 use crate::table::{Backing, Interval, Region, RegionId, Table};
 use copy::{Hold, can_hold_back};
-pub(crate) use copy::{demote, leave_pool};
+pub(crate) use copy::{copy_inherited, copy_object, demote, leave_pool};
 
 /// Takes pages from the hugetlb pools for a mapping; what they do not cover, all
 /// of it when they are empty, is base pages.
@@ -50,11 +50,16 @@ pub(crate) fn map_from_pool(
 /// meanwhile must not be lost.
 fn largest_page(allowed: PoolPage, len: Bytes) -> PoolPage {
     let wanted = allowed == PoolPage::Gigapage && len >= PoolPage::Gigapage.bytes();
-    if wanted && sysinfo::memory::free_pool_pages(PoolPage::Gigapage) > 0 && can_hold_back() {
+    if wanted && free_pages(PoolPage::Gigapage) > 0 && can_hold_back() {
         PoolPage::Gigapage
     } else {
         PoolPage::Superpage
     }
+}
+
+/// Pages of a pool that nobody has.
+fn free_pages(page: PoolPage) -> u64 {
+    hands::apart(|| sysinfo::memory::free_pool_pages(page))
 }
 
 /// A new mapping on its way from base pages to pages of the pools.
@@ -71,7 +76,7 @@ impl Filling<'_> {
         let free = match page {
             // The kernel says when it has none, and may have surplus pages.
             PoolPage::Superpage => u64::MAX,
-            PoolPage::Gigapage => sysinfo::memory::free_pool_pages(page),
+            PoolPage::Gigapage => free_pages(page),
         };
         let mut division = page.divide(range, free);
         if !division.pages.is_empty() {
@@ -181,21 +186,20 @@ pub(crate) fn discard_pool(part: &Interval, page: PoolPage) -> Result<()> {
             // SAFETY: the program gives the contents up.
             unsafe { memory::advise(piece, Advice::DontNeed) }
         } else {
-            zero(piece)
+            zero(piece);
+            Ok(())
         }
     })
 }
 
 /// Zeroes what is there of a writable piece. What was never touched holds zeros,
 /// and touching it would take a page.
-fn zero(piece: AddrRange) -> Result<()> {
-    let pagemap = pagemap::open()?;
-    pagemap::scan(pagemap.as_fd(), piece, Filter::PRESENT, |run| {
-        let run = run.range();
+fn zero(piece: AddrRange) {
+    for run in copy::populated(piece) {
         // SAFETY: the piece is mapped writable, and the program gave its
         // contents up.
         unsafe { std::ptr::write_bytes(run.start.as_ptr(), 0, run.len().0 as usize) };
-    })
+    }
 }
 
 /// Pages of a pool that a change of `range` meets in part go to smaller pages
@@ -280,7 +284,7 @@ impl PoolCopy {
 fn is_short(parts: &[(AddrRange, PoolPage)], page: PoolPage) -> bool {
     let of_size = parts.iter().filter(|(_, size)| *size == page);
     let taken: u64 = of_size.map(|(range, _)| page.count(*range)).sum();
-    taken > 0 && sysinfo::memory::free_pool_pages(page) < taken
+    taken > 0 && free_pages(page) < taken
 }
 
 /// Holds back writers to pool memory, where the kernel grants that. What the

@@ -13,6 +13,7 @@ use quire_linux::raw::{Errno, Result};
 use quire_linux::{huge_file, pagemap, thread};
 
 use crate::extent::{Work, now_ms, slots_needed};
+use crate::kernel_access;
 use crate::manager::{Manager, State};
 use crate::mapping::{PLACED, READ_WRITE};
 use crate::pool::map_from_pool;
@@ -24,8 +25,9 @@ use crate::table::{ExtentState, Interval, Region, RegionId};
 const STATIC_HEAP: Bytes = Bytes::mib(8);
 
 /// How many extents are reserved at the time of a mapping where it cannot be
-/// done at the first touch.
-const AT_ONCE: usize = 8;
+/// done at the first touch. They cannot be given back where memory turns out to be
+/// sparse, so there is one, whose population says whether others follow it.
+const AT_ONCE: usize = 1;
 
 /// Which region new memory belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -234,6 +236,7 @@ pub(crate) fn enter(
         false => ExtentState::Empty,
     };
     state.table.add_extents(range, initial, region);
+    kernel_access::note_empty();
     manager.table_empty.store(false, Ordering::Release);
 }
 

@@ -5,11 +5,12 @@ use quire_core::config::Policy;
 use quire_core::units::{AddrRange, Bytes, SUPERPAGE, Slot, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::raw::{Errno, Result};
-use quire_linux::{thread, uffd};
+use quire_linux::{sysinfo, thread, uffd};
 
+use crate::advice::{copy_advice, keep_out_of_dumps};
 use crate::extent::{Work, by_slot};
 use crate::manager::{Handles, Manager, State};
-use crate::mapping::{READ_WRITE, break_edges, copy_fork_behaviour, release};
+use crate::mapping::{READ_WRITE, break_edges, release};
 use crate::pool::{demote, soften};
 use crate::region::Owner;
 use crate::table::{Backing, ExtentState, Interval};
@@ -40,11 +41,49 @@ impl Remap {
     }
 }
 
-pub(crate) fn remap_managed(
+/// Moves or resizes a range as the kernel would, were it plain memory: what lies in one mapping;
+/// and, since Linux 6.17, where neither the size nor anything else changes, mapping by mapping,
+/// with the holes between them.
+pub(crate) fn remap_as_mapped(
     manager: &'static Manager,
     state: &mut State,
     asked: Remap,
 ) -> Result<VirtAddr> {
+    let Remap { old, new_len, .. } = asked;
+    let runs = memory::mapped_runs(old);
+    if runs.first().is_none_or(|first| first.start != old.start) {
+        return Err(Errno(libc::EFAULT));
+    }
+    let in_place = !asked.fixed() && !asked.dont_unmap() && new_len <= old.len();
+    let parts: Vec<Interval> = state.table.overlaps(old).collect();
+    let is_one = runs.len() == 1 && runs[0] == old && parts.is_sorted_by(|a, b| a.is_like(b));
+    if is_one || in_place {
+        return remap_managed(manager, state, asked);
+    }
+    let moves_only = asked.fixed() && !asked.dont_unmap() && new_len == old.len();
+    if !moves_only || !moves_several() {
+        return Err(Errno(libc::EFAULT));
+    }
+    for run in runs {
+        let new = asked.new + (run.start - old.start);
+        let (old, new_len) = (run, run.len());
+        let asked = Remap {
+            old,
+            new_len,
+            new,
+            ..asked
+        };
+        remap_managed(manager, state, asked)?;
+    }
+    Ok(asked.new)
+}
+
+/// Whether the kernel moves several mappings by one call.
+fn moves_several() -> bool {
+    sysinfo::system_checks::running_kernel().is_some_and(|version| version >= (6, 17))
+}
+
+fn remap_managed(manager: &'static Manager, state: &mut State, asked: Remap) -> Result<VirtAddr> {
     let Remap { old, new_len, .. } = asked;
     let (fixed, dont_unmap) = (asked.fixed(), asked.dont_unmap());
     if dont_unmap && new_len != old.len() {
@@ -93,7 +132,7 @@ pub(crate) fn remap_managed(
         // of the program gets these addresses before there is new memory.
         unsafe { memory::map_anonymous(old.start, old.len(), prot, libc::MAP_FIXED)? };
         if let Some(part) = parts.last() {
-            copy_fork_behaviour(old, part);
+            copy_advice(old, part);
         }
     }
     Ok(to)
@@ -156,14 +195,16 @@ fn extend(
             state.table.update(growth, |i| {
                 i.dont_fork = last.dont_fork;
                 i.wipe_on_fork = last.wipe_on_fork;
+                i.dont_dump = last.dont_dump;
             });
+            keep_out_of_dumps(growth, &last);
             return Ok(());
         }
     }
     // SAFETY: the place is free or reserved for this.
     unsafe { memory::map_anonymous(growth.start, growth.len(), prot, how)? };
     if let Some(last) = last {
-        copy_fork_behaviour(growth, &last);
+        copy_advice(growth, &last);
     }
     Ok(())
 }

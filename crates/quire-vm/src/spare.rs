@@ -1,7 +1,7 @@
 //! Address space that is ready to be handed out.
 //!
-//! To make a mapping and arm it takes a dozen system calls, most of them to
-//! borrow the pager's descriptors. A program that maps and unmaps buffers of some
+//! To make a mapping and arm it takes several system calls, on another thread, which has
+//! the descriptors. A program that maps and unmaps buffers of some
 //! MiB pays that each time. So what such a mapping needs is done for several of
 //! them at once: a run of the object is mapped without access and armed, and a
 //! new mapping takes the next piece of it by getting access, which is one call.

@@ -42,6 +42,9 @@ pub enum Backing {
     Plain,
     /// The object of the parent process, private: in a forked child.
     Inherited,
+    /// Private anonymous memory that the program has a use for which only the kernel knows. It
+    /// has no extents and is never managed again.
+    Left,
     /// Pages of a hugetlb pool. The interval consists of whole ones.
     Pool(PoolPage),
 }
@@ -63,8 +66,12 @@ pub struct Interval {
     pub dont_fork: bool,
     /// The program said `MADV_WIPEONFORK`.
     pub wipe_on_fork: bool,
+    /// The program said `MADV_DONTDUMP`.
+    pub dont_dump: bool,
     /// The program locked it.
     pub locked: bool,
+    /// The program sealed it (`mseal`).
+    pub sealed: bool,
 }
 
 impl Interval {
@@ -79,7 +86,9 @@ impl Interval {
             backing: Backing::Shared,
             dont_fork: false,
             wipe_on_fork: false,
+            dont_dump: false,
             locked: false,
+            sealed: false,
         }
     }
 
@@ -87,6 +96,22 @@ impl Interval {
     #[must_use]
     pub fn offset_of(&self, at: VirtAddr) -> ObjectOffset {
         self.offset + (at - self.range.start)
+    }
+
+    /// Whether the object holds a place for it.
+    #[must_use]
+    pub fn is_of_object(&self) -> bool {
+        !matches!(
+            self.backing,
+            Backing::Pool(_) | Backing::Inherited | Backing::Left
+        )
+    }
+
+    /// Whether the kernel would have one mapping of this and of `next`, were it not managed.
+    #[must_use]
+    pub fn is_like(&self, next: &Interval) -> bool {
+        let told = |i: &Interval| (i.prot, i.dont_fork, i.wipe_on_fork, i.dont_dump, i.locked);
+        told(self) == told(next)
     }
 
     /// The part that lies in `range`, as an interval of its own.
@@ -447,7 +472,7 @@ impl Table {
         let mut next = range.start;
         let mut first: Option<ObjectOffset> = None;
         for part in self.overlaps(range) {
-            let foreign = matches!(part.backing, Backing::Pool(_) | Backing::Inherited);
+            let foreign = !part.is_of_object();
             if part.range.start != next || foreign {
                 return None;
             }
@@ -465,7 +490,7 @@ impl Table {
     pub fn slot_of(&self, offset: ObjectOffset) -> Option<Slot> {
         self.intervals
             .values()
-            .filter(|i| !matches!(i.backing, Backing::Pool(_) | Backing::Inherited))
+            .filter(|i| i.is_of_object())
             .find(|i| i.offset <= offset && offset < i.offset + i.range.len())
             .map(|i| (i.range.start + Bytes(offset.0 - i.offset.0)).slot())
             .filter(|slot| self.slot_offset(*slot) == Some(offset))
@@ -476,7 +501,7 @@ impl Table {
     pub fn uses_object(&self, offset: ObjectOffset, len: Bytes) -> bool {
         self.intervals
             .values()
-            .filter(|i| !matches!(i.backing, Backing::Pool(_) | Backing::Inherited))
+            .filter(|i| i.is_of_object())
             .any(|i| i.offset < offset + len && offset < i.offset + i.range.len())
     }
 
@@ -561,6 +586,7 @@ impl Table {
     /// Bytes of managed address space.
     #[must_use]
     pub fn mapped(&self) -> Bytes {
-        Bytes(self.intervals.values().map(|i| i.range.len().0).sum())
+        let managed = self.intervals().filter(|i| i.backing != Backing::Left);
+        Bytes(managed.map(|i| i.range.len().0).sum())
     }
 }

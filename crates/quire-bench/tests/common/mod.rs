@@ -23,10 +23,10 @@ pub fn library(what: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let built = target.unwrap_or_else(|| workspace.join("target"));
-    let asked = std::env::var_os("QUIRE_PROVIDE_LIB").map(PathBuf::from);
-    let library = asked.unwrap_or_else(|| built.join("preload/libquire_provide.so"));
+    let asked = std::env::var_os("QUIRE_JEMALLOC_LIB").map(PathBuf::from);
+    let library = asked.unwrap_or_else(|| built.join("preload/libquire_provide_jemalloc.so"));
     if !library.exists() {
-        println!("SKIP: {what}: libquire_provide.so is not built");
+        println!("SKIP: {what}: libquire_provide_jemalloc.so is not built");
         return None;
     }
     Some(library)

@@ -1,6 +1,6 @@
 //! Finds the libraries that `quire run` preloads: `libquire.so`, which advises the kernel,
-//! `libquire_provide.so`, which provides memory, and `libquire_dsm.so` for shared memory
-//! across machines.
+//! `libquire_provide.so` and `libquire_provide_jemalloc.so`, which provide memory, and
+//! `libquire_dsm.so` for shared memory across machines.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,8 +9,9 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use quire_core::config::Way;
+use quire_core::config::{self, ENV_ADVICE, Malloc, Policy, Way};
 
 use crate::failure::{Failure, Outcome};
 
@@ -36,6 +37,13 @@ const PROVIDER: Wanted = Wanted {
     variable: "QUIRE_PROVIDE_LIB",
     ..ADVISER
 };
+const JEMALLOC: Wanted = Wanted {
+    name: "libquire_provide_jemalloc.so",
+    variable: "QUIRE_JEMALLOC_LIB",
+    ..ADVISER
+};
+/// Those that manage memory.
+const MANAGERS: [&Wanted; 3] = [&ADVISER, &PROVIDER, &JEMALLOC];
 const SHARED_MEMORY: Wanted = Wanted {
     name: "libquire_dsm.so",
     variable: "QUIRE_DSM_LIB",
@@ -80,24 +88,58 @@ impl Library {
     }
 }
 
-/// Finds the library that manages memory in this way: where the user says, near this
-/// executable, or where it is installed.
-///
-/// # Errors
-/// When there is none, or the user names something else.
-pub fn find(way: Way) -> Outcome<Library> {
-    let wanted = match way {
-        Way::Advise => &ADVISER,
-        Way::Provide => &PROVIDER,
+/// The libraries that manage the memory of a program.
+#[derive(Debug)]
+pub struct Managers {
+    libraries: Vec<Library>,
+    /// By which policy what is not managed is advised, where memory is provided.
+    advice: Option<Policy>,
+}
+
+impl Managers {
+    /// Finds those for a program that gets its superpages in this way, by a policy: where the
+    /// user says, near this executable, or where they are installed.
+    ///
+    /// # Errors
+    /// When one is not there, or the user names something else.
+    pub fn find(way: Way, malloc: Malloc, policy: Policy, has_frames: bool) -> Outcome<Managers> {
+        let advice = match way {
+            Way::Advise => None,
+            Way::Provide => config::advice(policy, malloc, has_frames),
+        };
+        let mut libraries = Vec::new();
+        if advice.is_some() {
+            // It calls the other one, as that is behind it.
+            libraries.push(find(Way::Advise, malloc)?);
+        }
+        libraries.push(find(way, malloc)?);
+        Ok(Managers { libraries, advice })
+    }
+
+    /// Has a program that is started by a command be managed by them.
+    pub fn manage(&self, command: &mut Command, preloaded: Option<OsString>) {
+        command.env("LD_PRELOAD", with_managers(&self.libraries, preloaded));
+        if let Some(policy) = self.advice {
+            command.env(ENV_ADVICE, policy.name());
+        }
+    }
+}
+
+/// Finds the library that manages memory in this way.
+fn find(way: Way, malloc: Malloc) -> Outcome<Library> {
+    // A library that the user has moved has the others beside it.
+    let (wanted, near): (_, &[&Wanted]) = match (way, malloc) {
+        (Way::Advise, _) => (&ADVISER, &[]),
+        (Way::Provide, Malloc::Libc) => (&PROVIDER, &[&ADVISER]),
+        (Way::Provide, Malloc::Jemalloc) => (&JEMALLOC, &[&PROVIDER, &ADVISER]),
     };
-    match (named(wanted), way) {
-        (Some(path), _) => check(&path, wanted),
-        // A library that the user has moved has the other one beside it.
-        (None, Way::Provide) => match beside(named(&ADVISER).as_deref()) {
-            Some(path) if is_library(&path) => Library::new(&path, wanted),
-            _ => search(wanted),
-        },
-        (None, Way::Advise) => search(wanted),
+    if let Some(path) = named(wanted) {
+        return check(&path, wanted);
+    }
+    let mut near = near.iter().filter_map(|other| named(other));
+    match near.find_map(|other| beside(&other, wanted)) {
+        Some(path) => Library::new(&path, wanted),
+        None => search(wanted),
     }
 }
 
@@ -112,24 +154,29 @@ pub fn find_shared_memory() -> Outcome<Library> {
     }
 }
 
-/// Whether an item of a list of libraries to preload is one of the two that manage memory, of
-/// which a process has one at most.
+/// Whether an item of a list of libraries to preload is one of those that manage memory.
 pub fn manages_memory(item: &OsStr) -> bool {
     let name = Path::new(item).file_name();
-    name.is_some_and(|name| [ADVISER, PROVIDER].iter().any(|wanted| name == wanted.name))
+    name.is_some_and(|name| MANAGERS.iter().any(|wanted| name == wanted.name))
 }
 
-/// A list to preload with this library that manages memory. It takes the place of another one
-/// of these, and stands before all others where there is none.
-pub fn with_manager(library: &Library, existing: Option<OsString>) -> OsString {
-    let ours = library.path().as_os_str();
+/// A list to preload with these libraries that manage memory. They take the place of others
+/// of these, and stand before all others where there are none.
+fn with_managers(libraries: &[Library], existing: Option<OsString>) -> OsString {
+    let mut ours: Vec<&OsStr> = libraries.iter().map(|l| l.path().as_os_str()).collect();
+    ours.dedup();
     let existing = existing.unwrap_or_default();
     let all: Vec<&OsStr> = items(&existing).collect();
-    let is_one = |item: &OsStr| item == ours || manages_memory(item);
-    let place = all.iter().position(|item| is_one(item)).unwrap_or(0);
-    let mut list: Vec<&OsStr> = all[..place].to_vec();
-    list.push(ours);
-    list.extend(all[place..].iter().filter(|item| !is_one(item)));
+    let is_one = |item: &&OsStr| ours.contains(item) || manages_memory(item);
+    let place = all.iter().position(is_one).unwrap_or(0);
+    let (before, behind) = all.split_at(place);
+    let behind = behind.iter().copied().filter(|item| !is_one(item));
+    let list: Vec<&OsStr> = before
+        .iter()
+        .copied()
+        .chain(ours.iter().copied())
+        .chain(behind)
+        .collect();
     list.join(OsStr::new(":"))
 }
 
@@ -157,10 +204,10 @@ fn named(wanted: &Wanted) -> Option<PathBuf> {
     path.map(PathBuf::from)
 }
 
-/// The library that provides memory, in the directory of the one that advises.
-fn beside(adviser: Option<&Path>) -> Option<PathBuf> {
-    let path = adviser?.with_file_name(PROVIDER.name);
-    path.is_file().then_some(path)
+/// A library in the directory of another one.
+fn beside(other: &Path, wanted: &Wanted) -> Option<PathBuf> {
+    let path = other.with_file_name(wanted.name);
+    is_library(&path).then_some(path)
 }
 
 /// Takes the file that the user names, if it is a library.
@@ -276,9 +323,10 @@ mod tests {
     }
 
     #[test]
-    fn one_library_that_manages_memory_is_preloaded() {
+    fn no_more_libraries_that_manage_memory_are_preloaded() {
         let with = |ours: &str, existing: &str| {
-            let list = with_manager(&Library(ours.into()), Some(existing.into()));
+            let ours: Vec<Library> = ours.split(' ').map(|l| Library(l.into())).collect();
+            let list = with_managers(&ours, Some(existing.into()));
             list.into_string().unwrap()
         };
         assert_eq!(with("/q/libquire.so", ""), "/q/libquire.so");
@@ -287,7 +335,15 @@ mod tests {
             "/q/libquire.so:libdl.so.2"
         );
         let (advise, provide) = ("/q/libquire.so", "/p/libquire_provide.so");
+        let jemalloc = "/p/libquire_provide_jemalloc.so";
         assert_eq!(with(provide, advise), provide);
+        assert_eq!(with(provide, jemalloc), provide);
+        assert_eq!(with(jemalloc, advise), jemalloc);
+        let both = format!("{advise} {provide}");
+        assert_eq!(with(&both, "a.so"), format!("{advise}:{provide}:a.so"));
+        assert_eq!(with(&both, jemalloc), format!("{advise}:{provide}"));
+        assert_eq!(with(provide, &both), provide);
+        assert_eq!(with("/q/one.so /q/one.so", ""), "/q/one.so");
         assert_eq!(with(advise, provide), advise);
         assert_eq!(
             with(advise, "/old/libquire.so a.so"),
@@ -306,7 +362,7 @@ mod tests {
             with(advise, "/x/libquire.so.1"),
             format!("{advise}:/x/libquire.so.1")
         );
-        let none = with_manager(&Library(advise.into()), None);
+        let none = with_managers(&[Library(advise.into())], None);
         assert_eq!(none, advise);
     }
 
@@ -323,11 +379,14 @@ mod tests {
     fn the_provider_is_looked_for_beside_the_adviser() {
         let dir = tempfile::tempdir().unwrap();
         let adviser = dir.path().join("libquire.so");
-        assert_eq!(beside(Some(&adviser)), None);
+        assert_eq!(beside(&adviser, &PROVIDER), None);
         let provider = dir.path().join("libquire_provide.so");
         std::fs::write(&provider, "").unwrap();
-        assert_eq!(beside(Some(&adviser)), Some(provider));
-        assert_eq!(beside(None), None);
+        assert_eq!(beside(&adviser, &PROVIDER), None, "it is no library");
+        let own = std::env::current_exe().unwrap();
+        std::fs::copy(own, &provider).unwrap();
+        assert_eq!(beside(&adviser, &PROVIDER), Some(provider.clone()));
+        assert_eq!(beside(&provider, &JEMALLOC), None);
     }
 
     #[test]

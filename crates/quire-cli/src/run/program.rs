@@ -27,6 +27,9 @@ pub struct Program {
     pub name: String,
     /// Why the loader will not preload the library, where it will not.
     pub unmanaged: Option<&'static str>,
+    /// The files that this executes: its own, by the name that was found and by the one that links lead to, and
+    /// those of its interpreters.
+    pub files: Vec<PathBuf>,
 }
 
 impl Program {
@@ -45,10 +48,12 @@ impl Program {
             search(word, &name)?
         };
         let unmanaged = unmanaged(&path, INTERPRETERS);
+        let files = executed(&path, INTERPRETERS);
         Ok(Program {
             path,
             name,
             unmanaged,
+            files,
         })
     }
 }
@@ -107,6 +112,32 @@ fn search(word: &OsStr, name: &str) -> Outcome<PathBuf> {
     })
 }
 
+/// What executing a file executes.
+fn executed(path: &Path, interpreters: usize) -> Vec<PathBuf> {
+    let mut files = vec![path.to_owned()];
+    files.extend(fs::canonicalize(path));
+    let mut head = [0; 256];
+    let read = File::open(path).and_then(|mut file| file.read(&mut head));
+    let head = &head[..read.unwrap_or(0)];
+    if !head.starts_with(b"#!") || interpreters == 0 {
+        return files;
+    }
+    let mut words = words_of_script(head);
+    let Some(interpreter) = words.next() else {
+        return files;
+    };
+    // `env` looks for the interpreter as a shell does.
+    let asked = words.find(|word| !word.as_os_str().as_bytes().starts_with(b"-"));
+    let is_env = interpreter.file_name() == Some(OsStr::new("env"));
+    files.extend(executed(&interpreter, interpreters - 1));
+    if let Some(word) = asked.filter(|_| is_env)
+        && let Ok(found) = search(word.as_os_str(), "")
+    {
+        files.extend(executed(&found, interpreters - 1));
+    }
+    files
+}
+
 /// Why the loader will not preload anything into the program at `path`. A
 /// file that cannot be read is taken for an ordinary program.
 fn unmanaged(path: &Path, interpreters: usize) -> Option<&'static str> {
@@ -134,11 +165,17 @@ fn unmanaged(path: &Path, interpreters: usize) -> Option<&'static str> {
 
 /// The interpreter that the first line of a script names.
 fn interpreter(head: &[u8]) -> Option<PathBuf> {
-    let line = head[2..].split(|byte| *byte == b'\n').next()?;
-    let word = line
+    words_of_script(head).next()
+}
+
+/// The words of the first line of a script.
+fn words_of_script(head: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let line = head[2..].split(|byte| *byte == b'\n').next();
+    let words = line
+        .unwrap_or_default()
         .split(|byte| matches!(byte, b' ' | b'\t' | b'\0'))
-        .find(|word| !word.is_empty())?;
-    Some(OsString::from_vec(word.to_vec()).into())
+        .filter(|word| !word.is_empty());
+    words.map(|word| OsString::from_vec(word.to_vec()).into())
 }
 
 fn changes_privilege(path: &Path, meta: &Metadata) -> bool {
@@ -214,10 +251,26 @@ mod tests {
     }
 
     #[test]
+    fn the_interpreters_of_a_script_are_executed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (script, link) = (dir.path().join("script"), dir.path().join("link"));
+        fs::write(&script, "#!/usr/bin/env -S sh -e\n").unwrap();
+        std::os::unix::fs::symlink(&script, &link).unwrap();
+        let files = executed(&link, INTERPRETERS);
+        let has = |name: &str| files.iter().any(|file| file.ends_with(name));
+        assert!(
+            ["link", "script", "env", "sh"].into_iter().all(has),
+            "{files:?}"
+        );
+        assert!(!has("-e"), "{files:?}");
+    }
+
+    #[test]
     fn a_script_that_interprets_itself_ends() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("loop");
         fs::write(&path, format!("#!{}\n", path.display())).unwrap();
         assert_eq!(unmanaged(&path, 5), None);
+        assert!(executed(&path, 5).len() > 5);
     }
 }

@@ -17,6 +17,9 @@ use super::program::Program;
 use crate::args::RunArgs;
 use crate::session::{Entry, NoSession};
 
+/// Where memory is provided, a process that has asked for less has no page.
+const LEAST: Bytes = Bytes::mib(16);
+
 /// Everything that is known about a run that is over.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -38,6 +41,9 @@ pub struct Report {
     /// Statistics pages of other users, which could not be read.
     #[serde(skip)]
     foreign: usize,
+    /// The most that one of the processes had resident, as far as their ends were waited for.
+    #[serde(skip)]
+    peak: Bytes,
 }
 
 /// How a program was run.
@@ -118,6 +124,7 @@ impl Report {
             processes,
             setting,
             foreign,
+            peak: ended.peak,
         }
     }
 
@@ -203,8 +210,7 @@ impl Report {
             if !self.notes.is_empty() {
                 return "nothing was managed".to_owned();
             }
-            let program = self.command.first().map_or("the program", String::as_str);
-            return format!("nothing to manage ({program} used little memory)");
+            return self.nothing_said();
         }
         format!(
             "{}{} at the peak, {} populated, {} reserved; {}, {}, {}, {} failed{others}; pager {} CPU, calls {}; {}",
@@ -220,6 +226,20 @@ impl Report {
             time(t.call_time_ns),
             processes(self.processes.len()),
         )
+    }
+
+    /// Where no process has a page, none has asked for much; or it could not make one, such as one
+    /// that has changed its user, for the directory is the first one's alone.
+    fn nothing_said(&self) -> String {
+        if self.processes.is_empty() && self.peak >= LEAST {
+            return format!(
+                "nothing was managed, as far as is known: no process said that it had asked for {LEAST}, \
+                 and one had {} resident (one that changed its user or its root directory cannot say so)",
+                self.peak
+            );
+        }
+        let program = self.command.first().map_or("the program", String::as_str);
+        format!("nothing to manage ({program} used little memory)")
     }
 
     /// Writes the report as JSON.

@@ -1,6 +1,7 @@
 /* Touches pages in loops whose every instruction is known.
  *
  *   touch plain|huge PAGES MILLISECONDS    a load from each page in turn
+ *   touch unadvised PAGES MILLISECONDS     the same, without advice against superpages
  *   touch gather PAGES MILLISECONDS        gathers of four pages each
  *   touch fill PAGES MILLISECONDS          a repeated string instruction
  *
@@ -82,7 +83,8 @@ int main(int argc, char **argv) {
     return 1;
   memory = (char *)(((uintptr_t)memory + ALIGN - 1) & ~(ALIGN - 1));
   int huge = strcmp(mode, "huge") == 0;
-  if (madvise(memory, pages * PAGE + ALIGN, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) != 0 && huge)
+  int advice = huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE;
+  if (strcmp(mode, "unadvised") != 0 && madvise(memory, pages * PAGE + ALIGN, advice) != 0 && huge)
     return 3;
   memset(memory, 1, pages * PAGE);
   signal(SIGTRAP, SIG_DFL);

@@ -127,23 +127,30 @@ pub fn region(start: u64, states: &str) -> RegionStat {
     }
 }
 
-/// The library that provides memory: `QUIRE_PROVIDE_LIB`, or what Cargo builds.
+/// The library that provides memory, also to `malloc`: `QUIRE_JEMALLOC_LIB`, or what Cargo builds.
 fn library() -> &'static Path {
     static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        if let Some(path) = std::env::var_os("QUIRE_PROVIDE_LIB") {
+        if let Some(path) = std::env::var_os("QUIRE_JEMALLOC_LIB") {
             return fs::canonicalize(path).unwrap();
         }
         let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let target = tmp.parent().unwrap();
         let status = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--profile", "preload"])
-            .args(["--package", "quire-preload-provide", "--target-dir"])
+            .args([
+                "--package",
+                "quire-preload-provide-jemalloc",
+                "--target-dir",
+            ])
             .arg(target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
-        assert!(status.success(), "libquire_provide.so cannot be built");
-        target.join("preload/libquire_provide.so")
+        assert!(
+            status.success(),
+            "libquire_provide_jemalloc.so cannot be built"
+        );
+        target.join("preload/libquire_provide_jemalloc.so")
     });
     &LIBRARY
 }
@@ -163,7 +170,10 @@ pub fn offers_frames() -> bool {
 /// asks for memory that is provided.
 pub fn run_with_library(policy: &str, options: &[&str]) -> Command {
     let mut command = quire(&["run", "--policy", policy]);
-    command.args(options).env("QUIRE_PROVIDE_LIB", library());
+    command
+        .args(["--malloc", "jemalloc"])
+        .args(options)
+        .env("QUIRE_JEMALLOC_LIB", library());
     command
 }
 

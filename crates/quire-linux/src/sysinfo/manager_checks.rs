@@ -112,7 +112,7 @@ pub fn userfaultfd_features() -> Check {
                     NAME,
                     found,
                     WITHOUT_UFFD,
-                    "boot Linux 6.7 or newer with CONFIG_PTE_MARKER_UFFD_WP=y",
+                    "boot Linux 6.4 or newer with CONFIG_PTE_MARKER_UFFD_WP=y",
                 )
             }
         }

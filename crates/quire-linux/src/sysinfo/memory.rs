@@ -31,6 +31,12 @@ pub struct MemInfo {
     pub free: Bytes,
 }
 
+/// Whether the machine has swap.
+#[must_use]
+pub fn has_swap() -> bool {
+    rustix::system::sysinfo().totalswap > 0
+}
+
 /// Memory pressure: the share of time in which tasks waited for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Psi {

@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::io::Write;
 
-use quire_core::config::Policy;
+use quire_core::config::{LEAST_DESCRIPTORS, Policy};
 use quire_core::units::{Bytes, SUPERPAGE};
 
 use super::{Check, MemoryGroup, meminfo, psi_memory, read_number};
 
-/// The first kernel on which all that `reserve` needs works. Memory that is advised needs
+/// The first kernel on which all that `reserve` needs works: it has `PAGEMAP_SCAN`. Memory that is advised needs
 /// `MADV_COLLAPSE`, which has a check of its own.
-const OLDEST_KERNEL: (u32, u32) = (6, 9);
+const OLDEST_KERNEL: (u32, u32) = (6, 7);
 
 /// All checks of this module but the kernel's version.
 #[must_use]
@@ -20,6 +20,8 @@ pub fn all() -> Vec<Check> {
         overcommit(),
         mapping_count(),
         data_limit(),
+        descriptor_limit(),
+        file_size_limit(),
         control_group(),
         hardware_counters(),
     ]
@@ -37,11 +39,18 @@ pub fn kernel_version() -> Check {
         _ => Check::limited(
             NAME,
             found,
-            "it may lack PAGEMAP_SCAN, without which memory stays on the kernel's own pages under `reserve`",
-            "install Linux 6.9 or newer",
+            "PAGEMAP_SCAN came with Linux 6.7; without it, memory stays on the kernel's own pages under `reserve`",
+            "install Linux 6.7 or newer",
         ),
     };
     check.needed_by(&[Policy::Reserve])
+}
+
+/// The version of the kernel that runs, if it can be told.
+#[must_use]
+pub fn running_kernel() -> Option<(u32, u32)> {
+    let uname = rustix::system::uname();
+    parse_version(&uname.release().to_string_lossy())
 }
 
 fn parse_version(release: &str) -> Option<(u32, u32)> {
@@ -136,6 +145,41 @@ pub fn data_limit() -> Check {
             Bytes(bytes).to_string(),
             "under `reserve`, the kernel keeps the mappings that count against it, so they stay on its own pages",
             "ulimit -d unlimited",
+        ),
+    };
+    check.needed_by(&[Policy::Reserve])
+}
+
+/// Whether programs started from here may have as many descriptors as Quire needs.
+#[must_use]
+pub fn descriptor_limit() -> Check {
+    const NAME: &str = "RLIMIT_NOFILE";
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let check = match limit {
+        Some(few) if few < LEAST_DESCRIPTORS => Check::limited(
+            NAME,
+            few.to_string(),
+            "too few descriptors: under `reserve`, memory stays on the kernel's own pages",
+            format!("ulimit -n {LEAST_DESCRIPTORS}"),
+        ),
+        Some(enough) => Check::ok(NAME, enough.to_string()),
+        None => Check::ok(NAME, "unlimited"),
+    };
+    check.needed_by(&[Policy::Reserve])
+}
+
+/// Whether programs started from here may make files as large as Quire's.
+#[must_use]
+pub fn file_size_limit() -> Check {
+    const NAME: &str = "RLIMIT_FSIZE";
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    let check = match limit {
+        None => Check::ok(NAME, "unlimited"),
+        Some(bytes) => Check::limited(
+            NAME,
+            Bytes(bytes).to_string(),
+            "memory that Quire provides is a file: under `reserve`, memory stays on the kernel's own pages",
+            "ulimit -f unlimited",
         ),
     };
     check.needed_by(&[Policy::Reserve])

@@ -1,14 +1,14 @@
 //! Checks of the kernel's own ways to superpages: transparent huge pages and
 //! the hugetlb pool.
 
-use std::fs;
+use std::path::Path;
 
 use quire_core::config::Policy;
 use quire_core::pool::PoolPage;
 use quire_core::units::{PAGES_PER_SUPERPAGE, SUPERPAGE};
 
 use super::memory::pool_directory;
-use super::{Check, bracketed, read_number, read_trimmed};
+use super::{Check, bracketed, names_in, read_number, read_trimmed};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 /// As many empty pages in an extent that khugepaged makes a superpage of anything, and so the
@@ -126,14 +126,13 @@ fn chosen_for_superpages() -> Option<String> {
 
 /// The sizes of transparent huge pages, in KiB, each with its setting, in order.
 fn sizes() -> Vec<(u64, String)> {
-    let mut sizes: Vec<(u64, String)> = fs::read_dir(THP)
+    let directory = Path::new(THP);
+    let mut sizes: Vec<(u64, String)> = names_in(directory)
         .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-            let enabled = read_trimmed(entry.path().join("enabled"))?;
+        .filter_map(|name| {
+            let size = name.to_str()?.strip_prefix("hugepages-")?;
+            let size = size.strip_suffix("kB")?;
+            let enabled = read_trimmed(directory.join(&name).join("enabled"))?;
             Some((size.parse().ok()?, bracketed(&enabled)?.to_owned()))
         })
         .collect();

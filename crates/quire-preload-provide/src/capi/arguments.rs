@@ -107,8 +107,10 @@ pub fn named(spec: &StrategySpec, colours: &Colours) -> Result<Which> {
 fn shows_frames() -> bool {
     let here = std::hint::black_box(1u8);
     let page = VirtAddr(std::ptr::from_ref(std::hint::black_box(&here)) as u64).page_floor();
-    let pagemap = pagemap::open();
-    pagemap.is_ok_and(|fd| pagemap::frame(fd.as_fd(), page).is_some())
+    quire_vm::apart(|| {
+        let pagemap = pagemap::open();
+        pagemap.is_ok_and(|fd| pagemap::frame(fd.as_fd(), page).is_some())
+    })
 }
 
 /// The name of a file.

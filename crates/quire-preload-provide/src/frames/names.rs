@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_core::units::{AddrRange, VirtAddr};
-use quire_linux::sysinfo::maps::{Kind, Reader};
-use quire_linux::{memory, thread};
+use quire_linux::memory;
+use quire_linux::sysinfo::maps::{Kind, Mapping, Reader};
 
 use super::{choice, place_as, place_existing, wanted};
 use crate::MANAGER;
@@ -40,9 +40,9 @@ pub fn note(range: AddrRange, name: VirtAddr) {
     let Some(number) = choice::number_by_name(config, |hinted| hinted == name) else {
         return;
     };
-    let _uncancelled = thread::Uncancelled::new();
     let mut found = Vec::new();
-    let listed = Reader::default().own(|mapping, name| {
+    let mut reader = Reader::default();
+    let look = |mapping: Mapping, name: &str| {
         let part = mapping.range.intersect(range);
         let plain = mapping.kind(name) == Kind::Anonymous && name != "[stack]";
         if !part.is_empty() && plain {
@@ -52,7 +52,8 @@ pub fn note(range: AddrRange, name: VirtAddr) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
-    });
+    };
+    let listed = quire_vm::apart(|| reader.own(look));
     if listed.is_err() {
         return;
     }

@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use quire_core::frames::config::FrameConfig;
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
 use quire_linux::real::Real;
-use quire_linux::sysinfo::maps::Reader;
+use quire_linux::sysinfo::maps::{Mapping, Reader};
 use quire_linux::thread;
 use quire_vm::frames;
 
@@ -98,7 +98,8 @@ pub fn place_main(config: &FrameConfig) {
 /// can be executed cannot be given frames.
 fn find_main() -> Option<(AddrRange, VirtAddr)> {
     let (mut found, mut below) = (None, VirtAddr(0));
-    let listed = Reader::default().own(|mapping, name| {
+    let mut reader = Reader::default();
+    let look = |mapping: Mapping, name: &str| {
         if name == "[stack]" {
             let plain = mapping.prot == libc::PROT_READ | libc::PROT_WRITE;
             found = plain.then_some((mapping.range, below));
@@ -106,7 +107,8 @@ fn find_main() -> Option<(AddrRange, VirtAddr)> {
         }
         below = mapping.range.end;
         ControlFlow::Continue(())
-    });
+    };
+    let listed = quire_vm::apart(|| reader.own(look));
     listed.ok().and(found)
 }
 
@@ -234,6 +236,7 @@ unsafe extern "C" fn pthread_create(
     let Some(real) = CREATE.get() else {
         return libc::EAGAIN;
     };
+    mappings::start_late();
     // SAFETY: passed on as it came.
     let create = |routine, argument| unsafe { real(thread, attributes, routine, argument) };
     // SAFETY: the program passes attributes as the function takes them.

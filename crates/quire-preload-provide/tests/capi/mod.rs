@@ -79,7 +79,7 @@ impl Asking {
         let mut argv: Vec<OsString> = before.iter().map(OsString::from).collect();
         argv.push(program().into());
         argv.extend(arguments.iter().map(OsString::from));
-        let command = setting.command(&argv, Some(build::library()), None);
+        let command = setting.command(&argv, &setting.libraries(), None);
         Asking::hear(&command, directory)
     }
 
@@ -194,11 +194,7 @@ fn check_kinds(command: &[OsString]) {
 }
 
 fn linked(setting: &Setting, what: &str) -> Vec<OsString> {
-    setting.command(
-        &[program().into(), what.into()],
-        Some(build::library()),
-        None,
-    )
+    setting.command(&[program().into(), what.into()], &setting.libraries(), None)
 }
 
 /// Linked with the library, and started as any other program is.
@@ -223,8 +219,8 @@ fn what_is_asked_for_goes_before_what_the_user_chose() {
 
 #[test]
 fn a_program_asks_under_quire_run() {
-    let mut library = OsString::from("QUIRE_PROVIDE_LIB=");
-    library.push(build::library());
+    let mut library = OsString::from("QUIRE_JEMALLOC_LIB=");
+    library.push(build::jemalloc());
     let run = [
         "run",
         "--quiet",
@@ -374,7 +370,7 @@ fn without_privilege_memory_is_the_kernels() {
         ..setting::UNPRIVILEGED
     };
     let argv = ["env".into(), path, program.into(), "refused".into()];
-    let outcome = process::run(&setting.command(&argv, None, None), scratch.path());
+    let outcome = process::run(&setting.command(&argv, &[], None), scratch.path());
     assert_eq!(outcome.status, "exit status: 0", "{outcome}");
 }
 

@@ -64,11 +64,11 @@ fn storm(setting: &Setting, threads: &str, operations: &str) {
         operations.into(),
     ];
     let scratch = Scratch::new(setting.unprivileged);
-    let plain = setting.without_library().command(&stress, None, None);
+    let plain = setting.without_library().command(&stress, &[], None);
     let wanted = process::run(&plain, scratch.path());
     let session = scratch.session();
     let argv = process::in_session(&session, stress);
-    let command = setting.command(&argv, Some(build::library()), None);
+    let command = setting.command(&argv, &setting.libraries(), None);
     let (got, done) = std::thread::scope(|scope| {
         let run = scope.spawn(|| process::run(&command, scratch.path()));
         let mut done = 0;

@@ -29,12 +29,12 @@ impl Held {
     fn start(argv: &[OsString], setting: &Setting) -> Held {
         let scratch = Scratch::new(setting.unprivileged);
         let mut argv = argv.to_vec();
-        let mut library = build::library().to_owned();
+        let mut libraries = setting.libraries();
         if setting.unprivileged {
             argv[0] = scratch.take_copy(Path::new(&argv[0])).into();
-            library = scratch.take_copy(&library);
+            libraries.iter_mut().for_each(|l| *l = scratch.take_copy(l));
         }
-        let command = setting.command(&argv, Some(&library), None);
+        let command = setting.command(&argv, &libraries, None);
         let mut child = process::start(&command, scratch.path());
         let stdout = child.stdout.take().expect("stdout is a pipe");
         let mut lines = BufReader::new(stdout);

@@ -18,6 +18,11 @@ const TEXT_UNPRIVILEGED: Setting = Setting {
     env: &[("QUIRE_TEXT", "1")],
     ..setting::UNPRIVILEGED
 };
+/// A process is managed once it has asked for some memory, which this program does by `malloc`.
+const TEXT_JEMALLOC: Setting = Setting {
+    env: &[("QUIRE_TEXT", "1")],
+    ..setting::RESERVE_JEMALLOC
+};
 /// Whole extents in the text of the program.
 const EXTENTS: u64 = 4;
 
@@ -146,7 +151,7 @@ fn libraries_that_are_loaded_late_follow() {
         return skip("g++ is missing");
     };
     let library = frames.library.display().to_string();
-    let held = Held::start(&argv(&frames.anywhere, &["load", &library]), &TEXT);
+    let held = Held::start(&argv(&frames.anywhere, &["load", &library]), &TEXT_JEMALLOC);
     let of_library = |line: &str| line.contains(" r-xp ") && line.contains("libframes.so");
     // Where the kernel has mapped it so that it cannot have huge folios, it is
     // copied.

@@ -12,7 +12,7 @@ use quire_core::units::{AddrRange, VirtAddr};
 use super::{COLOURS, Page, pages_of};
 use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
-use crate::harness::{build, process, skip};
+use crate::harness::{process, skip};
 use crate::managed::huge_bytes;
 
 /// `kinds.c` as a program, with the library that it needs beside it.
@@ -60,7 +60,7 @@ impl Kinds {
             argv.push(format!("QUIRE_HINTS={hints}").into());
         }
         argv.push(program().into());
-        let command = setting.command(&argv, Some(build::library()), None);
+        let command = setting.command(&argv, &setting.libraries(), None);
         let mut program = process::command(&command, scratch.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -78,7 +78,7 @@ impl Filled {
 
     fn start_by(setting: &Setting, argv: &[OsString]) -> Filled {
         let scratch = Scratch::new(false);
-        let command = setting.command(argv, Some(build::library()), None);
+        let command = setting.command(argv, &setting.libraries(), None);
         let mut program = process::start(&command, scratch.path());
         let output = program.stdout.take().expect("stdout is a pipe");
         let mut ranges = BTreeMap::new();

@@ -125,8 +125,8 @@ fn programs_run_as_without_a_plugin() {
 fn run_script(strategy: &str, script: &str) -> process::Outcome {
     let scratch = Scratch::new(false);
     scratch.take_copy(&plugin("skew"));
-    let mut library = OsString::from("QUIRE_PROVIDE_LIB=");
-    library.push(build::library());
+    let mut library = OsString::from("QUIRE_JEMALLOC_LIB=");
+    library.push(build::jemalloc());
     let words = ["run", "--colour-bits", "12,13,14,15", "--frames", strategy];
     let script = format!("FILL={}; {script}", build::program("fill").display());
     let mut argv = vec!["env".into(), library, build::command().into()];

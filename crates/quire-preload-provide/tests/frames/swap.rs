@@ -73,7 +73,7 @@ impl Drop for Swap {
 
 fn start(setting: &Setting, cgroup: &MemoryCgroup, scratch: &Scratch) -> std::process::Child {
     let argv = [build::program("swapped").into(), FILLED.to_string().into()];
-    let command = setting.command(&argv, Some(build::library()), Some(cgroup));
+    let command = setting.command(&argv, &setting.libraries(), Some(cgroup));
     process::command(&command, scratch.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -128,7 +128,7 @@ fn what_asks_for_nothing_has_no_userfaultfd() {
 
 fn start_in(setting: &Setting, cgroup: &MemoryCgroup, scratch: &Scratch) -> Child {
     let argv = [build::program("fresh").into(), FILLED.to_string().into()];
-    let command = setting.command(&argv, Some(build::library()), Some(cgroup));
+    let command = setting.command(&argv, &setting.libraries(), Some(cgroup));
     process::command(&command, scratch.path())
         .stdout(Stdio::null())
         .spawn()

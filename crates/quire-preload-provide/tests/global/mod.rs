@@ -55,7 +55,7 @@ impl Arena {
     fn start(&self, setting: &Setting, program: &str, size: u64) -> Child {
         let words = [build::program(program).into(), size.to_string().into()];
         let words = process::in_session(&self.session, words);
-        let command = setting.command(&words, Some(build::library()), Some(&self.group));
+        let command = setting.command(&words, &setting.libraries(), Some(&self.group));
         let mut child = process::start(&command, self.scratch.path());
         let mut line = String::new();
         let stdout = child.stdout.take().expect("stdout is a pipe");
@@ -162,7 +162,7 @@ fn a_full_registry_harms_nobody() {
     fs::write(session.join("filler"), [1; 12 << 10]).expect("there is room for this");
     let argv = [build::program("threads").into(), "16".into(), "2000".into()];
     let argv = process::in_session(&session, argv);
-    let command = setting::RESERVE.command(&argv, Some(build::library()), None);
+    let command = setting::RESERVE.command(&argv, &setting::RESERVE.libraries(), None);
     let outcome = process::run(&command, scratch.path());
     let left: Vec<OsString> = fs::read_dir(&session)
         .expect("the directory can be read")

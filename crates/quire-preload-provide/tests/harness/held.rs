@@ -41,7 +41,7 @@ impl Held {
         let session = scratch.session();
         let argv = [build::program(program).into(), argument.into()];
         let argv = process::in_session(&session, argv);
-        let command = setting.command(&argv, Some(build::library()), None);
+        let command = setting.command(&argv, &setting.libraries(), None);
         let child = process::start(&command, scratch.path());
         Held {
             child,

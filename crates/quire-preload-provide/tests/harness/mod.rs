@@ -51,16 +51,19 @@ impl Program<'_> {
         (self.prepare)(scratch.path());
         let cgroup = self.memory_limit.map(MemoryCgroup::new).transpose()?;
         let mut argv = self.argv.clone();
-        let mut library = setting.policy.map(|_| build::library().to_owned());
+        let mut libraries = match setting.policy {
+            Some(_) => setting.libraries(),
+            None => Vec::new(),
+        };
         if setting.unprivileged {
             // The build directory may be closed to other users.
             let program = Path::new(&argv[0]);
             if program.starts_with(build::target_dir()) {
                 argv[0] = scratch.take_copy(program).into();
             }
-            library = library.map(|l| scratch.take_copy(&l));
+            libraries.iter_mut().for_each(|l| *l = scratch.take_copy(l));
         }
-        let command = setting.command(&argv, library.as_deref(), cgroup.as_ref());
+        let command = setting.command(&argv, &libraries, cgroup.as_ref());
         let mut outcome = process::run(&command, scratch.path());
         if let Some(result) = self.result {
             outcome.result = std::fs::read(scratch.path().join(result)).ok();

@@ -83,7 +83,7 @@ fn check(setting: &Setting, superpages: bool) {
     let enough = if superpages { HELD / 8 * 7 } else { 0 };
     let seen = look(setting, enough);
     assert!(
-        seen.maps.contains("libquire_provide.so"),
+        seen.maps.contains("libquire_provide"),
         "the library is loaded"
     );
     if superpages {
@@ -108,15 +108,15 @@ fn base_has_no_superpages() {
 
 #[test]
 fn eager_has_superpages() {
-    check(&setting::EAGER, true);
+    check(&setting::EAGER_JEMALLOC, true);
 }
 
 #[test]
 fn reserve_promotes() {
-    check(&setting::RESERVE, true);
+    check(&setting::RESERVE_JEMALLOC, true);
 }
 
 #[test]
 fn static_takes_from_the_pool() {
-    check(&setting::STATIC, true);
+    check(&setting::STATIC_JEMALLOC, true);
 }

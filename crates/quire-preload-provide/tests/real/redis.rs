@@ -6,13 +6,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::harness::scratch::Scratch;
 use crate::harness::setting::{self, Setting};
-use crate::harness::{build, pool, process, skip};
+use crate::harness::{pool, process, skip};
 use crate::managed::huge_bytes;
 
 const KEYS: u32 = 60_000;
@@ -31,7 +31,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(directory: &Path, library: &Path, setting: &Setting) -> Server {
+    fn start(directory: &Path, libraries: &[PathBuf], setting: &Setting) -> Server {
         let server = process::find("redis-server").expect("it was found before");
         let socket = directory.join("socket");
         let mut argv: Vec<OsString> = vec![server.into()];
@@ -49,7 +49,7 @@ impl Server {
         );
         argv.push(socket.clone().into());
         let log = fs::File::create(directory.join("log")).expect("the directory is ours");
-        let child = process::command(&setting.command(&argv, Some(library), None), directory)
+        let child = process::command(&setting.command(&argv, libraries, None), directory)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file can be shared"))
             .stderr(log)
@@ -178,8 +178,12 @@ fn check(setting: &Setting) {
     }
     let _pool = setting.pool_pages.map(pool::Pool::with);
     let scratch = Scratch::new(setting.unprivileged);
-    let library = scratch.take_copy(build::library());
-    let mut server = Server::start(scratch.path(), &library, setting);
+    let libraries: Vec<PathBuf> = setting
+        .libraries()
+        .iter()
+        .map(|library| scratch.take_copy(library))
+        .collect();
+    let mut server = Server::start(scratch.path(), &libraries, setting);
     server.set_all(1);
     if setting.promises_superpages() && process::is_root() {
         server.await_superpages();
@@ -204,7 +208,7 @@ fn check(setting: &Setting) {
         server.check_all(generation);
     }
     server.stop();
-    let mut server = Server::start(scratch.path(), &library, setting);
+    let mut server = Server::start(scratch.path(), &libraries, setting);
     server.check_all(3);
     assert_eq!(server.ask(&["DBSIZE"]), KEYS.to_string());
     assert_eq!(server.ask(&["FLUSHALL"]), "OK");

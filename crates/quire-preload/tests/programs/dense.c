@@ -3,6 +3,10 @@
 #include "promise.h"
 #include <sys/wait.h>
 
+/* Seconds for the copies: where no block is free, the kernel moves pages for each, and a tenth of a processor is spent
+ * on all of that. */
+enum { PATIENCE = 60 };
+
 static char *take(const char *how, size_t len) {
   if (strcmp(how, "malloc") == 0)
     return malloc(len);
@@ -47,7 +51,7 @@ static void attempt(char **argv) {
   double least = in_steps ? 0 : strcmp(argv[1], "brk") == 0 ? 40 : 70;
   /* Extents at both ends of a heap are not whole, nor are a few in which the heap was cut while it grew. */
   double most = in_steps ? 97 : 98;
-  double late = policy_is("adaptive") ? wait_for_huge(memory, len, most, 15) : huge_percent(memory, len);
+  double late = policy_is("adaptive") ? wait_for_huge(memory, len, most, PATIENCE) : huge_percent(memory, len);
   double after = seconds() - begin - filled;
   if (policy_is("adaptive") && (at_once < least || late < most))
     FAIL("%.1f %% on superpages when filled (%.2f s), %.1f %% after %.1f s", at_once, filled, late, after);

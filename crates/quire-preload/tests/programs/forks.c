@@ -26,7 +26,7 @@ int main(void) {
   size_t len = MIB(256);
   char *memory = map_anon(len);
   stamp_range(memory, len, 1);
-  double all = wait_for_huge(memory, len, 98, has_helper() ? 20 : 0);
+  double all = wait_for_huge(memory, len, 98, has_helper() ? 60 : 0);
   CHECK(!has_helper() || all >= 98);
 
   pid_t child = fork();

@@ -74,14 +74,8 @@ pub fn manager() -> &'static Path {
     static MANAGER: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os("QUIRE_LIB") {
         Some(path) => path.into(),
         None => {
-            // The command takes the library that provides memory from beside this one.
-            let both = [
-                "--package",
-                "quire-preload",
-                "--package",
-                "quire-preload-provide",
-            ];
-            cargo_builds(&[&["--profile", "preload"], &both[..]].concat());
+            // The command takes the libraries that provide memory from beside this one.
+            cargo_builds(&["--profile", "preload", "--package", "quire-preload*"]);
             target_dir().join("preload/libquire.so")
         }
     });

@@ -12,6 +12,7 @@ use quire_linux::raw::Result;
 use quire_linux::{huge_file, memory};
 use rustix::fs::{Mode, OFlags};
 
+use crate::hands;
 use crate::manager::Manager;
 use crate::mapping::Handled;
 
@@ -98,7 +99,9 @@ fn counts_strictly() -> bool {
     let path = c"/proc/sys/vm/overcommit_memory";
     let how = OFlags::RDONLY | OFlags::CLOEXEC;
     let mut mode = [b'2'];
-    let read = rustix::fs::open(path, how, Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut mode));
+    let read = hands::apart(|| {
+        let file = rustix::fs::open(path, how, Mode::empty())?;
+        rustix::io::read(&file, &mut mode)
+    });
     read.is_err() || mode == *b"2"
 }

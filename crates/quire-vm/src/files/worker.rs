@@ -2,8 +2,7 @@
 //! stacks, and of other memory that was filled on base pages (`grow`).
 //!
 //! It goes through the kernel's list of mappings in rounds, and rests between
-//! them, the longer the less there was to do. It has a descriptor table of its
-//! own, like the pager.
+//! them, the longer the less there was to do.
 
 mod grow;
 
@@ -22,7 +21,7 @@ use quire_linux::own_threads::Own;
 use quire_linux::pagemap;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::sysinfo::maps::Reader;
-use quire_linux::{futex, sysinfo, thread};
+use quire_linux::{futex, lone_thread, sysinfo, thread};
 
 use self::grow::Grower;
 use super::view::View;
@@ -30,6 +29,7 @@ use super::{Noted, TABLE, reread, stacks};
 use crate::extent::now_ms;
 use crate::frames;
 use crate::grow::advise;
+use crate::hands::{self, Follower};
 use crate::manager::Manager;
 use crate::text::{self, Late};
 
@@ -71,17 +71,18 @@ pub(crate) fn announce() {
 
 /// Starts the thread. Without it, these mappings just stay on base pages.
 pub(crate) fn start(manager: &'static Manager) {
-    let signals = thread::block_program_signals();
-    let _ = std::thread::Builder::new()
-        .name("quire-files".into())
-        .stack_size(256 << 10)
-        .spawn(move || {
-            let _own = Own::now();
-            if let Ok(mut worker) = Worker::new(manager) {
-                worker.run();
-            }
-        });
-    drop(signals);
+    let argument = std::ptr::from_ref(manager) as usize;
+    let _ = hands::spawn(|threads| &threads.files, main, argument);
+}
+
+extern "C" fn main(manager: usize) {
+    // SAFETY: `start` gave the address of what lives as long as the process.
+    let manager: &'static Manager = unsafe { &*(manager as *const Manager) };
+    let _own = Own::now();
+    lone_thread::set_name(c"quire-files");
+    if let Ok(mut worker) = Worker::new(manager) {
+        worker.run();
+    }
 }
 
 struct Worker {
@@ -107,8 +108,6 @@ struct Worker {
 impl Worker {
     fn new(manager: &'static Manager) -> Result<Worker> {
         let text = manager.state.lock().config.text;
-        // SAFETY: a thread that has just begun holds no descriptor.
-        unsafe { thread::own_descriptor_table()? };
         Ok(Worker {
             manager,
             pagemap: pagemap::open()?,
@@ -126,7 +125,9 @@ impl Worker {
 
     fn run(&mut self) {
         let mut rest = REST.0;
+        let mut follower = Follower::default();
         loop {
+            follower.follow();
             let news = NEWS.load(Ordering::Acquire);
             let began = thread::cpu_time_ns();
             let made = self.round();

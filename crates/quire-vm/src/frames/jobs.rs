@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::DerefMut;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
@@ -14,14 +14,15 @@ use quire_core::units::{AddrRange, Frame, PageCount, VirtAddr};
 use quire_linux::futex::{self, Lock};
 use quire_linux::thread;
 
-use super::{Which, lend, touch_stack};
+use super::{Which, touch_stack};
+use crate::hands;
 
 static QUEUE: Lock<Queue> = Lock::new(Queue {
     jobs: Vec::new(),
     strategies: Vec::new(),
     count: 0,
 });
-/// The event that tells of jobs, by its number in the thread's descriptor table.
+/// The event that tells of jobs, by its number in the table of Quire's threads.
 static EVENT: AtomicI32 = AtomicI32::new(-1);
 
 /// What the thread has not fetched.
@@ -151,7 +152,9 @@ pub(super) fn fetch_strategies(strategies: &mut Vec<Box<dyn Strategy>>) {
 /// # Errors
 /// When there is no thread.
 pub(super) fn ask(range: AddrRange, which: Which) -> Result<Arc<Shared>, Note> {
-    let event = lend(EVENT.load(Ordering::Acquire)).map_err(|_| Note::FramesUnserved)?;
+    if EVENT.load(Ordering::Acquire) < 0 {
+        return Err(Note::FramesUnserved);
+    }
     let shared = Arc::new(Shared::default());
     let pages = range.len().to_pages().0 as usize;
     shared.of.store(pages, Ordering::Relaxed);
@@ -162,8 +165,17 @@ pub(super) fn ask(range: AddrRange, which: Which) -> Result<Arc<Shared>, Note> {
         known: None,
         shared: shared.clone(),
     });
-    thread::signal_event(&event);
+    hands::run(signal).map_err(|_| Note::FramesUnserved)?;
     Ok(shared)
+}
+
+/// Signals the event, on a thread that has the table of Quire's threads.
+pub(super) fn signal() {
+    let event = EVENT.load(Ordering::Acquire);
+    if event >= 0 {
+        // SAFETY: the thread never closes it.
+        thread::signal_event(&unsafe { BorrowedFd::borrow_raw(event) });
+    }
 }
 
 /// The job that waits longest.

@@ -6,13 +6,13 @@ use std::ops::ControlFlow;
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
 use quire_linux::memory;
 use quire_linux::raw::{Errno, Result};
-use quire_linux::sysinfo::maps::{self, Kind};
-use quire_linux::thread::Uncancelled;
+use quire_linux::sysinfo::maps::{self, Kind, Mapping};
 use quire_linux::uffd::Mode;
 
 use super::{
     Placed, Which, arena, enter, forget, place, placed_in, ranges, serve, stop_serving, strategy_of,
 };
+use crate::hands;
 use crate::manager::Manager;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -69,7 +69,6 @@ pub unsafe fn free(range: AddrRange) -> Result<()> {
 /// memory that the kernel's own rules hold for. Otherwise it may be that not all of it is
 /// the caller's own, and nothing is noted.
 pub fn know(manager: &Manager, range: AddrRange) {
-    let _uncancelled = Uncancelled::new();
     if manager.manages(range) || !is_private_memory(range) {
         return;
     }
@@ -91,7 +90,8 @@ fn is_private_memory(range: AddrRange) -> bool {
         return false;
     }
     let mut covered = Bytes::ZERO;
-    let read = maps::Reader::default().own(|mapping, name| {
+    let mut list = maps::Reader::default();
+    let look = |mapping: Mapping, name: &str| {
         if mapping.kind(name) == Kind::Anonymous && !name.starts_with("[stack") {
             covered = Bytes(covered.0 + mapping.range.intersect(range).len().0);
         }
@@ -99,7 +99,8 @@ fn is_private_memory(range: AddrRange) -> bool {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
-    });
+    };
+    let read = hands::apart(|| list.own(look));
     read.is_ok() && covered == range.len()
 }
 

@@ -90,8 +90,10 @@ pub fn build(spec: &StrategySpec, colours: &Colours) -> Result<Box<dyn Strategy>
 }
 
 fn read_record(file: &str) -> Result<Record, String> {
+    // The C library's words for an error are not to be had on a thread that it does not know.
+    let why = |error: std::io::Error| error.kind();
     let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("the recorded mapping {file} cannot be read: {error}"))?;
+        .map_err(|error| format!("the recorded mapping {file} cannot be read: {}", why(error)))?;
     text.parse()
         .map_err(|error| format!("{file} is no recorded mapping: {error}"))
 }

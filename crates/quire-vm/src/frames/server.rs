@@ -1,7 +1,7 @@
 //! The thread that gives missing pages their frames.
 //!
-//! It touches no memory of the program, takes no lock that a thread may hold while it
-//! touches such memory, and has a descriptor table of its own, as the pager has.
+//! It touches no memory of the program, and takes no lock that a thread may hold while it
+//! touches such memory.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -15,9 +15,9 @@ use quire_core::units::{
 };
 use quire_linux::own_threads::Own;
 use quire_linux::raw::Errno;
+use quire_linux::ready::{Ready, When};
 use quire_linux::uffd::{self, Fault, Scope};
-use quire_linux::{sysinfo, thread};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use quire_linux::{lone_thread, sysinfo, thread};
 
 use super::folios::Folios;
 use super::jobs::{self, Job};
@@ -25,6 +25,7 @@ use super::moving::move_pages;
 use super::stalls::Stalls;
 use super::streams::{Sequence, Streams, Window};
 use super::{Kind, Placed, RANGES, Setup, THREAD, UFFD, Which};
+use crate::hands::{self, Follower};
 use crate::manager::Manager;
 use crate::outcome::Outcome;
 
@@ -36,31 +37,44 @@ const STAY_AWAKE_NS: u64 = 50_000;
 /// long.
 const REST: Duration = Duration::from_secs(1);
 const LONG: u32 = 10;
+/// What it is woken by.
+const TOUCH: u64 = 1 << 0;
+const JOB: u64 = 1 << 1;
+const STALL: u64 = 1 << 2;
+
+/// What the thread became.
+static OUTCOME: Outcome = Outcome::new();
 
 /// Starts the thread, and waits until it is ready.
 pub(super) fn start(manager: &'static Manager, setup: Setup) -> Result<(), Note> {
-    static OUTCOME: Outcome = Outcome::new();
+    hands::start().map_err(|_| Note::FramesUnserved)?;
     OUTCOME.reset();
-    let signals = thread::block_program_signals();
-    let spawned = std::thread::Builder::new()
-        .name("quire-frames".into())
-        .stack_size(256 << 10)
-        .spawn(move || match Server::new(manager, setup) {
-            Ok(mut server) => {
-                jobs::accept(&server.event, server.strategies.len());
-                UFFD.store(server.uffd.as_raw_fd(), Ordering::Release);
-                THREAD.store(thread::current_id(), Ordering::Release);
-                OUTCOME.report(Ok(()));
-                let _own = Own::now();
-                server.run();
-            }
-            Err(error) => OUTCOME.report(Err(error)),
-        });
-    drop(signals);
-    if spawned.is_err() {
+    let given: *mut (&'static Manager, Setup) = Box::into_raw(Box::new((manager, setup)));
+    if hands::spawn(|threads| &threads.frames, main, given as usize).is_err() {
+        // SAFETY: there is no thread that would take it.
+        drop(unsafe { Box::from_raw(given) });
         return Err(Note::FramesUnserved);
     }
-    OUTCOME.wait(Note::FramesUnserved)
+    OUTCOME.wait(Note::FramesUnserved, || {
+        hands::is_there(|threads| &threads.frames)
+    })
+}
+
+extern "C" fn main(given: usize) {
+    // SAFETY: `start` made it, and leaves it to this thread.
+    let (manager, setup) = *unsafe { Box::from_raw(given as *mut (&'static Manager, Setup)) };
+    let _own = Own::now();
+    lone_thread::set_name(c"quire-frames");
+    match Server::new(manager, setup) {
+        Ok(mut server) => {
+            jobs::accept(&server.event, server.strategies.len());
+            UFFD.store(server.uffd.as_raw_fd(), Ordering::Release);
+            THREAD.store(thread::current_id(), Ordering::Release);
+            OUTCOME.report(Ok(()));
+            server.run();
+        }
+        Err(error) => OUTCOME.report(Err(error)),
+    }
 }
 
 /// How touches are reported.
@@ -80,6 +94,8 @@ pub(super) struct Server {
     streams: Streams,
     /// Tells of jobs.
     event: OwnedFd,
+    /// What it sleeps on.
+    ready: Ready,
     stalls: Stalls,
     /// How many times the program was found at rest.
     rests: u32,
@@ -91,8 +107,6 @@ pub(super) struct Server {
 
 impl Server {
     fn new(manager: &'static Manager, setup: Setup) -> Result<Server, Note> {
-        // SAFETY: a thread that has just begun holds no descriptor.
-        unsafe { thread::own_descriptor_table() }.map_err(|_| Note::FramesUnserved)?;
         let (uffd, scope) = uffd::open_for_moves().map_err(|_| Note::FramesUnmoved)?;
         if scope != Scope::Full {
             return Err(Note::FramesUserMode);
@@ -108,23 +122,28 @@ impl Server {
             return Err(Note::FramesHidden);
         }
         manager.stats().name_strategies(&setup.names);
+        let event = thread::new_event().map_err(|_| Note::FramesUnserved)?;
+        let stalls = Stalls::new();
         Ok(Server {
             manager,
+            ready: sleeps_on(&uffd, &event, &stalls).map_err(|_| Note::FramesUnserved)?,
             uffd,
             strategies: setup.strategies,
             folios,
             streams: Streams::default(),
-            event: thread::new_event().map_err(|_| Note::FramesUnserved)?,
-            stalls: Stalls::new(),
+            event,
+            stalls,
             rests: 0,
             job: None,
-            may_stay_awake: std::thread::available_parallelism().is_ok_and(|n| n.get() > 1),
+            may_stay_awake: has_processors(),
             tally: FrameTally::default(),
         })
     }
 
     fn run(&mut self) {
+        let mut follower = Follower::default();
         loop {
+            follower.follow();
             if self.job.is_none() {
                 self.wait();
             }
@@ -156,22 +175,11 @@ impl Server {
     /// Waits for a touch, a job or want of memory. Once the program is at rest, most of
     /// the stock goes back to the kernel, and after a while all of it.
     fn wait(&mut self) {
-        let rest = Timespec {
-            tv_sec: REST.as_secs() as i64,
-            tv_nsec: 0,
-        };
-        let rest = (self.folios.pages() > PageCount(0)).then_some(&rest);
-        let trigger = self.stalls.trigger();
-        let trigger = trigger.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI));
-        let mut fds = vec![
-            PollFd::new(&self.uffd, PollFlags::IN),
-            PollFd::new(&self.event, PollFlags::IN),
-        ];
-        fds.extend(trigger);
+        let rest = (self.folios.pages() > PageCount(0)).then_some(REST);
         // Interrupted or not, what is there is answered.
-        let ready = poll(&mut fds, rest);
-        let stalled = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
-        if ready == Ok(0) {
+        let ready = self.ready.wait(rest);
+        let stalled = ready & STALL != 0;
+        if ready == 0 {
             self.rests += 1;
         }
         match self.rests {
@@ -385,6 +393,22 @@ impl Server {
             let _ = self.folios.refill();
         }
     }
+}
+
+/// What the thread sleeps on: a touch, a job, want of memory.
+fn sleeps_on(uffd: &OwnedFd, event: &OwnedFd, stalls: &Stalls) -> Result<Ready, Errno> {
+    let ready = Ready::new()?;
+    ready.add(uffd, When::Readable, TOUCH)?;
+    ready.add(event, When::Readable, JOB)?;
+    if let Some(trigger) = stalls.trigger() {
+        ready.add(&trigger, When::Urgent, STALL)?;
+    }
+    Ok(ready)
+}
+
+/// Whether this thread may run on more processors than one.
+fn has_processors() -> bool {
+    rustix::thread::sched_getaffinity(None).is_ok_and(|own| own.count() > 1)
 }
 
 /// The placed range around a page.

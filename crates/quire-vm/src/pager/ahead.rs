@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quire_core::policy::{Decision, next_to_prepare};
 use quire_core::stat::Counter;
-use quire_core::units::{Bytes, SUPERPAGE, Slot};
+use quire_core::units::{Bytes, PAGES_PER_SUPERPAGE, PageCount, SUPERPAGE, Slot};
 use quire_linux::pagemap;
 
 use super::settings::needs_pager;
@@ -24,6 +24,9 @@ const WHOLE_LEAD: u64 = 32;
 /// How many extents follow a populated one at most, reserved, where first
 /// touches are not reported.
 const UNREPORTED_AHEAD: u64 = 8;
+/// How full an extent is before others follow it there: what is reserved cannot be given back,
+/// so sparse memory must not be taken for the beginning of dense memory.
+const DENSE: PageCount = PageCount(PAGES_PER_SUPERPAGE as u64 / 2);
 
 /// A run of extents that are mapped whole at their first touch, in one region.
 #[derive(Clone, Debug)]
@@ -76,11 +79,11 @@ impl Pager {
     pub(super) fn plan_unreported(&mut self) {
         let recent: Vec<Slot> = {
             let state = self.manager.state.lock();
-            let populated = |slot: &Slot| {
+            let dense = |slot: &Slot| {
                 let extent = state.table.extents.get(*slot);
-                extent.is_some_and(|e| !e.popmap.is_empty())
+                extent.is_some_and(|e| e.popmap.count() >= DENSE)
             };
-            state.queue.iter().rev().filter(populated).take(4).collect()
+            state.queue.iter().rev().filter(dense).take(4).collect()
         };
         for slot in recent {
             let next = (slot.0 + 1..=slot.0 + UNREPORTED_AHEAD).map(Slot);

@@ -112,8 +112,10 @@ impl Pager {
         (memory, pressure::advise(&memory, reserved, limit))
     }
 
-    fn memory_state(&self) -> MemoryState {
-        let machine = sysinfo::memory::meminfo().unwrap_or_default();
+    fn memory_state(&mut self) -> MemoryState {
+        // Where no descriptor is allowed any more, what was known last has to do.
+        let machine = sysinfo::memory::meminfo().unwrap_or(self.machine);
+        self.machine = machine;
         let room = self.group.as_ref().and_then(MemoryGroup::room);
         MemoryState {
             total: machine.total,

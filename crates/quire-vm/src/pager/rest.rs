@@ -20,6 +20,7 @@ use quire_linux::uffd::{self, Mode};
 
 use super::{CHILDREN_MS, Pager};
 use crate::extent::{Work, by_slot, now_ms, run_range};
+use crate::kernel_access;
 use crate::table::{Backing, Extent, ExtentState, Interval, RegionId};
 
 /// How many extents rest at most on either side of a failure.
@@ -117,7 +118,7 @@ impl Work<'_> {
         let part = table.interval_at(slot.start());
         table.extents.get(slot).is_some_and(empty)
             && table.slot_is_uniform(slot)
-            && part.is_some_and(|p| !(p.locked || p.dont_fork || p.wipe_on_fork))
+            && part.is_some_and(|p| !(p.locked || p.dont_fork || p.wipe_on_fork || p.dont_dump))
             && self.is_hole(slot)
     }
 
@@ -219,6 +220,7 @@ impl Work<'_> {
                 self.make_base(slot..slot.next());
             } else if let Some(extent) = self.state.table.extents.get_mut(slot) {
                 extent.state = ExtentState::Empty;
+                kernel_access::note_empty();
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ use quire_linux::{sysinfo, uffd};
 use super::{Pager, first_run};
 use crate::extent::{Work, run_range};
 use crate::frames;
+use crate::kernel_access;
 use crate::manager::{Manager, State};
 use crate::table::ExtentState;
 
@@ -55,7 +56,7 @@ pub(super) fn listen(manager: &'static Manager, control: ControlSocket) -> Pager
             Ok(mut pager) => {
                 manager.adopt(&change);
                 control.answer(&request, DONE);
-                pager.control = Some(control);
+                pager.take_control(Some(control));
                 return pager;
             }
             Err(note) => {
@@ -231,6 +232,7 @@ impl Work<'_> {
                 self.state.queue.remove(slot);
                 if let Some(extent) = self.state.table.extents.get_mut(slot) {
                     extent.state = ExtentState::Empty;
+                    kernel_access::note_empty();
                     extent.folio = false;
                     extent.dense = false;
                 }

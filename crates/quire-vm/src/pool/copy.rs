@@ -1,19 +1,21 @@
 //! Copies of hugetlb pages in smaller pages, made and put in place at one stroke
 //! while writers are held back, where the kernel grants that.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use quire_core::pool::{PoolPage, parts_that_hold};
 use quire_core::stat::Counter;
-use quire_core::units::{AddrRange, BASE_PAGE, Bytes, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::{Errno, Result};
 use quire_linux::uffd::{self, Mode, Scope};
-use quire_linux::{memory, stack, sysinfo};
+use quire_linux::{huge_file, memory, stack, sysinfo};
 
 use super::map_pages;
-use crate::manager::{Manager, State};
-use crate::mapping::{READ_WRITE, copy_fork_behaviour};
+use crate::advice::copy_advice;
+use crate::hands;
+use crate::manager::{Handles, Manager, State};
+use crate::mapping::READ_WRITE;
 use crate::table::{Backing, Interval};
 
 /// From this size on, a copy in base pages is made only where the machine has as
@@ -53,36 +55,147 @@ pub(super) fn into_pool(state: &mut State, part: &Interval, page: PoolPage) -> R
 
 fn replace(state: &mut State, part: &Interval, into: Option<PoolPage>) -> Result<()> {
     let range = part.range;
-    // The thread's own stack may lie in the range, where nobody may write now.
-    stack::run_elsewhere(|| {
-        let mut hold = Hold::open();
-        if let Some(hold) = &mut hold {
-            // Without it, the program's own threads are trusted not to write to
-            // what they are changing.
-            hold.add(range);
-        }
-        let replaced = replace_by_copy(range, part.prot, into);
-        if let Some(hold) = hold {
-            hold.end();
-        }
-        replaced
-    })??;
-    copy_fork_behaviour(range, part);
-    if part.locked {
-        let _ = memory::lock_on_fault(range);
-    }
+    // Without the privilege, the program's own threads are trusted not to write to
+    // what they are changing.
+    replace_held(part, into, Hold::open(), || Ok(populated(range)))?;
+    restore(part);
     let backing = into.map_or(Backing::Plain, Backing::Pool);
     state.table.update(range, |i| i.backing = backing);
     Ok(())
 }
 
-fn replace_by_copy(range: AddrRange, prot: i32, into: Option<PoolPage>) -> Result<()> {
+/// Makes a copy of a part plain private memory in its place, where the part is the object or
+/// was until a fork. Without the privilege to hold back writers in kernel mode, a system call
+/// of another thread that writes there meanwhile fails with `EFAULT`.
+///
+/// # Errors
+/// When there is no memory for the copy; the part is then what it was.
+pub(crate) fn copy_object(handles: &Handles, part: &Interval) -> Result<()> {
+    copy_mapped(handles.pagemap(), part, || kept_by_object(handles, part))
+}
+
+/// The same in a forked child, for what it inherited: its parent's object, which it has no
+/// descriptor of.
+///
+/// # Errors
+/// As [`copy_object`].
+pub(crate) fn copy_inherited(part: &Interval) -> Result<()> {
+    hands::apart(|| {
+        let pagemap = pagemap::open()?;
+        copy_mapped(pagemap.as_fd(), part, || {
+            match sysinfo::memory::has_swap() {
+                // Of the object's pages that are in swap nobody tells. So all of it is read.
+                true => Ok(vec![part.range]),
+                false => memory::resident_runs(part.range),
+            }
+        })
+    })
+}
+
+/// A copy of what is mapped of a part, and of what `kept` says that lies behind it. To be called where descriptors are
+/// Quire's, or in a child that has no such place.
+fn copy_mapped(
+    pagemap: BorrowedFd<'_>,
+    part: &Interval,
+    kept: impl FnOnce() -> Result<Vec<AddrRange>>,
+) -> Result<()> {
+    const COPIES: Filter = Filter {
+        all: 0,
+        none: 0,
+        any: pagemap::PRESENT | pagemap::SWAPPED,
+        report: pagemap::PRESENT,
+    };
+    // What is in swap is asked for before writers are held back: the marks that do so look
+    // the same. What is written until then is present.
+    let mut in_use = present(pagemap, part.range, COPIES)?;
+    let hold = uffd::open().ok().map(|(uffd, _)| Hold::by(uffd));
+    replace_held(part, None, hold, || {
+        in_use.extend(present(pagemap, part.range, Filter::PRESENT)?);
+        in_use.extend(kept()?);
+        Ok(united(in_use))
+    })?;
+    restore(part);
+    Ok(())
+}
+
+/// Gives a copy in a part's place the advice and the lock of the part.
+fn restore(part: &Interval) {
+    copy_advice(part.range, part);
+    if part.locked {
+        let _ = memory::lock_on_fault(part.range);
+    }
+}
+
+/// Replaces a part by a copy of what `in_use` lists, while writers are held back.
+fn replace_held(
+    part: &Interval,
+    into: Option<PoolPage>,
+    mut hold: Option<Hold>,
+    in_use: impl FnOnce() -> Result<Vec<AddrRange>>,
+) -> Result<()> {
+    // The thread's own stack may lie in the range, where nobody may write now.
+    stack::run_elsewhere(|| {
+        if let Some(hold) = &mut hold {
+            hold.add(part.range);
+        }
+        let replaced =
+            in_use().and_then(|in_use| replace_by_copy(part.range, part.prot, into, &in_use));
+        if let Some(hold) = hold {
+            hold.end();
+        }
+        replaced
+    })?
+}
+
+/// The runs of pages that pass a filter.
+fn present(pagemap: BorrowedFd<'_>, range: AddrRange, filter: Filter) -> Result<Vec<AddrRange>> {
+    let mut runs = Vec::new();
+    pagemap::scan(pagemap, range, filter, |run| runs.push(run.range()))?;
+    Ok(runs)
+}
+
+/// What of a part the object keeps, mapped or not.
+fn kept_by_object(handles: &Handles, part: &Interval) -> Result<Vec<AddrRange>> {
+    let object = handles.object();
+    let end = part.offset + part.range.len();
+    let mut kept = Vec::new();
+    let mut from = part.offset;
+    while let Some(start) = huge_file::next_data(object, from)?.filter(|start| *start < end) {
+        from = huge_file::next_hole(object, start)?.min(end);
+        let at = |offset: ObjectOffset| part.range.start + Bytes(offset.0 - part.offset.0);
+        kept.push(AddrRange {
+            start: at(start),
+            end: at(from),
+        });
+    }
+    Ok(kept)
+}
+
+/// The same addresses in ranges that are in order and do not overlap.
+fn united(mut ranges: Vec<AddrRange>) -> Vec<AddrRange> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut united: Vec<AddrRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match united.last_mut().filter(|last| range.start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => united.push(range),
+        }
+    }
+    united
+}
+
+fn replace_by_copy(
+    range: AddrRange,
+    prot: i32,
+    into: Option<PoolPage>,
+    in_use: &[AddrRange],
+) -> Result<()> {
     let readable = prot & libc::PROT_READ != 0;
     if !readable {
         // SAFETY: more is allowed than before, and nothing is written.
         unsafe { memory::protect(range, libc::PROT_READ)? };
     }
-    let replaced = copy_of(range, into).and_then(|copy| put_in_place(copy, range, prot));
+    let replaced = copy_of(range, into, in_use).and_then(|copy| put_in_place(copy, range, prot));
     if replaced.is_err() && !readable {
         // SAFETY: this is the protection that the program asked for.
         let _ = unsafe { memory::protect(range, prot) };
@@ -90,16 +203,13 @@ fn replace_by_copy(range: AddrRange, prot: i32, into: Option<PoolPage>) -> Resul
     replaced
 }
 
-/// A copy of a readable range, somewhere. What holds zeros is left out: even a
-/// read of what was never touched would take a page, and a page that was touched
-/// anywhere is there as a whole.
-fn copy_of(range: AddrRange, into: Option<PoolPage>) -> Result<AddrRange> {
+/// A copy of what is in use of a readable range, somewhere. What holds zeros is left out: even
+/// a read of what was never touched would take a page, and a page that was touched anywhere is
+/// there as a whole.
+fn copy_of(range: AddrRange, into: Option<PoolPage>, in_use: &[AddrRange]) -> Result<AddrRange> {
     let grain = into.map_or(Bytes(BASE_PAGE), PoolPage::bytes);
-    let mut parts = Vec::new();
-    let pagemap = pagemap::open()?;
-    pagemap::scan(pagemap.as_fd(), range, Filter::PRESENT, |run| {
-        parts.extend(parts_that_hold(run.range(), grain, holds_data));
-    })?;
+    let of_run = |run: &AddrRange| parts_that_hold(*run, grain, holds_data);
+    let parts: Vec<AddrRange> = in_use.iter().flat_map(of_run).collect();
     let copy = match into {
         Some(page) => map_pages(range.len(), page)?,
         None => base_pages(range.len(), &parts)?,
@@ -114,10 +224,19 @@ fn copy_of(range: AddrRange, into: Option<PoolPage>) -> Result<AddrRange> {
     Ok(copy)
 }
 
+/// What is populated of a range; all of it, where the kernel does not tell (before Linux 6.7).
+pub(super) fn populated(range: AddrRange) -> Vec<AddrRange> {
+    hands::apart(|| {
+        let scanned =
+            pagemap::open().and_then(|pagemap| present(pagemap.as_fd(), range, Filter::PRESENT));
+        scanned.unwrap_or_else(|_| vec![range])
+    })
+}
+
 fn base_pages(len: Bytes, parts: &[AddrRange]) -> Result<AddrRange> {
     let needed = Bytes(parts.iter().map(|part| part.len().0).sum());
     let is_short = || sysinfo::meminfo().is_ok_and(|memory| memory.available < needed);
-    if needed >= LARGE && is_short() {
+    if needed >= LARGE && hands::apart(is_short) {
         return Err(Errno(libc::ENOMEM));
     }
     // SAFETY: a new mapping at an address that the kernel chooses.
@@ -152,32 +271,59 @@ fn put_in_place(copy: AddrRange, range: AddrRange, prot: i32) -> Result<()> {
 /// Whether the kernel lets this process hold all writers back, those in kernel
 /// mode, too.
 pub(super) fn can_hold_back() -> bool {
-    uffd::open().is_ok_and(|(_, scope)| scope == Scope::Full)
+    hands::apart(|| uffd::open().is_ok_and(|(_, scope)| scope == Scope::Full))
 }
 
 /// Holds back writers to some ranges, by write protection, until it is ended. To
-/// drop it closes a descriptor only, as a forked child must.
+/// drop it does nothing, as a forked child must, which has no such descriptor.
 #[derive(Debug)]
 pub(super) struct Hold {
-    uffd: OwnedFd,
+    /// In the table of Quire's threads, unless it `is_here`: in that of the calling thread.
+    uffd: RawFd,
+    is_here: bool,
     ranges: Vec<AddrRange>,
 }
 
 impl Hold {
-    /// Holds nobody back yet; nothing where the kernel does not grant it.
+    /// Holds nobody back yet; nothing where the kernel does not grant it, and in a child that has no threads of
+    /// Quire's, where nobody else would write.
     pub fn open() -> Option<Hold> {
-        let (uffd, scope) = uffd::open().ok()?;
-        (scope == Scope::Full).then_some(Hold {
-            uffd,
+        let uffd = hands::run(|| {
+            let (uffd, scope) = uffd::open().ok()?;
+            (scope == Scope::Full).then(|| uffd.into_raw_fd())
+        });
+        Some(Hold {
+            uffd: uffd.ok().flatten()?,
             ranges: Vec::new(),
+            is_here: false,
         })
+    }
+
+    /// The same, by a descriptor of the calling thread's table. The value stays with this thread.
+    fn by(uffd: OwnedFd) -> Hold {
+        Hold {
+            uffd: uffd.into_raw_fd(),
+            ranges: Vec::new(),
+            is_here: true,
+        }
+    }
+
+    /// Does something in the table that the descriptor lies in.
+    fn there<R>(&self, work: impl FnOnce() -> R) -> R {
+        match self.is_here {
+            true => work(),
+            false => hands::apart(work),
+        }
     }
 
     /// Holds back writers to a range of whole pages, if the kernel agrees.
     pub fn add(&mut self, range: AddrRange) {
-        let uffd = self.uffd.as_fd();
-        let held = uffd::register(uffd, range, Mode::Protect)
-            .and_then(|()| uffd::write_protect(uffd, range, true));
+        let held = self.there(|| {
+            // SAFETY: it is open until the end.
+            let uffd = unsafe { BorrowedFd::borrow_raw(self.uffd) };
+            uffd::register(uffd, range, Mode::Protect)?;
+            uffd::write_protect(uffd, range, true)
+        });
         if held.is_ok() {
             self.ranges.push(range);
         }
@@ -185,10 +331,14 @@ impl Hold {
 
     /// Lets the writers go on.
     pub fn end(self) {
-        for range in self.ranges {
-            // What has been unmapped meanwhile is no failure.
-            let _ = uffd::unregister(self.uffd.as_fd(), range);
-            let _ = uffd::wake(self.uffd.as_fd(), range);
-        }
+        self.there(|| {
+            // SAFETY: whoever made the value opened it, for this value alone.
+            let uffd = unsafe { OwnedFd::from_raw_fd(self.uffd) };
+            for range in &self.ranges {
+                // What has been unmapped meanwhile is no failure.
+                let _ = uffd::unregister(uffd.as_fd(), *range);
+                let _ = uffd::wake(uffd.as_fd(), *range);
+            }
+        });
     }
 }

@@ -107,6 +107,7 @@ mod tests {
             path: "/bin/x".into(),
             name: "x".to_owned(),
             unmanaged: words.contains(&"static").then_some("is statically linked"),
+            files: Vec::new(),
         };
         let entries = stats.into_iter().map(|stat| Entry {
             path: "/s/stat.7".into(),
