@@ -7,6 +7,8 @@ int main(int argc, char **argv) {
   char *memory = grow(len);
   CHECK(!has_helper() || wait_for_helper(1, 5));
   /* Until all is copied that is to be. */
+  if (policy_is("adaptive"))
+    wait_for_huge(memory, len, 98, 60);
   sleep_ms(5000);
   if (has_helper()) {
     int thread = helper();
