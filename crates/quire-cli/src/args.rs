@@ -46,6 +46,7 @@ EXAMPLES:
   quire run --policy static --pool-page 2M -- ./solver   no pages of 1 GiB
   quire run --policy reserve --malloc jemalloc -- ./solver   its malloc, too
   quire run --dsm grid@127.0.0.1:7450 -- ./solver        its shared memory /grid
+  quire run --dsm '*' -- python3 program.py              all of it, at the server of dsm.toml
 
 TWO WAYS:
   Under adaptive, eager and base, memory stays the kernel's, and the kernel is advised

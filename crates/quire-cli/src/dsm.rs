@@ -3,6 +3,8 @@
 mod certify;
 mod demo;
 mod host;
+mod invitation;
+pub mod settings;
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -22,6 +24,8 @@ pub fn dsm(options: &DsmArgs) -> Outcome<()> {
     match &options.action {
         DsmAction::Demo(options) => demo::demo(options),
         DsmAction::Certify(options) => certify::certify(options),
+        DsmAction::Invite(options) => invitation::invite(options),
+        DsmAction::Join(options) => invitation::join(options),
         DsmAction::Member(options) => member(options),
         DsmAction::Host(options) => host::host(options),
     }

@@ -13,13 +13,13 @@ use quire_core::dsm::types::TypeTag;
 use quire_core::units::Bytes;
 use quire_dsm::client::{Client, ClientError, Options};
 use quire_dsm::wire::control::{
-    Answer, Failure as Refusal, FailureKind, MachineCode, Name, Object, SchedulerKind, Segment,
-    TypeCode,
+    Answer, Failure as Refusal, FailureKind, MachineCode, Name, Object, Segment, TypeCode,
 };
 use serde_json::{Value, json};
 use tracing::Level;
 
 use crate::args::dsm::{CreateArgs, ObjectAction, ObjectArgs, ServerArgs, tags};
+use crate::dsm::settings;
 use crate::failure::{Failure, Outcome};
 use crate::serve;
 use crate::table::Table;
@@ -52,7 +52,7 @@ pub fn object(options: &ObjectArgs) -> Outcome<()> {
             let (name, to) = (name.clone(), to.clone());
             client.grant(name, to, *rights).map_err(failed)
         }
-        ObjectAction::Cp { from, to } => copy::copy(&client, from, to),
+        ObjectAction::Cp { from, to, salvage } => copy::copy(&client, from, to, *salvage),
     }
 }
 
@@ -62,15 +62,20 @@ fn connect(options: &ServerArgs) -> Outcome<Client> {
 
 /// How a server is reached.
 pub fn reached(options: &ServerArgs) -> Outcome<Options> {
-    let mut wanted = Options::new(options.server.clone(), options.identity.clone());
-    wanted.security = serve::security(&options.tls, &options.identity)?;
-    serve::secured(&wanted.security, options.server.iter())?;
+    let (servers, name, security) = settings::reached(options)?;
+    let mut wanted = Options::new(servers, name);
+    wanted.security = security;
     Ok(wanted)
 }
 
 /// What a user is told.
 pub fn failed(error: ClientError) -> Failure {
     match &error {
+        ClientError::Unreachable {
+            is_denied: true, ..
+        } => Failure::system(format!(
+            "{error}; let this user connect there, by the rights of the socket and of its directory"
+        )),
         ClientError::Unreachable { .. } => Failure::system(format!(
             "{error}; start a server with `quire serve`, name another with --server, or \
              give it the certificate that it wants with --certificate"
@@ -114,15 +119,6 @@ fn described(options: &CreateArgs) -> Outcome<Object> {
     })
 }
 
-/// The name of a scheduler.
-pub fn scheduler(kind: SchedulerKind) -> &'static str {
-    match kind {
-        SchedulerKind::Simple => "simple",
-        SchedulerKind::Multi => "multi",
-        SchedulerKind::Distributed => "distributed",
-    }
-}
-
 fn types(object: &Object) -> String {
     let name = |code: TypeCode| code.tag().map_or("?", TypeTag::name);
     let segments = object.tags.iter().map(|segment| {
@@ -137,7 +133,7 @@ fn in_json(object: &Object) -> Value {
         "name": object.name.as_str(),
         "size_bytes": object.size.0,
         "page_bytes": object.page_size.bytes().0,
-        "scheduler": scheduler(object.scheduler),
+        "scheduler": object.scheduler.name(),
         "types": types(object),
     })
 }
@@ -161,7 +157,7 @@ fn list(client: &Client, in_json_form: bool) -> Outcome<()> {
             object.name.to_string(),
             object.size.to_string(),
             object.page_size.bytes().to_string(),
-            scheduler(object.scheduler).to_owned(),
+            object.scheduler.to_string(),
             types(object),
         ]);
     }

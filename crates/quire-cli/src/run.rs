@@ -13,6 +13,8 @@ mod placement;
 pub(crate) mod program;
 mod report;
 
+pub use report::count;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -42,7 +44,7 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     let way = way(options, &config);
     let malloc = malloc::choose(options)?;
     let has_frames = frames != FrameConfig::default();
-    let managers = Managers::find(way, malloc, config.policy, has_frames)?;
+    let managers = managers(options, way, malloc, has_frames)?;
     let program = Program::find(&options.command)?;
     if way == Way::Provide {
         malloc::check(malloc, &program)?;
@@ -52,7 +54,10 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     config.session = session.as_ref().ok().map(|s| s.dir().display().to_string());
     let signals = Signals::block()
         .map_err(|error| Failure::system(format!("cannot block signals: {error}")))?;
-    let mut command = managed_command(&program, &options.command, &config, &managers);
+    let mut command = match &managers {
+        Some(managers) => managed_command(&program, &options.command, &config, managers),
+        None => plain_command(&program, &options.command),
+    };
     command.envs(frames.to_env());
     if let Some(objects) = &mut objects {
         if !options.quiet
@@ -81,6 +86,7 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         .as_ref()
         .map(dsm::Objects::in_vain)
         .unwrap_or_default();
+    let made = objects.as_ref().map(dsm::Objects::made).unwrap_or_default();
     if let Ok(session) = &session {
         session.sweep();
     }
@@ -92,11 +98,28 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
     };
     let mut report = Report::new(options, &program, (ended, wall), entries, setting);
     report.note(in_vain);
+    if let Some(objects) = objects.filter(|_| !options.quiet) {
+        report.is_about_objects(objects.figures(made));
+    }
     report.note(inherited);
     tell(options, &report, stats);
     match (ended.code, ended.signal) {
         (_, Some(signal)) => signals::die_by(signal),
         (code, None) => Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+    }
+}
+
+/// The libraries that manage memory. Who asks for objects, and for nothing of superpages, can do without.
+fn managers(
+    options: &RunArgs,
+    way: Way,
+    malloc: Malloc,
+    has_frames: bool,
+) -> Outcome<Option<Managers>> {
+    let is_optional = !options.dsm.dsm.is_empty() && way == Way::Advise;
+    match Managers::find(way, malloc, options.policy, has_frames) {
+        Err(_) if is_optional && !library::is_named() => Ok(None),
+        found => found.map(Some),
     }
 }
 

@@ -16,18 +16,26 @@ use quire_dsm::link::{Address, Identity, Security, Turn};
 use quire_dsm::pager::{FilePager, threaded};
 use quire_dsm::server::{self, Ended, Offer, PAGER_PATIENCE, Server};
 use quire_dsm::store::{Settings, Store};
-use quire_dsm::wire::control::{Hello, MachineCode, Name, Object, PageSize, Rights, Role};
+use quire_dsm::wire::control::{
+    Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use tracing::Level;
 
-use crate::args::dsm::{Export, ServeArgs, TlsArgs};
+use crate::args::dsm::{Export, Grant, ServeArgs, TlsArgs};
+use crate::dsm::settings;
 use crate::failure::{Failure, Outcome};
+
+/// What a server is called that has no other name.
+const NAME: &str = "server";
 
 /// Serves until a signal ends it, which may take some seconds; another one ends it at once.
 pub fn serve(options: &ServeArgs) -> Outcome<()> {
     log(Level::WARN);
+    let options = &settings::served(options)?;
+    let name = options.name.clone().unwrap_or_else(|| Name::like(NAME));
     let (end, signalled) = UnixStream::pair().map_err(refused)?;
     let is_ending = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -38,7 +46,7 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
         pipe::register(signal, signalled.try_clone().map_err(refused)?).map_err(refused)?;
     }
     let hello = Hello {
-        name: options.name.clone(),
+        name: name.clone(),
         role: Role::Server,
         machine: MachineCode(0),
         page_size: PageSize::BASE,
@@ -48,9 +56,9 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
     config.spin = Duration::from_micros(options.spin.into());
     config.realtime = !options.no_realtime;
     let mut turn = Turn::new(config).map_err(refused)?;
-    let security = security(&options.tls, &options.name)?;
+    let security = security(&options.tls, &name)?;
     secured(&security, &options.listen)?;
-    let mut server = prepared(options)?;
+    let mut server = prepared(options, name)?;
     let at = server::listen(&mut turn, &options.listen, &security)
         .map_err(|error| cannot_listen(&error))?;
     if let Some(joining) = joining::joining(options, &at, &security, hello)? {
@@ -71,8 +79,10 @@ pub fn serve(options: &ServeArgs) -> Outcome<()> {
 }
 
 /// A server with the objects that it begins with.
-fn prepared(options: &ServeArgs) -> Outcome<Server> {
-    let mut server = Server::new(options.name.clone(), options.lease);
+fn prepared(options: &ServeArgs, name: Name) -> Outcome<Server> {
+    let mut server = Server::new(name, options.lease);
+    let grants = options.grant.iter().cloned();
+    server.grant_usually(grants.map(|Grant { to, rights }| (to, rights)).collect());
     server.limit_memory(options.memory);
     if let Some(directory) = &options.store {
         let store = Store::open(directory, &Settings::default())
@@ -101,7 +111,10 @@ fn show(server: &mut Server, export: &Export, may_write: bool) -> Result<(), Str
     }
     let pager = FilePager::new(file, may_write).map_err(told)?;
     let offer = Offer {
-        object: Object::usual(export.name.clone(), pager.length()),
+        object: Object {
+            scheduler: SchedulerKind::Multi,
+            ..Object::usual(export.name.clone(), pager.length())
+        },
         owner: format!("uid:{}", rustix::process::getuid().as_raw()),
         anyone: Rights {
             read: true,

@@ -769,7 +769,7 @@ fn a_damaged_page_is_an_error_and_the_others_are_not() {
     );
     let shown = String::from_utf8(damaged.stdout).unwrap();
     assert!(
-        shown.contains(name) && shown.contains("of copied: page 5: wrong checksum"),
+        shown.contains(name) && shown.contains("of copied: pages 0, 5: wrong checksum"),
         "{shown}"
     );
     let shown: Value = serde_json::from_slice(&check(true).stdout).unwrap();
@@ -782,6 +782,14 @@ fn a_damaged_page_is_an_error_and_the_others_are_not() {
     let copied = served.quire(&["object", "cp", ":copied", &to]);
     assert_refused(&copied, 1, &["of copied cannot be had", "server's log"]);
     served.logged(&[name, "page 0", "wrong checksum"]);
+    // All but the damaged pages can be copied.
+    let salvaged = served.quire(&["object", "cp", "--salvage", ":copied", &to]);
+    assert_refused(&salvaged, 1, &["2 pages of copied", ": 0, 5;"]);
+    let mut whole = fs::read(&from).unwrap();
+    for page in [0, 5] {
+        whole[page * PAGE..][..PAGE].fill(0);
+    }
+    assert_eq!(fs::read(&to).unwrap(), whole);
     served.logged(&["copied", "from 0 on", "damaged on disk"]);
     // A program that touches the memory is told by a signal.
     let hotspot = [

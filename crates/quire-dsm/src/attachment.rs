@@ -15,12 +15,20 @@ use crate::client::Options;
 use crate::link::address::AddressError;
 use crate::link::identity::{Files, IdentityError};
 use crate::link::{Addresses, Identity, Security};
-use crate::wire::control::{Name, NameError};
+use crate::wire::control::{Name, NameError, SchedulerKind};
+
+mod pattern;
+
+pub use pattern::{Pattern, Wanted};
 
 /// The attachments, one a line.
 pub const ENV_LIST: &str = "QUIRE_DSM";
 /// `0`: objects that do not exist are not made.
 pub const ENV_CREATE: &str = "QUIRE_DSM_CREATE";
+/// `0`: objects that the program did not make go, too, when it removes their names.
+pub const ENV_KEEP: &str = "QUIRE_DSM_KEEP";
+/// The scheduler of objects that the program makes.
+pub const ENV_SCHEDULER: &str = "QUIRE_DSM_SCHEDULER";
 /// `1`: pages are not shared with a server on this machine.
 pub const ENV_OWN_PAGES: &str = "QUIRE_DSM_OWN_PAGES";
 /// The most that is held of an object, in bytes.
@@ -40,13 +48,15 @@ pub const ENV_KEY: &str = "QUIRE_DSM_KEY";
 /// The file with the CA's certificate.
 pub const ENV_CA: &str = "QUIRE_DSM_CA";
 
-/// A directory in which a file says for each attachment that a program asked for it.
+/// A directory in which files say which attachments programs asked for, and which objects they made.
 pub const ENV_ASKED: &str = "QUIRE_DSM_ASKED";
 
 /// All of these variables.
-pub const ENV_ALL: [&str; 12] = [
+pub const ENV_ALL: [&str; 14] = [
     ENV_LIST,
     ENV_CREATE,
+    ENV_KEEP,
+    ENV_SCHEDULER,
     ENV_OWN_PAGES,
     ENV_ROOM,
     ENV_REALTIME,
@@ -61,6 +71,9 @@ pub const ENV_ALL: [&str; 12] = [
 
 /// What names of files in [`Attachments::asked`] begin with.
 pub const ASKED_PREFIX: &str = "object-";
+
+/// What stands behind that in names of files for objects that a program made.
+const MADE: &str = "made-";
 
 /// The longest name of shared memory that the system takes, in bytes.
 const LONGEST: usize = 255;
@@ -90,7 +103,8 @@ pub struct Attachment {
 pub enum AttachmentError {
     /// There is no server.
     #[error(
-        "{0:?} names no server: write NAME@ADDRESS, NAME=SHM_NAME@ADDRESS or NAME=0xKEY@ADDRESS"
+        "{0:?} names no server: write NAME@ADDRESS, NAME=SHM_NAME@ADDRESS, NAME=0xKEY@ADDRESS or \
+         'PATTERN*@ADDRESS'"
     )]
     NoServer(String),
     /// The object's name cannot be one.
@@ -127,12 +141,17 @@ impl FromStr for Target {
             };
         }
         let name = text.strip_prefix('/').unwrap_or(text);
-        let fits = !name.is_empty() && name.len() <= LONGEST;
-        if !fits || name.contains(['/', '\n', '\0']) || name == "." || name == ".." {
+        if !is_shm_name(name) {
             return Err(AttachmentError::Shm(text.to_owned()));
         }
         Ok(Target::Posix(name.to_owned()))
     }
+}
+
+/// Whether shared memory can have this name, without a slash before it.
+fn is_shm_name(name: &str) -> bool {
+    let fits = !name.is_empty() && name.len() <= LONGEST;
+    fits && !name.contains(['/', '\n', '\0']) && name != "." && name != ".."
 }
 
 impl fmt::Display for Target {
@@ -206,8 +225,15 @@ impl Tls {
 pub struct Attachments {
     /// What stands for what; no target twice.
     list: Vec<Attachment>,
+    /// Names that stand for objects which are called like them. What stands in the list goes before.
+    pub patterns: Vec<Pattern>,
     /// Whether objects are made that do not exist, when the program makes shared memory.
     pub create: bool,
+    /// Whether an object that another program made stays where it is when this one removes its name
+    /// (`shm_unlink`).
+    pub keep: bool,
+    /// The scheduler of objects that the program makes.
+    pub scheduler: SchedulerKind,
     /// Whether the program keeps pages of its own, also where the server is on its machine.
     pub own_pages: bool,
     /// The most that is held of an object whose pages are the program's own, if that was said.
@@ -243,7 +269,10 @@ impl Attachments {
         }
         Ok(Attachments {
             list,
+            patterns: Vec::new(),
             create: true,
+            keep: true,
+            scheduler: SchedulerKind::Usual,
             own_pages: false,
             room: None,
             realtime: true,
@@ -264,10 +293,14 @@ impl Attachments {
     /// As variables of the environment.
     #[must_use]
     pub fn to_env(&self) -> Vec<(&'static str, String)> {
-        let lines: Vec<String> = self.list.iter().map(ToString::to_string).collect();
+        let patterns = self.patterns.iter().map(ToString::to_string);
+        let list = self.list.iter().map(ToString::to_string);
+        let lines: Vec<String> = list.chain(patterns).collect();
         let mut all = vec![
             (ENV_LIST, lines.join("\n")),
             (ENV_CREATE, u8::from(self.create).to_string()),
+            (ENV_KEEP, u8::from(self.keep).to_string()),
+            (ENV_SCHEDULER, self.scheduler.to_string()),
             (ENV_OWN_PAGES, u8::from(self.own_pages).to_string()),
             (ENV_REALTIME, u8::from(self.realtime).to_string()),
             (ENV_WARDEN, u8::from(self.warden).to_string()),
@@ -301,7 +334,13 @@ impl Attachments {
         let Some(lines) = get(ENV_LIST).filter(|lines| !lines.is_empty()) else {
             return Ok(None);
         };
-        let list = lines.lines().map(str::parse).collect::<Result<_, _>>()?;
+        let (mut list, mut patterns) = (Vec::new(), Vec::new());
+        for line in lines.lines() {
+            match line.parse()? {
+                Wanted::One(attachment) => list.push(attachment),
+                Wanted::Many(pattern) => patterns.push(pattern),
+            }
+        }
         let identity = get(ENV_IDENTITY).map(|name| name.parse()).transpose()?;
         let mut all = Attachments::new(list, identity)?;
         let switch = |name, usual| match get(name).as_deref() {
@@ -310,13 +349,20 @@ impl Attachments {
             Some("0") => Ok(false),
             Some(other) => Err(AttachmentError::Variable(name, other.to_owned())),
         };
+        all.patterns = patterns;
         all.create = switch(ENV_CREATE, true)?;
+        all.keep = switch(ENV_KEEP, true)?;
         all.own_pages = switch(ENV_OWN_PAGES, false)?;
         all.realtime = switch(ENV_REALTIME, true)?;
         all.warden = switch(ENV_WARDEN, true)?;
         if let Some(text) = get(ENV_ROOM) {
             let room = text.parse::<Bytes>();
             all.room = Some(room.map_err(|_| AttachmentError::Variable(ENV_ROOM, text))?);
+        }
+        if let Some(text) = get(ENV_SCHEDULER) {
+            let scheduler = text.parse();
+            all.scheduler =
+                scheduler.map_err(|_| AttachmentError::Variable(ENV_SCHEDULER, text))?;
         }
         if let Some(text) = get(ENV_TLS) {
             let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
@@ -337,26 +383,70 @@ impl Attachments {
         Ok(Some(all))
     }
 
-    /// The program has asked for what stands in the list at this place.
+    /// The pattern that stands for a name of shared memory, and its place: behind all of the list.
+    #[must_use]
+    pub fn pattern_of(&self, name: &str) -> Option<(usize, &Pattern)> {
+        let place = self
+            .patterns
+            .iter()
+            .position(|pattern| pattern.is_of(name))?;
+        Some((self.list.len() + place, &self.patterns[place]))
+    }
+
+    /// The program has asked for what stands at this place, in the list or behind it.
     pub fn note(&self, place: usize) {
-        if let Some(path) = self.note_of(place) {
+        self.make_note(&place.to_string());
+    }
+
+    /// What no program has asked for, as it was given. Their notes are removed, and there are none any more.
+    #[must_use]
+    pub fn never_asked(&self) -> Vec<Wanted> {
+        let one = self.list.iter().cloned().map(Wanted::One);
+        let all = one.chain(self.patterns.iter().cloned().map(Wanted::Many));
+        let note = |place: usize| self.note_of(&place.to_string());
+        let is_left = |path: PathBuf| fs::remove_file(path).is_err();
+        let never = all.enumerate();
+        let never = never.filter(|(place, _)| note(*place).is_some_and(is_left));
+        never.map(|(_, wanted)| wanted).collect()
+    }
+
+    /// One of the programs has made an object, which has this key.
+    pub fn note_made(&self, exact: &Name) {
+        self.make_note(&format!("{MADE}{exact}"));
+    }
+
+    /// Whether one of them has.
+    #[must_use]
+    pub fn was_made(&self, exact: &Name) -> bool {
+        let note = self.note_of(&format!("{MADE}{exact}"));
+        note.is_some_and(|note| note.exists())
+    }
+
+    /// What they have made, by exact spellings, as far as that was noted.
+    #[must_use]
+    pub fn made(&self) -> Vec<Name> {
+        let prefix = format!("{ASKED_PREFIX}{MADE}");
+        let files = self
+            .asked
+            .as_ref()
+            .and_then(|directory| fs::read_dir(directory).ok());
+        let names = files.into_iter().flatten().flatten().filter_map(|file| {
+            let name = file.file_name().into_string().ok()?;
+            name.strip_prefix(&prefix)?.parse().ok()
+        });
+        names.collect()
+    }
+
+    fn make_note(&self, what: &str) {
+        if let Some(path) = self.note_of(what) {
             // Where it cannot be noted, somebody is told in vain.
             let _ = File::create(path);
         }
     }
 
-    /// What no program has asked for. Their notes are removed, and there are none any more.
-    #[must_use]
-    pub fn never_asked(&self) -> Vec<&Attachment> {
-        let note = |place: &usize| self.note_of(*place);
-        let is_left = |path: PathBuf| fs::remove_file(path).is_err();
-        let places = (0..self.list.len()).filter(|place| note(place).is_some_and(is_left));
-        places.map(|place| &self.list[place]).collect()
-    }
-
-    fn note_of(&self, place: usize) -> Option<PathBuf> {
+    fn note_of(&self, what: &str) -> Option<PathBuf> {
         let directory = self.asked.as_ref()?;
-        Some(directory.join(format!("{ASKED_PREFIX}{place}")))
+        Some(directory.join(format!("{ASKED_PREFIX}{what}")))
     }
 
     /// What this side is called: as it was told, or without that, like the program that runs in this
@@ -486,6 +576,9 @@ mod tests {
             keys in prop::collection::btree_set(1u32.., 0..3),
             path in "/[a-z@=, ]{1,20}",
             create: bool,
+            keep: bool,
+            patterns in prop::collection::vec("[a-z_.]{0,8}[*][a-z*?]{0,8}", 0..3),
+            scheduler in 0usize..4,
             own_pages: bool,
             room: Option<u64>,
             realtime: bool,
@@ -505,6 +598,14 @@ mod tests {
             let identity = named.then(|| Name::like("node-1"));
             let mut all = Attachments::new(list.collect(), identity).expect("no target twice");
             all.create = create;
+            all.keep = keep;
+            all.patterns = patterns.iter().map(|pattern| {
+                match format!("{pattern}@{servers}").parse() {
+                    Ok(Wanted::Many(pattern)) => pattern,
+                    other => panic!("{pattern}: {other:?}"),
+                }
+            }).collect();
+            all.scheduler = SchedulerKind::ALL[scheduler];
             all.own_pages = own_pages;
             all.room = room.map(Bytes);
             all.realtime = realtime;

@@ -163,6 +163,8 @@ pub enum ClientError {
         address: String,
         /// Why it cannot.
         why: String,
+        /// The system does not let this user connect there.
+        is_denied: bool,
     },
     /// The server refuses.
     #[error(transparent)]

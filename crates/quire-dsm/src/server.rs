@@ -44,7 +44,7 @@ use crate::link::{Address, Established, Peer as LinkPeer, Security};
 use crate::pager::Pager;
 use crate::store::Store;
 use crate::wire::Control;
-use crate::wire::control::{Failure, Name, Reason, Refusal, Role, SHARES_PAGES, Welcome};
+use crate::wire::control::{Failure, Name, Reason, Refusal, Rights, Role, SHARES_PAGES, Welcome};
 
 mod backed;
 mod bundles;
@@ -173,6 +173,12 @@ impl Server {
     /// for again when it is needed. Otherwise all stays that was ever used.
     pub fn limit_memory(&mut self, limit: Bytes) {
         self.core.limit_memory(limit);
+    }
+
+    /// What others may do to each object that is made from now on, unless its maker says otherwise. Servers
+    /// that are joined should be told the same.
+    pub fn grant_usually(&mut self, grants: Vec<(String, Rights)>) {
+        self.core.usual_grants = grants;
     }
 
     /// Has the store and pagers wake this loop. [`serve`] does that by itself.

@@ -116,7 +116,7 @@ void quire_dsm_disconnect(quire_dsm *server);
 /* How an object is made.  Zero and NULL stand for what is usual. */
 struct quire_dsm_shape {
   uint64_t page_size;    /* bytes, a power of two, 4096 to 2 MiB; 4096 */
-  const char *scheduler; /* "simple", "multi" or "distributed"; "multi" */
+  const char *scheduler; /* "simple", "multi", "distributed" or "usual"; "usual" */
   const char *types;     /* as for quire_dsm_tag; NULL: none */
 };
 

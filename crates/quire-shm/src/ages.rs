@@ -22,9 +22,20 @@ pub struct Entry {
     age: u64,
 }
 
-/// The exact spellings of their keys.
+/// What the process knows of one.
 #[derive(Debug)]
-struct Ages(BTreeMap<Entry, Name>);
+struct Known {
+    /// The exact spelling of its key.
+    exact: Name,
+    /// This process, or one that it was forked from, has begun it.
+    is_made: bool,
+    /// One of these has removed its name, which stayed, as the object is others'.
+    is_given_up: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+struct Ages(BTreeMap<Entry, Known>);
 
 static AGES: Lock<Ages> = Lock::new(Ages(BTreeMap::new()));
 
@@ -33,7 +44,7 @@ impl Ages {
     fn of(&self, place: usize) -> impl DoubleEndedIterator<Item = (Entry, &Name)> {
         let at = |age| Entry { place, age };
         let all = self.0.range(at(0)..=at(u64::MAX));
-        all.map(|(entry, exact)| (*entry, exact))
+        all.map(|(entry, known)| (*entry, &known.exact))
     }
 
     /// The name stands for the object with this key.
@@ -45,7 +56,12 @@ impl Ages {
         let newest = self.of(place).next_back();
         let age = newest.map_or(0, |(newest, _)| newest.age + 1);
         let entry = Entry { place, age };
-        self.0.insert(entry, exact.clone());
+        let known = Known {
+            exact: exact.clone(),
+            is_made: false,
+            is_given_up: false,
+        };
+        self.0.insert(entry, known);
         entry
     }
 
@@ -64,7 +80,34 @@ pub fn found(place: usize, exact: &Name) -> Entry {
 
 /// The exact spelling of an object's key; none where it is forgotten.
 pub fn exact(entry: Entry) -> Option<Name> {
-    AGES.lock().0.get(&entry).cloned()
+    let ages = AGES.lock();
+    ages.0.get(&entry).map(|known| known.exact.clone())
+}
+
+/// This process has begun it.
+pub fn made(entry: Entry) {
+    if let Some(known) = AGES.lock().0.get_mut(&entry) {
+        known.is_made = true;
+    }
+}
+
+/// Whether it has, or one that it was forked from.
+pub fn is_made(entry: Entry) -> bool {
+    let ages = AGES.lock();
+    ages.0.get(&entry).is_some_and(|known| known.is_made)
+}
+
+/// This process has removed its name, which stays.
+pub fn give_up(entry: Entry) {
+    if let Some(known) = AGES.lock().0.get_mut(&entry) {
+        known.is_given_up = true;
+    }
+}
+
+/// Whether it has, or one that it was forked from.
+pub fn is_given_up(entry: Entry) -> bool {
+    let ages = AGES.lock();
+    ages.0.get(&entry).is_some_and(|known| known.is_given_up)
 }
 
 /// The objects of an attachment, the newest first.
@@ -123,7 +166,7 @@ mod tests {
         let second = ages.found(3, &numbered);
         assert!(second > first && second.place == 3);
         assert_eq!(ages.found(3, &plain), first);
-        assert_eq!(ages.0[&second], numbered);
+        assert_eq!(ages.0[&second].exact, numbered);
         assert_eq!(ages.found(4, &plain), entry(4, 0));
     }
 

@@ -21,6 +21,7 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::contents;
 use crate::handed;
 use crate::impatient;
 use crate::real::Real;
@@ -134,7 +135,7 @@ impl Call {
 
 /// Where reading begins.
 #[derive(Clone, Copy)]
-enum Start {
+pub enum Start {
     /// As the program said.
     Given(u64),
     /// At the file's position, which was moved on by all that may be read: nobody else who reads at
@@ -145,7 +146,7 @@ enum Start {
 }
 
 impl Start {
-    fn new(offset: Option<libc::off_t>, file: BorrowedFd<'_>, length: usize) -> Start {
+    pub fn new(offset: Option<libc::off_t>, file: BorrowedFd<'_>, length: usize) -> Start {
         if let Some(at) = offset {
             return Start::Given(at.unsigned_abs());
         }
@@ -155,7 +156,7 @@ impl Start {
     }
 
     /// So much was read of what might have been.
-    fn end(self, file: BorrowedFd<'_>, read: usize, length: usize) {
+    pub fn end(self, file: BorrowedFd<'_>, read: usize, length: usize) {
         if let Start::Claimed(_) = self
             && read < length
         {
@@ -230,7 +231,7 @@ fn read_parts(
 ///
 /// # Safety
 /// It may be written there.
-unsafe fn put(to: VirtAddr, read: &[u8]) -> Result<(), Errno> {
+pub unsafe fn put(to: VirtAddr, read: &[u8]) -> Result<(), Errno> {
     if node::system_calls_fail() {
         // SAFETY: the caller vouches for it.
         unsafe { touch::copy(read.as_ptr(), to.as_ptr(), read.len()) };
@@ -273,6 +274,14 @@ impl Drop for Buffer {
     }
 }
 
+/// One part of memory.
+pub const fn part(start: *mut c_void, length: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: start,
+        iov_len: length,
+    }
+}
+
 pub fn addresses(part: &libc::iovec) -> Range<u64> {
     let start = part.iov_base as u64;
     start..start.saturating_add(part.iov_len as u64)
@@ -307,16 +316,12 @@ fn to_one(
     length: usize,
     offset: Option<libc::off_t>,
 ) -> Option<isize> {
-    let part = libc::iovec {
-        iov_base: to,
-        iov_len: length,
-    };
     let call = Call {
         descriptor,
         offset,
         flags: 0,
     };
-    call.done(slice::from_ref(&part))
+    call.done(&[part(to, length)])
 }
 
 /// Reads to several parts, if that needs a buffer.
@@ -333,12 +338,13 @@ unsafe fn to_several(parts: *const libc::iovec, count: c_int, call: Call) -> Opt
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn read(descriptor: c_int, to: *mut c_void, length: usize) -> isize {
-    match (to_one(descriptor, to, length, None), READ.known()) {
+    let read = match (to_one(descriptor, to, length, None), READ.known()) {
         (Some(read), _) => read,
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, to, length) },
         (None, None) => -1,
-    }
+    };
+    contents::read_instead(read, descriptor, None, &[part(to, length)])
 }
 
 #[unsafe(no_mangle)]
@@ -348,12 +354,13 @@ unsafe extern "C-unwind" fn pread(
     length: usize,
     offset: libc::off_t,
 ) -> isize {
-    match (to_one(descriptor, to, length, Some(offset)), PREAD.known()) {
+    let read = match (to_one(descriptor, to, length, Some(offset)), PREAD.known()) {
         (Some(read), _) => read,
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, to, length, offset) },
         (None, None) => -1,
-    }
+    };
+    contents::read_instead(read, descriptor, Some(offset), &[part(to, length)])
 }
 
 #[unsafe(no_mangle)]
@@ -380,12 +387,16 @@ unsafe extern "C-unwind" fn readv(
     };
     // SAFETY: the program says how many there are.
     let read = unsafe { to_several(parts, count, call) };
-    match (read, READV.known()) {
+    let read = match (read, READV.known()) {
         (Some(read), _) => read,
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, parts, count) },
         (None, None) => -1,
-    }
+    };
+    // SAFETY: the program says how many there are.
+    contents::read_instead(read, descriptor, None, unsafe {
+        contents::parts(parts, count)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -402,12 +413,16 @@ unsafe extern "C-unwind" fn preadv(
     };
     // SAFETY: the program says how many there are.
     let read = unsafe { to_several(parts, count, call) };
-    match (read, PREADV.known()) {
+    let read = match (read, PREADV.known()) {
         (Some(read), _) => read,
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, parts, count, offset) },
         (None, None) => -1,
-    }
+    };
+    // SAFETY: the program says how many there are.
+    contents::read_instead(read, descriptor, Some(offset), unsafe {
+        contents::parts(parts, count)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -437,12 +452,16 @@ unsafe extern "C-unwind" fn preadv2(
     };
     // SAFETY: the program says how many there are.
     let read = unsafe { to_several(parts, count, call) };
-    match (read, PREADV_TWO.known()) {
+    let read = match (read, PREADV_TWO.known()) {
         (Some(read), _) => read,
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, parts, count, offset, flags) },
         (None, None) => -1,
-    }
+    };
+    // SAFETY: the program says how many there are.
+    contents::read_instead(read, descriptor, call.offset, unsafe {
+        contents::parts(parts, count)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -470,12 +489,13 @@ unsafe extern "C-unwind" fn __read_chk(
         true => to_one(descriptor, to, length, None),
         false => None,
     };
-    match (read, READ_CHECKED.known()) {
+    let read = match (read, READ_CHECKED.known()) {
         (Some(read), _) => read,
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, to, length, room) },
         (None, None) => -1,
-    }
+    };
+    contents::read_instead(read, descriptor, None, &[part(to, length)])
 }
 
 #[unsafe(no_mangle)]
@@ -490,12 +510,13 @@ unsafe extern "C-unwind" fn __pread_chk(
         true => to_one(descriptor, to, length, Some(offset)),
         false => None,
     };
-    match (read, PREAD_CHECKED.known()) {
+    let read = match (read, PREAD_CHECKED.known()) {
         (Some(read), _) => read,
         // SAFETY: passed on as it came.
         (None, Some(real)) => unsafe { real(descriptor, to, length, offset, room) },
         (None, None) => -1,
-    }
+    };
+    contents::read_instead(read, descriptor, Some(offset), &[part(to, length)])
 }
 
 #[unsafe(no_mangle)]

@@ -115,8 +115,7 @@ fn how_far(progress: &Progress) -> (u64, [usize; 2]) {
 fn say_what_is_lost() {
     let mut line = Line::default();
     let object = OBJECT.load(Ordering::Acquire).checked_sub(1);
-    let list = state::attachments().map(|all| all.list());
-    let object = object.and_then(|place| list?.get(place));
+    let object = object.and_then(state::attachment);
     let name = object.map_or("its objects", |object| object.object.as_str());
     let lost = Lost {
         name,

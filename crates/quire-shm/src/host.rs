@@ -36,8 +36,8 @@ mod descriptors;
 mod objects;
 mod segments;
 
-use objects::asked;
 pub use objects::{Found, Meaning};
+use objects::{asked, only_read};
 
 /// So often it is looked whether the program has closed its descriptors of an object that is open for
 /// nothing else.
@@ -219,8 +219,9 @@ impl Works {
         }
     }
 
+    /// What stands at a place, all of which were given out by [`state::place_of`].
     fn attachment(&self, place: usize) -> &'static Attachment {
-        &self.attachments.list()[place]
+        state::attachment(place).unwrap_or_else(|| &self.attachments.list()[place])
     }
 
     /// The link to a server of an attachment.
@@ -254,9 +255,7 @@ impl Works {
         let gone = || Trouble::new(libc::EIO, "the object is not open");
         let open = self.open.get_mut(&wanted.entry).ok_or_else(gone)?;
         if wanted.write && !open.writable {
-            let name = &open.shared.info().name;
-            let text = format!("{name} may only be read; quire object grant {name} NODE rw");
-            return Err(Trouble::new(libc::EACCES, text));
+            return Err(only_read(&open.shared.info().name));
         }
         let part = Part {
             start: ObjectOffset(wanted.offset),

@@ -14,6 +14,7 @@ use quire_linux::touch;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::contents;
 use crate::direct::{MOST, PARTS, PREADV_TWO, is_of_object, may_be_of_object};
 use crate::real::Real;
 use crate::trouble::set_errno;
@@ -252,9 +253,10 @@ unsafe fn needed<'a>(parts: *const libc::iovec, count: c_int) -> Option<&'a [lib
 unsafe extern "C-unwind" fn write(descriptor: c_int, from: *const c_void, length: usize) -> isize {
     let Some(real) = WRITE.known() else { return -1 };
     // SAFETY: it writes what the program's memory holds.
-    out_of(from, length, |from, length| unsafe {
+    let written = out_of(from, length, |from, length| unsafe {
         real(descriptor, from, length)
-    })
+    });
+    contents::write_instead(written, descriptor, None, &[part(from, length)])
 }
 
 #[unsafe(no_mangle)]
@@ -268,9 +270,10 @@ unsafe extern "C-unwind" fn pwrite(
         return -1;
     };
     // SAFETY: it writes what the program's memory holds.
-    out_of(from, length, |from, length| unsafe {
+    let written = out_of(from, length, |from, length| unsafe {
         real(descriptor, from, length, offset)
-    })
+    });
+    contents::write_instead(written, descriptor, Some(offset), &[part(from, length)])
 }
 
 #[unsafe(no_mangle)]
@@ -294,7 +297,7 @@ unsafe extern "C-unwind" fn writev(
         return -1;
     };
     // SAFETY: the program says how many there are.
-    match unsafe { needed(parts, count) } {
+    let written = match unsafe { needed(parts, count) } {
         Some(parts) => out(parts, |from, length| {
             let one = part(from, length);
             // SAFETY: it writes what the program's memory holds.
@@ -302,7 +305,11 @@ unsafe extern "C-unwind" fn writev(
         }),
         // SAFETY: passed on as it came.
         None => unsafe { real(descriptor, parts, count) },
-    }
+    };
+    // SAFETY: the program says how many there are.
+    contents::write_instead(written, descriptor, None, unsafe {
+        contents::parts(parts, count)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -316,7 +323,7 @@ unsafe extern "C-unwind" fn pwritev(
         return -1;
     };
     // SAFETY: the program says how many there are.
-    match unsafe { needed(parts, count) } {
+    let written = match unsafe { needed(parts, count) } {
         Some(parts) => out(parts, |from, length| {
             let one = part(from, length);
             // SAFETY: it writes what the program's memory holds.
@@ -324,7 +331,11 @@ unsafe extern "C-unwind" fn pwritev(
         }),
         // SAFETY: passed on as it came.
         None => unsafe { real(descriptor, parts, count, offset) },
-    }
+    };
+    // SAFETY: the program says how many there are.
+    contents::write_instead(written, descriptor, Some(offset), unsafe {
+        contents::parts(parts, count)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -350,7 +361,7 @@ unsafe extern "C-unwind" fn pwritev2(
         return -1;
     };
     // SAFETY: the program says how many there are.
-    match unsafe { needed(parts, count) } {
+    let written = match unsafe { needed(parts, count) } {
         Some(parts) => out(parts, |from, length| {
             let one = part(from, length);
             // SAFETY: it writes what the program's memory holds.
@@ -358,7 +369,14 @@ unsafe extern "C-unwind" fn pwritev2(
         }),
         // SAFETY: passed on as it came.
         None => unsafe { real(descriptor, parts, count, offset, flags) },
-    }
+    };
+    // SAFETY: the program says how many there are.
+    contents::write_instead(
+        written,
+        descriptor,
+        Some(offset).filter(|&offset| offset != -1),
+        unsafe { contents::parts(parts, count) },
+    )
 }
 
 #[unsafe(no_mangle)]

@@ -11,12 +11,15 @@
 //! | `posix` | `shm_open`, `shm_unlink`, `ftruncate` |
 //! | `sizes` | `fstat`, `fstatat`, `statx`, `lseek` |
 //! | `direct` | `read` and its kin where the file has `O_DIRECT` |
+//! | `contents` | `read`, `write` and their kin of an object's descriptor, `sendfile`, `copy_file_range` |
 //! | `fallocate` | `posix_fallocate`, `fallocate` |
 //! | `locks` | `flock`, `lockf`, `fcntl` |
 //! | `sync` | mutexes, conditions, semaphores, barriers and read-write locks in objects, `sem_open` |
 //! | `sysv` | `shmget`, `shmat`, `shmdt`, `shmctl` |
 //! | `numbers` | the numbers of segments |
 //! | `mappings` | `mmap`, `munmap`, `mprotect`, `mremap`, `remap_file_pages`, `madvise`, `msync` |
+//! | `paths` | `/dev/shm/NAME` in `open`, `stat`, `access`, `unlink` |
+//! | `cookies` | streams of objects: `fopen`, `fdopen` |
 //! | `reopening` | `open`, `openat`, `fopen` of a descriptor's name in `/proc` |
 //! | `waits` | `waitpid`, `wait3`, `wait4`, `waitid`, for which there is no warden |
 //! | `processes` | what is done at a fork and at the end of the process |
@@ -41,6 +44,8 @@ use std::sync::Once;
 
 mod ages;
 mod capi;
+mod contents;
+mod cookies;
 mod direct;
 mod ending;
 mod fallocate;
@@ -52,6 +57,7 @@ mod leaving;
 mod locks;
 mod mappings;
 mod numbers;
+mod paths;
 mod pieces;
 mod posix;
 mod processes;
@@ -91,10 +97,13 @@ fn begin() {
         sizes::start();
         handed::start();
         direct::start();
+        contents::start();
         impatient::start();
         locks::start();
         sync::start();
         reopening::start();
+        paths::start();
+        cookies::start();
         waits::start();
         sysv::start();
         state::start();

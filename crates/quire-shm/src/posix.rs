@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use crate::ages::Entry;
+use crate::ages::{self, Entry};
 use crate::host::Meaning;
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
@@ -66,7 +66,8 @@ unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mod
     }
 }
 
-fn open(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
+/// Opens an object, or begins one.
+pub fn open(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
     opened_in_the_end(flags & libc::O_CREAT != 0, || {
         open_once(state, place, flags)
     })
@@ -76,7 +77,7 @@ fn open_once(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
     // First, as what is begun must not stay so because there is none.
     let (descriptor, file) = descriptor()?;
     let (entry, size, cleared) = object_named(state, place, flags)?;
-    let writable = flags & libc::O_ACCMODE == libc::O_RDWR;
+    let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
     follow(state, &cleared, entry, descriptor.as_raw_fd(), file)?;
     if size.is_none()
         && let Some(descriptor) = open_pending(state, entry, writable)?
@@ -105,12 +106,15 @@ fn object_named(
 ) -> Result<(Entry, Option<u64>, Vec<Entry>)> {
     let has = |flag| flags & flag != 0;
     let only_new = has(libc::O_CREAT) && has(libc::O_EXCL);
-    let clears = has(libc::O_TRUNC) && flags & libc::O_ACCMODE == libc::O_RDWR;
+    let clears = has(libc::O_TRUNC) && flags & libc::O_ACCMODE != libc::O_RDONLY;
     let mut cleared = Vec::new();
     loop {
         match state.run(move |works| works.named(place))? {
-            Meaning::Sized(..) | Meaning::Begun(_) if only_new => {
-                return Err(Trouble::new(libc::EEXIST, "the object exists"));
+            Meaning::Sized(entry, _) | Meaning::Begun(entry) if only_new => {
+                match replaced(state, entry)? {
+                    true => continue,
+                    false => return Err(Trouble::new(libc::EEXIST, "the object exists")),
+                }
             }
             Meaning::Sized(entry, _) if clears => {
                 state.run(move |works| works.clear(entry))?;
@@ -192,10 +196,10 @@ fn hold(state: &mut State, file: FileId, opened: Opened) -> Result<Opened> {
 
 /// Whether objects may be made.
 pub fn may_create(state: &mut State, place: usize) -> Result<()> {
-    let Some(attachments) = state::attachments().filter(|all| !all.create) else {
+    if state::attachments().is_none_or(|all| all.create) {
         return Ok(());
-    };
-    let name = &attachments.list()[place].object;
+    }
+    let name = state::attachment(place).map_or("?", |found| found.object.as_str());
     let text = format!(
         "the program makes shared memory, and there is no object {name}: make it with \
          quire object create {name}, or leave out --no-create"
@@ -322,6 +326,27 @@ pub fn find(state: &State, descriptor: c_int) -> Option<(FileId, Opened, u64)> {
     is_likely(descriptor).then_some((file, opened, status.st_size.unsigned_abs()))
 }
 
+/// What the program sees of the file that an object is to it.
+pub struct Shown {
+    /// Its number: the same for all descriptors of the object, each of which has a file of its own.
+    pub number: u64,
+    pub size: u64,
+}
+
+/// What it sees of a descriptor's, if that is one of an object.
+pub fn shown(descriptor: c_int) -> Option<Shown> {
+    if !is_likely(descriptor) {
+        return None;
+    }
+    let found = state::locked(|state| find(state, descriptor)).flatten();
+    let (_, opened, size) = found?;
+    let exact = ages::exact(opened.entry)?;
+    // FNV-1a.
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let number = exact.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    Some(Shown { number, size })
+}
+
 /// Whether a descriptor looks like one that was given here, which can be found out without the
 /// lock.
 pub fn is_likely(descriptor: c_int) -> bool {
@@ -436,7 +461,7 @@ pub fn resize(state: &mut State, descriptor: c_int, size: libc::off_t) -> Option
 unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
     let place = unsafe { place_named("", name) };
-    let removed = place.and_then(|place| state::locked(|state| unlink(state, place)));
+    let removed = place.and_then(|place| state::locked(|state| unlink(state, place, keeps())));
     match (removed, SHM_UNLINK.known()) {
         (Some(removed), _) => answer(removed.map(|()| 0), -1),
         // SAFETY: passed on as it came.
@@ -445,10 +470,30 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     }
 }
 
+/// Whether what no program of this run made stays when its name is removed.
+pub fn keeps() -> bool {
+    state::attachments().is_some_and(|all| all.keep)
+}
+
 /// Removes a name, also that of an object which somebody has begun. One that is in use goes when it is
-/// not.
-pub fn unlink(state: &mut State, place: usize) -> Result<()> {
-    state.run(move |works| works.unlink(place))
+/// not. Where others' objects are kept, the name of one stays, unless this program begins another one by it
+/// ([`replaced`]).
+pub fn unlink(state: &mut State, place: usize, keeps: bool) -> Result<()> {
+    state.run(move |works| works.unlink(place, keeps))
+}
+
+/// A new object is to be made by a name. Where this process, or one that it was forked from, has removed
+/// that name from what others made, and it stayed, it goes now. Whether it was so.
+fn replaced(state: &mut State, entry: Entry) -> Result<bool> {
+    if !ages::is_given_up(entry) {
+        return Ok(false);
+    }
+    let gone = state.run(move |works| works.remove(entry));
+    // Somebody was faster.
+    match gone {
+        Err(trouble) if trouble.errno != libc::ENOENT => Err(trouble),
+        _ => Ok(true),
+    }
 }
 
 /// A mode of permissions, as `shmctl` tells it.

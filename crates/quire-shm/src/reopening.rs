@@ -1,12 +1,14 @@
-//! Opening the file of an object's descriptor anew, by its name in `/proc/self/fd` or `/dev/fd`:
-//! `open`, `openat`, `fopen`. The kernel would give a descriptor that can be read, and all that is
-//! read would be zeros. It stands for the object, like the first one, and can be mapped, not read.
+//! Opening files: objects by their paths (`paths`), and the file of an object's descriptor anew, by its
+//! name in `/proc/self/fd` or `/dev/fd`: `open`, `openat`, `fopen`, `creat`. The kernel would give a descriptor that can be read, and all that is
+//! read would be zeros. It stands for the object, like the first one.
 //!
 //! Programs open files in signal handlers and allocators, too: what is no object's file is told from
 //! one by a single system call, and nothing is done about it.
 
 use std::ffi::{c_char, c_int};
 
+use crate::cookies;
+use crate::paths;
 use crate::posix;
 use crate::real::Real;
 use crate::state;
@@ -46,6 +48,10 @@ fn opened(descriptor: c_int, flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: the program gives a C string.
+    if let Some(opened) = unsafe { paths::open(path, flags) } {
+        return opened;
+    }
     match OPEN.known() {
         // SAFETY: passed on as it came.
         Some(real) => opened(unsafe { real(path, flags, mode) }, flags),
@@ -66,6 +72,10 @@ unsafe extern "C-unwind" fn openat(
     flags: c_int,
     mode: libc::mode_t,
 ) -> c_int {
+    // SAFETY: the program gives a C string.
+    if let Some(opened) = unsafe { paths::open(path, flags) } {
+        return opened;
+    }
     match OPENAT.known() {
         // SAFETY: passed on as it came.
         Some(real) => opened(unsafe { real(directory, path, flags, mode) }, flags),
@@ -87,6 +97,10 @@ unsafe extern "C-unwind" fn openat64(
 /// What `open` becomes where the compiler adds checks (`_FORTIFY_SOURCE`).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the program gives a C string.
+    if let Some(opened) = unsafe { paths::open(path, flags) } {
+        return opened;
+    }
     match OPEN_TWO.known() {
         // SAFETY: passed on as it came.
         Some(real) => opened(unsafe { real(path, flags) }, flags),
@@ -106,6 +120,10 @@ unsafe extern "C-unwind" fn __openat_2(
     path: *const c_char,
     flags: c_int,
 ) -> c_int {
+    // SAFETY: the program gives a C string.
+    if let Some(opened) = unsafe { paths::open(path, flags) } {
+        return opened;
+    }
     match OPENAT_TWO.known() {
         // SAFETY: passed on as it came.
         Some(real) => opened(unsafe { real(directory, path, flags) }, flags),
@@ -125,6 +143,10 @@ unsafe extern "C-unwind" fn __openat64_2(
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: the program gives C strings.
+    if let Some(stream) = unsafe { cookies::open(path, mode) } {
+        return stream;
+    }
     let Some(real) = FOPEN.known() else {
         return std::ptr::null_mut();
     };
@@ -142,4 +164,16 @@ unsafe extern "C-unwind" fn fopen(path: *const c_char, mode: *const c_char) -> *
 unsafe extern "C-unwind" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: the same function by another name.
     unsafe { fopen(path, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn creat(path: *const c_char, mode: libc::mode_t) -> c_int {
+    // SAFETY: as the C library does it.
+    unsafe { open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: libc::mode_t) -> c_int {
+    // SAFETY: the same function by another name.
+    unsafe { creat(path, mode) }
 }

@@ -4,9 +4,11 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
+use crate::paths;
 use crate::posix;
 use crate::real::Real;
 use crate::state;
+use crate::trouble::set_errno;
 
 type Fstat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
 type FstatAt = unsafe extern "C" fn(c_int, *const c_char, *mut libc::stat, c_int) -> c_int;
@@ -48,13 +50,23 @@ unsafe fn is_itself(path: *const c_char, flags: c_int) -> bool {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fstat(descriptor: c_int, about: *mut libc::stat) -> c_int {
     catch_up(descriptor);
-    match FSTAT.get() {
+    let done = match FSTAT.get() {
         // SAFETY: passed on as it came.
         Some(real) => unsafe { real(descriptor, about) },
         // Older C libraries have no such function, and programs call another one.
         // SAFETY: the kernel fills the same structure.
         None => unsafe { libc::syscall(libc::SYS_fstat, descriptor, about) as c_int },
+    };
+    if done == 0
+        && let Some(shown) = posix::shown(descriptor)
+    {
+        // SAFETY: the structure was filled.
+        unsafe {
+            (*about).st_ino = shown.number;
+            (*about).st_blocks = shown.size.div_ceil(512).cast_signed();
+        }
     }
+    done
 }
 
 #[unsafe(no_mangle)]
@@ -72,7 +84,13 @@ unsafe extern "C" fn fstatat(
 ) -> c_int {
     // SAFETY: the program gives a C string.
     if unsafe { is_itself(path, flags) } {
-        catch_up(directory);
+        // SAFETY: as above.
+        return unsafe { fstat(directory, about) };
+    }
+    // SAFETY: as above, and room for a structure.
+    let looked = unsafe { paths::looked_at(path, |descriptor| fstat(descriptor, about)) };
+    if let Some(looked) = looked {
+        return looked;
     }
     match FSTATAT.get() {
         // SAFETY: passed on as it came.
@@ -105,12 +123,29 @@ unsafe extern "C" fn statx(
     about: *mut libc::statx,
 ) -> c_int {
     // SAFETY: the program gives a C string.
-    if unsafe { is_itself(path, flags) } {
+    let is_itself = unsafe { is_itself(path, flags) };
+    if is_itself {
         catch_up(directory);
+    }
+    let empty = libc::AT_EMPTY_PATH;
+    // SAFETY: as above, and room for a structure.
+    let looked =
+        unsafe { paths::looked_at(path, |it| statx(it, c"".as_ptr(), empty, mask, about)) };
+    if let Some(looked) = looked {
+        return looked;
     }
     match STATX.known() {
         // SAFETY: passed on as it came.
-        Some(real) => unsafe { real(directory, path, flags, mask, about) },
+        Some(real) => unsafe {
+            let done = real(directory, path, flags, mask, about);
+            if is_itself
+                && done == 0
+                && let Some(shown) = posix::shown(directory)
+            {
+                ((*about).stx_ino, (*about).stx_blocks) = (shown.number, shown.size.div_ceil(512));
+            }
+            done
+        },
         None => -1,
     }
 }
@@ -121,6 +156,18 @@ unsafe extern "C" fn lseek(descriptor: c_int, offset: libc::off_t, whence: c_int
     if !matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
         catch_up(descriptor);
     }
+    // The file itself is one hole, the object has none.
+    let is_searched = matches!(whence, libc::SEEK_DATA | libc::SEEK_HOLE);
+    let size = || posix::shown(descriptor).map(|shown| shown.size.cast_signed());
+    let (offset, whence) = match is_searched.then(size).flatten() {
+        Some(size) if offset < 0 || offset >= size => {
+            set_errno(libc::ENXIO);
+            return -1;
+        }
+        Some(size) if whence == libc::SEEK_HOLE => (size, libc::SEEK_SET),
+        Some(_) => (offset, libc::SEEK_SET),
+        None => (offset, whence),
+    };
     match LSEEK.known() {
         // SAFETY: passed on as it came.
         Some(real) => unsafe { real(descriptor, offset, whence) },

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quire_core::units::BASE_PAGE;
-use quire_dsm::attachment::{Attachments, Target};
+use quire_dsm::attachment::{Attachment, Attachments, Target};
 use quire_dsm::client::Known;
 use quire_dsm::node::RangeLock;
 use quire_linux::futex::Lock;
@@ -273,13 +273,46 @@ pub fn attachments() -> Option<&'static Attachments> {
     ATTACHMENTS.get()
 }
 
+/// Attachments of names that patterns stand for, from when the program asked for them first. Their places
+/// are behind the list's, in the same order in children. None is forgotten: programs have few names.
+static INVENTED: Lock<Vec<&'static Attachment>> = Lock::new(Vec::new());
+
+/// The attachment at a place, which was given out here.
+pub fn attachment(place: usize) -> Option<&'static Attachment> {
+    let list = attachments()?.list();
+    match place.checked_sub(list.len()) {
+        None => list.get(place),
+        Some(behind) => INVENTED.lock().get(behind).copied(),
+    }
+}
+
 /// Which attachment the program asks for.
 pub fn place_of(target: &Target) -> Option<usize> {
     let all = attachments()?;
     let mut list = all.list().iter();
-    let place = list.position(|attachment| attachment.target == *target)?;
-    all.note(place);
-    Some(place)
+    let listed = list.position(|attachment| attachment.target == *target);
+    match (listed, target) {
+        (Some(place), _) => {
+            all.note(place);
+            Some(place)
+        }
+        (None, Target::Posix(name)) if !is_passed_on() => invented(all, name),
+        (None, _) => None,
+    }
+}
+
+/// The place of a name that a pattern stands for.
+fn invented(all: &Attachments, name: &str) -> Option<usize> {
+    let (noted, pattern) = all.pattern_of(name)?;
+    all.note(noted);
+    let attachment = pattern.attachment(name);
+    let mut invented = INVENTED.lock();
+    let known = invented.iter().position(|known| **known == attachment);
+    let behind = known.unwrap_or_else(|| {
+        invented.push(Box::leak(Box::new(attachment)));
+        invented.len() - 1
+    });
+    Some(all.list().len() + behind)
 }
 
 /// Whether the program has descriptors that stand for objects.
@@ -349,6 +382,7 @@ pub fn hold(act: impl FnOnce(&mut State)) {
     unsafe { STATE.with_held(begin) };
     taken::hold();
     ages::hold();
+    INVENTED.hold();
 }
 
 /// Does something with what [`hold`] has locked, and lets go of it.
@@ -356,6 +390,7 @@ pub fn release(act: impl FnOnce(&mut State)) {
     if HOLDER.load(Ordering::Acquire) != me() || !FORKS.swap(false, Ordering::AcqRel) {
         return;
     }
+    INVENTED.release_held();
     ages::release();
     taken::release();
     // SAFETY: this thread is the one that holds the lock since `hold`, or its copy in a child,

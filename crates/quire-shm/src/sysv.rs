@@ -236,7 +236,7 @@ fn tell(state: &mut State, number: Number) -> Result<libc::shmid_ds> {
     let (size, open) = (found.size, found.open);
     let here = state.mapped.values().filter(|m| m.entry == entry).count();
     let others = open - usize::from(here > 0).min(open);
-    let target = state::attachments().map(|all| all.list()[entry.place].target.clone());
+    let target = state::attachment(entry.place).map(|found| found.target.clone());
     // SAFETY: zeros are a value of this structure.
     let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
     about.shm_segsz = size as usize;

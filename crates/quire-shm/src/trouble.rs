@@ -44,6 +44,9 @@ impl Trouble {
 impl From<ClientError> for Trouble {
     fn from(error: ClientError) -> Trouble {
         let errno = match &error {
+            ClientError::Unreachable {
+                is_denied: true, ..
+            } => libc::EACCES,
             ClientError::Unreachable { .. } => libc::EHOSTUNREACH,
             ClientError::Refused(failure) => refused(failure.kind),
             ClientError::Mapping(error) => unmapped(error),

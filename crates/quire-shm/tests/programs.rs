@@ -4,11 +4,14 @@
 mod anew;
 mod begun;
 mod capi;
+mod contents;
 mod descriptors;
 mod direct;
 mod ending;
+mod first;
 mod handlers;
 mod harness;
+mod keeping;
 mod moving;
 mod postgres;
 mod refusals;

@@ -7,9 +7,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use quire_core::dsm::types::map::TagMap;
 use quire_core::units::Bytes;
-use quire_dsm::attachment::Attachment;
 use quire_dsm::link::{Address, Addresses};
-use quire_dsm::wire::control::{Name, PageSize, Rights, SchedulerKind};
+use quire_dsm::wire::control::{Name, NoScheduler, PageSize, Rights, SchedulerKind};
 
 pub const SERVE_EXAMPLES: &str = "\
 EXAMPLES:
@@ -30,7 +29,7 @@ Addresses that other machines reach need certificates of both sides, unless
 then it takes back what programs have written, and hands over to other servers what they would
 lose, which may take some seconds. A second signal ends it at once.
 Without --store objects are in memory: they are gone when it ends. With --peers or --etcd,
-servers share objects that are made with --scheduler distributed; when one fails, the
+servers share what is made at any of them, unless --scheduler says otherwise; when one fails, the
 others go on with the newest copies that are left. An object that was made at a server with
 --store is kept on its disk, whoever writes to it, and is away while that server is.";
 
@@ -78,6 +77,17 @@ EXAMPLES:
 makes keys/ca.pem and keys/ca.key, and a .pem and a .key for each node. A node needs its
 two files and ca.pem; ca.key stays where it is.";
 
+pub const INVITE_EXAMPLES: &str = "\
+EXAMPLES:
+  quire dsm invite node-2 --server 10.0.0.5:7450   writes node-2.invitation
+  quire serve                                      lets in who has one
+  quire dsm join node-2.invitation                 on the other machine
+  quire dsm invite node-3 -o - | ssh node-3 quire dsm join -
+
+The first one makes a CA and the server's certificate, in ~/.config/quire, and writes dsm.toml
+there, which says where `quire serve` listens and where programs of this machine go. An
+invitation holds a key: who reads it can come under its name.";
+
 /// The variable that says where servers are.
 pub const SERVER: &str = "QUIRE_SERVER";
 
@@ -85,15 +95,16 @@ pub const SERVER: &str = "QUIRE_SERVER";
 pub const ADDRESS: &str = "127.0.0.1:7450";
 
 /// What `quire serve` takes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(group(ArgGroup::new("joined").args(["peers", "etcd"])))]
 pub struct ServeArgs {
-    /// Where to listen: HOST:PORT or unix:PATH; may be given several times
-    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
+    /// Where to listen: HOST:PORT or unix:PATH; may be given several times [default: what dsm.toml says,
+    /// else 127.0.0.1:7450]
+    #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<Address>,
-    /// What this server is called; with TLS its certificate is for this name
-    #[arg(long, default_value = "server")]
-    pub name: Name,
+    /// What this server is called; with TLS its certificate is for this name [default: server]
+    #[arg(long)]
+    pub name: Option<Name>,
     /// Keep objects in this directory: they, their rights and what was acknowledged survive
     /// the server, also one that is killed
     #[arg(long, value_name = "DIR")]
@@ -109,6 +120,11 @@ pub struct ServeArgs {
     /// The same, to be written to as well: what is written goes to the file
     #[arg(long, value_name = "NAME=FILE")]
     pub export_writable: Vec<Export>,
+    /// What others may do to objects that are made from now on, unless their makers say otherwise:
+    /// `anyone=rw` lets all who can connect use them; the name in a certificate or uid:NUMBER, and r or
+    /// rw. May be given several times
+    #[arg(long, value_name = "WHO=RIGHTS")]
+    pub grant: Vec<Grant>,
     /// How long a machine that went silent keeps what it has, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = super::seconds)]
     pub lease: Duration,
@@ -162,6 +178,29 @@ pub struct ServeArgs {
     pub tls: TlsArgs,
 }
 
+/// Rights that somebody usually has.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// Who.
+    pub to: String,
+    /// Which.
+    pub rights: Rights,
+}
+
+impl std::str::FromStr for Grant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Grant, String> {
+        let (to, what) = text
+            .split_once('=')
+            .ok_or("write WHO=RIGHTS, such as anyone=rw")?;
+        Ok(Grant {
+            to: holder(to)?,
+            rights: rights(what)?,
+        })
+    }
+}
+
 /// A file that is shown as an object.
 #[derive(Clone, Debug)]
 pub struct Export {
@@ -210,12 +249,13 @@ pub struct TlsArgs {
 pub struct ServerArgs {
     /// Where the server is: HOST:PORT or unix:PATH. Several servers that are joined stand
     /// with commas between: the first that answers is used, and the next when it fails. A
-    /// comma in a PATH is written twice
-    #[arg(long, global = true, value_name = "ADDRESS[,ADDRESS]", env = SERVER, default_value = ADDRESS)]
-    pub server: Addresses,
-    /// What this side is called; with TLS its certificate is for this name
-    #[arg(long, global = true, value_name = "NAME", default_value = "quire")]
-    pub identity: Name,
+    /// comma in a PATH is written twice [default: what dsm.toml says, else 127.0.0.1:7450]
+    #[arg(long, global = true, value_name = "ADDRESS[,ADDRESS]", env = SERVER)]
+    pub server: Option<Addresses>,
+    /// What this side is called; with TLS its certificate is for this name [default: with the certificate
+    /// of dsm.toml, its name, else quire]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub identity: Option<Name>,
     #[command(flatten)]
     pub tls: TlsArgs,
 }
@@ -226,14 +266,27 @@ pub struct AttachArgs {
     /// Give the program an object as shared memory: `grid@HOST:PORT` where it opens
     /// `/grid` (`shm_open`), `grid=NAME@ADDRESS` where it opens another name,
     /// `grid=0x1234@ADDRESS` where it gets the segment of this key (`shmget`),
-    /// `turn=sem.NAME@ADDRESS` where it opens a semaphore (`sem_open`). ADDRESS is HOST:PORT or
-    /// unix:PATH, or several of them with commas between, as for --server of `quire object`. May
-    /// be given again
-    #[arg(long, value_name = "OBJECT@ADDRESS")]
-    pub dsm: Vec<Attachment>,
+    /// `turn=sem.NAME@ADDRESS` where it opens a semaphore (`sem_open`). `'psm_*@ADDRESS'` stands for all
+    /// names that look like this, semaphores too, and objects that are called like them; what is named
+    /// without a `*` goes before, and then what stands first. ADDRESS is HOST:PORT or
+    /// unix:PATH, or several of them with commas between, as for --server of `quire object`; without
+    /// @ADDRESS it is the server of QUIRE_SERVER, or that which dsm.toml names. May be given again
+    #[arg(long, value_name = "OBJECT[@ADDRESS]")]
+    pub dsm: Vec<String>,
     /// Do not make objects that do not exist when the program makes shared memory
     #[arg(long, requires = "dsm")]
     pub no_create: bool,
+    /// An object that no program of this run made stays when one of them removes its name (`shm_unlink`):
+    /// others may use it. This is so unless --no-keep is given
+    #[arg(long, requires = "dsm", overrides_with = "no_keep")]
+    pub keep: bool,
+    /// Remove it
+    #[arg(long, requires = "dsm", overrides_with = "keep")]
+    pub no_keep: bool,
+    /// How objects are scheduled that the program makes: simple, multi, or distributed, which can be
+    /// opened at all joined servers; usual is distributed at a server that is joined to others, else multi
+    #[arg(long, value_name = "SCHEDULER", default_value = "usual", value_parser = scheduler)]
+    pub scheduler: SchedulerKind,
     /// Keep pages of the program's own, also where the server is on this machine and could
     /// share its copies: the program can then go on at a server of another machine
     #[arg(long, requires = "dsm")]
@@ -314,6 +367,10 @@ pub enum ObjectAction {
         from: Place,
         /// Where to: a file, an object as :NAME, or - for standard output
         to: Place,
+        /// Where pages of an object are damaged or lost, put zeros in their place, copy the rest, and say
+        /// which pages these were. The exit status is 1 then
+        #[arg(long)]
+        salvage: bool,
     },
     /// Read all of a store that no server has open, and name what is damaged; nothing is
     /// changed. The exit status is 1 where something is
@@ -372,7 +429,7 @@ pub struct CreateArgs {
     pub page_size: PageSize,
     /// What orders the faults: `simple`, `multi` for machines with pages of several sizes, or
     /// `distributed` for several servers that are joined
-    #[arg(long, value_name = "SCHEDULER", default_value = "multi", value_parser = scheduler)]
+    #[arg(long, value_name = "SCHEDULER", default_value = "usual", value_parser = scheduler)]
     pub scheduler: SchedulerKind,
     /// The types of its data, such as float64:0-4M,int32:4M-5M, or one type for all of it;
     /// what has none is not translated between machines
@@ -423,6 +480,11 @@ pub enum DsmAction {
     /// Make certificates for nodes, and the CA that they are from
     #[command(after_help = CERTIFY_EXAMPLES)]
     Certify(CertifyArgs),
+    /// Make a file that lets another machine in, and with the first one what a server here needs
+    #[command(after_help = INVITE_EXAMPLES)]
+    Invite(InviteArgs),
+    /// Take such a file: `quire run --dsm NAME` goes to its server from then on
+    Join(JoinArgs),
     /// Run one member of a program
     #[command(hide = true)]
     Member(MemberArgs),
@@ -444,6 +506,32 @@ pub struct CertifyArgs {
     /// has ten times as many when it is made
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub days: u32,
+}
+
+/// What `quire dsm invite` takes.
+#[derive(Debug, Args)]
+pub struct InviteArgs {
+    /// What the other machine is called: a name for certificates and rights
+    pub name: Name,
+    /// Where other machines reach the server of this one: HOST:PORT, needed once
+    #[arg(long, value_name = "ADDRESS")]
+    pub server: Option<Addresses>,
+    /// The file, or - for standard output [default: NAME.invitation]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// For how many days the certificate is valid, up to 36500
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: u32,
+}
+
+/// What `quire dsm join` takes.
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    /// The file, or - for standard input
+    pub invitation: PathBuf,
+    /// Forget what was joined before
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// What `quire dsm demo` takes.
@@ -573,13 +661,8 @@ fn page_size(text: &str) -> Result<PageSize, String> {
     PageSize::try_from(size).map_err(|error| error.to_string())
 }
 
-fn scheduler(text: &str) -> Result<SchedulerKind, String> {
-    match text {
-        "simple" => Ok(SchedulerKind::Simple),
-        "multi" => Ok(SchedulerKind::Multi),
-        "distributed" => Ok(SchedulerKind::Distributed),
-        _ => Err("choose `simple`, `multi` or `distributed`".into()),
-    }
+fn scheduler(text: &str) -> Result<SchedulerKind, NoScheduler> {
+    text.parse()
 }
 
 fn pages(text: &str) -> Result<quire_core::dsm::message::Pages, String> {

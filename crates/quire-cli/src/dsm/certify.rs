@@ -1,6 +1,7 @@
 //! `quire dsm certify`: certificates for nodes, and the CA that they are from.
 
 use std::fs;
+use std::path::Path;
 
 use quire_dsm::link::identity::{Authority, IdentityError, Validity};
 
@@ -18,7 +19,7 @@ pub fn certify(options: &CertifyArgs) -> Outcome<()> {
     let directory = &options.directory;
     fs::create_dir_all(directory)
         .map_err(|error| Failure::bad_usage(format!("{}: {error}", directory.display())))?;
-    let authority = authority(options).map_err(refused)?;
+    let authority = authority(directory, options.days).map_err(refused)?;
     let validity = Validity::days(options.days);
     let allowed = authority.allows(validity);
     allowed.map_err(|error| Failure::bad_usage(format!("--days: {error}")))?;
@@ -31,13 +32,13 @@ pub fn certify(options: &CertifyArgs) -> Outcome<()> {
 }
 
 /// The CA of the directory, which is made where there is none.
-fn authority(options: &CertifyArgs) -> Result<Authority, IdentityError> {
-    let file = |name| options.directory.join(name);
+pub fn authority(directory: &Path, days: u32) -> Result<Authority, IdentityError> {
+    let file = |name| directory.join(name);
     let (certificate, key) = (file("ca.pem"), file("ca.key"));
     if key.exists() {
         return Authority::load(&certificate, &key);
     }
-    let days = options.days.saturating_mul(LONGER).min(LONGEST);
+    let days = days.saturating_mul(LONGER).min(LONGEST);
     let authority = Authority::generate(Validity::days(days))?;
     authority.pair().write(&certificate, &key)?;
     Ok(authority)

@@ -64,8 +64,8 @@ fn in_words(to: &mut impl Write, report: &Report) -> io::Result<()> {
              that it was written"
         )?;
     }
-    for damage in &report.damage {
-        writeln!(to, "damaged: {damage}")?;
+    for line in Damage::lines(&report.damage) {
+        writeln!(to, "damaged: {line}")?;
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn in_json(report: &Report) -> Value {
             "file": damage.file,
             "first_byte": damage.bytes.start,
             "bytes": damage.bytes.end - damage.bytes.start,
-            "what": damage.what,
+            "what": damage.words(),
         })
     };
     json!({

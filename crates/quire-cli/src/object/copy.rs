@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
@@ -20,6 +21,7 @@ use crate::args::dsm::Place;
 use crate::failure::{Failure, Outcome, is_bad_path};
 use crate::output::Output;
 use crate::progress::LateBar;
+use crate::run::count;
 
 /// So much is copied at once, in bytes.
 const AT_ONCE: usize = 1 << 20;
@@ -37,12 +39,14 @@ const BETWEEN: Duration = Duration::from_millis(50);
 const BAR: &str = "{bar:40} {binary_bytes} of {binary_total_bytes} {eta}";
 
 /// Copies.
-pub fn copy(client: &Client, from: &Place, to: &Place) -> Outcome<()> {
+pub fn copy(client: &Client, from: &Place, to: &Place, salvage: bool) -> Outcome<()> {
+    let mut lost = salvage.then(Lost::default);
+    let lost = lost.as_mut();
     match (from, to) {
         (Place::File(file), Place::Object(name)) => put_file(client, file, name),
         (Place::Standard, Place::Object(name)) => put_input(client, name),
-        (Place::Object(name), Place::File(file)) => get_file(client, name, file),
-        (Place::Object(name), Place::Standard) => get_output(client, name),
+        (Place::Object(name), Place::File(file)) => get_file(client, name, file, lost),
+        (Place::Object(name), Place::Standard) => get_output(client, name, lost),
         _ => Err(Failure::bad_usage(
             "one of the two is an object, with a colon before its name: `quire object cp FILE :NAME`",
         )),
@@ -173,7 +177,7 @@ fn pour(
     Ok(())
 }
 
-fn get_file(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
+fn get_file(client: &Client, name: &Name, file: &Path, mut lost: Option<&mut Lost>) -> Outcome<()> {
     let shared = open(client, name, false)?;
     let refused = refused(file);
     let output = Output::make(file).map_err(&refused)?;
@@ -186,18 +190,26 @@ fn get_file(client: &Client, name: &Name, file: &Path) -> Outcome<()> {
         true => to.write_all_at(piece, at),
         false => to.write_all(piece),
     };
-    get(&shared, put, &refused, signals.as_ref())?;
+    get(
+        &shared,
+        put,
+        &refused,
+        (signals.as_ref(), lost.as_deref_mut()),
+    )?;
     if has_holes {
         to.set_len(shared.size().0).map_err(&refused)?;
     }
-    output.finish().map_err(refused)
+    output.finish().map_err(&refused)?;
+    told(lost, name)
 }
 
-fn get_output(client: &Client, name: &Name) -> Outcome<()> {
+fn get_output(client: &Client, name: &Name, mut lost: Option<&mut Lost>) -> Outcome<()> {
     let shared = open(client, name, false)?;
     let mut to = io::stdout().lock();
-    get(&shared, |_, piece| to.write_all(piece), Failure::from, None)?;
-    Ok(to.flush()?)
+    let put = |_, piece: &[u8]| to.write_all(piece);
+    get(&shared, put, Failure::from, (None, lost.as_deref_mut()))?;
+    to.flush()?;
+    told(lost, name)
 }
 
 /// Reads all of an object, in order, for a function that puts each piece to its place.
@@ -205,16 +217,18 @@ fn get(
     shared: &Shared,
     mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
     refused: impl Fn(io::Error) -> Failure,
-    signals: Option<&Interruption>,
+    (signals, mut lost): (Option<&Interruption>, Option<&mut Lost>),
 ) -> Outcome<()> {
     let (mut buffer, mut at, size) = (vec![0; AT_ONCE], 0, shared.size().0);
     let mut bar = LateBar::new(BAR);
     while at < size {
         signals.map_or(Ok(()), Interruption::look)?;
         let part = &mut buffer[..(size - at).min(AT_ONCE as u64) as usize];
-        shared
-            .checked_read_at(ObjectOffset(at), part)
-            .map_err(failed)?;
+        match (shared.checked_read_at(ObjectOffset(at), part), &mut lost) {
+            (Ok(()), _) => {}
+            (Err(ClientError::Lost { .. }), Some(lost)) => lost.read(shared, at, part)?,
+            (Err(error), _) => return Err(failed(error)),
+        }
         for piece in part.chunks(PIECE) {
             put(at, piece).map_err(&refused)?;
             at += piece.len() as u64;
@@ -222,6 +236,72 @@ fn get(
         bar.at(at, size);
     }
     Ok(())
+}
+
+/// Pages that could not be had, of which zeros are copied.
+#[derive(Default)]
+struct Lost {
+    ranges: Vec<Range<u64>>,
+    pages: u64,
+}
+
+impl Lost {
+    /// So many ranges are named.
+    const NAMED: usize = 16;
+
+    /// Reads page by page what cannot be read at once.
+    fn read(&mut self, shared: &Shared, at: u64, into: &mut [u8]) -> Outcome<()> {
+        let size = shared.info().page_size.bytes().0;
+        let mut done = 0;
+        while done < into.len() {
+            let from = at + done as u64;
+            let to_end = size - from % size;
+            let length = (into.len() - done).min(to_end as usize);
+            let piece = &mut into[done..done + length];
+            match shared.checked_read_at(ObjectOffset(from), piece) {
+                Ok(()) => {}
+                Err(ClientError::Lost { .. }) => {
+                    piece.fill(0);
+                    self.add(from / size);
+                }
+                Err(error) => return Err(failed(error)),
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, page: u64) {
+        match self.ranges.last_mut() {
+            // A page may be read in several parts.
+            Some(last) if last.end == page + 1 => return,
+            Some(last) if last.end == page => last.end += 1,
+            _ => self.ranges.push(page..page + 1),
+        }
+        self.pages += 1;
+    }
+}
+
+/// Which pages were left out, if some were.
+fn told(lost: Option<&mut Lost>, name: &Name) -> Outcome<()> {
+    let Some(lost) = lost.filter(|lost| lost.pages > 0) else {
+        return Ok(());
+    };
+    let named = lost.ranges.iter().take(Lost::NAMED);
+    let named = named.map(|range| match range.end - range.start {
+        1 => range.start.to_string(),
+        _ => format!("{}-{}", range.start, range.end - 1),
+    });
+    let named: Vec<String> = named.collect();
+    let more = match lost.ranges.len().saturating_sub(Lost::NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} ranges more"),
+    };
+    Err(Failure::system(format!(
+        "{} of {name} could not be had, and zeros stand in their place: {}{more}; all else was copied",
+        count(lost.pages, "page"),
+        named.join(", ")
+    )))
 }
 
 fn open(client: &Client, name: &Name, write: bool) -> Outcome<Shared> {

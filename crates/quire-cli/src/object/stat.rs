@@ -8,7 +8,7 @@ use quire_dsm::client::{Client, ClientError};
 use quire_dsm::wire::control::{Answer, Faults, Inside, Known, Messages, Object, PageState};
 use serde_json::{Value, json};
 
-use super::{failed, in_json, scheduler, types};
+use super::{failed, in_json, types};
 use crate::args::dsm::StatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::table::Table;
@@ -144,7 +144,7 @@ fn print(about: &About, options: &StatArgs) -> Outcome<()> {
         object.name,
         object.size,
         object.page_size.bytes(),
-        scheduler(object.scheduler),
+        object.scheduler,
         about.owner
     )?;
     if about.is_discarded {

@@ -143,6 +143,11 @@ fn find(way: Way, malloc: Malloc) -> Outcome<Library> {
     }
 }
 
+/// Whether the user names the library that advises.
+pub fn is_named() -> bool {
+    named(&ADVISER).is_some()
+}
+
 /// Finds the library of shared memory across machines in the same way.
 ///
 /// # Errors

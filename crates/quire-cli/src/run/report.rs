@@ -44,6 +44,9 @@ pub struct Report {
     /// The most that one of the processes had resident, as far as their ends were waited for.
     #[serde(skip)]
     peak: Bytes,
+    /// What is said of objects of servers that the program had.
+    #[serde(skip)]
+    objects: Vec<String>,
 }
 
 /// How a program was run.
@@ -125,6 +128,7 @@ impl Report {
             setting,
             foreign,
             peak: ended.peak,
+            objects: Vec::new(),
         }
     }
 
@@ -135,10 +139,21 @@ impl Report {
         self.notes.extend(new);
     }
 
+    /// The program had objects of servers: what the summary says of them. Where it grew to nothing that
+    /// would be advised, it says nothing of that.
+    pub fn is_about_objects(&mut self, lines: Vec<String>) {
+        self.objects = lines;
+    }
+
     /// The summary: one line, one for each note, and where frames are given by strategy
     /// what has them and what is on superpages.
     pub fn summary(&self) -> String {
-        let mut text = format!("quire: {}: {}\n", self.policy, self.gist());
+        let objects = self.objects.iter();
+        let mut text: String = objects.map(|line| format!("quire: {line}\n")).collect();
+        let is_silent = self.setting.way == Way::Advise && self.totals.populated_peak_bytes == 0;
+        if text.is_empty() || !is_silent || self.setting.switched.is_some() {
+            text.push_str(&format!("quire: {}: {}\n", self.policy, self.gist()));
+        }
         if let Some(frames) = self.frames() {
             text.push_str(&format!("quire: frames: {frames}\n"));
         }

@@ -43,7 +43,7 @@ pub fn joining(
     };
     super::secured(security, options.peers.iter().chain([&address]))?;
     let names = match options.fellow.is_empty() {
-        true => vec![options.name.clone()],
+        true => vec![hello.name.clone()],
         false => options.fellow.clone(),
     };
     let (directory, host) = directory(options, &address, security, hello)?;

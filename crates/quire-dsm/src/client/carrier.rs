@@ -182,7 +182,10 @@ impl Carrier {
         } = &self.options;
         match links.connect(self.servers.current(), security, server.clone()) {
             Ok(link) => self.link = Some(link),
-            Err(error) => self.failed(links.now(), &error.to_string()),
+            Err(error) => {
+                let is_denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+                self.failed(links.now(), &error.to_string(), is_denied);
+            }
         }
     }
 
@@ -200,6 +203,7 @@ impl Carrier {
         ClientError::Unreachable {
             address: self.servers.current().to_string(),
             why: "the link is broken".into(),
+            is_denied: false,
         }
     }
 
@@ -359,10 +363,7 @@ impl Handler for Carrier {
             attached.lost(until);
         }
         if !self.is_over {
-            if self.ready.is_none() && self.servers.is_first_round() {
-                tracing::warn!("{}: {}", self.servers.current(), closed.why);
-            }
-            self.failed(links.now(), &closed.why.to_string());
+            self.failed(links.now(), &closed.why.to_string(), false);
         }
     }
 

@@ -20,7 +20,7 @@ use super::object::tags::MOST_SEGMENTS;
 use super::object::{Object, Page, Part, Refused};
 use super::watch::Watchers;
 use crate::wire::control::{
-    self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights,
+    self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights, SchedulerKind,
 };
 use crate::wire::{Contents, Control};
 
@@ -152,6 +152,8 @@ pub struct Core {
     misses: bool,
     /// The server ends: nothing new is begun.
     pub(super) is_ending: bool,
+    /// What others may do to each new object, unless its maker says otherwise.
+    pub(super) usual_grants: Vec<(String, Rights)>,
 }
 
 impl Peer {
@@ -283,6 +285,10 @@ impl Core {
     }
 
     fn asked(&mut self, id: PeerId, number: RequestId, request: Request, out: &mut Vec<Out>) {
+        let mut request = request;
+        if let Request::Create(info) | Request::GiveSize(info) = &mut request {
+            info.scheduler = info.scheduler.or(SchedulerKind::Multi);
+        }
         let answer = match request {
             Request::Open { name, rights } => self.open(id, &name, rights, Opening::Kernel),
             Request::Close { object } => return self.close_handle((id, number), object, out),
@@ -462,7 +468,15 @@ impl Core {
         owner: String,
     ) -> Result<Object, Refused> {
         info.name = self.new_key(&info.name)?;
-        Object::new(info, owner, None)
+        Object::new(info, owner, None).map(|object| self.granted(object))
+    }
+
+    /// A new object, to which others have the rights that they usually have here.
+    pub(super) fn granted(&self, mut object: Object) -> Object {
+        for (who, rights) in &self.usual_grants {
+            object.grants.usual(who, *rights);
+        }
+        object
     }
 
     /// Adds an object that holds zeros, or this server's part in one, which may have been removed.
@@ -474,7 +488,7 @@ impl Core {
         is_removed: bool,
     ) -> Result<(), Refused> {
         let key = info.name.clone();
-        let mut object = Object::new(info, owner, part)?;
+        let mut object = self.granted(Object::new(info, owner, part)?);
         object.is_discarded = is_removed;
         self.put(key, object);
         Ok(())

@@ -182,7 +182,7 @@ pub(super) fn described(info: &control::Object, machine: Machine, owner: &str) -
         page_size: info.page_size.bytes(),
         scheduler: match info.scheduler {
             SchedulerKind::Simple => store::SchedulerKind::Simple,
-            SchedulerKind::Multi => store::SchedulerKind::Multi,
+            SchedulerKind::Multi | SchedulerKind::Usual => store::SchedulerKind::Multi,
             SchedulerKind::Distributed => store::SchedulerKind::Distributed,
         },
         machine,

@@ -191,7 +191,7 @@ impl Object {
         let options = Options::new(info.size.0.div_ceil(info.page_size.bytes().0));
         let scheduler: Box<dyn Fault> = match info.scheduler {
             SchedulerKind::Simple => Box::new(Simple::new(options)),
-            SchedulerKind::Multi => Box::new(Multi::new(options)),
+            SchedulerKind::Multi | SchedulerKind::Usual => Box::new(Multi::new(options)),
             SchedulerKind::Distributed => {
                 let alone = Part {
                     me: ServerId(0),

@@ -69,6 +69,13 @@ impl Grants {
         all.map(|(who, (rights, stamp))| (who, *rights, *stamp))
     }
 
+    /// Somebody has rights to a new object, unless something else was said of him.
+    pub fn usual(&mut self, who: &str, rights: Rights) {
+        if !self.all.contains_key(who) {
+            self.set(who.to_owned(), rights, Stamp::EARLIEST);
+        }
+    }
+
     /// Something is said at a server. Nothing comes of it where it was so before.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::layout::{beyond_use, catalogue, confirm, prepare};
 use super::log::{self, Change, Log, Logged};
 use super::part::Places;
 use super::shared::{Key, Recent, Request, Shared, right_lengths, write_lock};
-use super::{Object, ObjectId, Settings, StoreError, is_zero};
+use super::{Damage, Object, ObjectId, Settings, StoreError, is_zero};
 
 /// What writes.
 pub(super) struct Engine {
@@ -49,8 +49,8 @@ impl Engine {
             return Err(damaged(damage));
         }
         damage.extend(replay.damage.into_iter().map(|(_, damage)| damage));
-        for damage in &damage {
-            tracing::error!("{directory}: damaged: {damage}");
+        for line in Damage::lines(&damage) {
+            tracing::error!("{directory}: damaged: {line}");
         }
         let known = |id: &ObjectId| catalogue.objects.contains_key(id);
         let logged = replay.pages.into_iter();

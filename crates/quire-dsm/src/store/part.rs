@@ -9,12 +9,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::disk::{Disk, join, read_all};
 use super::log::Logged;
 use super::object::ObjectId;
 use super::{Damage, Page};
+use crate::link::Seldom;
 
 /// The directory of the objects.
 pub(super) const OBJECTS: &str = "objects";
@@ -474,13 +476,23 @@ fn contents(disk: &dyn Disk, size: u64, object: ObjectId, page: u64, sum: u32) -
     match disk.read_at(&file, offset, &mut bytes) {
         Ok(got) if got == bytes.len() && crc32fast::hash(&bytes) == sum => Page::Held(bytes.into()),
         Ok(_) => {
-            tracing::warn!("{file}: page {page} at byte {offset}: wrong checksum");
+            tell(&file, page, offset, "wrong checksum");
             Page::Lost
         }
         Err(error) => {
-            tracing::warn!("{file}: page {page} at byte {offset}: {error}");
+            tell(&file, page, offset, &error.to_string());
             Page::Lost
         }
+    }
+}
+
+/// A page was read that is damaged. Where many are, one line a minute will do: `quire object check` names
+/// all of them.
+fn tell(file: &str, page: u64, offset: u64, why: &str) {
+    static TOLD: Mutex<Seldom> = Mutex::new(Seldom::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(more) = told.due(Instant::now()) {
+        tracing::warn!("{file}: page {page} at byte {offset}: {why}{more}");
     }
 }
 
@@ -527,7 +539,7 @@ pub(super) fn look(
                 Entry::Damaged => (at..at + 8, "damaged entry of the table"),
             };
             if !is_logged(page) {
-                damage.push(Damage::new(&path, range, &format!("page {page}: {what}")));
+                damage.push(Damage::new(&path, range, what).in_page(page));
             }
         }
     }

@@ -566,6 +566,59 @@ pub enum SchedulerKind {
     Multi,
     /// Several servers.
     Distributed,
+    /// What the server that makes the object chooses: [`SchedulerKind::Distributed`] where it is joined to
+    /// others, else [`SchedulerKind::Multi`]. No object that is there has it.
+    Usual,
+}
+
+impl SchedulerKind {
+    /// All of them.
+    pub const ALL: [SchedulerKind; 4] = [
+        SchedulerKind::Simple,
+        SchedulerKind::Multi,
+        SchedulerKind::Distributed,
+        SchedulerKind::Usual,
+    ];
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            SchedulerKind::Simple => "simple",
+            SchedulerKind::Multi => "multi",
+            SchedulerKind::Distributed => "distributed",
+            SchedulerKind::Usual => "usual",
+        }
+    }
+
+    /// This one, or where the server is to choose, the one that it chose.
+    #[must_use]
+    pub fn or(self, chosen: SchedulerKind) -> SchedulerKind {
+        match self {
+            SchedulerKind::Usual => chosen,
+            said => said,
+        }
+    }
+}
+
+/// No scheduler is called so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("choose `simple`, `multi`, `distributed` or `usual`")]
+pub struct NoScheduler;
+
+impl FromStr for SchedulerKind {
+    type Err = NoScheduler;
+
+    fn from_str(text: &str) -> Result<SchedulerKind, NoScheduler> {
+        let mut all = SchedulerKind::ALL.into_iter();
+        all.find(|kind| kind.name() == text).ok_or(NoScheduler)
+    }
+}
+
+impl fmt::Display for SchedulerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// A part of an object whose data are all of one type.
@@ -597,14 +650,14 @@ pub struct Object {
 }
 
 impl Object {
-    /// One with base pages and the usual scheduler, of the usual machine and without types.
+    /// One with base pages and the scheduler that the server chooses, of the usual machine and without types.
     #[must_use]
     pub const fn usual(name: Name, size: Bytes) -> Object {
         Object {
             name,
             size,
             page_size: PageSize::BASE,
-            scheduler: SchedulerKind::Multi,
+            scheduler: SchedulerKind::Usual,
             machine: MachineCode(0),
             tags: Vec::new(),
         }

@@ -132,6 +132,7 @@ fn object() -> impl Strategy<Value = Object> {
         Just(SchedulerKind::Simple),
         Just(SchedulerKind::Multi),
         Just(SchedulerKind::Distributed),
+        Just(SchedulerKind::Usual),
     ];
     let fields = (
         name(),

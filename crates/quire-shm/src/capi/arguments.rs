@@ -119,12 +119,10 @@ pub unsafe fn object(name: Name, size: u64, shape: *const Shape) -> Result<Objec
             if shape.page_size != 0 {
                 object.page_size = PageSize::try_from(Bytes(shape.page_size)).map_err(bad)?;
             }
-            object.scheduler = match text(shape.scheduler)?.as_deref() {
-                Some("simple") => SchedulerKind::Simple,
-                None | Some("multi") => SchedulerKind::Multi,
-                Some("distributed") => SchedulerKind::Distributed,
-                Some(_) => return Err(bad("scheduler: choose simple, multi or distributed")),
-            };
+            if let Some(scheduler) = text(shape.scheduler)? {
+                let scheduler = scheduler.parse::<SchedulerKind>();
+                object.scheduler = scheduler.map_err(|error| bad(format!("scheduler: {error}")))?;
+            }
             if let Some(types) = text(shape.types)? {
                 object.tags = tags(&types, object.size)?;
             }

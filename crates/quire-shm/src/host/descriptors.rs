@@ -4,7 +4,7 @@
 use quire_dsm::client::Known;
 
 use crate::ages::{self, Entry};
-use crate::host::objects::{Lack, removed};
+use crate::host::objects::{Lack, asked, removed};
 use crate::host::{Meaning, Works};
 use crate::state::FileId;
 use crate::trouble::Result;
@@ -32,7 +32,10 @@ impl Works {
     pub fn begin(&mut self, place: usize) -> Result<Entry> {
         let name = self.attachment(place).object.clone();
         let exact = self.client(place)?.begin(name)?;
-        Ok(ages::found(place, &exact))
+        self.attachments.note_made(&exact);
+        let entry = ages::found(place, &exact);
+        ages::made(entry);
+        Ok(entry)
     }
 
     /// The size of what had none when the program got a descriptor of it, if it has one by now.
@@ -41,12 +44,17 @@ impl Works {
     }
 
     /// Removes the name of an attachment, also where that stands for what somebody has begun. An object
-    /// goes when nobody uses it.
-    pub fn unlink(&mut self, place: usize) -> Result<()> {
-        match self.named(place)? {
-            Meaning::Sized(entry, _) | Meaning::Begun(entry) => self.remove(entry),
-            Meaning::Nothing => Err(removed()),
+    /// goes when nobody uses it. One that no program of this run made can be kept.
+    pub fn unlink(&mut self, place: usize, keeps: bool) -> Result<()> {
+        let entry = match self.named(place)? {
+            Meaning::Sized(entry, _) | Meaning::Begun(entry) => entry,
+            Meaning::Nothing => return Err(removed()),
+        };
+        if !keeps || ages::is_made(entry) || self.attachments.was_made(&asked(entry)?) {
+            return self.remove(entry);
         }
+        ages::give_up(entry);
+        Ok(())
     }
 
     /// Removes an object that this program uses by descriptors at most, which come to nothing.

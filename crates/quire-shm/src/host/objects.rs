@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use quire_core::units::Bytes;
-use quire_dsm::client::ClientError;
+use quire_core::units::{Bytes, ObjectOffset};
+use quire_dsm::client::{ClientError, Known};
 use quire_dsm::wire::control::{Answer, FailureKind, Name, Object};
 
 use crate::ages::{self, Entry};
@@ -48,6 +48,12 @@ pub(super) enum Lack {
 /// Something was removed since it was found.
 pub(super) fn removed() -> Trouble {
     Trouble::new(libc::ENOENT, "the object was removed")
+}
+
+/// An object may not be written to.
+pub(super) fn only_read(name: &Name) -> Trouble {
+    let text = format!("{name} may only be read; quire object grant {name} NODE rw");
+    Trouble::new(libc::EACCES, text)
 }
 
 /// By what a server is asked for an object.
@@ -120,7 +126,10 @@ impl Works {
 
     /// Gives a size to what was begun, or checks that it has this one. Whether its name was removed.
     pub fn give_size(&mut self, entry: Entry, size: u64) -> Result<bool> {
-        let object = Object::usual(asked(entry)?, Bytes(size));
+        let object = Object {
+            scheduler: self.attachments.scheduler,
+            ..Object::usual(asked(entry)?, Bytes(size))
+        };
         loop {
             match self.client(entry.place)?.give_size(object.clone()) {
                 Err(ClientError::Refused(failure)) if failure.kind == FailureKind::Exists => {}
@@ -162,6 +171,37 @@ impl Works {
             self.has_no_name(entry)?;
         }
         Ok((entry, true))
+    }
+
+    /// What an object holds, and what a child needs to know of it where it was opened for this.
+    pub fn read_at(
+        &mut self,
+        entry: Entry,
+        offset: u64,
+        length: usize,
+    ) -> Result<(Vec<u8>, Option<Known>)> {
+        let known = self.open(entry)?;
+        let open = self.open.get(&entry).ok_or_else(removed)?;
+        let mut bytes = vec![0; length];
+        let read = open
+            .shared
+            .checked_read_at(ObjectOffset(offset), &mut bytes);
+        self.close_unused(entry);
+        read?;
+        Ok((bytes, known))
+    }
+
+    /// Writes to an object.
+    pub fn write_at(&mut self, entry: Entry, offset: u64, bytes: &[u8]) -> Result<Option<Known>> {
+        let known = self.open(entry)?;
+        let open = self.open.get(&entry).ok_or_else(removed)?;
+        if !open.writable {
+            return Err(only_read(&open.shared.info().name));
+        }
+        let written = open.shared.checked_write_at(ObjectOffset(offset), bytes);
+        self.close_unused(entry);
+        written?;
+        Ok(known)
     }
 
     /// Whether an object that exists has this size.

@@ -215,7 +215,8 @@ unsafe extern "C" fn sem_close(semaphore: Semaphore) -> c_int {
 unsafe extern "C" fn sem_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
     let place = unsafe { posix::place_named(PREFIX, name) };
-    let unlinked = place.and_then(|place| state::locked(|state| posix::unlink(state, place)));
+    let unlinked =
+        place.and_then(|place| state::locked(|state| posix::unlink(state, place, false)));
     match (unlinked, UNLINK.known()) {
         (Some(unlinked), _) => state::answer(unlinked.map(|()| 0), -1),
         // SAFETY: passed on as it came.

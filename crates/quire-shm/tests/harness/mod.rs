@@ -270,6 +270,8 @@ impl Served {
         command
             .args(["run", "--quiet", "--dsm"])
             .arg(format!("{object}@{}", self.address))
+            // Programs of several runs remove each other's objects; `keeping` has what does not.
+            .arg("--no-keep")
             .args(options);
         if self.own_pages {
             command.arg("--own-pages");

@@ -3,12 +3,15 @@
  *     room NAME */
 #include "common.h"
 
+#include <sys/syscall.h>
+
 #define PAGE 4096
 #define SIZE (16 * PAGE)
 
+/* As the kernel has the file: the library shows the object's size. */
 static long blocks(int fd) {
   struct stat about;
-  CHECK(fstat(fd, &about) == 0);
+  CHECK(syscall(SYS_fstat, fd, &about) == 0);
   return about.st_blocks;
 }
 

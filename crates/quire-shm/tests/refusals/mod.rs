@@ -39,7 +39,7 @@ fn check(mut command: Command, words: &[&str]) {
 fn what_cannot_be_is_refused_before_the_program_starts() {
     let served = Served::start();
     let at = |what: &str| format!("{what}@{}", served.address);
-    refused(&served, &["--dsm", "grid"], &["NAME@ADDRESS"]);
+    refused(&served, &["--dsm", "grid@"], &["HOST:PORT"]);
     refused(&served, &["--dsm", "gr id@unix:/s"], &["letters"]);
     refused(&served, &["--dsm", &at("grid=0x0")], &["0x1"]);
     refused(

@@ -8,7 +8,7 @@
 //! Whoever has no object open takes a question to the next server where one refuses it
 //! because another one has the object.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use super::commands::{Found, Opened, Reply, Wanted};
 use super::opening::Form;
 use super::{Carrier, Key};
 use crate::client::ClientError;
-use crate::link::{Address, Addresses, Links};
+use crate::link::{Address, Addresses, Links, Seldom};
 use crate::wire::control::{self, Answer, Failure, FailureKind, Handle, Request};
 
 /// The servers of a client, of which it uses one.
@@ -30,8 +30,10 @@ pub(super) struct Servers {
     at: usize,
     /// So many were tried in vain since one was good enough.
     in_vain: usize,
-    /// Why they were, until the first one answers.
-    whys: Vec<(String, String)>,
+    /// Why they were, until the first one answers, and whether the system does not let this user connect.
+    whys: Vec<(String, String, bool)>,
+    /// What is told of each that is lost or cannot be reached.
+    told: BTreeMap<usize, Seldom>,
     /// Since when no server has been good enough.
     since: Option<Instant>,
 }
@@ -43,6 +45,7 @@ impl Servers {
             at: 0,
             in_vain: 0,
             whys: Vec::new(),
+            told: BTreeMap::new(),
             since: None,
         }
     }
@@ -71,14 +74,27 @@ impl Servers {
         self.in_vain <= self.addresses.count()
     }
 
+    /// The one that was used or tried is not there: one line, and then one a minute for each.
+    fn tell(&mut self, now: Instant, why: &str) {
+        let told = self.told.entry(self.at).or_default();
+        if let Some(more) = told.due(now) {
+            tracing::warn!("{}: {why}; connecting again{more}", self.current());
+        }
+    }
+
     /// Why none can be reached.
     fn unreachable(&self) -> ClientError {
+        let is_denied = self.whys.iter().all(|(.., denied)| *denied);
         let mut whys = self.whys.iter().cloned();
-        let (address, mut why) = whys.next().unwrap_or_default();
-        for (address, also) in whys {
+        let (address, mut why, _) = whys.next().unwrap_or_default();
+        for (address, also, _) in whys {
             why = format!("{why}; {address}: {also}");
         }
-        ClientError::Unreachable { address, why }
+        ClientError::Unreachable {
+            address,
+            why,
+            is_denied,
+        }
     }
 
     /// The one that is used is good enough.
@@ -158,7 +174,10 @@ pub(super) const fn is_about_an_object(request: &Request) -> bool {
 
 impl Carrier {
     /// The server cannot be reached, or is left: the next one is tried.
-    pub(super) fn failed(&mut self, now: Instant, why: &str) {
+    pub(super) fn failed(&mut self, now: Instant, why: &str, is_denied: bool) {
+        if self.ready.is_none() && !self.is_over {
+            self.servers.tell(now, why);
+        }
         let address = self.servers.current().to_string();
         let all_tried = self.servers.go_on(now);
         if let Some(mut question) = self.taken.take() {
@@ -170,7 +189,7 @@ impl Carrier {
         }
         match self.ready.take() {
             Some(ready) => {
-                self.servers.whys.push((address, why.to_owned()));
+                self.servers.whys.push((address, why.to_owned(), is_denied));
                 match all_tried {
                     true => {
                         self.is_over = true;

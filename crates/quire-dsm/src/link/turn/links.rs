@@ -13,6 +13,7 @@ use super::config::Config;
 use super::listen::{self, Listener};
 use super::token::{MAX_INDEX, MAX_KEY, Target};
 use super::{Closed, LONGEST};
+use crate::link::Seldom;
 use crate::link::address::{Address, AddressError, Security};
 use crate::link::connection::{Counters, Link, LinkError};
 use crate::link::greeting::{Established, prove, refusal};
@@ -112,6 +113,8 @@ pub struct Links {
     epoch: Instant,
     now: Instant,
     next_look: Instant,
+    /// What is told of peers that cannot be accepted.
+    refusals: Seldom,
 }
 
 impl Links {
@@ -133,6 +136,7 @@ impl Links {
             epoch: now,
             now,
             next_look: now + LONGEST,
+            refusals: Seldom::default(),
         }
     }
 
@@ -429,7 +433,9 @@ impl Links {
                 Ok(transport) => self.accepted(transport, identity.as_deref()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::warn!(%error, "a peer cannot be accepted");
+                    if let Some(more) = self.refusals.due(self.now) {
+                        tracing::warn!(%error, "a peer cannot be accepted{more}");
+                    }
                     again += ACCEPT_PAUSE;
                     break;
                 }
@@ -450,7 +456,10 @@ impl Links {
             self.end_oldest_stranger();
         }
         if self.len() >= most {
-            tracing::warn!(%peer, links = self.len(), "too many links: this one is closed");
+            if let Some(more) = self.refusals.due(self.now) {
+                let links = self.len();
+                tracing::warn!(%peer, links, "too many links: this one is closed{more}");
+            }
             return;
         }
         let link = Link::plain(transport, self.pool.clone(), self.config.patience);
@@ -459,8 +468,10 @@ impl Links {
             None => Ok(link),
         }
         .and_then(|link| self.add(link, Stage::AwaitsHello, None));
-        if let Err(error) = added {
-            tracing::warn!(%peer, %error, "a peer cannot be accepted");
+        if let Err(error) = added
+            && let Some(more) = self.refusals.due(self.now)
+        {
+            tracing::warn!(%peer, %error, "a peer cannot be accepted{more}");
         }
     }
 

@@ -240,7 +240,7 @@ impl Core {
         if !is_begun {
             self.may_be_more()?;
         }
-        let mut object = Object::new(info, owner, None)?;
+        let mut object = self.granted(Object::new(info, owner, None)?);
         object.is_discarded = !is_begun && !self.is_forgotten(&object.info.name);
         object.new.begin();
         Ok(object)

@@ -96,7 +96,7 @@ const GONE: &str = "the server that keeps it on its disk is gone; programs wait 
 impl Fellows {
     /// A new object goes into the store of this server.
     pub(super) fn admit(&mut self, a: &mut Around<'_>, making: Making) {
-        match making.object() {
+        match making.object().map(|object| a.core.granted(object)) {
             Ok(object) => {
                 let number = self.keepers.owe(Owed::Making(making));
                 a.core.admit((FELLOWS, number), object, a.out);

@@ -136,6 +136,9 @@ impl Fellows {
         else {
             return Some(message);
         };
+        if let Request::Create(info) | Request::GiveSize(info) = &mut request {
+            info.scheduler = info.scheduler.or(SchedulerKind::Distributed);
+        }
         let (asked, reach) = match &mut request {
             Request::Create(control::Object { name, .. })
             | Request::GiveSize(control::Object { name, .. })
@@ -947,7 +950,10 @@ impl Fellows {
 
 /// What is begun, as an object without a size.
 fn begun(name: &Name) -> control::Object {
-    control::Object::usual(name.clone(), Bytes(0))
+    control::Object {
+        scheduler: SchedulerKind::Multi,
+        ..control::Object::usual(name.clone(), Bytes(0))
+    }
 }
 
 /// Whether an object can be made otherwise than as it was tried.
