@@ -19,6 +19,8 @@ use quire_dsm::store::{Settings, Store};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::ClockId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
@@ -84,6 +86,9 @@ fn prepared(options: &ServeArgs, name: Name) -> Outcome<Server> {
     let grants = options.grant.iter().cloned();
     server.grant_usually(grants.map(|Grant { to, rights }| (to, rights)).collect());
     server.limit_memory(options.memory);
+    server.number_from(first_number());
+    let now = rustix::time::clock_gettime(ClockId::Realtime);
+    server.stamp_from((now.tv_sec as u64) << 30 | now.tv_nsec as u64);
     if let Some(directory) = &options.store {
         let store = Store::open(directory, &Settings::default())
             .map_err(|error| Failure::bad_usage(format!("--store: {error}")))?;
@@ -98,6 +103,19 @@ fn prepared(options: &ServeArgs, name: Name) -> Outcome<Server> {
         })?;
     }
     Ok(server)
+}
+
+/// From where this server numbers programs: far from where the one did that it is started in the place of.
+fn first_number() -> u64 {
+    let mut random = [0; 8];
+    // Without it, the clock tells them apart.
+    let random = match getrandom(&mut random, GetRandomFlags::NONBLOCK) {
+        Ok(_) => u64::from_ne_bytes(random),
+        Err(_) => rustix::time::clock_gettime(ClockId::Realtime)
+            .tv_sec
+            .unsigned_abs(),
+    };
+    (random & u64::from(u32::MAX)) << 29
 }
 
 /// Shows a file as an object.

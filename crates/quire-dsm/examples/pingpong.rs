@@ -76,7 +76,15 @@ impl Handler for Server {
                 data: vec![Some(self.page.clone())],
                 access,
             };
-            links.send(link, Control::ToKernel { object, message });
+            let stamp = 0;
+            links.send(
+                link,
+                Control::ToKernel {
+                    object,
+                    stamp,
+                    message,
+                },
+            );
         }
     }
 

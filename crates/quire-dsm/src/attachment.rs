@@ -51,8 +51,13 @@ pub const ENV_CA: &str = "QUIRE_DSM_CA";
 /// A directory in which files say which attachments programs asked for, and which objects they made.
 pub const ENV_ASKED: &str = "QUIRE_DSM_ASKED";
 
+/// `kill`, `errno` or `continue`: what becomes of a program that has lost what it wrote.
+pub const ENV_ON_LOSS: &str = "QUIRE_DSM_ON_LOSS";
+/// The name of the process that brings what a program had written that is killed.
+pub const ENV_KEEPER: &str = "QUIRE_DSM_KEEPER";
+
 /// All of these variables.
-pub const ENV_ALL: [&str; 14] = [
+pub const ENV_ALL: [&str; 16] = [
     ENV_LIST,
     ENV_CREATE,
     ENV_KEEP,
@@ -67,6 +72,8 @@ pub const ENV_ALL: [&str; 14] = [
     ENV_KEY,
     ENV_CA,
     ENV_ASKED,
+    ENV_ON_LOSS,
+    ENV_KEEPER,
 ];
 
 /// What names of files in [`Attachments::asked`] begin with.
@@ -220,6 +227,34 @@ impl Tls {
     }
 }
 
+/// What becomes of a program that has lost what it wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// It is killed, as where memory of the machine fails (`SIGBUS`).
+    #[default]
+    Kill,
+    /// Locks and calls about the object fail.
+    Errno,
+    /// It goes on.
+    Continue,
+}
+
+impl OnLoss {
+    /// What there is to choose from, by name.
+    pub const NAMES: [(&'static str, OnLoss); 3] = [
+        ("kill", OnLoss::Kill),
+        ("errno", OnLoss::Errno),
+        ("continue", OnLoss::Continue),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let mut names = OnLoss::NAMES.iter().filter(|(_, it)| *it == self);
+        names.next().map_or("kill", |(name, _)| name)
+    }
+}
+
 /// All that a program is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachments {
@@ -250,6 +285,10 @@ pub struct Attachments {
     pub files: Option<Files>,
     /// Where programs note what they asked for, if anybody wants to know.
     pub asked: Option<PathBuf>,
+    /// What becomes of a program that has lost what it wrote.
+    pub on_loss: OnLoss,
+    /// The name of the process that brings what a program had written that is killed, if there is one.
+    pub keeper: Option<String>,
 }
 
 impl Attachments {
@@ -281,6 +320,8 @@ impl Attachments {
             tls: Tls::Automatic,
             files: None,
             asked: None,
+            on_loss: OnLoss::default(),
+            keeper: None,
         })
     }
 
@@ -305,6 +346,7 @@ impl Attachments {
             (ENV_REALTIME, u8::from(self.realtime).to_string()),
             (ENV_WARDEN, u8::from(self.warden).to_string()),
             (ENV_TLS, self.tls.name().to_owned()),
+            (ENV_ON_LOSS, self.on_loss.name().to_owned()),
         ];
         if let Some(Bytes(room)) = self.room {
             all.push((ENV_ROOM, room.to_string()));
@@ -320,6 +362,9 @@ impl Attachments {
         }
         if let Some(directory) = &self.asked {
             all.push((ENV_ASKED, directory.display().to_string()));
+        }
+        if let Some(keeper) = &self.keeper {
+            all.push((ENV_KEEPER, keeper.clone()));
         }
         all
     }
@@ -364,6 +409,12 @@ impl Attachments {
             all.scheduler =
                 scheduler.map_err(|_| AttachmentError::Variable(ENV_SCHEDULER, text))?;
         }
+        if let Some(text) = get(ENV_ON_LOSS) {
+            let mut named = OnLoss::NAMES.into_iter().filter(|(name, _)| *name == text);
+            let named = named.next();
+            all.on_loss = named.ok_or(AttachmentError::Variable(ENV_ON_LOSS, text))?.1;
+        }
+        all.keeper = get(ENV_KEEPER).filter(|name| !name.is_empty());
         if let Some(text) = get(ENV_TLS) {
             let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
             let named = named.next();
@@ -485,6 +536,7 @@ impl Attachments {
         options.room = self.room;
         options.realtime = self.realtime;
         options.warden = self.warden;
+        options.keeper = self.keeper.clone();
         Ok(options)
     }
 }

@@ -33,7 +33,8 @@ use crate::link::{Address, Addresses, Security};
 use crate::node::{Kept, Mapping, MappingError, RangeLock, Where};
 use crate::programs::{Member, Team, Trouble, Word};
 use crate::wire::control::{
-    self, Answer, Failure, FailureKind, Hello, Name, PageSize, Request, Rights, Role, SHARES_PAGES,
+    self, Answer, Failure, FailureKind, HAS_KEEPER, Hello, Name, PageSize, Request, Rights, Role,
+    SHARES_PAGES,
 };
 
 mod attached;
@@ -41,6 +42,7 @@ mod carrier;
 mod cells;
 mod expected;
 mod guard;
+pub mod keeper;
 mod progress;
 mod region;
 mod replica;
@@ -49,6 +51,7 @@ mod watch;
 use carrier::{Carrier, Command, Found, Key, Opened, Told, Wanted};
 pub use cells::Cell;
 pub use expected::Known;
+pub use keeper::Remains;
 pub use progress::Progress;
 pub use region::{Place, Region};
 pub use watch::Watch;
@@ -100,6 +103,21 @@ pub struct Options {
     /// Where it is noted how far the giving back of what was written is, for who waits for that and
     /// wants to know whether it goes on.
     pub progress: Option<&'static Progress>,
+    /// What is called when something that this program wrote is lost, before it can touch the
+    /// memory again. It is called by the client's thread, which must not wait for those that touch it.
+    pub on_loss: Option<fn(&Loss<'_>)>,
+    /// The name of a keeper: a process that brings what was written when this one is killed
+    /// ([`keeper`]).
+    pub keeper: Option<String>,
+}
+
+/// What was lost of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss<'a> {
+    /// The object.
+    pub name: &'a Name,
+    /// So many of its pages had been written to.
+    pub pages: u64,
 }
 
 impl Options {
@@ -120,6 +138,8 @@ impl Options {
             room: None,
             warden: true,
             progress: None,
+            on_loss: None,
+            keeper: None,
         }
     }
 
@@ -145,9 +165,10 @@ impl Options {
             role: Role::Kernel,
             machine: self.machine.into(),
             page_size: self.page_size,
-            features: match self.addresses.iter().any(Address::is_local) && !self.own_pages {
-                true => SHARES_PAGES,
-                false => 0,
+            features: {
+                let shares = self.addresses.iter().any(Address::is_local) && !self.own_pages;
+                let with = |has: bool, feature| if has { feature } else { 0 };
+                with(shares, SHARES_PAGES) | with(self.keeper.is_some(), HAS_KEEPER)
             },
         }
     }
@@ -416,6 +437,17 @@ impl Client {
     /// When the server refuses or cannot be reached.
     pub fn hottest(&self, name: Name, most: u32) -> Result<Answer, ClientError> {
         self.ask(Request::Hottest { name, most })
+    }
+
+    /// Brings what a program had written that is gone, and gives back nothing any more itself: how many
+    /// pages of it are lost. Waits for a new link where one breaks, for so long at most.
+    ///
+    /// # Errors
+    /// When the server cannot be reached for as long.
+    pub fn bring(&self, remains: Remains, most: Duration) -> Result<u64, ClientError> {
+        let (reply, answer) = mpsc::channel();
+        self.command(Command::Bring { remains, reply })?;
+        answer.recv_timeout(most).map_err(|_| ended())?
     }
 
     /// Opens an object and maps it.

@@ -33,6 +33,7 @@ use quire_linux::warden::Term;
 use quire_linux::{Errno, thread};
 
 use latency::Latency;
+use ledger::{Book, Ledger, Session};
 pub use mapping::{
     Hold, Kept, Mapping, MappingError, Part, RangeLock, Steady, Where, system_calls_fail,
 };
@@ -41,10 +42,12 @@ pub use room::{UNLIMITED, room_for};
 pub use until::Until;
 use users::Users;
 
+use crate::wire::control::Handle;
 use crate::wire::{Contents, Lent, Pool};
 
 mod folios;
 mod latency;
+pub mod ledger;
 mod mapping;
 mod memory;
 mod reservations;
@@ -154,6 +157,23 @@ pub struct Cache {
     enough: Duration,
     /// Programs wait for another cache.
     is_left: bool,
+    /// What was written and may have to be brought to the server over another link.
+    book: Option<Book>,
+    /// The link broke, and what was written is in the file until it is brought.
+    is_kept: bool,
+    /// So many pages that were written are lost, since that was last asked, and why.
+    lost: Option<(u64, String)>,
+}
+
+/// What is to be brought to a server of what was written over a link that has ended.
+#[derive(Debug)]
+pub struct Written {
+    /// What pages hold.
+    pub memory: OwnedFd,
+    /// Which pages.
+    pub ledger: Arc<Ledger>,
+    /// The size of a page.
+    pub page: Bytes,
 }
 
 /// What a cache has done so far.
@@ -229,7 +249,120 @@ impl Cache {
             hold,
             enough: hold,
             is_left: false,
+            book: None,
+            is_kept: false,
+            lost: None,
         })
+    }
+
+    /// What is written is kept when a link breaks, until it is brought over another one or given up:
+    /// [`Cache::written_before`]. To be called before anything is mapped, for a cache whose mappings
+    /// are all of this process.
+    ///
+    /// # Errors
+    /// Where there is no memory file to be had.
+    pub fn keep_what_is_written(&mut self, pages: u64) -> Result<(), Errno> {
+        let ledger = Arc::new(Ledger::new(pages)?);
+        self.memory.set_ledger(Arc::clone(&ledger));
+        self.book = Some(Book::new(ledger));
+        Ok(())
+    }
+
+    /// Pages are had in a session from now on: what the server calls this side's link, and the object
+    /// there.
+    pub fn begin_session(&mut self, number: u64, object: Handle) {
+        if let Some(book) = &mut self.book {
+            book.begin(Session {
+                number,
+                object: object.0,
+                given_back: 0,
+            });
+        }
+    }
+
+    /// What is heard next has this stamp.
+    pub fn set_stamp(&mut self, stamp: u64) {
+        if let Some(book) = &mut self.book {
+            book.set_stamp(stamp);
+        }
+    }
+
+    /// What pages hold and which were written, for whoever is to bring it when this process is
+    /// killed; none where nothing is kept.
+    ///
+    /// # Errors
+    /// Where there is no descriptor to be had.
+    pub fn kept(&self) -> std::io::Result<Option<Written>> {
+        let Some(book) = &self.book else {
+            return Ok(None);
+        };
+        Ok(Some(Written {
+            memory: self.file().try_clone_to_owned()?,
+            ledger: Arc::clone(book.ledger()),
+            page: self.memory.page(),
+        }))
+    }
+
+    /// What was written over the link that broke, if there is anything. It is to be brought before
+    /// [`Cache::linked`] is called.
+    #[must_use]
+    pub fn written_before(&self) -> Option<Written> {
+        let written = self.kept().ok().flatten();
+        written.filter(|_| self.is_kept)
+    }
+
+    /// What was written over the link that broke is brought, but for so many pages.
+    ///
+    /// # Errors
+    /// When memory cannot be dropped.
+    pub fn is_brought(&mut self, lost: u64) -> Result<(), Broken> {
+        self.is_kept = false;
+        if lost > 0 {
+            let why = "others have been given these pages since, or the server has others";
+            self.lose(lost, why);
+        }
+        if let Some(book) = &mut self.book {
+            book.clear();
+        }
+        self.memory.remove_all()
+    }
+
+    /// So many pages that were written are lost, since that was last asked, and why.
+    pub const fn take_lost(&mut self) -> Option<(u64, String)> {
+        self.lost.take()
+    }
+
+    fn lose(&mut self, pages: u64, why: &str) {
+        let before = self.lost.take().map_or(0, |(pages, _)| pages);
+        self.lost = Some((before + pages, why.to_owned()));
+    }
+
+    /// What was kept is given up.
+    fn lose_kept(&mut self, why: &str) {
+        let Some(book) = &mut self.book else {
+            return;
+        };
+        if !std::mem::take(&mut self.is_kept) {
+            return;
+        }
+        let written = book.written();
+        book.begin(Session::default());
+        book.clear();
+        if written > 0 {
+            self.lose(written, why);
+        }
+    }
+
+    /// The link broke. What was written stays in the file, if that can be.
+    fn hide_all(&mut self) -> Result<(), Broken> {
+        let has_written = self.book.as_ref().is_some_and(|book| !book.is_empty());
+        if has_written && self.memory.hide_all(self.spaces.values()) {
+            self.is_kept = true;
+            return Ok(());
+        }
+        self.is_kept = has_written;
+        self.lose_kept("it could not be kept when the link broke");
+        self.memory.remove_all()
     }
 
     /// Nothing is shown in mappings any more when a term is over. Whoever says when must then say
@@ -427,7 +560,13 @@ impl Cache {
         };
         let is_held = |page| self.kernel.holds(page).is_some();
         match self.kernel.is_linked() && !pages.iter().any(is_held) {
-            true => self.memory.place(*pages),
+            true => {
+                // What they held was given back, and has arrived: they come anew.
+                if let Some(book) = &mut self.book {
+                    book.fills(*pages, false);
+                }
+                self.memory.place(*pages)
+            }
             false => None,
         }
     }
@@ -678,7 +817,14 @@ impl Cache {
         self.counts.note(&action);
         let (memory, spaces) = (&mut self.memory, &self.spaces);
         match action {
-            Action::Send(message) => server.send(message),
+            Action::Send(message) => {
+                if let (FromKernel::DataWrite { pages, .. }, Some(book)) =
+                    (&message, &mut self.book)
+                {
+                    book.gave_back(pages.count);
+                }
+                server.send(message);
+            }
             Action::Fill {
                 pages,
                 data,
@@ -687,7 +833,14 @@ impl Cache {
             } => {
                 self.users.come(pages, now, thread::time_of);
                 let space = space.and_then(|space| spaces.get(&space));
+                let writes = access == Access::Write;
+                if let Some(book) = &mut self.book {
+                    book.fills(pages, writes);
+                }
                 memory.fill(pages, &data, access, space)?;
+                if let Some(book) = self.book.as_mut().filter(|_| writes) {
+                    book.is_written(pages);
+                }
             }
             Action::Show {
                 pages,
@@ -695,12 +848,18 @@ impl Cache {
                 space,
             } => {
                 self.users.come(pages, now, thread::time_of);
+                if let Some(book) = self.book.as_mut().filter(|_| access == Access::Write) {
+                    book.is_written(pages);
+                }
                 if let Some(space) = spaces.get(&space) {
                     memory.show(pages, access, space)?;
                 }
             }
             Action::Allow { pages, space } => {
                 self.users.come(pages, now, thread::time_of);
+                if let Some(book) = &mut self.book {
+                    book.is_written(pages);
+                }
                 if let Some(space) = spaces.get(&space) {
                     memory.allow(pages, space)?;
                 }
@@ -709,13 +868,18 @@ impl Cache {
                 self.users.gone(pages);
                 let data = memory.take(pages, spaces.values())?;
                 let data = data.into_iter().map(Some).collect();
+                if let Some(book) = &mut self.book {
+                    book.gives_back(pages);
+                }
                 server.send(FromKernel::DataWrite { pages, data });
             }
             Action::Remove(pages) => {
                 self.users.gone(pages);
                 memory.remove(pages, spaces.values())?;
             }
-            Action::RemoveAll => memory.remove_all()?,
+            Action::RemoveAll => self.hide_all()?,
+            // What was written is in the file until it is brought.
+            Action::Lost(_) if self.book.is_some() => {}
             Action::Lost(pages) => {
                 tracing::warn!(?pages, "what was written is lost, as the link broke");
                 self.report(Some(pages), Failure::Unreachable);
@@ -739,6 +903,7 @@ impl Cache {
             tracing::warn!("all of the memory fails: {why}");
         }
         self.report(None, why);
+        self.lose_kept(&why.to_string());
         if let Err(broken) = self.memory.fail_all(self.spaces.values()) {
             tracing::error!("{broken}");
         }
@@ -781,6 +946,16 @@ impl Drop for Cache {
 #[must_use]
 pub fn now() -> Time {
     Time(thread::now_ns())
+}
+
+/// The pages that have something of a part.
+fn pages_of(part: Part, page: Bytes) -> Pages {
+    let first = part.start.0 / page.0;
+    let end = (part.start + part.len).0.div_ceil(page.0);
+    Pages {
+        first: PageNumber(first),
+        count: u32::try_from(end - first).unwrap_or(u32::MAX),
+    }
 }
 
 /// The part of an object that pages make up.

@@ -26,7 +26,7 @@
 //! | `ending` | what it does when it is told to end |
 //! | `said` | what servers say to each other |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -44,7 +44,9 @@ use crate::link::{Address, Established, Peer as LinkPeer, Security};
 use crate::pager::Pager;
 use crate::store::Store;
 use crate::wire::Control;
-use crate::wire::control::{Failure, Name, Reason, Refusal, Rights, Role, SHARES_PAGES, Welcome};
+use crate::wire::control::{
+    Failure, HAS_KEEPER, Name, Reason, Refusal, Rights, Role, SHARES_PAGES, Welcome,
+};
 
 mod backed;
 mod bundles;
@@ -80,6 +82,10 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// The loop looks at least so often whether it shall end.
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// Programs of a server that was started again try to reach it so often, and have what they brought
+/// taken by then.
+const COMING_BACK: Duration = Duration::from_millis(120);
+
 /// What parts of a server act on.
 struct Around<'a> {
     core: &'a mut Core,
@@ -102,7 +108,15 @@ pub struct Server {
     lease: Duration,
     peers: BTreeMap<LinkId, PeerId>,
     links: BTreeMap<PeerId, LinkId>,
+    /// Those that have keepers.
+    kept: BTreeSet<PeerId>,
     next: u64,
+    /// Of the last message to a kernel.
+    stamp: u64,
+    /// Until when nobody gets anything of objects that were there when it was started, as programs come
+    /// again with what they had written; and who has asked meanwhile.
+    opens_at: Option<Instant>,
+    asked_early: Vec<(PeerId, Control)>,
     /// Peers that are gone, by when they have certainly stopped to use what they have.
     leaving: BTreeMap<(Instant, PeerId), Leaving>,
     out: Vec<Out>,
@@ -116,6 +130,10 @@ pub struct Server {
     local: Local,
     /// When removed objects are looked at again for which programs may come back.
     forsaken_at: Option<Instant>,
+    /// When the last turn ended, and until when programs have time to come back because no turn began
+    /// for long after one, as where this server was stopped: their leases ended without their fault.
+    last_turn: Option<Instant>,
+    late_until: Option<Instant>,
     /// Somebody wants it to end.
     is_over: bool,
 }
@@ -132,7 +150,11 @@ impl Server {
             lease,
             peers: BTreeMap::new(),
             links: BTreeMap::new(),
+            kept: BTreeSet::new(),
             next: 0,
+            stamp: 0,
+            opens_at: None,
+            asked_early: Vec::new(),
             leaving: BTreeMap::new(),
             out: Vec::new(),
             fellows: None,
@@ -140,8 +162,24 @@ impl Server {
             bundles: Bundles::default(),
             local: Local::default(),
             forsaken_at: None,
+            last_turn: None,
+            late_until: None,
             is_over: false,
         }
+    }
+
+    /// Gives programs numbers from this one on, below 2^62. Servers that programs may take for each
+    /// other, as one is started in the place of another, are to begin far from each other: by its
+    /// number over a link that has ended a program brings what it had written over that
+    /// ([`Request::Claim`](crate::wire::control::Request::Claim)).
+    pub fn number_from(&mut self, first: u64) {
+        self.next = first.max(self.next);
+    }
+
+    /// Stamps what it says to kernels from this one on: more than any server has given that kept the
+    /// same objects before, such as nanoseconds of a clock that goes on.
+    pub const fn stamp_from(&mut self, first: u64) {
+        self.stamp = first;
     }
 
     /// Keeps objects in a store from now on: they, their rights and what was acknowledged
@@ -152,6 +190,7 @@ impl Server {
     /// Where threads that read from it cannot be started.
     pub fn keep_in(&mut self, store: Store) -> io::Result<()> {
         self.core.keep_in(store)?;
+        self.opens_at = Some(Instant::now() + COMING_BACK);
         self.forsaken_at = Some(Instant::now() + self.lease);
         Ok(())
     }
@@ -210,6 +249,24 @@ impl Server {
         Ok(())
     }
 
+    /// Looks whether this server was late itself, as it was stopped: who lost the link by that comes
+    /// again, with what it has written, and nobody else gets that before.
+    fn look_whether_late(&mut self, now: Instant) {
+        let is_late =
+            |last: Instant| now.saturating_duration_since(last) > LONGEST + self.lease / 4;
+        if self.last_turn.take().is_some_and(is_late) {
+            let until = now + self.lease / 2;
+            self.late_until = Some(until);
+            let leaving = std::mem::take(&mut self.leaving);
+            let leaving = leaving.into_iter();
+            let later = leaving.map(|((at, peer), leaving)| match leaving.how {
+                Parting::Crashed => ((at.max(until), peer), leaving),
+                Parting::Left => ((at, peer), leaving),
+            });
+            self.leaving = later.collect();
+        }
+    }
+
     /// Looks whether its lease as one of several servers is over, before it does anything
     /// that it may not do then.
     fn look_at_lease(&mut self, links: &mut Links) {
@@ -261,7 +318,12 @@ impl Server {
     /// Sends one thing; what comes of that may be more.
     fn send_one(&mut self, links: &mut Links, out: Out) {
         match out {
-            Out::Send(peer, Control::ToKernel { object, message }) => {
+            Out::Send(
+                peer,
+                Control::ToKernel {
+                    object, message, ..
+                },
+            ) => {
                 if let Some(bundle) = self.bundles.add(peer, (object, message)) {
                     self.tell(links, peer, bundle);
                 }
@@ -322,7 +384,16 @@ impl Server {
             local.hear(&mut around, object, message);
         } else if let Some(link) = self.links.get(&peer) {
             // A link that takes no more has ended; that is told.
-            links.send(*link, Control::ToKernel { object, message });
+            self.stamp += 1;
+            let stamp = self.stamp;
+            links.send(
+                *link,
+                Control::ToKernel {
+                    object,
+                    stamp,
+                    message,
+                },
+            );
         }
     }
 
@@ -353,6 +424,9 @@ impl Server {
         let Some(message) = self.unless_ending(peer, message) else {
             return;
         };
+        let Some(message) = self.unless_early(links.now(), peer, message) else {
+            return;
+        };
         let message = match self.fellows {
             Some(_) => self
                 .with_fellows(links, |fellows, a| fellows.intercept(a, peer, message))
@@ -364,6 +438,23 @@ impl Server {
         if let Some(message) = message {
             self.core.says(peer, message, &mut self.out);
         }
+    }
+
+    /// A message that is to be heard now. What a kernel asks for waits as long as others may bring it.
+    fn unless_early(&mut self, now: Instant, peer: PeerId, message: Control) -> Option<Control> {
+        use quire_core::dsm::message::FromKernel::{DataRequest, DataUnlock};
+        let asks = matches!(
+            message,
+            Control::FromKernel {
+                message: DataRequest { .. } | DataUnlock { .. },
+                ..
+            }
+        );
+        if asks && self.opens_at.is_some_and(|at| at > now) {
+            self.asked_early.push((peer, message));
+            return None;
+        }
+        Some(message)
     }
 
     /// What this machine's programs share, and what it acts on.
@@ -484,6 +575,9 @@ impl Handler for Server {
         let identity = who.to_string();
         let joined = Peer::new(identity, machine).described(described(who));
         self.core.joined(peer, joined);
+        if who.hello.features & HAS_KEEPER != 0 {
+            self.kept.insert(peer);
+        }
         let shares = self.local.greeted(peer, who, machine);
         Ok(Welcome {
             name: self.name.clone(),
@@ -510,6 +604,7 @@ impl Handler for Server {
         message: Control,
         descriptors: Vec<OwnedFd>,
     ) {
+        self.look_whether_late(links.now());
         self.look_at_lease(links);
         if let Some(peer) = self.peers.get(&link).copied() {
             self.peer_says(links, peer, message, descriptors);
@@ -520,6 +615,7 @@ impl Handler for Server {
     }
 
     fn closed(&mut self, links: &mut Links, link: LinkId, closed: &Closed) {
+        self.look_whether_late(links.now());
         if self.fellows.as_ref().is_some_and(|it| it.has(link)) {
             self.with_fellows(links, |fellows, a| fellows.closed(a, link));
             return self.send(links);
@@ -546,7 +642,15 @@ impl Handler for Server {
         local.closed(&mut around, peer, is_done);
         let may_come_back = closed.may_come_back;
         let leaving = Leaving { how, may_come_back };
-        self.leaving.insert((closed.stopped_at, peer), leaving);
+        let mut at = closed.stopped_at;
+        if self.kept.remove(&peer) && !matches!(closed.why, LinkError::Goodbye(_)) {
+            // Its keeper brings what it had written, if it was killed before it had given all back.
+            at = at.max(links.now() + self.lease / 2);
+        }
+        if let Some(until) = self.late_until.filter(|_| how == Parting::Crashed) {
+            at = at.max(until);
+        }
+        self.leaving.insert((at, peer), leaving);
         self.let_go(links.now());
         self.send(links);
     }
@@ -571,7 +675,7 @@ impl Handler for Server {
         let leaving = self.leaving.first_key_value().map(|((at, _), _)| *at);
         let fellows = self.fellows.as_ref().and_then(Fellows::deadline);
         let due = leaving.into_iter().chain(self.core.next_look());
-        let due = due.chain(self.forsaken_at);
+        let due = due.chain(self.forsaken_at).chain(self.opens_at);
         due.chain(fellows).chain(self.local.deadline()).min()
     }
 
@@ -582,6 +686,14 @@ impl Handler for Server {
     }
 
     fn turn_ends(&mut self, links: &mut Links, now: Instant) {
+        self.look_whether_late(now);
+        self.last_turn = Some(now);
+        if self.opens_at.is_some_and(|at| at <= now) {
+            self.opens_at = None;
+            for (peer, message) in std::mem::take(&mut self.asked_early) {
+                self.peer_says(links, peer, message, Vec::new());
+            }
+        }
         self.let_go(now);
         if self.core.misses() && self.forsaken_at.is_none() {
             self.forsaken_at = Some(now + self.lease);

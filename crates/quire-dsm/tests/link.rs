@@ -716,6 +716,7 @@ fn tcp_brings_contents_to_their_place_in_a_file() {
         };
         Control::ToKernel {
             object: Handle(1),
+            stamp: 7,
             message: ToKernel::DataProvided {
                 pages: Pages {
                     first: PageNumber(first),
@@ -838,6 +839,7 @@ fn count(counter: &Arc<AtomicUsize>) -> usize {
 fn provided(page: Contents) -> Control {
     Control::ToKernel {
         object: Handle(1),
+        stamp: 7,
         message: ToKernel::DataProvided {
             pages: Pages::one(PageNumber(3)),
             data: vec![Some(page)],

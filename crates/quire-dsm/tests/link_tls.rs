@@ -148,6 +148,7 @@ fn contents_pass_whole() {
         });
         sent.push(Control::ToKernel {
             object: Handle(3),
+            stamp: 7,
             message: ToKernel::DataProvided {
                 pages: Pages {
                     first: PageNumber(5),

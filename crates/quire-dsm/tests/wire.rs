@@ -323,6 +323,7 @@ fn provided_pages() -> impl Strategy<Value = Vec<Control>> {
             };
             Control::ToKernel {
                 object: Handle(1),
+                stamp: 7,
                 message: ToKernel::DataProvided {
                     pages: Pages {
                         first: PageNumber(first),
@@ -431,6 +432,7 @@ fn provided(pages: u32, size: usize) -> Control {
         .collect();
     Control::ToKernel {
         object: Handle(1),
+        stamp: 7,
         message: ToKernel::DataProvided {
             pages: Pages {
                 first: PageNumber(9),

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use quire_core::dsm::message::Access;
+use quire_core::dsm::sync;
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_dsm::attachment::{Attachment, Attachments};
 use quire_dsm::client::{Client, ClientError, Known, Options, Place, Region, Shared};
@@ -25,6 +26,7 @@ use quire_linux::thread::block_program_signals;
 use crate::ages::Entry;
 use crate::ending;
 use crate::leaving;
+use crate::loss;
 use crate::signals::{self, Blocked};
 use crate::state;
 use crate::streams;
@@ -240,6 +242,7 @@ impl Works {
         let options = self.attachments.options(&self.attachment(place).servers);
         let mut options = options.map_err(|e| Trouble::new(libc::EACCES, e.to_string()))?;
         options.progress = Some(&ending::PROGRESS);
+        options.on_loss = Some(loss::on_loss);
         Ok(options)
     }
 
@@ -402,6 +405,21 @@ impl Works {
             region.will_need(addresses, access);
         }
         Ok(())
+    }
+
+    /// Asks the server of an object that is open about what programs synchronise by; nothing where it
+    /// cannot be reached now.
+    pub fn synchronise(
+        &mut self,
+        entry: Entry,
+        request: sync::Request,
+    ) -> Result<Option<sync::Answer>> {
+        let gone = || Trouble::new(libc::EIO, "the object is not open");
+        let open = self.open.get(&entry).ok_or_else(gone)?;
+        match open.shared.synchronise(request) {
+            Err(ClientError::Unreachable { .. }) => Ok(None),
+            answer => Ok(Some(answer?)),
+        }
     }
 
     /// Gives back all that was written to an object, and waits until the server has it.

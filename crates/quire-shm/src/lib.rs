@@ -35,6 +35,7 @@
 //! | `impatient` | reads and writes of programs whose system calls do not wait for memory |
 //! | `leaving` | the end of a program whose first thread leaves by `pthread_exit` |
 //! | `host` | the thread that speaks with servers |
+//! | `loss` | what becomes of a program that has lost what it wrote |
 //! | `streams` | the program's standard streams, which are not kept open, and the log |
 //! | `trouble` | why something cannot be had: `errno`, and a line for the log |
 //! | `real` | the functions behind those that it calls itself |
@@ -55,6 +56,7 @@ mod host;
 mod impatient;
 mod leaving;
 mod locks;
+mod loss;
 mod mappings;
 mod numbers;
 mod paths;

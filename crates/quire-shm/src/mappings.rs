@@ -10,6 +10,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use crate::ages::Entry;
 use crate::handed;
 use crate::host::{At, Placed, Wanted};
+use crate::loss;
 use crate::pieces::{Pieces, Protection};
 use crate::posix;
 use crate::real::{MMAP, MUNMAP, Real};
@@ -630,6 +631,7 @@ unsafe extern "C-unwind" fn msync(at: *mut c_void, len: usize, flags: c_int) -> 
 
 /// Gives back what was written to the objects in a range.
 fn flush(state: &mut State, range: &Range<u64>) -> Result<()> {
+    loss::errno().map_err(|errno| Trouble::new(errno, "what this program wrote is lost"))?;
     for start in state.within(range) {
         if let Some(entry) = state.mapped.get(&start).map(|mapped| mapped.entry) {
             state.run(move |works| works.flush(entry))?;

@@ -93,6 +93,19 @@ fn action(signal: c_int) -> Option<libc::sigaction> {
     }
 }
 
+/// Ends the process by a signal, whatever the program has said is to be done.
+pub fn die_by(signal: c_int) -> ! {
+    // SAFETY: zeros are a value of this type: the usual action, which no handler takes part in.
+    unsafe {
+        let usual: libc::sigaction = mem::zeroed();
+        libc::sigaction(signal, &raw const usual, ptr::null_mut());
+        // It waits where this thread blocks it, until that is over.
+        libc::raise(signal);
+    }
+    let_through(signal);
+    std::process::abort()
+}
+
 /// It comes before the first call here returns.
 fn let_through(signal: c_int) {
     let Blocked(mut set) = Blocked::none();

@@ -15,6 +15,7 @@ mod condition;
 mod mutex;
 mod named;
 mod readwrite;
+mod robust;
 mod semaphore;
 mod waiting;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use quire_core::dsm::types::map::TagMap;
 use quire_core::units::Bytes;
+use quire_dsm::attachment::OnLoss;
 use quire_dsm::link::{Address, Addresses};
 use quire_dsm::wire::control::{Name, NoScheduler, PageSize, Rights, SchedulerKind};
 
@@ -303,6 +304,11 @@ pub struct AttachArgs {
     /// its lease (by a signal or a debugger) may see what is old for a moment when it goes on
     #[arg(long, requires = "dsm")]
     pub no_warden: bool,
+    /// What becomes of a program that has lost what it wrote, as others were given the page while it
+    /// was stopped or cut off: `kill`: it is killed by SIGBUS; `errno`: its locks and msync fail with
+    /// ENOTRECOVERABLE; `continue`: it goes on with what there is. A line says so in any case
+    #[arg(long, value_name = "WHAT", requires = "dsm", default_value = "kill", value_parser = on_loss)]
+    pub on_loss: OnLoss,
     /// What this side is called; with TLS its certificate is for this name [default: what the
     /// program is called, and with a certificate, quire]
     #[arg(long, value_name = "NAME", requires = "dsm")]
@@ -491,6 +497,16 @@ pub enum DsmAction {
     /// Serve in plain text until the input ends
     #[command(hide = true)]
     Host(HostArgs),
+    /// Bring what programs of a `quire run` had written that were killed
+    #[command(hide = true)]
+    Keep,
+}
+
+/// What becomes of a program that has lost what it wrote.
+fn on_loss(text: &str) -> Result<OnLoss, String> {
+    let mut named = OnLoss::NAMES.into_iter().filter(|(name, _)| *name == text);
+    let named = named.next().map(|(_, it)| it);
+    named.ok_or_else(|| "choose kill, errno or continue".to_owned())
 }
 
 /// What `quire dsm certify` takes.

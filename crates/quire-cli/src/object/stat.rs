@@ -173,6 +173,13 @@ fn print(about: &About, options: &StatArgs) -> Outcome<()> {
          {} of {all} pages used",
         inside.touched
     )?;
+    if inside.lost > 0 {
+        let lost = inside.lost;
+        writeln!(
+            stdout,
+            "lost: {lost} pages, which programs could write to that are gone and gave nothing back"
+        )?;
+    }
     print_messages(&mut stdout, inside.messages)?;
     if *inside.report != Report::new() {
         writeln!(stdout, "translation: {}", inside.report)?;

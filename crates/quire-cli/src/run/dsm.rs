@@ -2,6 +2,7 @@
 //! be wrong is found out before the program starts.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 use std::sync::mpsc;
@@ -22,6 +23,7 @@ use super::library::{self, Library};
 use super::program::Program;
 use super::report;
 use crate::args::dsm::{AttachArgs, SERVER};
+use crate::dsm::keep;
 use crate::dsm::settings::{self, Settings};
 use crate::failure::{Failure, Outcome};
 use crate::serve;
@@ -100,6 +102,9 @@ impl Objects {
     /// is not its own.
     pub fn give_to(&mut self, command: &mut Command, session: Option<&Session>) {
         self.attachments.asked = session.map(|session| session.dir().to_owned());
+        self.attachments.keeper = keep::start(&self.attachments)
+            .map_err(told_without_keeper)
+            .ok();
         for name in ENV_ALL {
             command.env_remove(name);
         }
@@ -202,6 +207,15 @@ fn usual(settings: &Settings) -> Outcome<Addresses> {
     }
 }
 
+fn told_without_keeper(error: io::Error) {
+    // Who does not listen need not know.
+    let _ = writeln!(
+        io::stderr(),
+        "quire: --dsm: there is no keeper ({error}): what a program with pages of its own has \
+         written is lost when it is killed"
+    );
+}
+
 fn attachments(options: &AttachArgs) -> Outcome<Attachments> {
     let bad = |text: String| Failure::bad_usage(format!("--dsm: {text}"));
     let settings = Settings::read()?;
@@ -235,6 +249,7 @@ fn attachments(options: &AttachArgs) -> Outcome<Attachments> {
     made.room = options.room;
     made.realtime = !options.no_realtime;
     made.warden = !options.no_warden;
+    made.on_loss = options.on_loss;
     made.tls = match (tls.plaintext, tls.tls_everywhere) {
         (true, _) => Tls::Plaintext,
         (_, true) => Tls::Everywhere,

@@ -66,6 +66,21 @@ pub trait Scheduler<D: Clone> {
         let _ = page;
         false
     }
+
+    /// The pages that a kernel may write to and has not given back: what is written there is lost
+    /// with the kernel, unless somebody brings it ([`Scheduler::restore`]).
+    fn written_by(&self, kernel: KernelId) -> Vec<PageNumber> {
+        let _ = kernel;
+        Vec::new()
+    }
+
+    /// Somebody brings the latest contents of a page, whose writer is gone. They are taken if
+    /// nobody has the page, waits for it, or has been given it since, which the caller knows.
+    /// Whether they were taken.
+    fn restore(&mut self, page: PageNumber, data: Option<D>, actions: &mut Vec<Action<D>>) -> bool {
+        let (_, _, _) = (page, data, actions);
+        false
+    }
 }
 
 /// A scheduler of a server that may end.

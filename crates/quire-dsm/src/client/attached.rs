@@ -243,6 +243,13 @@ impl Attached {
                 }
             }
             self.file = file;
+            if self.rights.write && !self.is_expected {
+                tracing::warn!(
+                    "{}: the server was started again: what programs of this machine wrote and did \
+                     not flush is lost with its copies",
+                    self.name
+                );
+            }
         }
         self.is_expected = false;
         self.state = State::Lost(Some(handle), until);

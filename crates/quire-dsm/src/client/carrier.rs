@@ -6,10 +6,12 @@
 //! | [`commands`] | what the program wants |
 //! | [`asking`] | what the server is asked, and who waits for the answer |
 //! | [`opening`] | objects that are opened, and their mappings |
+//! | [`bringing`] | what was written over a link that has ended, brought over the next one |
 //! | [`giving_back`] | what was written, given back piece by piece |
 //! | [`elsewhere`] | the next server, where one cannot be used |
 
 mod asking;
+mod bringing;
 mod commands;
 mod elsewhere;
 mod giving_back;
@@ -28,6 +30,7 @@ use quire_core::dsm::message::{FromKernel, ToKernel};
 
 use super::attached::Attached;
 use super::guard::Guard;
+use super::keeper::ToKeeper;
 use super::progress::Note;
 use super::region::Regions;
 use super::{ClientError, Options};
@@ -39,6 +42,7 @@ use crate::wire::control::{
 };
 use crate::wire::{Contents, Control, Lent};
 use asking::Awaited;
+use bringing::Bringing;
 use commands::Reply;
 pub(super) use commands::{Command, Found, Opened, Told, Wanted};
 use elsewhere::{Question, Reopening, Servers};
@@ -48,7 +52,7 @@ pub(super) use opening::Form;
 /// How late a timer of the thread may be, in nanoseconds.
 const SLACK: u64 = 1000;
 /// After all servers were tried, the next attempt is made after this time.
-const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// An object that is open, among all that this client ever opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,6 +121,13 @@ pub(super) struct Carrier {
     awaited: BTreeMap<RequestId, Awaited>,
     /// One after the other.
     giving_back: VecDeque<GivingBack>,
+    /// What was written over links that have ended.
+    bringing: BTreeMap<u64, Bringing>,
+    last_bringing: u64,
+    /// By which number the server knows this side.
+    number: u64,
+    /// Who brings what is written when this process is killed, if there is such a one.
+    keeper: Option<ToKeeper>,
     /// How far away the server is.
     round_trip: Duration,
     /// Whether it sends from files.
@@ -149,6 +160,10 @@ impl Carrier {
             handles: BTreeMap::new(),
             awaited: BTreeMap::new(),
             giving_back: VecDeque::new(),
+            bringing: BTreeMap::new(),
+            last_bringing: 0,
+            number: 0,
+            keeper: None,
             round_trip: Duration::ZERO,
             in_place: false,
             lease: Duration::ZERO,
@@ -239,9 +254,12 @@ impl Carrier {
             if let Some(link) = self.link {
                 links.close(link, &broken.to_string());
             }
+            self.tell_of_loss(key);
             return false;
         }
-        to.is_some()
+        let has_link = to.is_some();
+        self.tell_of_loss(key);
+        has_link
     }
 
     fn new_key(&mut self) -> Key {
@@ -252,6 +270,7 @@ impl Carrier {
     /// The link is as good as it gets: what there is goes on over it.
     fn is_welcome(&mut self, links: &mut Links, welcome: &Welcome) {
         self.is_up = true;
+        self.number = welcome.kernel.0;
         self.lease = Duration::from_millis(welcome.lease.into());
         self.shares = welcome.features & SHARES_PAGES != 0;
         if let Some(ready) = self.ready.take() {
@@ -262,6 +281,7 @@ impl Carrier {
             self.put(links, question);
         }
         self.reopen(links);
+        self.claim_again(links);
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -297,7 +317,10 @@ impl Handler for Carrier {
     }
 
     fn place(&mut self, link: LinkId, message: &Control) -> Option<Arc<Lent>> {
-        let Control::ToKernel { object, message } = message else {
+        let Control::ToKernel {
+            object, message, ..
+        } = message
+        else {
             return None;
         };
         let key = self.handles.get(object).filter(|_| self.link == Some(link));
@@ -314,9 +337,14 @@ impl Handler for Carrier {
     ) {
         match message {
             Control::Answer { id, answer } => self.answered(links, id, answer, descriptors),
-            Control::ToKernel { object, message } => {
+            Control::ToKernel {
+                object,
+                stamp,
+                message,
+            } => {
                 if let Some(key) = self.handles.get(&object).copied() {
                     self.with(links, key, |cache, way| {
+                        cache.set_stamp(stamp);
                         cache.hear(node::now(), message, way)
                     });
                 }
@@ -339,6 +367,7 @@ impl Handler for Carrier {
         }
         (self.link, self.is_up) = (None, false);
         self.reopening = Reopening::default();
+        self.stop_bringing();
         self.handles.clear();
         for key in self.keys() {
             if let Some(object) = self.objects.get_mut(&key)
@@ -393,10 +422,8 @@ impl Handler for Carrier {
             let left = Duration::from_nanos(due.0.saturating_sub(now.0));
             Instant::now() + left
         });
-        let next_piece = self
-            .giving_back
-            .front()
-            .map(|_| Instant::now() + NEXT_PIECE);
+        let has_more = !self.giving_back.is_empty() || self.brings();
+        let next_piece = has_more.then(|| Instant::now() + NEXT_PIECE);
         let failing = self.attached.values().filter_map(Attached::fails_at);
         let due = due.into_iter().chain(self.again);
         due.chain(next_piece).chain(failing).min()
@@ -412,6 +439,7 @@ impl Handler for Carrier {
         // Commands may have waited for a question that is answered now.
         self.woken(links);
         self.go_on_giving_back(links);
+        self.go_on_bringing(links);
         self.note_progress(links, Note::GoesOn);
         let round_trip = self.link.and_then(|link| links.round_trip(link));
         let round_trip = round_trip.unwrap_or_default();

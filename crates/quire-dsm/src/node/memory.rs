@@ -19,6 +19,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno as Code;
 
 use super::folios::Folios;
+use super::ledger::Ledger;
 use super::mapping::Mapped;
 use super::reservations::{Extent, Found};
 use super::stale::Stale;
@@ -562,6 +563,25 @@ impl Memory {
                 let mapped = space.own.as_ref();
                 mapped.is_some_and(|mapped| mapped.zap(space.addresses(part)))
             })
+    }
+
+    /// Nothing is freed any more that can still be brought to the server, unless the ledger says so.
+    pub(super) fn set_ledger(&mut self, ledger: Arc<Ledger>) {
+        self.stale.set_ledger(ledger);
+    }
+
+    /// Takes all pages from all mappings and leaves them in the file, if all mappings are this
+    /// process's own; whether it could. Nothing is filled then until all is removed.
+    pub(super) fn hide_all<'a>(
+        &mut self,
+        spaces: impl Iterator<Item = &'a AddressSpace> + Clone,
+    ) -> bool {
+        if !self.zap(self.all(), spaces) {
+            return false;
+        }
+        self.coming = None;
+        self.stale.clear();
+        true
     }
 
     /// Takes all pages from all mappings and frees them.

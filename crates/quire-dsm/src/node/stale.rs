@@ -14,9 +14,10 @@ use quire_core::dsm::message::{PageNumber, Pages};
 use quire_core::popmap::Popmap;
 use quire_core::units::{Bytes, PageCount};
 
+use super::ledger::Ledger;
 use super::memory::{punch, settle};
 use super::reservations::{Extent, Found, Reservations};
-use super::{Broken, Part, bytes_of};
+use super::{Broken, Part, bytes_of, pages_of};
 use crate::wire::Loans;
 
 /// So much is kept to be filled again.
@@ -50,6 +51,8 @@ struct Shared {
 pub(super) struct Stale {
     shared: Arc<Shared>,
     loans: Loans,
+    /// Is told before something is freed.
+    ledger: Option<Arc<Ledger>>,
     page: Bytes,
     /// The most pages that are kept.
     most: usize,
@@ -74,9 +77,15 @@ impl Stale {
         Stale {
             shared: Arc::new(shared),
             loans,
+            ledger: None,
             page,
             most: (KEPT.0 / page.0).max(1) as usize,
         }
+    }
+
+    /// A ledger is told before something is freed: to be called before anything is.
+    pub(super) fn set_ledger(&mut self, ledger: Arc<Ledger>) {
+        self.ledger = Some(ledger);
     }
 
     /// Starts the thread if there is none yet. Without it, nothing may be added.
@@ -89,11 +98,14 @@ impl Stale {
             return false;
         };
         let (shared, page, most) = (Arc::clone(&self.shared), self.page, self.most);
-        let loans = self.loans.clone();
+        let (loans, ledger) = (self.loans.clone(), self.ledger.clone());
         let thread = thread::Builder::new().name("quire-dsm-free".to_owned());
         let spawned = thread.spawn(move || {
             shared.free(page, most, |part| {
                 settle(&loans, part)?;
+                if let Some(ledger) = &ledger {
+                    ledger.free(pages_of(part, page));
+                }
                 punch(&file, part)
             });
         });

@@ -24,6 +24,7 @@ use crate::wire::control::{
 };
 use crate::wire::{Contents, Control};
 
+mod claims;
 mod look;
 mod naming;
 
@@ -66,6 +67,10 @@ struct Open {
     kernel: KernelId,
     rights: Rights,
     opening: Opening,
+    /// So many pages came with contents.
+    received: u64,
+    /// Where it is open only for what another link's kernel had written.
+    claim: Option<claims::Claim>,
 }
 
 /// As whom a server knows this machine's kernels, whose pages programs here share.
@@ -86,6 +91,8 @@ pub(super) enum Opening {
     Program,
     /// As this machine's kernel, for programs whose rights are known.
     Machine,
+    /// For what was written over another link.
+    Claim,
 }
 
 /// What is to be done.
@@ -145,6 +152,8 @@ pub struct Core {
     /// Which peer a kernel belongs to, and what it calls the object.
     pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,
     last_kernel: u64,
+    /// Kernels whose links have ended, and what had been called what there.
+    without_link: BTreeMap<(PeerId, Handle), claims::Left>,
     /// What stands behind the objects.
     pub(super) keeping: Keeping,
     watchers: Watchers,
@@ -195,6 +204,7 @@ impl Core {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.is_cut_off = true;
         }
+        self.remember(id);
         self.unwatch(id);
     }
 
@@ -252,12 +262,25 @@ impl Core {
             // It was removed, or closed: what was on its way then means nothing.
             return;
         };
+        if open.opening == Opening::Claim {
+            return self.brought(id, handle, message, out);
+        }
         if !may(open.rights, &message) {
             let why = format!("{} writes to {} without the right to", id.0, open.name);
             out.push(cut(id, handle, why));
             return;
         }
         let (kernel, name) = (open.kernel, open.name.clone());
+        if let FromKernel::DataWrite { pages, .. } = &message {
+            let count = u64::from(pages.count);
+            let open = self
+                .peers
+                .get_mut(&id)
+                .and_then(|peer| peer.open.get_mut(&handle));
+            if let Some(open) = open {
+                open.received += count;
+            }
+        }
         let heard = self.act(&name, out, |object, tell| {
             object.hear(kernel, message, tell)
         });
@@ -328,6 +351,19 @@ impl Core {
             Request::Synchronise { object, request } => {
                 return self.synchronise(id, number, object, request, out);
             }
+            Request::Claim {
+                session,
+                object,
+                name,
+            } => self.claim(id, (PeerId(session.0), object), &name, out),
+            Request::Vouch {
+                object,
+                first,
+                stamps,
+            } => self.vouch(id, object, (first, stamps)),
+            Request::Settle { object, missing } => {
+                return self.settle_claim((id, number), object, missing, out);
+            }
             Request::Attach { .. }
             | Request::Register { .. }
             | Request::GiveBack { .. }
@@ -390,12 +426,19 @@ impl Core {
                 kernel,
                 rights,
                 opening,
+                received: 0,
+                claim: None,
             },
         );
+        let lost = match opening {
+            Opening::Kernel | Opening::Program => object.orphans.tell(rights.write),
+            Opening::Machine | Opening::Claim => 0,
+        };
         Ok(Answer::Opened {
             object: handle,
             exact: key.exact(),
             info: object.told(),
+            lost,
         })
     }
 
@@ -637,7 +680,7 @@ impl Core {
         }
         let kernel = match open.opening {
             Opening::Program => machine.unwrap_or(open.kernel),
-            Opening::Kernel | Opening::Machine => open.kernel,
+            Opening::Kernel | Opening::Machine | Opening::Claim => open.kernel,
         };
         object.tag_part(kernel, part)?;
         Ok(Answer::Done)
@@ -802,6 +845,15 @@ fn deliver(
     };
     if peers.get(peer).is_some_and(|peer| !peer.is_cut_off) {
         let object = *object;
-        out.push(Out::Send(*peer, Control::ToKernel { object, message }));
+        // It gets its stamp when it leaves.
+        let stamp = 0;
+        out.push(Out::Send(
+            *peer,
+            Control::ToKernel {
+                object,
+                stamp,
+                message,
+            },
+        ));
     }
 }

@@ -239,6 +239,7 @@ impl Local {
                 object,
                 exact,
                 info,
+                lost,
             } => {
                 let program = Program {
                     cache,
@@ -252,6 +253,7 @@ impl Local {
                     object,
                     exact,
                     info,
+                    lost,
                 }
             }
             other => other,

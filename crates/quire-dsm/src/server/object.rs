@@ -35,9 +35,11 @@ use crate::wire::control::{self, Answer, FailureKind, Name, Rights, SchedulerKin
 use crate::wire::{Contents, Pool};
 
 pub(super) mod heirs;
+pub(super) mod orphans;
 pub(super) mod tags;
 
 use heirs::Heirs;
+use orphans::Orphans;
 use tags::tag_map;
 
 /// As whom everybody counts.
@@ -147,6 +149,8 @@ pub struct Object {
     pub(super) new: Awaited,
     /// Children of who has it open are about to open it.
     pub(super) heirs: Heirs,
+    /// Pages whose writers are gone.
+    pub(super) orphans: Orphans,
     /// What fellow servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
     pub(super) actions: Vec<Action<Page>>,
@@ -215,6 +219,7 @@ impl Object {
             missed: Awaited::default(),
             new: Awaited::default(),
             heirs: Heirs::default(),
+            orphans: Orphans::default(),
             mail: Vec::new(),
             actions: Vec::new(),
             pool: Pool::new(),
@@ -332,6 +337,7 @@ impl Object {
         kernel: KernelId,
         tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
     ) {
+        self.leave_orphans(kernel);
         let mut actions = std::mem::take(&mut self.actions);
         let client = Client::Kernel(kernel);
         self.tap.see(|| Event::gone(client));
@@ -486,6 +492,7 @@ impl Object {
         match action {
             Action::Tell(PAGER, message) => self.pager_is_told(&message),
             Action::Tell(kernel, message) => {
+                self.orphans.given(&message);
                 let message = self.sent(kernel, message);
                 match &mut self.behind {
                     Some(behind) => behind.tell(kernel, message, tell),

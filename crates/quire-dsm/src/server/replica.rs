@@ -107,6 +107,12 @@ impl Recall<Page> for Replica {
 }
 
 impl Scheduler<Page> for Replica {
+    fn written_by(&self, kernel: KernelId) -> Vec<PageNumber> {
+        let owner = Some(Client::Kernel(kernel));
+        let is_its = |number: &PageNumber| self.page(*number).is_some_and(|it| it.owner == owner);
+        self.touched().filter(is_its).collect()
+    }
+
     fn kernel_says(
         &mut self,
         kernel: KernelId,

@@ -60,6 +60,9 @@ pub enum Control {
     ToKernel {
         /// The object.
         object: Handle,
+        /// Larger than in all that this server said before, also before it was started again: of two
+        /// grants of a page the later has the larger.
+        stamp: u64,
         /// What it says.
         message: ToKernel<Contents>,
     },
@@ -216,6 +219,7 @@ impl Control {
             }
             Control::ToKernel {
                 object,
+                stamp,
                 message:
                     ToKernel::DataProvided {
                         pages,
@@ -229,8 +233,12 @@ impl Control {
                     data,
                     access: *access,
                 };
-                let object = *object;
-                Some(Control::ToKernel { object, message })
+                let (object, stamp) = (*object, *stamp);
+                Some(Control::ToKernel {
+                    object,
+                    stamp,
+                    message,
+                })
             }
             _ => None,
         }
@@ -468,6 +476,10 @@ impl From<PageSize> for u8 {
 /// ([`Request::Attach`]). The first bit stood for the same where each program registered one
 /// mapping, of the whole object; who has only that goes on with pages of its own.
 pub const SHARES_PAGES: u64 = 1 << 1;
+
+/// A feature: another process outlives this program and brings what it had written when it is killed
+/// ([`Request::Claim`]).
+pub const HAS_KEEPER: u64 = 1 << 2;
 
 /// What a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -890,6 +902,34 @@ pub enum Request {
     /// Make what is begun: [`Answer::Sized`]. Its name here is the exact spelling of its key. Where that
     /// was removed meanwhile, the object has no name, and goes when nobody has it open.
     GiveSize(Object),
+    /// What was written over a link that has ended, and not given back, is brought now:
+    /// [`Answer::Claimed`]. The sender vouches that nobody writes to those pages any more. They
+    /// follow in [`FromKernel::DataWrite`], and then [`Request::Settle`].
+    Claim {
+        /// By which number the server knew the peer at the other end of that link.
+        session: KernelId,
+        /// What the object was called there.
+        object: Handle,
+        /// The exact spelling of its key.
+        name: Name,
+    },
+    /// Which versions of pages follow, where [`Answer::Claimed`] does not know the link: [`Answer::Done`].
+    Vouch {
+        /// What [`Answer::Claimed`] has called it.
+        object: Handle,
+        /// The first page.
+        first: PageNumber,
+        /// Of each from that one on, the last stamp that its holder heard while it had it; and whether
+        /// it was not given back.
+        stamps: Vec<(u64, bool)>,
+    },
+    /// All was brought that was claimed: [`Answer::Settled`].
+    Settle {
+        /// What [`Answer::Claimed`] has called it.
+        object: Handle,
+        /// So many pages were written to, and their contents cannot be brought.
+        missing: u64,
+    },
 }
 
 impl Request {
@@ -904,7 +944,8 @@ impl Request {
             | Request::Tag { name, .. }
             | Request::Grant { name, .. }
             | Request::Remove { name }
-            | Request::Discard { name } => Some(name),
+            | Request::Discard { name }
+            | Request::Claim { name, .. } => Some(name),
             _ => None,
         }
     }
@@ -933,6 +974,9 @@ pub enum Answer {
         exact: Name,
         /// What it is.
         info: Object,
+        /// So many pages were written to by programs that are gone, and never given back. Who opens
+        /// it next is told, once.
+        lost: u64,
     },
     /// Objects.
     Listed {
@@ -966,6 +1010,8 @@ pub enum Answer {
         exact: Name,
         /// What it is.
         info: Object,
+        /// As in [`Answer::Opened`].
+        lost: u64,
     },
     /// The object is begun, and has no size.
     Begun {
@@ -976,6 +1022,21 @@ pub enum Answer {
     Sized {
         /// Whether it has no name, as that was removed before.
         is_removed: bool,
+    },
+    /// What was written over another link is taken.
+    Claimed {
+        /// What the object is called on this link until that is settled.
+        object: Handle,
+        /// Whether the server knows that link: otherwise it takes pages that nobody has asked for
+        /// since it was started.
+        is_known: bool,
+        /// So many pages came with contents over that link.
+        received: u64,
+    },
+    /// That is done.
+    Settled {
+        /// So many pages were not taken, as somebody else has been given them since.
+        lost: u64,
     },
 }
 
@@ -1015,6 +1076,9 @@ pub struct Inside {
     pub report: Box<Report>,
     /// What this server was told and told others.
     pub messages: Messages,
+    /// How many pages were lost: somebody could write to them, did not give them back, and others
+    /// have been given what was there before.
+    pub lost: u64,
 }
 
 /// A request that failed.

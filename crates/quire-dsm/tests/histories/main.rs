@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quire_core::units::Bytes;
-use quire_dsm::client::{Client, Options, Shared};
+use quire_dsm::client::{Client, Loss, Options, Shared};
 use quire_dsm::directory::{self, Embedded, Plan as Copies, Remote, Replicated};
 use quire_dsm::link::turn::Config;
 use quire_dsm::link::{Address, Security, Turn};
@@ -173,6 +173,7 @@ fn part_program() {
     let patience = setting("HISTORY_RECONNECT").parse().expect("seconds");
     options.reconnect = Some(Duration::from_secs(patience));
     options.own_pages = setting("HISTORY_SHARES") == "false";
+    options.on_loss = Some(note_loss);
     let client = Client::connect(options).expect("the server is there");
     let both = Rights {
         read: true,
@@ -193,6 +194,18 @@ fn part_program() {
             scope.spawn(move || use_page(shared, directory, who, page));
         }
     });
+}
+
+/// Something that this program wrote is lost.
+fn note_loss(_: &Loss<'_>) {
+    let who = setting("HISTORY_WHO").parse().expect("a number");
+    let directory = PathBuf::from(setting("HISTORY_DIRECTORY"));
+    File::create(told_of(&directory, who)).expect("a file");
+}
+
+/// A file that is there when a program was told that something is lost that it wrote.
+fn told_of(directory: &Path, who: u64) -> PathBuf {
+    directory.join(format!("told-{who}"))
 }
 
 /// Where is written what a program did with a page.
@@ -515,6 +528,16 @@ impl Scene {
         operations
     }
 
+    /// The same where those may have lost something that were told so.
+    fn finish_told(self) -> (Vec<ExitStatus>, Vec<Operation>) {
+        File::create(self.directory.path().join("over")).expect("a file");
+        thread::sleep(SHORT / 2 + longer());
+        let is_told = |who: &u64| told_of(self.directory.path(), *who).exists();
+        let told: Vec<u64> = (0..PROGRAMS).filter(is_told).collect();
+        println!("told: {told:?}");
+        self.finish(&told)
+    }
+
     /// Lets the programs end, and checks what they did. Those in `losers` may have lost what
     /// they did not give back. Says how they ended, and what was done.
     fn finish(mut self, losers: &[u64]) -> (Vec<ExitStatus>, Vec<Operation>) {
@@ -698,13 +721,9 @@ fn a_program_is_stopped_for_longer_than_its_lease(plan: &Plan) {
     scene.when_it_has_all(1, |it| it.signal(1, Signal::STOP));
     thread::sleep(plan.lease * 3 / 2);
     scene.go_on(&[0, 2]);
-    let losers: &[u64] = match plan.shares {
-        true => &[],
-        false => &[1],
-    };
     scene.signal(1, Signal::CONT);
     scene.go_on(&[0, 1, 2]);
-    assert_all_well(&scene.finish(losers).0);
+    assert_all_well(&scene.finish_told().0);
 }
 
 fn a_program_is_stopped_shortly_and_loses_nothing() {
@@ -774,7 +793,7 @@ fn held(plan: &Plan, (up, down): (bool, bool)) {
     scene.go_on(&[1, 2]);
     scene.proxy.hold(false, false);
     scene.go_on(&[0, 1, 2]);
-    assert_all_well(&scene.finish(&[0]).0);
+    assert_all_well(&scene.finish_told().0);
 }
 
 #[test]
@@ -789,7 +808,7 @@ fn a_link_breaks_and_is_made_anew(plan: &Plan) {
         thread::sleep(Duration::from_millis(400));
     }
     scene.go_on(&[0, 1, 2]);
-    assert_all_well(&scene.finish(&[0]).0);
+    assert_all_well(&scene.finish_told().0);
 }
 
 /// What happens to the bytes of the first program's link ends it, and it is made anew.
@@ -804,7 +823,7 @@ fn harmed(plan: &Plan, harm: Harm) {
     }
     assert!(scene.proxy.is_harmed(), "{harm:?}");
     scene.go_on(&[0, 1, 2]);
-    assert_all_well(&scene.finish(&[0]).0);
+    assert_all_well(&scene.finish_told().0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::{Action, Failure, Kernel, Settings, Space, Time, hold_for};
-use quire_core::dsm::message::{Access, FromKernel, PageNumber, Pages};
+use quire_core::dsm::message::{Access, FromKernel, KernelId, PageNumber, Pages};
 use quire_core::units::Bytes;
 use quire_dsm::link::Established;
 use quire_dsm::link::turn::{Closed, Handler, LinkId, Links};
@@ -100,6 +100,26 @@ enum Awaited {
     Discard,
     Create,
     Close,
+    /// What was written over the link before may be brought.
+    Claim,
+    Settle,
+}
+
+/// What was had in a session with the server, and it may not have.
+#[derive(Default)]
+struct Had {
+    /// What the server called this side's link, and the object there.
+    session: Option<(u64, Handle)>,
+    /// The server's incarnation.
+    run: u64,
+    /// Pages that were written when the link broke.
+    written: BTreeMap<u64, Vec<u8>>,
+    /// Pages that were given back, in this order.
+    given_back: Vec<(u64, Vec<u8>)>,
+    /// The sessions of the history of which something may be lost.
+    open: Vec<u64>,
+    /// What the object is called over the new link, while all that is brought.
+    next: Option<Handle>,
 }
 
 /// A page of the memory.
@@ -138,6 +158,9 @@ pub struct Program {
     awaited: BTreeMap<RequestId, Awaited>,
     last_request: u64,
     kernel: Option<Kernel>,
+    /// By which number the server knows this side.
+    number: u64,
+    had: Had,
     pages: Vec<Page>,
     threads: [Thread; THREADS],
     is_leaving: bool,
@@ -174,6 +197,8 @@ impl Program {
             awaited: BTreeMap::new(),
             last_request: 0,
             kernel: None,
+            number: 0,
+            had: Had::default(),
             pages: (0..PAGES).map(|_| page()).collect(),
             threads: [Thread::Rests(now); THREADS],
             is_leaving: false,
@@ -277,7 +302,76 @@ impl Program {
     }
 
     /// The object is open, for the first time or again.
-    fn opened(&mut self, links: &mut Links, handle: Handle) {
+    fn opened(&mut self, links: &mut Links, handle: Handle, name: Name) {
+        let brings = !self.had.written.is_empty() || !self.had.given_back.is_empty();
+        match self.had.session.filter(|_| brings && self.keeps()) {
+            Some((session, object)) if self.had.run == self.run => {
+                self.had.next = Some(handle);
+                self.note(format_args!("brings what it wrote over link {session}"));
+                let session = KernelId(session);
+                let request = Request::Claim {
+                    session,
+                    object,
+                    name,
+                };
+                self.ask(links, request, Awaited::Claim);
+            }
+            Some(_) => {
+                self.is_settled(1);
+                self.goes_on(links, handle);
+            }
+            None => {
+                self.is_settled(0);
+                self.goes_on(links, handle);
+            }
+        }
+    }
+
+    /// Whether it keeps what was written until the server has it.
+    const fn keeps(&self) -> bool {
+        self.manner.joined.is_none()
+    }
+
+    /// The server takes what was written.
+    fn claimed(&mut self, links: &mut Links, object: Handle, (is_known, received): (bool, u64)) {
+        let Some(link) = self.link else { return };
+        let given_back = self.had.given_back.iter().skip(received as usize);
+        let given_back = given_back.filter(|_| is_known).cloned();
+        let written = self.had.written.iter();
+        let written = written.map(|(page, bytes)| (*page, bytes.clone()));
+        for (page, bytes) in given_back.chain(written) {
+            let pages = Pages::one(PageNumber(page));
+            let data = vec![Some(Contents::from(bytes))];
+            let message = FromKernel::DataWrite { pages, data };
+            links.send(link, Control::FromKernel { object, message });
+        }
+        let missing = 0;
+        self.ask(links, Request::Settle { object, missing }, Awaited::Settle);
+    }
+
+    /// All was brought, but for so many pages, which this program is told.
+    fn is_settled(&mut self, lost: u64) {
+        let open = mem::take(&mut self.had.open);
+        if lost > 0 {
+            self.note(format_args!("is told that {lost} pages are lost"));
+            let mut world = self.world.borrow_mut();
+            open.into_iter().for_each(|session| world.loses(session));
+        }
+        self.had = Had::default();
+    }
+
+    fn is_settled_at(&mut self, links: &mut Links, lost: u64) {
+        let next = self.had.next.take();
+        self.is_settled(lost);
+        if let Some(handle) = next {
+            self.goes_on(links, handle);
+        }
+    }
+
+    /// It goes on with the object.
+    fn goes_on(&mut self, links: &mut Links, handle: Handle) {
+        self.had.session = Some((self.number, handle));
+        self.had.run = self.run;
         self.handle = Some(handle);
         self.onward = None;
         self.note(format_args!("has the object of server {}", self.run));
@@ -299,10 +393,22 @@ impl Program {
         };
         match (awaited, answer) {
             (Awaited::Open(asked), Ok(Answer::Opened { object, exact, .. })) => {
+                let name = exact.clone();
                 if let Some(office) = self.manner.joined.clone() {
                     self.found(&office, exact, asked);
                 }
-                self.opened(links, object);
+                self.opened(links, object, name);
+            }
+            (
+                Awaited::Claim,
+                Ok(Answer::Claimed {
+                    object,
+                    is_known,
+                    received,
+                }),
+            ) => self.claimed(links, object, (is_known, received)),
+            (Awaited::Settle, Ok(Answer::Settled { lost })) => {
+                self.is_settled_at(links, lost);
             }
             (Awaited::Open(_), Err(refused)) if refused.kind == FailureKind::NotFound => {
                 match self.exact {
@@ -389,7 +495,12 @@ impl Program {
 
     fn carry_out(&mut self, links: &mut Links, action: Action<Contents>) {
         match action {
-            Action::Send(message) => self.send(links, message),
+            Action::Send(message) => {
+                if let FromKernel::DataWrite { pages, data } = &message {
+                    self.gives_back(*pages, data);
+                }
+                self.send(links, message);
+            }
             Action::Fill {
                 pages,
                 data,
@@ -411,17 +522,33 @@ impl Program {
                 pages.for_each(|number| self.show(number, Access::Write));
             }
             Action::GiveBack(pages) => {
-                let data = pages.iter().map(|number| Some(self.take(number))).collect();
+                let data: Vec<_> = pages.iter().map(|number| Some(self.take(number))).collect();
+                self.gives_back(pages, &data);
                 self.send(links, FromKernel::DataWrite { pages, data });
             }
             Action::Remove(pages) => pages.iter().for_each(|number| drop(self.take(number))),
             Action::RemoveAll => self.remove_all(),
-            Action::Lost(pages) => self.note(format_args!("loses {pages:?}")),
+            Action::Lost(pages) => {
+                self.note(format_args!("had written {pages:?}"));
+                for PageNumber(number) in pages.iter() {
+                    let bytes = self.pages[number as usize].bytes.clone();
+                    self.had.written.insert(number, bytes);
+                }
+            }
             Action::Fail { pages, why, .. } => self.fail(Some(pages), why),
             Action::FailAll(why) => {
                 self.remove_all();
                 self.fail(None, why);
             }
+        }
+    }
+
+    fn gives_back(&mut self, pages: Pages, data: &[Option<Contents>]) {
+        for (PageNumber(number), data) in pages.iter().zip(data) {
+            let bytes = data
+                .as_ref()
+                .map_or_else(|| vec![0; PAGE], |data| data.to_vec());
+            self.had.given_back.push((number, bytes));
         }
     }
 
@@ -608,6 +735,10 @@ impl Drop for Program {
         world.note(format_args!("c{} ends: {why}", self.host));
         if why != "it is done" {
             world.lost(self.session, self.host);
+            self.had
+                .open
+                .iter()
+                .for_each(|session| world.loses(*session));
         }
         world.clear(self.host);
     }
@@ -623,6 +754,7 @@ impl Handler for Program {
 
     fn welcomed(&mut self, links: &mut Links, _: LinkId, welcome: &Welcome) {
         self.is_up = true;
+        self.number = welcome.kernel.0;
         if self.manner.joined.is_none() {
             let run = welcome.name.as_str().trim_start_matches("server-");
             self.run = run.parse().expect("the number of an incarnation");
@@ -633,7 +765,9 @@ impl Handler for Program {
     fn message(&mut self, links: &mut Links, link: LinkId, message: Control, _: Vec<OwnedFd>) {
         match message {
             Control::Answer { id, answer } => self.answered(links, id, answer),
-            Control::ToKernel { object, message } if Some(object) == self.handle => {
+            Control::ToKernel {
+                object, message, ..
+            } if Some(object) == self.handle => {
                 let mut heard = Ok(());
                 self.note(format_args!("hears {}", net::told(&message)));
                 self.with(links, |kernel, now, actions| {
@@ -664,6 +798,10 @@ impl Handler for Program {
         let mut world = self.world.borrow_mut();
         match closed.why.to_string().contains("the server ends") {
             true => world.parts(self.session, self.host),
+            false if self.keeps() => {
+                world.breaks();
+                self.had.open.push(self.session);
+            }
             false => world.lost(self.session, self.host),
         }
         self.session = world.session();

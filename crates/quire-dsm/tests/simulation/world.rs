@@ -49,6 +49,8 @@ pub struct Counts {
     pub late: u64,
     /// Sessions that ended without being closed in order.
     pub lost: u64,
+    /// Sessions whose programs were told that something is lost.
+    pub told: u64,
     /// Servers that ended as they were told to.
     pub ended: u64,
     /// Objects that were removed.
@@ -65,6 +67,7 @@ impl Counts {
         self.failed += other.failed;
         self.late += other.late;
         self.lost += other.lost;
+        self.told += other.told;
         self.ended += other.ended;
         self.removed += other.removed;
         self.calm += other.calm;
@@ -197,6 +200,20 @@ impl World {
             self.losses.push(self.now);
             self.counts.lost += 1;
         }
+    }
+
+    /// A session broke. What was written in it is brought over the next link, or its program is told
+    /// that it is lost ([`World::loses`]).
+    pub fn breaks(&mut self) {
+        self.losses.push(self.now);
+        self.counts.lost += 1;
+    }
+
+    /// A program is told that something is lost that it wrote in a session.
+    pub fn loses(&mut self, session: u64) {
+        let moment = self.moment();
+        self.losers.entry(session).or_insert(moment);
+        self.counts.told += 1;
     }
 
     /// A session is one with this server.

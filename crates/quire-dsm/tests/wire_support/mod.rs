@@ -202,6 +202,19 @@ fn request() -> impl Strategy<Value = Request> {
         name().prop_map(|name| Request::Begin { name }),
         name().prop_map(|name| Request::Discard { name }),
         object().prop_map(Request::GiveSize),
+        (any::<u64>(), handle(), name()).prop_map(|(session, object, name)| Request::Claim {
+            session: KernelId(session),
+            object,
+            name,
+        }),
+        (handle(), any::<u64>()).prop_map(|(object, missing)| Request::Settle { object, missing }),
+        (handle(), pages(), vec((any::<u64>(), any::<bool>()), 0..4)).prop_map(
+            |(object, pages, stamps)| Request::Vouch {
+                object,
+                first: pages.first,
+                stamps
+            }
+        ),
         option::of(name()).prop_map(|after| Request::List { after }),
         (name(), option::of(pages())).prop_map(|(name, pages)| Request::Statistics { name, pages }),
         (name(), option::of(pages())).prop_map(|(name, pages)| Request::Watch { name, pages }),
@@ -299,6 +312,7 @@ fn inside() -> impl Strategy<Value = Inside> {
             kernels,
             pages,
             report: Box::new(report),
+            lost: six[0] / 2,
             messages: Messages {
                 from_kernels: six[0],
                 completions: six[1],
@@ -345,11 +359,22 @@ fn page_state() -> impl Strategy<Value = PageState> {
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         Just(Answer::Done),
-        (handle(), name(), object()).prop_map(|(object, exact, info)| Answer::Opened {
-            object,
-            exact,
-            info
+        (handle(), name(), object(), any::<u64>()).prop_map(|(object, exact, info, lost)| {
+            Answer::Opened {
+                object,
+                exact,
+                info,
+                lost,
+            }
         }),
+        (handle(), any::<bool>(), any::<u64>()).prop_map(|(object, is_known, received)| {
+            Answer::Claimed {
+                object,
+                is_known,
+                received,
+            }
+        }),
+        any::<u64>().prop_map(|lost| Answer::Settled { lost }),
         (vec(object(), 0..4), any::<bool>())
             .prop_map(|(objects, more)| Answer::Listed { objects, more }),
         (
@@ -372,10 +397,13 @@ fn answer() -> impl Strategy<Value = Answer> {
         name().prop_map(|exact| Answer::Begun { exact }),
         any::<bool>().prop_map(|is_removed| Answer::Sized { is_removed }),
         synchronised().prop_map(Answer::Synchronised),
-        (handle(), name(), object()).prop_map(|(object, exact, info)| Answer::Attached {
-            object,
-            exact,
-            info
+        (handle(), name(), object(), any::<u64>()).prop_map(|(object, exact, info, lost)| {
+            Answer::Attached {
+                object,
+                exact,
+                info,
+                lost,
+            }
         }),
     ]
 }
@@ -447,7 +475,13 @@ pub fn message() -> impl Strategy<Value = Control> {
         (id(), answer).prop_map(|(id, answer)| Control::Answer { id, answer }),
         (handle(), from_kernel())
             .prop_map(|(object, message)| Control::FromKernel { object, message }),
-        (handle(), to_kernel()).prop_map(|(object, message)| Control::ToKernel { object, message }),
+        (handle(), any::<u64>(), to_kernel()).prop_map(|(object, stamp, message)| {
+            Control::ToKernel {
+                object,
+                stamp,
+                message,
+            }
+        }),
         (handle(), any::<u64>(), vec(any::<u8>(), 0..300), data(5)).prop_map(
             |(object, from, body, data)| Control::Fellow {
                 object,

@@ -1,19 +1,18 @@
 //! Mutexes in objects: the ordinary ones, those that may be locked again by who has them, and
-//! those that check for it.
+//! those that check for it. Robust ones are kept by the object's server ([`super::robust`]).
 //!
-//! Robust ones are refused. When their owner ends, the kernel goes through the list of those that it
-//! holds, and finds none in an object: its pages are taken back before, as others may have them by then. Who
-//! waits would do so for good. So are those that lend their priority, which the kernel has to
-//! know of. The C library refuses them where the kernel lacks them. What tells of owners that end is
-//! asked of a server (`quire_dsm.h`).
+//! Those that lend their priority are refused, as the kernel has to know of them. The C library
+//! refuses them where the kernel lacks them.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+use super::robust;
 use super::waiting::{Deadline, Waiting, Wake, copies, find, me, wake};
+use crate::loss;
 use crate::real::Real;
 use crate::state;
-use crate::taken::Copies;
+use crate::taken::{self, Copies};
 use crate::trouble::Trouble;
 
 type Mutex = *mut libc::pthread_mutex_t;
@@ -36,45 +35,61 @@ static TIMED: Real<Timed> = unsafe { Real::new(c"pthread_mutex_timedlock") };
 static CLOCKED: Real<Clocked> = unsafe { Real::new(c"pthread_mutex_clocklock") };
 // SAFETY: as above.
 static UNLOCK: Real<Act> = unsafe { Real::new(c"pthread_mutex_unlock") };
+// SAFETY: as above.
+static CONSISTENT: Real<Act> = unsafe { Real::new(c"pthread_mutex_consistent") };
 
 /// Looks up the functions behind these.
 pub fn start() {
     let (_, _, _, _) = (INIT.get(), DESTROY.get(), LOCK.get(), TRY.get());
     let (_, _, _) = (TIMED.get(), CLOCKED.get(), UNLOCK.get());
+    let _ = CONSISTENT.get();
 }
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
+pub(super) const FREE: u32 = 0;
+pub(super) const HELD: u32 = 1;
 /// Somebody of those who share a copy may wait in the kernel.
 const AWAITED: u32 = 2;
 
 /// What the C library has in a mutex, where it has it.
 #[repr(C)]
-struct Words {
-    state: AtomicU32,
+pub(super) struct Words {
+    pub(super) state: AtomicU32,
     /// How often who has it has locked it again.
-    again: AtomicU32,
-    owner: AtomicU32,
-    users: AtomicU32,
+    pub(super) again: AtomicU32,
+    pub(super) owner: AtomicU32,
+    /// Where it is robust: whether what it guards is whole.
+    pub(super) users: AtomicU32,
     kind: AtomicI32,
 }
 
 /// Which kind it is, among what else its kind says.
 const KIND: c_int = 3;
-/// It is robust, lends its priority, or has one.
-const UNKNOWN: c_int = 16 | 32 | 64;
+/// It is robust.
+const ROBUST: c_int = 16;
+/// It lends its priority, or has one.
+const UNKNOWN: c_int = 32 | 64;
 
 /// A mutex in an object.
 #[derive(Clone, Copy)]
 pub struct Held<'a> {
-    words: &'a Words,
-    copies: Copies,
+    pub(super) words: &'a Words,
+    pub(super) copies: Copies,
 }
 
 /// How long somebody waits for a mutex.
 enum Patience {
     None,
     For(Option<Deadline>),
+}
+
+impl Patience {
+    /// Until when somebody waits; nothing where that is not at all.
+    const fn end(self) -> Option<Option<Deadline>> {
+        match self {
+            Patience::None => None,
+            Patience::For(end) => Some(end),
+        }
+    }
 }
 
 impl<'a> Held<'a> {
@@ -95,11 +110,16 @@ impl<'a> Held<'a> {
         match kind & KIND {
             _ if kind < 0 => Err(libc::EINVAL),
             _ if kind & UNKNOWN != 0 => Err(libc::ENOTSUP),
+            _ if kind & ROBUST != 0 => Ok(Some(self.words.owner.load(Ordering::Relaxed))),
             libc::PTHREAD_MUTEX_RECURSIVE | libc::PTHREAD_MUTEX_ERRORCHECK => {
                 Ok(Some(self.words.owner.load(Ordering::Relaxed)))
             }
             _ => Ok(None),
         }
+    }
+
+    fn is_robust(self) -> bool {
+        self.words.kind.load(Ordering::Relaxed) & ROBUST != 0
     }
 
     fn is_recursive(self) -> bool {
@@ -111,10 +131,14 @@ impl<'a> Held<'a> {
     }
 
     fn locked(self, patience: Patience) -> Result<(), c_int> {
+        self.is_sound()?;
         let owner = self.owner()?;
         let me = owner.map(|_| me());
         if owner.is_some() && owner == me {
             return self.lock_again(matches!(patience, Patience::None));
+        }
+        if self.is_robust() {
+            return robust::lock(self, patience.end());
         }
         match patience {
             _ if self.try_now(HELD) => {}
@@ -170,7 +194,16 @@ impl<'a> Held<'a> {
         self.unlocked().err().unwrap_or(0)
     }
 
+    /// Whether what it guards may be used: not where this program has lost what it wrote.
+    fn is_sound(self) -> Result<(), c_int> {
+        match self.copies {
+            Copies::One => Ok(()),
+            Copies::Own => loss::errno(),
+        }
+    }
+
     fn unlocked(self) -> Result<(), c_int> {
+        self.is_sound()?;
         if let Some(owner) = self.owner()? {
             if owner != me() {
                 return Err(libc::EPERM);
@@ -179,6 +212,9 @@ impl<'a> Held<'a> {
             if again > 0 {
                 self.words.again.store(again - 1, Ordering::Relaxed);
                 return Ok(());
+            }
+            if self.is_robust() {
+                return robust::unlock(self);
             }
             self.words.owner.store(0, Ordering::Relaxed);
         }
@@ -194,7 +230,10 @@ impl<'a> Held<'a> {
 ///
 /// # Safety
 /// The attributes are null, or were made by the C library.
-unsafe fn refusal(attributes: *const libc::pthread_mutexattr_t) -> Option<&'static str> {
+unsafe fn refusal(
+    mutex: Mutex,
+    attributes: *const libc::pthread_mutexattr_t,
+) -> Option<&'static str> {
     if attributes.is_null() {
         return None;
     }
@@ -205,10 +244,11 @@ unsafe fn refusal(attributes: *const libc::pthread_mutexattr_t) -> Option<&'stat
         libc::pthread_mutexattr_getrobust(attributes, &raw mut robust);
         libc::pthread_mutexattr_getprotocol(attributes, &raw mut protocol);
     }
-    if robust == libc::PTHREAD_MUTEX_ROBUST {
+    let is_mapped = taken::copies_at(mutex as u64).is_some();
+    if robust == libc::PTHREAD_MUTEX_ROBUST && !is_mapped {
         Some(
-            "a robust mutex is made in an object: nobody would be told of an owner that ends, so \
-             that is not offered",
+            "a robust mutex is made in an object that the program has opened itself: that is not \
+             offered; quire_dsm_lock tells of owners that end",
         )
     } else if protocol != libc::PTHREAD_PRIO_NONE {
         Some("a mutex with a priority is made in an object: that is not offered")
@@ -224,7 +264,7 @@ unsafe extern "C" fn pthread_mutex_init(
 ) -> c_int {
     if copies(mutex).is_some()
         // SAFETY: the program gives attributes as the function takes them.
-        && let Some(text) = unsafe { refusal(attributes) }
+        && let Some(text) = unsafe { refusal(mutex, attributes) }
     {
         // The thread writes it to the log.
         state::locked(|state| {
@@ -237,6 +277,18 @@ unsafe extern "C" fn pthread_mutex_init(
         // SAFETY: passed on as it came.
         Some(real) => unsafe { real(mutex, attributes) },
         None => libc::ENOSYS,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_mutex_consistent(mutex: Mutex) -> c_int {
+    // SAFETY: the program gives a mutex.
+    match (unsafe { Held::find(mutex) }, CONSISTENT.get()) {
+        (Some(held), _) if held.is_robust() => robust::is_consistent(held.words).err().unwrap_or(0),
+        (Some(_), _) => libc::EINVAL,
+        // SAFETY: passed on as it came.
+        (None, Some(real)) => unsafe { real(mutex) },
+        (None, None) => libc::ENOSYS,
     }
 }
 
@@ -416,7 +468,7 @@ mod tests {
 
     #[test]
     fn what_is_none_or_unknown_is_refused() {
-        for (kind, errno) in [(-1, libc::EINVAL), (16, libc::ENOTSUP), (32, libc::ENOTSUP)] {
+        for (kind, errno) in [(-1, libc::EINVAL), (32, libc::ENOTSUP), (64, libc::ENOTSUP)] {
             let words = words(kind);
             let copies = Copies::Own;
             let held = Held {

@@ -1,9 +1,12 @@
-/* Makes mutexes in shared memory: robust ones are refused there, and nowhere else.
+/* Robust mutexes in shared memory: who locks one is told that its owner has ended.
  *
  *     mutexes NAME */
 #include "common.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 #define SIZE 8192
 
@@ -19,6 +22,24 @@ static void use(pthread_mutex_t *mutex) {
   CHECK(pthread_mutex_lock(mutex) == 0 && pthread_mutex_unlock(mutex) == 0);
 }
 
+static void *lock_and_end(void *mutex) {
+  CHECK(pthread_mutex_lock(mutex) == 0);
+  return NULL;
+}
+
+/* A child locks it and is killed. */
+static void be_left(pthread_mutex_t *mutex) {
+  fflush(NULL);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    CHECK(pthread_mutex_lock(mutex) == 0);
+    raise(SIGKILL);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+}
+
 int main(int argc, char **argv) {
   CHECK(argc == 2);
   int fd = shm_open(argv[1], O_CREAT | O_RDWR, 0600);
@@ -29,10 +50,33 @@ int main(int argc, char **argv) {
   pthread_mutexattr_t robust = attributes(PTHREAD_MUTEX_ROBUST);
   pthread_mutexattr_t stalled = attributes(PTHREAD_MUTEX_STALLED);
   pthread_mutex_t *here = (pthread_mutex_t *)(object + 4096 + 64);
-  CHECK(pthread_mutex_init(here, &robust) == ENOTSUP);
   CHECK(pthread_mutex_init(here, NULL) == 0 && pthread_mutex_init(here, &stalled) == 0);
   use(here);
-  CHECK(pthread_mutex_init((pthread_mutex_t *)other, &robust) == 0);
-  use((pthread_mutex_t *)other);
+  CHECK(pthread_mutex_consistent(here) == EINVAL);
+  pthread_mutex_t *elsewhere = (pthread_mutex_t *)other;
+  CHECK(pthread_mutex_init(elsewhere, &robust) == 0);
+  use(elsewhere);
+  be_left(elsewhere);
+  CHECK(pthread_mutex_lock(elsewhere) == EOWNERDEAD);
+
+  CHECK(pthread_mutex_init(here, &robust) == 0);
+  use(here);
+  CHECK(pthread_mutex_unlock(here) == EPERM);
+  CHECK(pthread_mutex_lock(here) == 0 && pthread_mutex_trylock(here) == EBUSY);
+  CHECK(pthread_mutex_unlock(here) == 0);
+  be_left(here);
+  CHECK(pthread_mutex_lock(here) == EOWNERDEAD);
+  CHECK(pthread_mutex_consistent(here) == 0 && pthread_mutex_unlock(here) == 0);
+  use(here);
+
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, lock_and_end, here) == 0 && pthread_join(thread, NULL) == 0);
+  CHECK(pthread_mutex_lock(here) == EOWNERDEAD && pthread_mutex_consistent(here) == 0);
+  CHECK(pthread_mutex_unlock(here) == 0);
+
+  be_left(here);
+  CHECK(pthread_mutex_lock(here) == EOWNERDEAD && pthread_mutex_unlock(here) == 0);
+  CHECK(pthread_mutex_lock(here) == ENOTRECOVERABLE && pthread_mutex_trylock(here) == ENOTRECOVERABLE);
+  CHECK(pthread_mutex_destroy(here) == 0);
   return 0;
 }

@@ -340,10 +340,10 @@ int main(int argc, char **argv) {
   memory = memory_of(argv[1], argc > 3);
   CHECK(memory != MAP_FAILED);
   if (me == 0) {
-    pthread_mutexattr_t robust;
-    CHECK(pthread_mutexattr_init(&robust) == 0);
-    CHECK(pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST) == 0);
-    CHECK(pthread_mutex_init(&memory->plain, &robust) == ENOTSUP);
+    pthread_mutexattr_t lends;
+    CHECK(pthread_mutexattr_init(&lends) == 0);
+    CHECK(pthread_mutexattr_setprotocol(&lends, PTHREAD_PRIO_INHERIT) == 0);
+    CHECK(pthread_mutex_init(&memory->plain, &lends) == ENOTSUP);
     make();
     say("ready");
   }

@@ -215,6 +215,24 @@ impl<D: Clone> Scheduler<D> for Simple<D> {
     fn release(&mut self, page: PageNumber) -> bool {
         self.pages.get_mut(page).is_some_and(Page::release)
     }
+
+    fn written_by(&self, kernel: KernelId) -> Vec<PageNumber> {
+        let pages = self.pages.iter();
+        let written = pages.filter(|(_, page)| page.may_write_back(kernel));
+        written.map(|(number, _)| number).collect()
+    }
+
+    fn restore(&mut self, page: PageNumber, data: Option<D>, actions: &mut Vec<Action<D>>) -> bool {
+        if self.desk.options.check(Pages::one(page)).is_err() {
+            return false;
+        }
+        let found = self.pages.get_or_insert_with(page, Page::untouched);
+        let is_taken = found.restore(data.clone());
+        if is_taken {
+            actions.push(Action::Save(Pages::one(page), vec![data]));
+        }
+        is_taken
+    }
 }
 
 impl<D: Clone> Observe for Simple<D> {

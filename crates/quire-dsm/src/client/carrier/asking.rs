@@ -1,6 +1,7 @@
 //! What the server is asked, and who waits for the answer.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{self, SendError};
 
 use super::commands::{Opened, Reply, Told};
@@ -10,6 +11,7 @@ use crate::client::ClientError;
 use crate::client::attached::Attached;
 use crate::link::turn::Links;
 use crate::node::Mapping;
+use crate::node::ledger::Ledger;
 use crate::wire::Control;
 use crate::wire::control::{Answer, Failure, Handle, MappingNumber, Request, RequestId};
 
@@ -32,6 +34,12 @@ pub(super) enum Awaited {
     Close(Reply<()>),
     /// The server knows a mapping no more, whatever it says.
     Unregistered(Reply<()>),
+    /// An object is closed, and what was written is safe: nobody need bring it.
+    CloseKept(Reply<()>, Arc<Ledger>),
+    /// What was written over a link that has ended may be brought.
+    Claimed(u64),
+    /// It is brought.
+    Settled(u64),
     /// What was to be given back is, and is safe where that was asked for.
     Sync(Reply<()>),
 }
@@ -107,7 +115,7 @@ impl Carrier {
             Awaited::Answer(reply) => drop(reply.send(Err(why))),
             Awaited::Question(question) => question.fail(why),
             Awaited::Unregistered(reply) => drop(reply.send(Ok(()))),
-            Awaited::Close(reply) | Awaited::Sync(reply) => {
+            Awaited::Close(reply) | Awaited::CloseKept(reply, _) | Awaited::Sync(reply) => {
                 drop(reply.send(Err(why)));
             }
             Awaited::Registered { key, mapping, new } => {
@@ -118,7 +126,8 @@ impl Carrier {
                 }
                 new.refuse(why);
             }
-            Awaited::Told(_) | Awaited::Again(_) => {}
+            // They are asked again over the next link.
+            Awaited::Told(_) | Awaited::Again(_) | Awaited::Claimed(_) | Awaited::Settled(_) => {}
         }
     }
 
@@ -151,6 +160,12 @@ impl Carrier {
         match (awaited, answer) {
             (Awaited::Answer(reply), answer) => drop(reply.send(answer.map_err(Into::into))),
             (Awaited::Told(told), _) => drop(told),
+            (Awaited::CloseKept(reply, ledger), answer) => {
+                ledger.end();
+                drop(reply.send(answer.map(drop).map_err(Into::into)));
+            }
+            (Awaited::Claimed(number), answer) => self.claimed(links, number, answer),
+            (Awaited::Settled(number), answer) => self.settled(links, number, answer),
             (Awaited::Close(reply), answer) => {
                 let closed = answer.map(drop).map_err(Into::into);
                 // Where nobody waits, it is said here.

@@ -13,7 +13,7 @@ use super::asking::Awaited;
 use super::elsewhere::{What, is_about_an_object};
 use super::giving_back::Then;
 use super::{Carrier, Key};
-use crate::client::{ClientError, Known, region};
+use crate::client::{ClientError, Known, Remains, region};
 use crate::link::turn::Links;
 use crate::node::{self, Mapping, Where};
 use crate::wire::Control;
@@ -81,6 +81,11 @@ pub(in crate::client) enum Command {
     Close {
         key: Key,
         reply: Reply<()>,
+    },
+    /// What a program that is gone had written is brought. Who waits is told how many pages are lost.
+    Bring {
+        remains: Remains,
+        reply: Reply<u64>,
     },
     /// A part is to be mapped, beside the whole.
     Map {
@@ -177,6 +182,7 @@ impl Carrier {
                 true => self.close_attached(links, key, reply),
                 false => self.give_back(links, key, Then::Close(reply)),
             },
+            Command::Bring { remains, reply } => self.bring_remains(links, remains, reply),
             Command::Map { key, wanted, reply } => match self.attached.contains_key(&key) {
                 true => self.map_attached(links, key, wanted, reply),
                 false => self.map(links, key, wanted, reply),

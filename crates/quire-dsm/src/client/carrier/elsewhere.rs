@@ -172,6 +172,17 @@ pub(super) const fn is_about_an_object(request: &Request) -> bool {
     )
 }
 
+/// Whoever opens an object is told what programs before it have lost.
+fn tell_of_lost(info: &control::Object, lost: u64) {
+    if lost > 0 {
+        let name = &info.name;
+        tracing::warn!(
+            "{name}: what programs wrote to {lost} of its pages is lost: they are gone and gave \
+             nothing back; these pages are as they were before (quire object stat {name})"
+        );
+    }
+}
+
 impl Carrier {
     /// The server cannot be reached, or is left: the next one is tried.
     pub(super) fn failed(&mut self, now: Instant, why: &str, is_denied: bool) {
@@ -340,15 +351,22 @@ impl Carrier {
 
     /// An object that was found again goes on.
     fn go_on(&mut self, links: &mut Links, key: Key, handle: Handle) {
-        match self.objects.get_mut(&key) {
-            Some(object) => {
-                object.handle = Some(handle);
-                self.handles.insert(handle, key);
-                self.with(links, key, |cache, way| cache.linked(way));
-            }
-            // It was closed meanwhile.
-            None => self.ask(links, Request::Close { object: handle }, Awaited::nobody()),
+        if !self.bring_own(links, key, handle) {
+            self.resume(links, key, handle);
         }
+    }
+
+    /// What was written before is brought: what is waited for is asked for.
+    pub(super) fn resume(&mut self, links: &mut Links, key: Key, handle: Handle) {
+        let number = self.number;
+        let Some(object) = self.objects.get_mut(&key) else {
+            // It was closed meanwhile.
+            return self.ask(links, Request::Close { object: handle }, Awaited::nobody());
+        };
+        object.handle = Some(handle);
+        object.cache.begin_session(number, handle);
+        self.handles.insert(handle, key);
+        self.with(links, key, |cache, way| cache.linked(way));
     }
 
     /// Whether the memory of an object has failed for good, or it is closed.
@@ -407,8 +425,10 @@ impl Carrier {
                     object,
                     exact,
                     info,
+                    lost,
                 }),
             ) => {
+                tell_of_lost(&info, lost);
                 let is = Found { exact, info };
                 let opened = self.opened(links, Some(object), is, wanted);
                 if opened.is_err() {
@@ -422,8 +442,10 @@ impl Carrier {
                     object,
                     exact,
                     info,
+                    lost,
                 }),
             ) => {
+                tell_of_lost(&info, lost);
                 let file = descriptors.into_iter().next();
                 let is = Found { exact, info };
                 self.attached(links, (object, is), file, (wanted, reply));

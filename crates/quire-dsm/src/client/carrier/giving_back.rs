@@ -158,6 +158,8 @@ impl Carrier {
     }
 
     fn close(&mut self, links: &mut Links, key: Key, reply: Reply<()>) {
+        let kept = self.objects.get(&key).map(|object| object.cache.kept());
+        let ledger = kept.and_then(|kept| Some(kept.ok()??.ledger));
         self.with(links, key, |cache, way| cache.terminate(way));
         let Some(mut object) = self.objects.remove(&key) else {
             return self.refuse(Awaited::Close(reply));
@@ -172,7 +174,11 @@ impl Carrier {
             Some(handle) => {
                 self.handles.remove(&handle);
                 let request = Request::Close { object: handle };
-                self.ask(links, request, Awaited::Close(reply));
+                let awaited = match ledger {
+                    Some(ledger) => Awaited::CloseKept(reply, ledger),
+                    None => Awaited::Close(reply),
+                };
+                self.ask(links, request, awaited);
             }
             None => self.refuse(Awaited::Close(reply)),
         }

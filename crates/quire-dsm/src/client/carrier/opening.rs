@@ -10,7 +10,9 @@ use super::asking::{Awaited, New};
 use super::commands::{Found, Opened, Reply, Wanted};
 use super::{Carrier, Key, Object};
 use crate::client::attached::Attached;
+use crate::client::keeper::{Reach, ToKeeper};
 use crate::client::{self, ClientError, Known, region};
+use crate::link::Addresses;
 use crate::link::turn::Links;
 use crate::node::{self, Cache, Mapping, Part, Shape, Where, room_for};
 use crate::wire::control::{
@@ -64,6 +66,13 @@ impl Carrier {
         let system = |errno: quire_linux::Errno| ClientError::System(errno.into());
         let cache = Cache::of_this_process(shape.page, settings.clone(), links.pool().clone());
         let mut cache = cache.map_err(system)?;
+        if rights.write {
+            cache.keep_what_is_written(settings.pages).map_err(system)?;
+        }
+        if let Some(handle) = handle {
+            cache.begin_session(self.number, handle);
+        }
+        self.give_to_keeper(&cache, &is.exact);
         cache.set_round_trip(self.round_trip);
         cache.send_in_place(self.in_place);
         if !self.options.spin.is_zero() {
@@ -102,6 +111,35 @@ impl Carrier {
             is_attached: false,
             reconnect: self.reconnect(),
         })
+    }
+
+    /// Gives an object to the keeper, if there is one.
+    fn give_to_keeper(&mut self, cache: &Cache, name: &control::Name) {
+        let Some(keeper) = &self.options.keeper else {
+            return;
+        };
+        let reach = Reach {
+            address: Addresses::from(self.servers.current().clone()),
+            node: self.options.name.clone(),
+        };
+        let given = (|| {
+            let Some(written) = cache.kept()? else {
+                return Ok(());
+            };
+            let to = match self.keeper.take() {
+                Some(to) => to,
+                None => ToKeeper::connect(keeper)?,
+            };
+            to.give(&reach, name, &written)?;
+            self.keeper = Some(to);
+            Ok::<(), std::io::Error>(())
+        })();
+        if let Err(error) = given {
+            tracing::warn!(
+                "{name}: nobody brings what this program writes when it is killed: its keeper \
+                 cannot be reached: {error}"
+            );
+        }
     }
 
     /// Maps an object of which it is known what it is. It is asked for as soon as there is a link.

@@ -76,6 +76,7 @@ impl Core {
             pages: pages(object),
             report: Box::new(object.report.clone()),
             messages: messages(object.counted()),
+            lost: object.orphans.lost(),
         });
         Ok(Answer::Statistics {
             exact: name.exact(),

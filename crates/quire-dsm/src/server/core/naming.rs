@@ -761,6 +761,7 @@ mod tests {
                             object,
                             exact,
                             info,
+                            ..
                         }) = &answer
                         {
                             assert_eq!(info.name, name());

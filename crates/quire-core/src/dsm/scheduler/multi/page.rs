@@ -108,6 +108,20 @@ impl<D: Clone> Page<D> {
         }
     }
 
+    /// The latest contents come from somebody else than the writer, who is gone. Whether they are
+    /// taken.
+    pub(super) fn restore(&mut self, data: Option<D>) -> bool {
+        let is_free = self.writer.is_none()
+            && self.readers.is_empty()
+            && self.answers.is_empty()
+            && self.last.is_none()
+            && !self.loading;
+        if is_free {
+            self.contents = Contents::Here(data);
+        }
+        is_free
+    }
+
     /// A kernel has no copy any more. Whether that was waited for.
     pub(super) fn dropped(&mut self, kernel: KernelId) -> bool {
         if self.writer == Some(kernel) {

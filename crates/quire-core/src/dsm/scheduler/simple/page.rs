@@ -174,6 +174,18 @@ impl<D: Clone> Page<D> {
         }
     }
 
+    /// The latest contents come from somebody else than its owner, who is gone. Whether they are taken.
+    pub(super) fn restore(&mut self, data: Option<D>) -> bool {
+        let is_free = self.owner == Owner::Server
+            && self.state == State::Read
+            && self.readers.is_empty()
+            && self.writers.is_empty();
+        if is_free {
+            self.contents = Contents::Here(data);
+        }
+        is_free
+    }
+
     /// The second half of Figure 4: a kernel has no copy any more.
     pub(super) fn lock_completed(&mut self, kernel: KernelId, turn: &mut Turn<'_, D>) {
         if self.answers.remove(&kernel) && self.answers.is_empty() {

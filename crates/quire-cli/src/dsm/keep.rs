@@ -1,0 +1,174 @@
+//! The keeper of a `quire run`: brings to servers what programs had written that were killed
+//! ([`quire_dsm::client::keeper`]). It is a process of its own, so that no signal to the program or to
+//! `quire run` ends it, and lives as long as any program that is connected to it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use quire_dsm::attachment::Attachments;
+use quire_dsm::client::keeper::{self, Kept, Reach};
+use quire_dsm::client::{Client, ClientError, Remains};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use tracing::Level;
+
+use crate::failure::{Failure, Outcome};
+use crate::serve;
+
+/// A server that cannot be reached is tried for so long: as programs wait for it.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// So often it is tried.
+const AGAIN: Duration = Duration::from_millis(200);
+/// So often the keeper looks whether it is needed. A child that outlives `quire run` connects within that.
+const LOOK: Duration = Duration::from_millis(500);
+/// So long after the end of `quire run` it has lines at most, and so soon it notices that a program has ended.
+const LAST_LINES: Duration = Duration::from_secs(2);
+const NOTICING: Duration = Duration::from_millis(10);
+
+/// Starts a keeper, and says by which name programs reach it.
+///
+/// # Errors
+/// Those of the system.
+pub fn start(attachments: &Attachments) -> io::Result<String> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let number = u64::from_ne_bytes(random);
+    let name = format!("quire-keeper-{}-{number:x}", std::process::id());
+    let listener = keeper::listen(&name)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["dsm", "keep"]).envs(attachments.to_env());
+    command.env_remove("LD_PRELOAD");
+    command.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
+    // Keys that end the program do not end its keeper.
+    command.process_group(0).current_dir("/");
+    command.spawn()?;
+    Ok(name)
+}
+
+/// How many programs are connected, and how many of those that are gone are looked after right now.
+#[derive(Default)]
+struct Counts {
+    connected: AtomicUsize,
+    bringing: AtomicUsize,
+}
+
+/// Keeps until nobody is left who may need it. Programs connect at standard input.
+pub fn keep() -> Outcome<()> {
+    serve::log(Level::WARN);
+    let all = Attachments::from_env(|name| std::env::var(name).ok());
+    let Ok(Some(all)) = all else {
+        return Err(Failure::bad_usage("dsm keep: quire run --dsm starts it"));
+    };
+    let all = Arc::new(all);
+    let listener = UnixListener::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let parent = getppid().filter(|parent| *parent != Pid::INIT);
+    let mut parent = parent.and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+    let counts = Arc::new(Counts::default());
+    loop {
+        if comes(&listener, parent.as_ref()) {
+            let (program, _) = listener.accept()?;
+            let (counts, all) = (Arc::clone(&counts), Arc::clone(&all));
+            counts.connected.fetch_add(1, Ordering::SeqCst);
+            thread::Builder::new().spawn(move || {
+                watch(&all, program, &counts);
+                counts.connected.fetch_sub(1, Ordering::SeqCst);
+            })?;
+        } else if parent.take_if(|it| is_over(it)).is_some() {
+            say_the_rest(&counts)?;
+        } else if parent.is_none() && counts.connected.load(Ordering::SeqCst) == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// `quire run` has ended, and who reads what it says waits for the end of that: what is said of programs
+/// that have ended just now is said, and then no more.
+fn say_the_rest(counts: &Counts) -> io::Result<()> {
+    let end = Instant::now() + LAST_LINES;
+    thread::sleep(NOTICING);
+    while counts.bringing.load(Ordering::SeqCst) > 0 && Instant::now() < end {
+        thread::sleep(NOTICING);
+    }
+    let nothing = File::options().write(true).open("/dev/null")?;
+    Ok(rustix::stdio::dup2_stderr(&nothing)?)
+}
+
+/// Waits for a while, or until the parent is gone; whether a program wants to connect.
+fn comes(listener: &UnixListener, parent: Option<&OwnedFd>) -> bool {
+    let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+    fds.extend(parent.map(|parent| PollFd::new(parent, PollFlags::IN)));
+    let most = rustix::time::Timespec::try_from(LOOK).ok();
+    poll(&mut fds, most.as_ref()).is_ok() && fds[0].revents().contains(PollFlags::IN)
+}
+
+fn is_over(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut fds, Some(&rustix::time::Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// Waits until a program is gone, and brings what it left.
+fn watch(all: &Attachments, program: UnixStream, counts: &Counts) {
+    let process = keeper::process_of(&program).map_or(0, |it| it.as_raw_nonzero().get());
+    let Ok(kept) = Kept::new(program) else {
+        return;
+    };
+    let mut objects = Vec::new();
+    loop {
+        match kept.next() {
+            Ok(Some(object)) => objects.push(object),
+            Ok(None) => break,
+            Err(error) => {
+                tracing::error!("process {process} says what no keeper understands: {error}");
+                break;
+            }
+        }
+    }
+    if objects.is_empty() {
+        return;
+    }
+    counts.bringing.fetch_add(1, Ordering::SeqCst);
+    kept.wait_until_gone();
+    bring_all(all, objects, process);
+    counts.bringing.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Brings what a process has left.
+fn bring_all(all: &Attachments, objects: Vec<(Reach, Remains)>, process: i32) {
+    for (reach, remains) in objects {
+        if remains.written.ledger.session().is_none() {
+            continue;
+        }
+        let name = remains.name.plain();
+        match bring(all, &reach, remains) {
+            Ok(0) => {}
+            Ok(lost) => tracing::error!(
+                "{name}: what process {process} wrote to {lost} of its pages before it ended is lost"
+            ),
+            Err(error) => tracing::error!(
+                "{name}: what process {process} wrote before it ended is lost: {error}"
+            ),
+        }
+    }
+}
+
+fn bring(all: &Attachments, reach: &Reach, remains: Remains) -> Result<u64, ClientError> {
+    let options = all.options(&reach.address);
+    let mut options = options.map_err(|error| ClientError::System(io::Error::other(error)))?;
+    options.name = reach.node.clone();
+    (options.own_pages, options.warden, options.keeper) = (true, false, None);
+    let end = Instant::now() + PATIENCE;
+    let client = loop {
+        match Client::connect(options.clone()) {
+            Err(ClientError::Unreachable { .. }) if Instant::now() < end => thread::sleep(AGAIN),
+            connected => break connected?,
+        }
+    };
+    client.bring(remains, 2 * PATIENCE)
+}
