@@ -547,7 +547,16 @@ impl Cache {
         server: &mut impl Exchange,
     ) -> Result<(), Broken> {
         let actions = &mut self.actions;
+        let before = actions.len();
         self.kernel.will_need(now, space, (pages, access), actions);
+        // Who asks ahead waits for nothing later on: how long pages take is learnt from the first ones here.
+        let first = actions[before..].iter().find_map(|action| match action {
+            Action::Send(FromKernel::DataRequest { pages, .. }) => Some(pages.first),
+            _ => None,
+        });
+        if let Some(first) = first {
+            self.latency.asked(first, now);
+        }
         self.carry_out(server)
     }
 
