@@ -176,7 +176,8 @@ fn around(state: &State, range: AddrRange) -> AddrRange {
 /// Gives back what the object holds of a part that nobody here maps from it any more; while
 /// children may look at it, later.
 fn give_back(manager: &Manager, state: &mut State, part: &Interval) {
-    if !part.is_of_object() {
+    // Behind plain memory there is nothing; what comes from a pool has not even a place there.
+    if !part.is_of_object() || part.backing == Backing::Plain {
         return;
     }
     if state.children {
