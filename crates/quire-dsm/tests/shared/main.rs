@@ -16,6 +16,7 @@ use quire_dsm::programs::Program;
 use quire_dsm::wire::control::{Answer, PageSize, Rights, SchedulerKind, Segment, TypeCode};
 
 mod anew;
+mod far;
 mod processors;
 #[allow(dead_code, reason = "links are only cut and held here")]
 #[path = "../histories/proxy.rs"]
