@@ -15,7 +15,7 @@ use quire_dsm::wire::control::SchedulerKind;
 use super::served::{Served, object, open};
 
 /// The way takes so long, in each direction.
-const WAY: Duration = Duration::from_micros(2500);
+const WAY: Duration = Duration::from_millis(10);
 const SIZE: usize = 32 << 20;
 
 /// A long way to a server.
