@@ -367,8 +367,10 @@ pub fn is_placed(range: AddrRange) -> bool {
 
 /// Holds the table for the moment of a fork.
 pub fn hold() {
-    // The C library does its part of the fork meanwhile.
-    stack::touch_below(Bytes(2 * BELOW.0));
+    if is_on() {
+        // The C library does its part of the fork meanwhile.
+        stack::touch_below(Bytes(2 * BELOW.0));
+    }
     named::hold();
     RANGES.hold();
     jobs::hold();
@@ -456,10 +458,13 @@ fn ranges() -> impl DerefMut<Target = RangeMap<Placed>> {
 }
 
 /// Makes sure that the calling thread meets no missing page of its stack while it holds a
-/// lock that the thread takes, too.
+/// lock that the thread takes, too. Where there is no thread, nothing is touched: Valgrind would
+/// tell of it.
 #[inline(always)]
 fn touch_stack() {
-    stack::touch_below(BELOW);
+    if is_on() {
+        stack::touch_below(BELOW);
+    }
 }
 
 /// Makes sure that the calling thread meets no missing page of its stack while it holds the
