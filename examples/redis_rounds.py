@@ -45,8 +45,10 @@ SERVERS = {
         {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
         "madvise",
     ),
-    "quire-reserve": ([QUIRE, "run", "--quiet", "--"], {}, "madvise"),
-    "quire-eager": ([QUIRE, "run", "--quiet", "--policy", "eager", "--"], {}, "madvise"),
+    **{
+        f"quire-{policy}": ([QUIRE, "run", "--quiet", "--policy", policy, "--"], {}, "madvise")
+        for policy in ("adaptive", "eager", "reserve")
+    },
 }
 
 

@@ -244,17 +244,25 @@ impl Report {
     }
 
     /// Where no process has a page, none has asked for much; or it could not make one, such as one
-    /// that has changed its user, for the directory is the first one's alone.
+    /// that has changed its user, for the directory is the first one's alone. Where one has a page,
+    /// all that it uses is memory that Quire leaves to the kernel.
     fn nothing_said(&self) -> String {
-        if self.processes.is_empty() && self.peak >= LEAST {
+        let program = self.command.first().map_or("the program", String::as_str);
+        if self.peak < LEAST {
+            return format!("nothing to manage ({program} used little memory)");
+        }
+        if self.processes.is_empty() {
             return format!(
                 "nothing was managed, as far as is known: no process said that it had asked for {LEAST}, \
                  and one had {} resident (one that changed its user or its root directory cannot say so)",
                 self.peak
             );
         }
-        let program = self.command.first().map_or("the program", String::as_str);
-        format!("nothing to manage ({program} used little memory)")
+        format!(
+            "nothing was managed: {program} had {} resident, and all of it is left to the kernel (shared \
+             memory, files, and what the program asks no superpages for)",
+            self.peak
+        )
     }
 
     /// Writes the report as JSON.

@@ -1,4 +1,4 @@
-//! Limits that are too low leave a program plain, and the summary says which limit it is.
+//! What the summary says of programs that stay plain: for a limit that is too low, or by their own wish.
 
 use std::process::Command;
 
@@ -40,4 +40,22 @@ fn the_summary_says_which_limit_it_is() {
 fn a_limit_of_file_sizes_ends_nobody() {
     let said = said_under("-f 1");
     assert!(said.contains("no statistics"), "{said}");
+}
+
+/// A program that is left to the kernel is not said to be small.
+#[test]
+fn a_program_that_wants_no_superpages_used_memory() {
+    const PROGRAM: &str = "import mmap\n\
+                           m = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+                           m.madvise(mmap.MADV_NOHUGEPAGE)\n\
+                           for i in range(0, len(m), 4096): m[i] = 1";
+    let done = Command::new(build::command())
+        .args(["run", "--policy", "reserve", "python3", "-c", PROGRAM])
+        .output()
+        .expect("it was built");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        said.starts_with("quire: reserve: nothing was managed: python3 had "),
+        "{said}"
+    );
 }
