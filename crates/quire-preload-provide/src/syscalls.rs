@@ -11,11 +11,11 @@ use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
 use quire_core::units::BASE_PAGE;
-use quire_linux::raw::{check, syscall_raw};
+use quire_linux::raw::{Result, check, syscall_raw};
 use quire_vm::Errno;
 
 use crate::mappings::{self, NO_FORK, raw};
-use crate::{addresses, processes, set_errno, shared};
+use crate::{MANAGER, addresses, processes, set_errno, shared};
 
 /// The bits of a futex operation that are not flags.
 const FUTEX_OPERATION: i32 = 0x7f;
@@ -57,6 +57,8 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         "cmp rdi, {mlockall}",
         "je 3f",
         "cmp rdi, {munlockall}",
+        "je 3f",
+        "cmp rdi, {seccomp}",
         "je 3f",
         "cmp rdi, {fork}",
         "je 3f",
@@ -106,6 +108,7 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         munlock = const libc::SYS_munlock,
         mlockall = const libc::SYS_mlockall,
         munlockall = const libc::SYS_munlockall,
+        seccomp = const libc::SYS_seccomp,
         fork = const libc::SYS_fork,
         futex = const libc::SYS_futex,
         futex_operation = const FUTEX_OPERATION,
@@ -158,6 +161,10 @@ unsafe extern "C" fn managed(
             libc::SYS_mlockall => i64::from(mappings::lock_all(a as c_int)),
             libc::SYS_munlockall => i64::from(mappings::unlock_all()),
             libc::SYS_futex => futex([a, b, c, d, e, f]),
+            libc::SYS_seccomp => {
+                MANAGER.leave_alone();
+                answer(raw(number, [a, b, c, d, e, f]))
+            }
             _ => copy_process(number, [a, b, c, d, e, f]),
         }
     }
@@ -175,6 +182,11 @@ unsafe fn futex(args: [usize; 6]) -> i64 {
         }
         answer => answer,
     };
+    self::answer(answer)
+}
+
+/// As the C library's `syscall` answers.
+fn answer(answer: Result<usize>) -> i64 {
     match answer {
         Ok(value) => value as i64,
         Err(errno) => failed(-i64::from(errno.0)),

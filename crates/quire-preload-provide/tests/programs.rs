@@ -98,6 +98,10 @@ programs! {
         under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     fork_again = "fork_again" [], limit None,
         under plain eager reserve adaptive static_pool unprivileged colour reserve_jemalloc unprivileged_jemalloc;
+    filter_by_prctl = "filter" ["prctl", "3", "early"], limit None,
+        under plain eager reserve adaptive static_pool unprivileged reserve_jemalloc;
+    filter_by_seccomp = "filter" ["seccomp", "3", "early"], limit None,
+        under plain eager reserve adaptive static_pool unprivileged reserve_jemalloc;
     signals = "signals" ["128", "1300"], limit None,
         under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     syscalls_untouched = "syscalls_untouched" [], limit None,

@@ -119,6 +119,7 @@ programs! {
     left_alone = ["left_alone"], SOME;
     filter_by_prctl = ["filter", "prctl", "8"], SOME;
     filter_by_seccomp = ["filter", "seccomp", "12"], SOME;
+    filter_before_it_grows = ["filter", "seccomp", "4", "early"], SOME;
     moments_signal = ["moments", "signal"], SOME;
     moments_handler = ["moments", "handler"], SOME;
     moments_thread = ["moments", "thread"], SOME;

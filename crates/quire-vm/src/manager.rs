@@ -353,6 +353,16 @@ impl Manager {
         started
     }
 
+    /// The program is about to filter its system calls: managing does not begin any more, here or in
+    /// its children, as the filter may end the process for a call that a thread of the manager makes.
+    /// Where managing has begun, nothing changes.
+    pub fn leave_alone(&self) {
+        let order = Ordering::Relaxed;
+        let _ = self
+            .start
+            .compare_exchange(NOT_STARTED, REFUSED, order, order);
+    }
+
     /// Starts the threads, and finds out about the machine.
     fn set_up(&'static self) -> std::result::Result<(), Note> {
         let session = self.state.lock().config.session.clone();

@@ -254,7 +254,7 @@ impl Report {
         if self.processes.is_empty() {
             return format!(
                 "nothing was managed, as far as is known: no process said that it had asked for {LEAST}, \
-                 and one had {} resident (one that changed its user or its root directory cannot say so)",
+                 and one had {} resident (one that changed its user or its root directory, or filters its system calls, cannot say so)",
                 self.peak
             );
         }

@@ -71,9 +71,10 @@ fn library_of(variable: &str, file: &str) -> PathBuf {
 }
 
 /// Programs and plug-ins of the tests of `libquire.so` that concern these libraries as well.
-const OTHERS: [&str; 5] = [
+const OTHERS: [&str; 6] = [
     "programs/checked.c",
     "programs/deepbind.c",
+    "programs/filter.c",
     "programs/huge_malloc.c",
     "programs/realloc_errno.c",
     "programs/waits.c",

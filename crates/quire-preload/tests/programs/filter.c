@@ -1,5 +1,6 @@
 /* A filter of system calls for all threads, that kills the process on calls that the library's thread makes: the
- * program survives.  Argument: prctl or seccomp, by which it is set; rounds. */
+ * program survives.  Arguments: prctl or seccomp, by which it is set; rounds; early, if it is set before the program
+ * grows. */
 #include "promise.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -27,11 +28,14 @@ static void forbid(int by_prctl) {
     CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0);
 }
 
-static void work(int by_prctl, int round) {
-  char *memory = grow_up();
+static void work(int by_prctl, int round, int early) {
+  if (early)
+    forbid(by_prctl);
+  char *memory = early ? grow(MIB(96)) : grow_up();
   /* At any moment of the thread's. */
   usleep((useconds_t)(round * 1700 % 40000));
-  forbid(by_prctl);
+  if (!early)
+    forbid(by_prctl);
   char *more = mmap(NULL, MIB(48), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(more != MAP_FAILED);
   stamp_range(more, MIB(48), 1);
@@ -42,12 +46,12 @@ static void work(int by_prctl, int round) {
 }
 
 int main(int argc, char **argv) {
-  CHECK(argc == 3);
+  CHECK(argc == 3 || argc == 4);
   for (int round = 0; round < atoi(argv[2]); round++) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0)
-      work(strcmp(argv[1], "prctl") == 0, round);
+      work(strcmp(argv[1], "prctl") == 0, round, argc == 4);
     reap(child, 0);
   }
   puts("filter ok");
