@@ -30,8 +30,8 @@
 //! places may be torn by a crash only while the log still has them.
 //!
 //! # What recovery does
-//! It puts all pages of the log into their places again, which can be repeated at will, and
-//! begins the log anew.
+//! It makes what is in the log durable, as who wrote it may have been killed before it was; puts all
+//! of its pages into their places again, which can be repeated at will; and begins the log anew.
 //!
 //! | found | means | done |
 //! |---|---|---|

@@ -257,6 +257,9 @@ impl Engine {
     /// wrote need not be durable, and a sync of it may have failed.
     fn empty(&mut self) -> Result<(), StoreError> {
         self.shared.disk.works()?;
+        self.log
+            .confirm()
+            .map_err(|error| StoreError::io("cannot make the log durable", &error))?;
         let logged = self.shared.recent().logged.clone();
         // Pages come in the order of their parts: one is synced before the next is begun, so
         // that few files at a time are open and not synced.

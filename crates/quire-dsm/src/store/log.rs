@@ -26,6 +26,9 @@ pub(super) const BLOCK: u64 = 4096;
 /// Where the first batch begins.
 pub(super) const FIRST: u64 = 2 * BLOCK;
 
+/// The file is written in pieces of so many bytes where much of it is.
+const PIECE: usize = 1 << 20;
+
 const SLOT_MAGIC: &[u8; 8] = b"QUIRELOG";
 const BATCH_MAGIC: &[u8; 8] = b"QUIREBAT";
 const SLOT: usize = 36;
@@ -69,6 +72,8 @@ pub(super) enum Tail {
 pub(super) struct Replay {
     /// Its pages, in the order in which they were written.
     pub(super) pages: Vec<(ObjectId, u64, Logged)>,
+    /// Where the last of its batches ends.
+    end: u64,
     pub(super) tail: Tail,
     /// Pages whose contents are damaged: of which object, where they are, and which.
     pub(super) damage: Vec<(ObjectId, Damage)>,
@@ -125,6 +130,9 @@ pub(super) struct Log {
     next: Option<Slot>,
     sequence: u64,
     end: u64,
+    /// What was found behind the beginning and may not be durable: whoever wrote it may have ended
+    /// before it was.
+    unsure: Option<Range<u64>>,
 }
 
 impl Log {
@@ -136,7 +144,7 @@ impl Log {
     pub(super) fn make(disk: &dyn Disk, capacity: u64) -> io::Result<()> {
         let capacity = capacity / BLOCK * BLOCK;
         disk.create(NAME)?;
-        let zeros = vec![0; (1 << 20).min(capacity as usize)];
+        let zeros = vec![0; PIECE.min(capacity as usize)];
         let mut at = 0;
         while at < capacity {
             let length = (capacity - at).min(zeros.len() as u64);
@@ -168,8 +176,36 @@ impl Log {
             next: None,
             sequence: 1,
             end: slot.capacity,
+            unsure: (replay.end > FIRST).then_some(FIRST..replay.end),
         };
         Ok(Ok((log, replay)))
+    }
+
+    /// Sees to it that what was found is durable. Before that, none of it may be put into its place:
+    /// a crash in the midst of that leaves neither what is in the log nor what was there before.
+    ///
+    /// It is written again as it is, as the sync of who wrote it may have failed: another one would say
+    /// yes without having done it. What is durable is not torn by that.
+    ///
+    /// # Errors
+    /// What the disk said.
+    pub(super) fn confirm(&mut self) -> io::Result<()> {
+        let Some(Range { mut start, end }) = self.unsure.clone() else {
+            return Ok(());
+        };
+        let mut piece = vec![0; PIECE];
+        while start < end {
+            let length = piece.len().min((end - start) as usize);
+            let got = self.disk.read_at(NAME, start, &mut piece[..length])?;
+            if got == 0 {
+                break;
+            }
+            self.disk.write_at(NAME, start, &piece[..got])?;
+            start += got as u64;
+        }
+        self.disk.sync(NAME)?;
+        self.unsure = None;
+        Ok(())
     }
 
     /// The largest batch that it can hold, in bytes.
@@ -348,6 +384,7 @@ fn later(log: &[u8], at: u64, secret: u64, sequence: u64) -> Option<u64> {
 fn parse(log: &[u8], secret: u64) -> Replay {
     let mut replay = Replay {
         pages: Vec::new(),
+        end: FIRST,
         tail: Tail::Whole,
         damage: Vec::new(),
     };
@@ -366,6 +403,7 @@ fn parse(log: &[u8], secret: u64) -> Replay {
         replay.damage.extend(damage);
         at += found.size;
         sequence += 1;
+        replay.end = at;
     }
     replay
 }

@@ -236,6 +236,31 @@ fn what_the_log_has_is_not_damaged_in_its_place() {
     }
 }
 
+/// A process is killed when a batch is in its log and not durable yet, and the power goes while the
+/// next one puts that into its place: the page is as it was before, or as it was to be.
+#[test]
+fn what_a_killed_process_left_is_durable_before_it_is_put() {
+    for after in 0..20 {
+        for seed in 0..4 {
+            let (mut opened, object) = Opened::fresh();
+            opened.write(object, 0, &[1]).unwrap();
+            opened.engine.checkpoint().unwrap();
+            // The log is written, and not synced.
+            opened.disk.fail_after(1);
+            assert!(opened.write(object, 0, &[2]).is_err());
+            let disk = Arc::new(opened.disk.copy());
+            disk.fail_after(after);
+            let _ = open_on(disk.clone());
+            let crashed = disk.crash(seed);
+            let report = check::look(&crashed, &mut || ()).unwrap();
+            assert_eq!(report.damage, vec![], "after {after} operations");
+            let again = open(crashed).unwrap();
+            let found = value_of(&again.read(object, 0));
+            assert!(matches!(found, Some(1 | 2)), "{found:?} after {after}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
