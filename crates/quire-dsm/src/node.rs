@@ -91,8 +91,8 @@ pub struct Shape {
     pub page: Bytes,
     /// The size of a page of this machine: a power of two, at least a base page.
     pub own_page: Bytes,
-    /// The most that is asked for ahead of a sequential reader or writer where pages come at once;
-    /// where they take long, it is more ([`ahead_for`]).
+    /// The most that is asked for ahead of a sequential reader or writer where pages come at once, or
+    /// four pages where that is more; where they take long, it is more ([`ahead_for`]).
     pub ahead: Bytes,
     /// The most that is held; what came first goes first.
     pub room: Bytes,
@@ -100,6 +100,14 @@ pub struct Shape {
 
 /// A message holds at most 16 pages of 2 MiB.
 const LONGEST_MESSAGE: u64 = 32 << 20;
+
+/// So much goes into a message of what is asked for ahead, or one page: a server sends what a request
+/// is for when it has all of it.
+const PIECE: u64 = 128 << 10;
+
+/// So many pages are asked for ahead, however large they are. Half of them are still to come when the
+/// next ones are asked for, so that each of the two sides of the server has always one to send.
+const FEWEST_AHEAD: u32 = 4;
 
 impl Shape {
     /// An object of a size with pages of 4 KiB, asked for ahead up to 512 KiB at least, all of which
@@ -127,7 +135,11 @@ impl Shape {
         let in_pages = |bytes: u64| u32::try_from(bytes / self.page.0).unwrap_or(u32::MAX);
         let mut settings = Settings::new(self.size.0.div_ceil(self.page.0));
         settings.together = in_pages(self.own_page.0).max(1);
-        settings.ahead = in_pages(self.ahead.0.min(LONGEST_MESSAGE));
+        settings.piece = in_pages(PIECE).max(1);
+        settings.ahead = match self.ahead.0.min(LONGEST_MESSAGE) {
+            0 => 0,
+            ahead => in_pages(ahead).max(FEWEST_AHEAD.saturating_mul(settings.together)),
+        };
         settings.most = in_pages(LONGEST_MESSAGE).max(1);
         if self.room != UNLIMITED {
             settings.room = (self.room.0 / self.page.0).max(settings.together.into());

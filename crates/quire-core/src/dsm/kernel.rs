@@ -54,10 +54,6 @@ mod toy;
 /// The most pages that one message may call lost.
 const MOST_LOST: u32 = 1 << 20;
 
-/// What is asked for ahead goes into messages of so many pages at most, so that one of them
-/// is on its way while the next is got together.
-const PIECE: u32 = 32;
-
 /// So many windows of what is needed are passed over at a time, where all of their pages are here.
 const PASSED_OVER: usize = 16;
 
@@ -86,6 +82,9 @@ pub struct Settings {
     pub together: u32,
     /// The most pages that are asked for ahead of a sequential reader or writer; none: 0.
     pub ahead: u32,
+    /// What is asked for ahead goes into messages of so many pages at most, so that one of them
+    /// is on its way while the next is got together; at least one.
+    pub piece: u32,
     /// The most pages that a message with contents may hold; at least one.
     pub most: u32,
     /// The most pages that are held; those that came first go first. Somewhat more are held
@@ -108,6 +107,7 @@ impl Settings {
             pages,
             together: 1,
             ahead: 32,
+            piece: 32,
             most: 16,
             room: u64::MAX,
             hold: LEAST_HOLD,
@@ -389,7 +389,8 @@ impl Kernel {
             let Some(pages) = need.next(window) else {
                 return;
             };
-            let asked = self.ask_for((need.space, need.access), pages, None, PIECE, actions);
+            let (who, piece) = ((need.space, need.access), self.settings.piece);
+            let asked = self.ask_for(who, pages, None, piece, actions);
             if let Some(mark) = asked {
                 return self.needs.wait(mark, need);
             }
@@ -800,12 +801,28 @@ impl Kernel {
     /// Asks for what is lacking of a window. The page in the middle is not shown to the
     /// mapping when it comes, so that its first touch is seen and asks on.
     fn ask_ahead<D>(&mut self, window: Option<Window>, actions: &mut Vec<Action<D>>) {
-        let Some(Window { who, pages, mark }) = window else {
+        let Some(Window {
+            who,
+            pages,
+            way,
+            mark,
+        }) = window
+        else {
             return;
         };
+        let piece = self.settings.piece;
         for pages in pages {
-            let pages = self.there_are(pages.first, pages.count);
-            self.ask_for(who, pages, Some(mark), PIECE, actions);
+            let mut rest = self.there_are(pages.first, pages.count);
+            while way == Way::Down && rest.count > piece {
+                rest.count -= piece;
+                let first = PageNumber(rest.first.0 + u64::from(rest.count));
+                let last = Pages {
+                    first,
+                    count: piece,
+                };
+                self.ask_for(who, last, Some(mark), piece, actions);
+            }
+            self.ask_for(who, rest, Some(mark), piece, actions);
         }
     }
 

@@ -49,6 +49,29 @@ fn increments_of_all_machines_add_up() {
     }
 }
 
+/// However large pages are, some are asked for ahead, and large ones one by one.
+#[test]
+fn large_pages_are_asked_for_ahead_one_by_one() {
+    let ahead = |page: u64, own_page: u64| {
+        let shape = Shape {
+            page: Bytes(page << 10),
+            own_page: Bytes(own_page << 10),
+            ..Shape::new(Bytes::mib(64))
+        };
+        let settings = shape.settings();
+        (settings.ahead, settings.piece)
+    };
+    assert_eq!(ahead(4, 4), (128, 32));
+    assert_eq!(ahead(64, 64), (8, 2));
+    assert_eq!(ahead(2048, 2048), (4, 1));
+    assert_eq!(ahead(4, 2048), (4 * 512, 32));
+    let none = Shape {
+        ahead: Bytes::ZERO,
+        ..Shape::new(Bytes::mib(64))
+    };
+    assert_eq!(none.settings().ahead, 0);
+}
+
 /// Two programs on each machine increment one word.
 fn add_up(map: impl Fn(&Machine) -> [Arc<Mapping>; 2]) {
     const EACH: u64 = 3_000;

@@ -7,7 +7,7 @@
 //! What a writer is given ahead is taken from others. So a writer to whom others object, by
 //! wanting back what it was given last, begins anew, with the smallest window.
 
-use super::{PIECE, Space};
+use super::Space;
 use crate::dsm::message::{Access, PageNumber, Pages};
 
 /// Readers and writers that are followed at once.
@@ -61,6 +61,8 @@ pub(super) struct Window {
     pub(super) who: Who,
     /// In the order in which they are wanted; maybe more than the object has.
     pub(super) pages: Vec<Pages>,
+    /// Which of the pages of each of these are wanted first.
+    pub(super) way: Way,
     pub(super) mark: PageNumber,
 }
 
@@ -170,23 +172,11 @@ impl Stream {
         let pages = Pages { first, count };
         (self.last, self.is_ahead, self.mark) = (pages, true, Some(mark));
         let who = self.who;
-        let pages = match way {
-            Way::Up => vec![pages],
-            Way::Down => from_the_end(pages),
-        };
-        Some(Window { who, pages, mark })
+        Some(Window {
+            who,
+            pages: vec![pages],
+            way,
+            mark,
+        })
     }
-}
-
-/// Pages of which the last ones are wanted first, in pieces.
-fn from_the_end(mut pages: Pages) -> Vec<Pages> {
-    let mut pieces = Vec::new();
-    while pages.count > PIECE {
-        pages.count -= PIECE;
-        let first = PageNumber(pages.first.0 + u64::from(pages.count));
-        let count = PIECE;
-        pieces.push(Pages { first, count });
-    }
-    pieces.push(pages);
-    pieces
 }

@@ -9,7 +9,7 @@
 //! Only pages that follow no others are looked at here.
 
 use super::Space;
-use super::ahead::{GROWTH, Who, Window};
+use super::ahead::{GROWTH, Way, Who, Window};
 use crate::dsm::message::{Access, PageNumber, Pages};
 
 /// Readers and writers that are followed at once.
@@ -134,7 +134,12 @@ impl Strides {
         (stride.ahead, stride.mark) = (pages.len() as u32, Some(mark));
         let who = stride.who;
         self.followed.push(stride);
-        Some(Window { who, pages, mark })
+        Some(Window {
+            who,
+            pages,
+            way: Way::Up,
+            mark,
+        })
     }
 }
 

@@ -448,6 +448,27 @@ fn readers_from_the_last_page_on_are_given_pages_ahead_too() {
 }
 
 #[test]
+fn a_window_is_asked_for_in_pieces() {
+    for (from, second, window) in [
+        (10, 11, [pages(12, 1), pages(13, 2), pages(15, 2)]),
+        (40, 39, [pages(38, 1), pages(36, 2), pages(34, 2)]),
+    ] {
+        let mut bench = Bench::new(Settings {
+            ahead: 4,
+            piece: 2,
+            ..settings()
+        });
+        bench.fault(from, Read);
+        let [first, rest @ ..] = window.map(|pages| request(pages, Read));
+        assert_eq!(
+            bench.fault(second, Read),
+            [request(page(second), Read), first]
+        );
+        assert_eq!(bench.fault(window[0].first.0, Read), rest);
+    }
+}
+
+#[test]
 fn writers_from_the_last_page_on_are_followed_until_others_want_what_they_got() {
     let mut bench = Bench::new(Settings {
         ahead: 8,
