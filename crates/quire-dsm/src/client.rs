@@ -739,7 +739,7 @@ impl Shared {
     }
 
     /// Says something that nobody waits for, such as that a mutex is free.
-    pub(crate) fn say(&self, request: sync::Request) {
+    pub fn say(&self, request: sync::Request) {
         drop(self.begin(request));
     }
 

@@ -2,6 +2,7 @@
 //! cannot do without. All variants have their turn in each round.
 
 use anyhow::Result;
+use quire_core::units::BASE_PAGE;
 
 use crate::dsm::floor::{Floor, Trip};
 use crate::dsm::orders::Orders;
@@ -15,6 +16,9 @@ pub(super) const MOST: f64 = 2.0;
 pub(super) const BARE: u32 = 64;
 /// A page with what is said about it, in bytes.
 pub(super) const WITH_PAGE: u32 = 4096 + BARE;
+
+/// What `multi` costs, for page sizes that differ up to eight times.
+const EXTRA_IN_PAPER: &str = "200 us at most";
 
 /// A kind of fault: its name, how it is made, the bytes of an answer, and the paper's time.
 struct Kind {
@@ -45,12 +49,71 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
+/// A scheduler, and how large its pages and a client's are.
+struct Variant {
+    scheduler: &'static str,
+    page: u64,
+    own: u64,
+}
+
+/// As large as the paper's largest ratio of page sizes makes them.
+const LARGE: u64 = 8 * BASE_PAGE;
+
+const VARIANTS: [Variant; 5] = [
+    Variant {
+        scheduler: "simple",
+        page: BASE_PAGE,
+        own: BASE_PAGE,
+    },
+    Variant {
+        scheduler: "multi",
+        page: BASE_PAGE,
+        own: BASE_PAGE,
+    },
+    Variant {
+        scheduler: "simple",
+        page: LARGE,
+        own: LARGE,
+    },
+    Variant {
+        scheduler: "multi",
+        page: BASE_PAGE,
+        own: LARGE,
+    },
+    Variant {
+        scheduler: "multi",
+        page: LARGE,
+        own: BASE_PAGE,
+    },
+];
+const SIMPLE: usize = 0;
+const MULTI: usize = 1;
+/// What moves as much as the two behind it, with one page size.
+const ALL_LARGE: usize = 2;
+/// The client's pages are eight times the scheduler's, as in the paper; and the other way round.
+const RATIOS: [(usize, &str); 2] = [
+    (3, "multi, a client's pages 8 times the scheduler's"),
+    (4, "multi, the scheduler's pages 8 times a client's"),
+];
+
 /// The medians of all rounds, in microseconds.
 #[derive(Default)]
 struct Timed {
     floor: Vec<f64>,
-    simple: Vec<f64>,
-    multi: Vec<f64>,
+    variants: [Vec<f64>; VARIANTS.len()],
+}
+
+impl Timed {
+    /// How much longer one took than another one, round by round.
+    fn extra(&self, of: usize, over: usize) -> Vec<f64> {
+        let pairs = self.variants[of].iter().zip(&self.variants[over]);
+        pairs.map(|(of, over)| of - over).collect()
+    }
+
+    fn by_floor(&self, of: usize) -> Vec<f64> {
+        let pairs = self.variants[of].iter().zip(&self.floor);
+        pairs.map(|(fault, floor)| fault / floor).collect()
+    }
 }
 
 /// Measures all kinds, with all ways to wait.
@@ -65,19 +128,16 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
                 };
                 timed.floor.push(floor(site, waiting, trip, pages(plan))?);
                 // Which of them is first changes, too.
-                let mut order = ["simple", "multi"];
-                order.rotate_left(round as usize % 2);
-                for scheduler in order {
-                    let took = fault(site, plan, waiting, kind, scheduler)?;
-                    match scheduler {
-                        "simple" => timed.simple.push(took),
-                        _ => timed.multi.push(took),
-                    }
+                let mut order: Vec<usize> = (0..VARIANTS.len()).collect();
+                order.rotate_left(round as usize % VARIANTS.len());
+                for number in order {
+                    let took = fault(site, plan, waiting, kind, &VARIANTS[number])?;
+                    timed.variants[number].push(took);
                 }
             }
         }
         for (kind, timed) in KINDS.iter().zip(timed) {
-            tell(site, waiting, kind, timed, results);
+            tell(site, waiting, kind, &timed, results);
         }
     }
     Ok(())
@@ -98,11 +158,15 @@ pub(super) fn floor(site: &Site, waiting: Waiting, trip: Trip, count: usize) -> 
 }
 
 /// The median of touches of one program.
-fn fault(site: &Site, plan: Plan, waiting: Waiting, kind: &Kind, scheduler: &str) -> Result<f64> {
+fn fault(site: &Site, plan: Plan, waiting: Waiting, kind: &Kind, variant: &Variant) -> Result<f64> {
     let served = site.serve(Orders::serve(waiting))?;
+    let step = variant.page.max(variant.own) / BASE_PAGE;
     let all = Orders::at(&served, "pages", "touch").waits(waiting);
-    let all = all.with("--scheduler", scheduler);
-    let all = all.with("--room", pages(plan)).with("--pages", pages(plan));
+    let all = all.with("--scheduler", variant.scheduler);
+    let all = all.with("--page-size", variant.page);
+    let all = all.with("--own-page-size", variant.own);
+    let all = all.with("--room", pages(plan) as u64 * step);
+    let all = all.with("--pages", pages(plan));
     let touch =
         |node, touch| -> Result<Vec<f64>> { site.run(node, &all.clone().with("--touch", touch)) };
     if kind.touch == "read" {
@@ -116,30 +180,36 @@ fn usual(values: &[f64]) -> f64 {
     quire_stats::median(values).unwrap_or(f64::NAN)
 }
 
-fn tell(site: &Site, waiting: Waiting, kind: &Kind, timed: Timed, results: &mut Results) {
+fn tell(site: &Site, waiting: Waiting, kind: &Kind, timed: &Timed, results: &mut Results) {
     let (setting, name, how) = (&site.setting, kind.name, waiting.name());
     let part = Part::Faults;
-    let ratios = |of: &[f64]| -> Vec<f64> {
-        let pairs = of.iter().zip(&timed.floor);
-        pairs.map(|(fault, floor)| fault / floor).collect()
-    };
-    let (simple, multi) = (ratios(&timed.simple), ratios(&timed.multi));
-    let both = timed.multi.iter().zip(&timed.simple);
-    let extra: Vec<f64> = both.map(|(multi, simple)| multi - simple).collect();
     let title = |what: &str| format!("{name}, {how}: {what}");
-    results.add(part, setting, &title("simple"), "us", timed.simple.clone());
+    let of = |number: usize| timed.variants[number].clone();
+    results.add(part, setting, &title("simple"), "us", of(SIMPLE));
     results.paper(kind.paper);
     results.add(part, setting, &title("floor"), "us", timed.floor.clone());
-    let simple = results.add(part, setting, &title("simple by floor"), "", simple);
+    let by_floor = timed.by_floor(SIMPLE);
+    let simple = results.add(part, setting, &title("simple by floor"), "", by_floor);
     // What is faster than any packet never went to the server.
     let went = |times: &[f64]| times.iter().all(|time| *time >= site.round_trip_us());
-    let simple = simple.filter(|_| went(&timed.simple));
+    let simple = simple.filter(|_| went(&timed.variants[SIMPLE]));
     let text = format!("{name}, {how}: at most {MOST} times the floor");
     results.judge(part, setting, text, simple, Bound::AtMost(MOST));
+    let extra = timed.extra(MULTI, SIMPLE);
     results.add(part, setting, &title("extra for multi"), "us", extra);
-    results.paper("200 us at most");
-    let multi = results.add(part, setting, &title("multi by floor"), "", multi);
-    let multi = multi.filter(|_| went(&timed.multi));
+    results.paper(EXTRA_IN_PAPER);
+    let by_floor = timed.by_floor(MULTI);
+    let multi = results.add(part, setting, &title("multi by floor"), "", by_floor);
+    let multi = multi.filter(|_| went(&timed.variants[MULTI]));
     let text = format!("{name} with multi, {how}: at most {MOST} times the floor");
     results.judge(part, setting, text, multi, Bound::AtMost(MOST));
+    let large = title("pages of 32 KiB, simple");
+    results.add(part, setting, &large, "us", of(ALL_LARGE));
+    for (number, what) in RATIOS {
+        results.add(part, setting, &title(what), "us", of(number));
+        let extra = timed.extra(number, ALL_LARGE);
+        let what = format!("extra for {what}");
+        results.add(part, setting, &title(&what), "us", extra);
+        results.paper(EXTRA_IN_PAPER);
+    }
 }

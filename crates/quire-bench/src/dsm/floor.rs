@@ -48,11 +48,21 @@ pub struct Floor {
     pub socket: Vec<f64>,
 }
 
-fn tcp(address: &Address) -> Result<std::net::SocketAddr> {
+/// The address of a TCP socket.
+pub(super) fn tcp(address: &Address) -> Result<std::net::SocketAddr> {
     match address {
         Address::Tcp(address) => Ok(*address),
         Address::Unix(_) => bail!("the floor is measured over TCP"),
     }
+}
+
+/// A socket that is connected, set as those of links.
+pub(super) fn connected(to: &Address) -> Result<TcpStream> {
+    let to = tcp(to)?;
+    let stream = TcpStream::from(socket::to_be_connected(to)?);
+    rustix::net::connect(&stream, &to)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Answers requests, whose length and that of the answers each peer says first, until its input
@@ -142,10 +152,7 @@ pub fn measure(server: &Address, polls: bool, trip: Trip, count: usize) -> Resul
 /// Microseconds of round trips through a socket.
 fn round_trips(server: &Address, polls: bool, trip: Trip, count: usize) -> Result<Vec<f64>> {
     End::Asks.stay_apart()?;
-    let server = tcp(server)?;
-    let mut stream = TcpStream::from(socket::to_be_connected(server)?);
-    rustix::net::connect(&stream, &server)?;
-    stream.set_nodelay(true)?;
+    let mut stream = connected(server)?;
     stream.set_nonblocking(polls)?;
     let Trip { request, reply } = trip;
     stream.write_all(&[request.to_le_bytes(), reply.to_le_bytes()].concat())?;

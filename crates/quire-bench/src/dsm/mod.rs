@@ -8,8 +8,10 @@
 //! | [`floor`] | one userfaultfd round trip and one of a socket: what a fault cannot do without |
 //! | [`faults`] | what each kind of fault takes (Table 1) |
 //! | [`streams`] | what a program gets that goes through memory in order |
+//! | [`raw`] | what a bare TCP stream carries on the same ways |
 //! | [`hotspot`] | everybody writes to one page: the cycle, and how fair it is |
 //! | [`heap`] | allocating and freeing in the typed heap |
+//! | [`lists`] | one list of free blocks by first fit, beside lists by size |
 //! | [`messages`] | messages for each fault at a hotspot, counted over the automata |
 //! | [`joined`] | the same, counted by real servers that are joined |
 //! | [`rounds`] | the same in the paper's rounds |
@@ -26,9 +28,11 @@ mod floor;
 mod heap;
 mod hotspot;
 mod joined;
+mod lists;
 mod messages;
 mod orders;
 mod programs;
+mod raw;
 mod report;
 mod results;
 mod rounds;
@@ -62,6 +66,8 @@ pub enum Part {
     Hotspot,
     /// Allocating and freeing in the typed heap, alone and beside another program
     Heap,
+    /// One list of free blocks by first fit, beside lists by size (section 7.3)
+    Lists,
     /// Messages for each fault at a write hotspot (Table 1)
     Messages,
     /// Translation between machine types (Table 2)
@@ -82,6 +88,7 @@ impl Part {
             Part::Streams => "Pages in order",
             Part::Hotspot => "Write hotspot (Table 1)",
             Part::Heap => "Typed heap",
+            Part::Lists => "Free blocks (section 7.3)",
             Part::Messages => "Messages for each fault at a write hotspot (Table 1)",
             Part::Translation => "Translation of 4 KiB (Table 2)",
             Part::Copies => "Copies between a socket and memory",
@@ -160,6 +167,7 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
         Part::Streams,
         Part::Hotspot,
         Part::Heap,
+        Part::Lists,
         Part::Programs,
     ];
     if far.into_iter().any(wants) {
@@ -177,6 +185,9 @@ fn measure(options: &Dsm, plan: Plan, results: &mut Results) -> Result<()> {
             }
             if wants(Part::Heap) {
                 heap::measure(&site, plan, results)?;
+            }
+            if wants(Part::Lists) {
+                lists::measure(&site, plan, results)?;
             }
             if wants(Part::Programs) {
                 programs::measure(&site, plan, results)?;

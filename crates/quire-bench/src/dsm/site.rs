@@ -151,7 +151,12 @@ impl Site {
 
     /// Starts something that others connect to, at the first node.
     pub fn serve(&self, orders: Orders) -> Result<Served> {
-        self.serve_at(&format!("{}:0", self.network.address(0)), orders)
+        self.serve_at(&self.any_address(0), orders)
+    }
+
+    /// An address at a node, with whatever port is free.
+    pub fn any_address(&self, node: usize) -> String {
+        format!("{}:0", self.network.address(node))
     }
 
     /// Starts something that others connect to at this address, at the first node.

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu::cpu_seconds;
 use crate::dsm::floor::Trip;
-use crate::dsm::{floor, heap};
+use crate::dsm::{floor, heap, lists, raw};
 use crate::procfs;
 
 /// No worker takes longer; one that hangs ends then.
@@ -78,7 +78,7 @@ pub enum Task {
         /// Whose object
         #[command(flatten)]
         at: At,
-        /// How many pages
+        /// How many pages, of the object's size or this machine's, whichever is larger
         #[arg(long)]
         pages: usize,
         /// How
@@ -140,6 +140,18 @@ pub enum Task {
         #[command(flatten)]
         what: heap::Allocating,
     },
+    /// Allocates and frees blocks of many sizes at random
+    List {
+        /// Whose object
+        #[command(flatten)]
+        at: At,
+        /// Which of them this is
+        #[command(flatten)]
+        of: Of,
+        /// What it does
+        #[command(flatten)]
+        what: lists::Listing,
+    },
     /// Runs a program as one of its members
     Member {
         /// Whose object
@@ -166,6 +178,24 @@ pub enum Task {
         /// For how long, in milliseconds
         #[arg(long)]
         milliseconds: u64,
+    },
+    /// Takes bytes, one stream after the other, and passes them on where it is told where to
+    Relay {
+        /// Where
+        #[arg(long)]
+        listen: Address,
+        /// Where to
+        #[arg(long)]
+        to: Option<Address>,
+    },
+    /// Sends bytes, and times that
+    Send {
+        /// Where to
+        #[arg(long)]
+        to: Address,
+        /// How many
+        #[arg(long)]
+        bytes: u64,
     },
     /// Answers bare requests
     Echo {
@@ -205,9 +235,12 @@ pub struct At {
     /// How much it has room for, if it is made, in pages of 4 KiB; it has whole pages of its own
     #[arg(long, default_value_t = 1)]
     pub room: u64,
-    /// How large its pages are, if it is made, and this machine's
+    /// How large its pages are, if it is made, and this machine's, unless that is said
     #[arg(long, default_value_t = Bytes(BASE_PAGE))]
     pub page_size: Bytes,
+    /// How large this machine's pages are
+    #[arg(long)]
+    pub own_page_size: Option<Bytes>,
     /// Its scheduler, if it is made
     #[arg(long, default_value = "simple")]
     pub scheduler: Scheduler,
@@ -309,6 +342,8 @@ pub struct Streamed {
     pub read: f64,
     /// To write what another has read since.
     pub rewrite: f64,
+    /// To read that when it is given back.
+    pub read_back: f64,
 }
 
 /// What came of incrementing.
@@ -340,7 +375,9 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             let waits = (*spin, !no_realtime);
             serve(listen, waits, *lease, peers)
         }
-        Task::Touch { at, pages, touch } => print(&touched(&at.open()?, *pages, *touch)),
+        Task::Touch { at, pages, touch } => {
+            print(&touched(&at.open()?, (*pages, at.step()), *touch))
+        }
         Task::Bursts { at, pages } => bursts(&at.open()?, *pages),
         Task::Rounds { at } => rounds(&at.open()?),
         Task::Stream {
@@ -351,7 +388,9 @@ pub fn run(options: &DsmWorker) -> Result<()> {
         } => {
             let shared = at.open()?;
             let member = shared.member(*me, 2);
-            print(&streamed(&member, shared.words(), *pages, *order)?)
+            let give_back = || shared.flush();
+            let found = streamed(&member, (shared.words(), &give_back), *pages, *order)?;
+            print(&found)
         }
         Task::Increment {
             at,
@@ -366,6 +405,10 @@ pub fn run(options: &DsmWorker) -> Result<()> {
         Task::Allocate { at, of, what } => {
             let shared = at.open()?;
             print(&heap::allocate(&shared, &of.member(&shared), *what)?)
+        }
+        Task::List { at, of, what } => {
+            let shared = at.open()?;
+            print(&lists::run(&shared, &of.member(&shared), *what)?)
         }
         Task::Member {
             at,
@@ -387,6 +430,8 @@ pub fn run(options: &DsmWorker) -> Result<()> {
             thread::sleep(Duration::from_millis(*milliseconds));
             print(&())
         }
+        Task::Relay { listen, to } => raw::relay(listen, to.as_ref()),
+        Task::Send { to, bytes } => print(&raw::send(to, *bytes)?),
         Task::Echo { listen, spin } => floor::echo(listen, *spin != 0),
         Task::Floor {
             server,
@@ -425,13 +470,22 @@ impl At {
         self.open_over(&self.connect()?)
     }
 
+    fn own_page_size(&self) -> Bytes {
+        self.own_page_size.unwrap_or(self.page_size)
+    }
+
+    /// How many base pages come together at least.
+    fn step(&self) -> usize {
+        (self.page_size.max(self.own_page_size()).0 / BASE_PAGE) as usize
+    }
+
     /// Connects to the server. The names of programs are those of their objects.
     fn connect(&self) -> Result<Client> {
         let mut options = self.options();
         options.spin = Duration::from_micros(self.spin);
         options.own_pages = !self.one_copy;
         options.realtime = !self.no_realtime;
-        options.page_size = PageSize::try_from(self.page_size)?;
+        options.page_size = PageSize::try_from(self.own_page_size())?;
         Ok(Client::connect(options)?)
     }
 
@@ -542,14 +596,15 @@ fn tell_time(end: UnixStream) {
     drop(end);
 }
 
-/// Microseconds of each touch.
-fn touched(shared: &Shared, pages: usize, touch: Touch) -> Vec<f64> {
+/// Microseconds of each touch of so many pages, which have so many base pages each.
+fn touched(shared: &Shared, (pages, step): (usize, usize), touch: Touch) -> Vec<f64> {
     let words = shared.words();
     let write = |page: usize| words[page * WORDS_PER_PAGE].store(1, Ordering::Relaxed);
+    let pages = || scattered(pages).map(|page| page * step);
     if touch == Touch::Unlock {
-        scattered(pages).for_each(|page| read(words, page));
+        pages().for_each(|page| read(words, page));
     }
-    scattered(pages)
+    pages()
         .map(|page| {
             let start = Instant::now();
             match touch {
@@ -620,10 +675,10 @@ fn scattered(pages: usize) -> impl Iterator<Item = usize> {
 /// does is 0 here.
 fn streamed(
     team: &dyn Team,
-    words: &[Word],
+    (words, give_back): (&[Word], &dyn Fn() -> Result<(), ClientError>),
     pages: usize,
     order: Order,
-) -> Result<Streamed, Trouble> {
+) -> Result<Streamed> {
     let order: Vec<usize> = match order {
         Order::FirstFirst => (0..pages).collect(),
         Order::LastFirst => (0..pages).rev().collect(),
@@ -644,13 +699,22 @@ fn streamed(
     };
     let is_writer = team.me() == 0;
     let write = |word: &Word| word.store(1, Ordering::Relaxed);
-    let read = |word: &Word| {
+    let read_one = |word: &Word| {
         hint::black_box(word.load(Ordering::Relaxed));
     };
+    let [write, read, rewrite] = [
+        timed(is_writer, &write)?,
+        timed(!is_writer, &read_one)?,
+        timed(is_writer, &write)?,
+    ];
+    if is_writer {
+        give_back()?;
+    }
     Ok(Streamed {
-        write: timed(is_writer, &write)?,
-        read: timed(!is_writer, &read)?,
-        rewrite: timed(is_writer, &write)?,
+        write,
+        read,
+        rewrite,
+        read_back: timed(!is_writer, &read_one)?,
     })
 }
 
