@@ -168,7 +168,7 @@ pub fn compare(
             second: some(&news),
         });
     }
-    let mut items = parallel::map(&both, |(before, after)| {
+    let mut items = parallel::map(both, |(before, after)| {
         let metric = new.header.metrics.get(&after.metric).cloned();
         Item::of(before, after, metric.unwrap_or_default(), &settings)
     });
@@ -215,8 +215,10 @@ fn check_units(old: &Run, new: &Run) -> Result<(), CompareError> {
 /// The measurements in primary metrics.
 fn primary(run: &Run) -> Vec<Group> {
     let primary: HashSet<&str> = run.primary_metrics().into_iter().collect();
-    let groups = groups(run).into_iter();
+    let variants = run.all_variants().into_iter().map(str::to_owned).collect();
+    let groups = groups(variants, run.executions.iter().cloned());
     groups
+        .into_iter()
         .filter(|group| primary.contains(group.metric.as_str()))
         .collect()
 }
@@ -299,8 +301,8 @@ impl Item {
         Item {
             outcome: Outcome::Unknown,
             effect: Effect::of(&new.sample, &old.sample, false, settings),
-            old: Experiment::of(old, false, metric.better, settings),
-            new: Experiment::of(new, false, metric.better, settings),
+            old: Experiment::of(old.clone(), false, metric.better, settings),
+            new: Experiment::of(new.clone(), false, metric.better, settings),
             metric,
         }
     }

@@ -24,13 +24,13 @@ mod pyperf;
 mod rebench;
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::run::Run;
+use crate::run::{Lines, Run};
 pub use join::join;
 
 /// Where in a file something is wrong.
@@ -148,6 +148,9 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Run, ImportError> {
     join(runs?)
 }
 
+/// What is wrong with a file of anything else.
+const NOT_TEXT: &str = "it is not UTF-8, so it is no file of results";
+
 /// The directory and the name in `DIRECTORY@NAME`, where no file has that name.
 fn baseline_of(path: &Path) -> Option<(PathBuf, String)> {
     if path.exists() {
@@ -184,17 +187,24 @@ fn read_directory(path: &Path) -> Result<Run, ImportError> {
 }
 
 fn read_file(path: &Path) -> Result<Run, ImportError> {
-    let bytes = fs::read(path).map_err(|source| ImportError::File {
+    let failed = |source| ImportError::File {
         path: path.to_owned(),
         source,
-    })?;
+    };
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let mut bytes = Vec::new();
+    file.read_until(b'\n', &mut bytes).map_err(failed)?;
+    if str::from_utf8(&bytes).is_ok_and(|first| is_ours(without_mark(first))) {
+        return read_ours(file, bytes, path);
+    }
+    file.read_to_end(&mut bytes).map_err(failed)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
         return Err(Wrong::whole("it is compressed: unpack it with gunzip first").of(path));
     }
     let text = String::from_utf8(bytes).map_err(|e| {
         let before = &e.as_bytes()[..e.utf8_error().valid_up_to()];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Wrong::line(line, "it is not UTF-8, so it is no file of results").of(path)
+        Wrong::line(line, NOT_TEXT).of(path)
     })?;
     if let Some(run) = criterion::file(path, &text) {
         return run;
@@ -202,14 +212,45 @@ fn read_file(path: &Path) -> Result<Run, ImportError> {
     parse(&text).map_err(|wrong| wrong.of(path))
 }
 
-/// Reads text of any format that needs no other file.
-pub(crate) fn parse(text: &str) -> Result<Run, Wrong> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+/// Reads results of [`crate::run`] line by line, of which this is the first: all of them together
+/// may be large.
+fn read_ours(mut file: impl BufRead, first: Vec<u8>, path: &Path) -> Result<Run, ImportError> {
+    let of_line = |(line, why): (usize, String)| Wrong::line(line, why).of(path);
+    let mut lines = Lines::default();
+    let mut bytes = first;
+    // What an interruption left of a line has no end.
+    for number in 1.. {
+        let Some(line) = bytes.strip_suffix(b"\n") else {
+            break;
+        };
+        let line = str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line));
+        let line = line.map_err(|_| of_line((number, NOT_TEXT.into())))?;
+        let line = if number == 1 {
+            without_mark(line)
+        } else {
+            line
+        };
+        lines.add(line).map_err(of_line)?;
+        bytes.clear();
+        let read = file.read_until(b'\n', &mut bytes);
+        read.map_err(|source| ImportError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+    }
+    lines.finish().map_err(of_line)
+}
+
+/// The text without the byte order mark that it may begin with.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// Reads text of any other format that needs no other file.
+fn parse(text: &str) -> Result<Run, Wrong> {
+    let text = without_mark(text);
     match text.trim_start().chars().next() {
         None => Err(Wrong::whole("it is empty")),
-        Some('{' | '[') if is_ours(text) => {
-            Run::parse(text).map_err(|(line, why)| Wrong::line(line, why))
-        }
         Some('{' | '[') => json(text),
         _ if rebench::is(text) => rebench::parse(text),
         _ => csv::parse(text),

@@ -32,8 +32,10 @@ pub use standing::{Change, Ranking, Standing};
 /// All that a report says.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The results.
+    /// The results, without the executions, which are in the experiments.
     pub run: Run,
+    /// How many executions gave something.
+    pub executions: usize,
     /// How intervals are computed.
     pub settings: Settings,
     /// The experiments: benchmarks together, in the order in which they first came.
@@ -47,17 +49,21 @@ pub struct Report {
 impl Report {
     /// Computes everything.
     #[must_use]
-    pub fn of(run: Run, settings: Settings) -> Report {
+    pub fn of(mut run: Run, settings: Settings) -> Report {
         let primary: Vec<String> = run
             .primary_metrics()
             .into_iter()
             .map(str::to_owned)
             .collect();
-        let groups = experiment::groups(&run);
+        let variants = run.all_variants().into_iter().map(str::to_owned).collect();
+        let executions = std::mem::take(&mut run.executions);
+        let count = executions.len();
+        let groups = experiment::groups(variants, executions);
         let kind = |name: &str| run.header.metrics.get(name).cloned().unwrap_or_default();
-        let experiments = parallel::map(&groups, |group| {
+        let experiments = parallel::map(groups, |group| {
             let is_primary = primary.contains(&group.metric);
-            Experiment::of(group, is_primary, kind(&group.metric).better, &settings)
+            let better = kind(&group.metric).better;
+            Experiment::of(group, is_primary, better, &settings)
         });
         let pairs = pairs(&experiments, kind, &settings);
         let standings = primary
@@ -65,6 +71,7 @@ impl Report {
             .flat_map(|metric| standing::standings(metric, &kind(metric), &experiments, &pairs))
             .collect();
         Report {
+            executions: count,
             experiments,
             pairs,
             standings,

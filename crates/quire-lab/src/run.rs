@@ -173,28 +173,13 @@ impl Run {
     /// # Errors
     /// The number of the line that is wrong, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Run, (usize, String)> {
-        let mut run = Run::default();
-        let mut headers = 0;
+        let mut lines = Lines::default();
         // What an interruption left of a line has no end.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for (number, line) in (1..).zip(whole.lines()) {
-            let parsed = serde_json::from_str(line).map_err(|e| (number, e.to_string()))?;
-            match parsed {
-                Line::Header(header) => {
-                    headers += 1;
-                    run.begin(header).map_err(|why| (number, why))?;
-                }
-                _ if headers == 0 => return Err((number, "there is no header before it".into())),
-                Line::Execution(execution) => {
-                    run.add(execution).map_err(|why| (number, why))?;
-                }
-                Line::Failure(failure) => run.fail(failure),
-            }
+        for line in whole.lines() {
+            lines.add(line)?;
         }
-        match headers {
-            0 => Err((1, "it holds no results: the header is missing".into())),
-            _ => Ok(run),
-        }
+        lines.finish()
     }
 
     fn begin(&mut self, header: Header) -> Result<(), String> {
@@ -376,7 +361,61 @@ pub fn are_in_rounds(a: &[u64], b: &[u64]) -> bool {
     a.len() == b.len() && rounds.windows(2).all(|two| two[0].1 < two[1].0)
 }
 
+/// Results that come line by line.
+#[derive(Debug, Default)]
+pub struct Lines {
+    run: Run,
+    headers: usize,
+    number: usize,
+}
+
+impl Lines {
+    /// Adds the next line, without its end.
+    ///
+    /// # Errors
+    /// The number of the line, and what is wrong with it.
+    pub fn add(&mut self, line: &str) -> Result<(), (usize, String)> {
+        self.number += 1;
+        let wrong = |why: String| (self.number, why);
+        match Line::parse(line).map_err(|error| wrong(error.to_string()))? {
+            Line::Header(header) => {
+                self.headers += 1;
+                self.run.begin(header).map_err(wrong)
+            }
+            _ if self.headers == 0 => Err(wrong("there is no header before it".into())),
+            Line::Execution(execution) => self.run.add(execution).map_err(wrong),
+            Line::Failure(failure) => {
+                self.run.fail(failure);
+                Ok(())
+            }
+        }
+    }
+
+    /// All that came.
+    ///
+    /// # Errors
+    /// Where there was no header.
+    pub fn finish(self) -> Result<Run, (usize, String)> {
+        match self.headers {
+            0 => Err((1, "it holds no results: the header is missing".into())),
+            _ => Ok(self.run),
+        }
+    }
+}
+
+/// How a line begins that tells of an execution, as it is written here.
+const EXECUTION: &str = "{\"kind\":\"execution\",";
+
 impl Line {
+    /// Reads a line.
+    fn parse(line: &str) -> Result<Line, serde_json::Error> {
+        // What kind it is is known before the rest is read: so numbers are read once only.
+        match line.starts_with(EXECUTION) {
+            true => serde_json::from_str(line).map(Line::Execution),
+            false => serde_json::from_str(line),
+        }
+    }
+
     /// The line as it is written, with its end.
     ///
     /// # Errors

@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::fmt::Write;
+
 use common::{Shape, run};
-use quire_lab::report::{Figure, Report, data, html, markdown, number};
+use quire_lab::report::{Figure, Report, Verdict, data, html, markdown, number};
+use quire_lab::run::Better;
+use quire_stats::random::SplitMix64;
 use quire_stats::{Estimate, Intervals, Settings};
 use serde_json::Value;
 
@@ -424,6 +428,40 @@ fn that_executions_differ_is_said_where_they_do() {
     };
     assert!(said(0.0) <= 2, "of 20 comparisons: {}", said(0.0));
     assert_eq!(said(0.02), 20);
+}
+
+/// Of many comparisons of equal variants in one report hardly one is said to differ, and nearly all
+/// intervals of the mean hold it.
+#[test]
+fn equal_variants_are_not_said_to_differ() {
+    let mut random = SplitMix64::new(12);
+    let mut text = "benchmark,variant,value\n".to_owned();
+    for benchmark in 0..200 {
+        for variant in ["x", "y"] {
+            for _ in 0..10 {
+                let uniform = |_| random.below(1 << 30) as f64 / f64::from(1 << 30);
+                let noise = (0..12).map(uniform).sum::<f64>() - 6.0;
+                let value = 1.0 + 0.02 * noise;
+                writeln!(text, "{benchmark},{variant},{value}").unwrap();
+            }
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("equal.csv");
+    std::fs::write(&path, text).unwrap();
+    let report = Report::of(quire_lab::import::read(&path).unwrap(), settings());
+    let holds = |one: &&quire_lab::report::Experiment| {
+        let mean = one.figure(Figure::Mean).unwrap();
+        mean.ci_low <= 1.0 && 1.0 <= mean.ci_high
+    };
+    let held = report.experiments.iter().filter(holds).count();
+    assert!(held >= 372, "{held} of 400");
+    assert_eq!(report.pairs.len(), 200);
+    let claims = report.pairs.iter().filter(|pair| {
+        let verdict = pair.effect.verdict(Better::Lower);
+        matches!(verdict, Verdict::Better | Verdict::Worse)
+    });
+    assert!(claims.count() <= 1);
 }
 
 #[test]

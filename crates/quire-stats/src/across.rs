@@ -1,193 +1,266 @@
-//! Groups of one measurement from each of several different executions, and what a
-//! statistic of such a group is on average.
+//! Groups of one measurement from each of several different executions, and what their standard
+//! deviation, or their coefficient of variation, is on average.
 //!
-//! The average over all groups has no closed form, but the averages of a group's variance
-//! and mean have: with execution means m and variances within them v, they are the mean of
-//! v plus the sample variance of m, and the mean of m. So groups are drawn at random, and
-//! the chance in their variances and means, which is known, is taken out of the statistic:
-//! control variates (Davison and Hinkley 1997, section 9.3). Their coefficients are fitted
-//! once, to groups across the sample's own executions. What is left of the chance is about
-//! a tenth of what it was for groups of 20 of normal data, so that [`GROUPS`] do the work
-//! of hundreds.
+//! The average over all groups has no closed form, but the averages of a group's variance and
+//! mean have, and those of the square of its variance, and of the product with its mean: sums over
+//! executions say them ([`Sums`]). They give the average of the deviation to the second order
+//! ([`Expected`]).
+//! - For the sample itself, groups are drawn at random, and the chance in their variances and
+//!   means, which is known, is taken out: control variates (Davison and Hinkley 1997, section
+//!   9.3).
+//! - When executions are drawn anew, their average is the one to the second order, times what that
+//!   was off for the sample itself.
 
 use crate::layout::{Layout, Moments};
-use crate::random::{SplitMix64, per_word};
-use crate::resample::draw;
+use crate::random::SplitMix64;
 
-/// How many groups are drawn for each resample: a multiple of the three numbers that a
-/// random word gives.
-const GROUPS: usize = 3;
+/// How many groups are drawn of a sample.
+const GROUPS: usize = 1024;
+/// What is summed over executions.
+pub(crate) const SUMS: usize = 11;
+
+/// What is wanted of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Statistic {
+    /// Its standard deviation.
+    Deviation,
+    /// That over its mean; not a number where the mean is not above zero.
+    Coefficient,
+}
 
 /// Sample variance and mean of a group, or their expectations.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Group {
-    pub variance: f64,
-    pub mean: f64,
+struct Group {
+    variance: f64,
+    mean: f64,
 }
 
-/// Draws executions, and groups across them.
+impl Statistic {
+    fn of(self, group: Group) -> f64 {
+        match self {
+            Statistic::Deviation => group.variance.sqrt(),
+            Statistic::Coefficient if group.mean > 0.0 => group.variance.sqrt() / group.mean,
+            Statistic::Coefficient => f64::NAN,
+        }
+    }
+}
+
+/// Averages over groups across the executions of a sample.
 #[derive(Debug)]
-pub(crate) struct Across<'a, F> {
+pub(crate) struct Across<'a> {
     layout: &'a Layout,
-    /// Mean and population variance of each execution.
-    executions: Vec<Group>,
-    /// A figure of a group, in proportion to its standard deviation.
-    statistic: F,
+    statistic: Statistic,
     /// How many measurements a group has: from 2 to as many as there are executions.
     size: usize,
-    /// How many numbers below the length of the longest execution one word gives.
-    per_word: usize,
-    /// The executions that groups are drawn from; one may be there several times.
-    slots: Vec<usize>,
-    /// How much of the statistic goes along with each of [`controls`].
-    coefficients: [f64; 2],
+    /// What each execution adds to [`Sums`].
+    sums: Vec<[f64; SUMS]>,
+    /// The origin of all moments: the mean of the sample.
+    origin: f64,
+    /// What the second order is off by, as a factor.
+    factor: f64,
 }
 
-impl<'a, F: Fn(Group) -> f64> Across<'a, F> {
-    /// Groups of `size` across the executions of `layout`, and their `statistic`.
-    pub(crate) fn new(layout: &'a Layout, size: usize, statistic: F) -> Across<'a, F> {
-        let group = |values: &[f64]| {
-            let moments = Moments::of(values.iter().copied());
-            Group {
-                variance: moments.population_variance(),
-                mean: moments.mean,
-            }
-        };
-        let executions: Vec<Group> = layout.executions().map(group).collect();
+impl<'a> Across<'a> {
+    /// Groups of `size` across the executions of `layout`.
+    pub(crate) fn new(layout: &'a Layout, size: usize, statistic: Statistic) -> Across<'a> {
+        let mean = |values: &[f64]| Moments::of(values.iter().copied()).mean;
+        let origin = Moments::of(layout.executions().map(mean)).mean;
         Across {
             layout,
             statistic,
             size,
-            per_word: per_word(layout.longest()),
-            slots: (0..executions.len()).collect(),
-            executions,
-            coefficients: [0.0; 2],
+            sums: layout.executions().map(|one| sums(one, origin)).collect(),
+            origin,
+            factor: 1.0,
         }
     }
 
-    /// The mean of the statistic over groups across the sample's own executions, of which
-    /// `groups` are drawn, or a few more. Fits the coefficients that [`Across::resampled`]
-    /// uses. Not a number where a group has no such statistic.
-    pub(crate) fn fit(&mut self, groups: usize, random: &mut SplitMix64) -> f64 {
-        let expected = self.expected();
-        let unit = (self.statistic)(expected);
-        if self.is_single() || unit == 0.0 {
+    /// What each execution adds to what [`Across::average`] takes.
+    pub(crate) fn sums(&self) -> &[[f64; SUMS]] {
+        &self.sums
+    }
+
+    /// The average over groups across the sample's own executions. Fits the factor that
+    /// [`Across::average`] uses. Not a number where a group has no such statistic.
+    pub(crate) fn fit(&mut self, random: &mut SplitMix64) -> f64 {
+        self.fit_to(GROUPS, random)
+    }
+
+    fn fit_to(&mut self, groups: usize, random: &mut SplitMix64) -> f64 {
+        let expected = self.expected(&self.total(), self.sums.len());
+        let Expected { group, .. } = expected;
+        let second = expected.second_order(self.statistic);
+        let unit = self.statistic.of(group);
+        let is_single = self.layout.longest() == 1 && self.size == self.sums.len();
+        if is_single || unit.is_nan() || unit == 0.0 {
             return unit;
         }
         let mut fit = Fit::default();
-        for _ in 0..groups.div_ceil(GROUPS) {
-            for group in self.groups(random) {
-                fit.add((self.statistic)(group) / unit, controls(group, expected));
-            }
+        let mut slots: Vec<usize> = (0..self.sums.len()).collect();
+        for _ in 0..groups {
+            let one = self.draw(&mut slots, random);
+            fit.add(self.statistic.of(one) / unit, controls(one, group));
         }
-        self.coefficients = fit.coefficients();
-        unit * fit.mean(self.coefficients)
+        let value = unit * fit.mean();
+        self.factor = value / second;
+        value
     }
 
-    /// Draws executions anew and returns the mean of the statistic over groups across
-    /// them. Not a number where a group has no such statistic.
-    pub(crate) fn resampled(&mut self, random: &mut SplitMix64) -> f64 {
-        let executions = self.executions.len();
-        let mut next = 0;
-        draw(executions, executions, random, |execution| {
-            self.slots[next] = execution;
-            next += 1;
-        });
-        let expected = self.expected();
-        let unit = (self.statistic)(expected);
-        if self.is_single() || unit == 0.0 {
-            return unit;
-        }
-        let (mut sum, mut chance) = (0.0, [0.0; 2]);
-        for group in self.groups(random) {
-            sum += (self.statistic)(group);
-            let [a, b] = controls(group, expected);
-            chance = [chance[0] + a, chance[1] + b];
-        }
-        let [a, b] = self.coefficients;
-        (sum - unit * (a * chance[0] + b * chance[1])) / GROUPS as f64
-    }
-
-    /// The statistic of what is expected of groups across all executions but one, for each
-    /// of them. Not a number where there is none.
-    pub(crate) fn without_each(&mut self) -> Vec<f64> {
-        let all = 0..self.executions.len();
-        let without = all.clone().map(|left_out| {
-            self.slots.clear();
-            self.slots
-                .extend(all.clone().filter(|one| *one != left_out));
-            (self.statistic)(self.expected())
-        });
-        let without = without.collect();
-        self.slots = all.collect();
-        without
-    }
-
-    /// The executions that the last call of [`Across::resampled`] drew.
-    pub(crate) fn drawn(&self) -> &[usize] {
-        &self.slots
-    }
-
-    /// Whether there is but one group, whose variance and mean are what is expected.
-    fn is_single(&self) -> bool {
-        self.layout.longest() == 1 && self.size == self.slots.len()
-    }
-
-    /// What variance and mean of a group are on average.
-    fn expected(&self) -> Group {
-        let slots = || self.slots.iter().map(|slot| self.executions[*slot]);
-        let means = Moments::of(slots().map(|execution| execution.mean));
-        let within: f64 = slots().map(|execution| execution.variance).sum();
-        Group {
-            variance: within / means.n + means.variance(),
-            mean: means.mean,
-        }
-    }
-
-    /// Draws groups.
-    fn groups(&mut self, random: &mut SplitMix64) -> [Group; GROUPS] {
-        if self.size < self.slots.len() {
-            return std::array::from_fn(|_| {
-                choose(&mut self.slots, self.size, random);
-                let [group] = self.groups_across::<1, 1>(random);
-                group
-            });
-        }
-        // One slot after the other, for all groups: so no sum waits for the one before.
-        if self.per_word == 3 {
-            self.groups_across::<GROUPS, 3>(random)
-        } else {
-            self.groups_across::<GROUPS, 1>(random)
-        }
-    }
-
-    /// Draws `N` groups across the first slots, and `PER_WORD` numbers from each word.
+    /// The average over groups across `executions` ones, of which these are the sums. Not a
+    /// number where there is none.
     #[inline]
-    fn groups_across<const N: usize, const PER_WORD: usize>(
-        &self,
-        random: &mut SplitMix64,
-    ) -> [Group; N] {
-        let slots = &self.slots[..self.size];
-        // Reckoned from a place within the group's spread, so that no digits are lost, and
-        // equal values have no variance.
-        let from = self.executions[slots[0]].mean;
-        let mut sums = [(0.0, 0.0); N];
-        for slot in slots {
+    pub(crate) fn average(&self, sums: &[f64; SUMS], executions: usize) -> f64 {
+        let expected = self.expected(sums, executions);
+        expected.second_order(self.statistic) * self.factor
+    }
+
+    /// The average over groups across all executions but one, for each of them.
+    pub(crate) fn without_each(&self) -> Vec<f64> {
+        let total = self.total();
+        let without = |one: &[f64; SUMS]| {
+            let rest = std::array::from_fn(|n| total[n] - one[n]);
+            self.average(&rest, self.sums.len() - 1)
+        };
+        self.sums.iter().map(without).collect()
+    }
+
+    fn total(&self) -> [f64; SUMS] {
+        let of = |n: usize| self.sums.iter().map(|one| one[n]).sum();
+        std::array::from_fn(of)
+    }
+
+    #[inline]
+    fn expected(&self, sums: &[f64; SUMS], executions: usize) -> Expected {
+        let size = self.size.min(executions);
+        Expected::new(Sums(sums), executions as f64, size as f64, self.origin)
+    }
+
+    /// A group across the sample's executions.
+    fn draw(&self, slots: &mut [usize], random: &mut SplitMix64) -> Group {
+        if self.size < slots.len() {
+            choose(slots, self.size, random);
+        }
+        let value = |slot: &usize| {
             let values = &self.layout.values()[self.layout.places()[*slot].clone()];
-            for sums in sums.chunks_exact_mut(PER_WORD) {
-                let mut fraction = random.fraction();
-                for (sum, squares) in sums {
-                    let value = values[fraction.take(values.len())] - from;
-                    *sum += value;
-                    *squares += value * value;
+            values[random.below(values.len())]
+        };
+        let moments = Moments::of(slots[..self.size].iter().map(value));
+        Group {
+            variance: moments.variance(),
+            mean: moments.mean,
+        }
+    }
+}
+
+/// Sums, over executions, of products of the first four moments a, b, c and d of the measurements
+/// of each about a common origin: a, b, c, d, a², ab, b², ac, a²b, a³, a⁴.
+struct Sums<'a>(&'a [f64; SUMS]);
+
+/// What an execution adds to them.
+fn sums(values: &[f64], origin: f64) -> [f64; SUMS] {
+    let moment = |power: i32| {
+        let powers = values.iter().map(|value| (value - origin).powi(power));
+        powers.sum::<f64>() / values.len() as f64
+    };
+    let [a, b, c, d] = [1, 2, 3, 4].map(moment);
+    let square = a * a;
+    [
+        a,
+        b,
+        c,
+        d,
+        square,
+        a * b,
+        b * b,
+        a * c,
+        square * b,
+        square * a,
+        square * square,
+    ]
+}
+
+/// What is known of groups on average.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    group: Group,
+    /// The squared coefficient of variation of a group's variance.
+    of_variance: f64,
+    /// That of its mean.
+    of_mean: f64,
+    /// The covariance of both, over the product of the averages.
+    of_both: f64,
+}
+
+impl Expected {
+    /// Of groups of `size` of `n` executions, all of independent measurements. The variance of a
+    /// group is the mean of (x - y)²/2 over its pairs, so its square is the mean over pairs of
+    /// pairs: of the same, of two with one measurement in common, and of two without. These means
+    /// over the group are on average those over all executions, which follow from sums over sets
+    /// of different executions.
+    #[inline]
+    fn new(sums: Sums, n: f64, size: f64, origin: f64) -> Expected {
+        let [a, b, c, d, aa, ab, bb, ac, aab, aaa, aaaa] = *sums.0;
+        let pairs = n * (n - 1.0);
+        let different = (n - 1.0) * b - (a * a - aa);
+        // Where it is but what rounding leaves, nothing varies.
+        let variance = match different > 1e-13 * n * b {
+            true => different / pairs,
+            false => 0.0,
+        };
+        let two = b * b - bb;
+        let same = ((n - 1.0) * d - 4.0 * (a * c - ac) + 3.0 * two) / (2.0 * pairs);
+        let apart = match size > 3.0 {
+            true => {
+                let three = a * a * b - aa * b - 2.0 * a * ab + 2.0 * aab;
+                let square = a * a;
+                let four = square * square - 6.0 * square * aa + 3.0 * aa * aa + 8.0 * a * aaa
+                    - 6.0 * aaaa;
+                let rest = (n - 2.0) * (n - 3.0);
+                two / pairs + (four / rest - 2.0 * three / (n - 2.0)) / pairs
+            }
+            false => 0.0,
+        };
+        let of_group = size * (size - 1.0) / 2.0;
+        let others = (size - 2.0) * (size - 3.0) / 2.0;
+        let square = (same * (1.0 + (size - 2.0)) + others * apart) / of_group;
+        let mean = a / n;
+        let group = Group {
+            variance,
+            mean: origin + mean,
+        };
+        // Of groups of all executions; only these are asked for their coefficients.
+        let third = c - 3.0 * ab + 2.0 * aaa;
+        let both = (1.0 - 1.0 / n) * third + 2.0 * (ab - aaa - mean * (b - aa));
+        Expected {
+            group,
+            of_variance: (square / (variance * variance) - 1.0).max(0.0),
+            of_mean: (b - aa) / (n * n * group.mean * group.mean),
+            of_both: both / (n * (n - 1.0) * variance * group.mean),
+        }
+    }
+
+    /// The average of a statistic, to the second order.
+    #[inline]
+    fn second_order(&self, statistic: Statistic) -> f64 {
+        let Expected {
+            group,
+            of_variance,
+            of_mean,
+            of_both,
+        } = *self;
+        if group.variance == 0.0 {
+            return statistic.of(group);
+        }
+        // 1 - v/8 for small v, and close to that of the gamma distribution for larger ones.
+        let of_deviation = 1.0 / (1.0 + of_variance / 4.0).sqrt();
+        statistic.of(group)
+            * match statistic {
+                Statistic::Deviation => of_deviation,
+                // Beyond these bounds two orders say nothing.
+                Statistic::Coefficient => {
+                    of_deviation * (1.0 + of_mean - of_both / 2.0).clamp(0.5, 2.0)
                 }
             }
-        }
-        let n = self.size as f64;
-        sums.map(|(sum, squares)| Group {
-            variance: ((squares - sum * sum / n) / (n - 1.0)).max(0.0),
-            mean: from + sum / n,
-        })
     }
 }
 
@@ -255,7 +328,8 @@ impl Fit {
     }
 
     /// The mean of the statistic without what its controls say is chance.
-    fn mean(&self, coefficients: [f64; 2]) -> f64 {
+    fn mean(&self) -> f64 {
+        let coefficients = self.coefficients();
         let [statistic, a, b] = self.sums;
         (statistic - coefficients[0] * a - coefficients[1] * b) / self.n
     }
@@ -276,8 +350,8 @@ mod tests {
         Layout::of(&Sample::new(executions.to_vec()).unwrap())
     }
 
-    /// The mean of the statistic over all groups there are, which are few.
-    fn over_all(layout: &Layout, size: usize, statistic: impl Fn(Group) -> f64) -> f64 {
+    /// The mean of a figure over all groups there are, which are few.
+    fn over_all(layout: &Layout, size: usize, figure: impl Fn(Group) -> f64) -> f64 {
         let executions: Vec<&[f64]> = layout.executions().collect();
         let (mut sum, mut weights) = (0.0, 0.0);
         for chosen in (0u32..16).filter(|set| set.count_ones() as usize == size) {
@@ -297,73 +371,97 @@ mod tests {
                     variance: moments.variance(),
                     mean: moments.mean,
                 };
-                sum += statistic(group) / all as f64;
+                sum += figure(group) / all as f64;
             }
             weights += 1.0;
         }
         sum / weights
     }
 
+    const BOTH: [Statistic; 2] = [Statistic::Deviation, Statistic::Coefficient];
+
     #[test]
     fn the_mean_over_groups_agrees_with_all_of_them() {
         let layout = layout();
-        let deviation = |group: Group| group.variance.sqrt();
-        let variation = |group: Group| group.variance.sqrt() / group.mean;
-        for size in 2..=4 {
-            let random = &mut SplitMix64::new(3);
-            let found = Across::new(&layout, size, deviation).fit(100_000, random);
-            let right = over_all(&layout, size, deviation);
-            assert!(
-                (found / right - 1.0).abs() < 3e-3,
-                "{size}: {found} {right}"
-            );
-            let found = Across::new(&layout, size, variation).fit(100_000, random);
-            let right = over_all(&layout, size, variation);
-            assert!(
-                (found / right - 1.0).abs() < 3e-3,
-                "{size}: {found} {right}"
-            );
+        for statistic in BOTH {
+            for size in 2..=4 {
+                let random = &mut SplitMix64::new(3);
+                let found = Across::new(&layout, size, statistic).fit_to(100_000, random);
+                let right = over_all(&layout, size, |group| statistic.of(group));
+                assert!(
+                    (found / right - 1.0).abs() < 3e-3,
+                    "{statistic:?} {size}: {found} {right}"
+                );
+            }
         }
     }
 
     #[test]
     fn what_is_expected_is_the_mean_over_all_groups() {
         let layout = layout();
+        let close =
+            |found: f64, right: f64| assert!((found / right - 1.0).abs() < 1e-9, "{found} {right}");
         for size in 2..=4 {
-            let across = Across::new(&layout, size, |group| group.mean);
-            let (expected, all) = (across.expected(), |of: fn(Group) -> f64| {
-                over_all(&layout, size, of)
-            });
-            assert!((expected.variance / all(|g| g.variance) - 1.0).abs() < 1e-12);
-            assert!((expected.mean / all(|g| g.mean) - 1.0).abs() < 1e-12);
+            let across = Across::new(&layout, size, Statistic::Deviation);
+            let expected = across.expected(&across.total(), 4);
+            let all = |of: fn(Group) -> f64| over_all(&layout, size, of);
+            let (variance, mean) = (all(|g| g.variance), all(|g| g.mean));
+            close(expected.group.variance, variance);
+            close(expected.group.mean, mean);
+            let square = all(|g| g.variance * g.variance) / variance / variance;
+            close(expected.of_variance, square - 1.0);
+            if size == 4 {
+                close(
+                    1.0 + expected.of_mean,
+                    all(|g| g.mean * g.mean) / mean / mean,
+                );
+                close(
+                    1.0 + expected.of_both,
+                    all(|g| g.variance * g.mean) / mean / variance,
+                );
+            }
         }
     }
 
-    /// Means over groups across equal executions differ by chance alone: they are the same
-    /// on average with and without control variates, and vary far less with them.
+    /// Executions that are drawn anew, as they are for an interval: what their sums say is the mean
+    /// over many groups of them.
     #[test]
-    fn control_variates_take_out_chance_only() {
-        let values = [1.0, 2.0, 4.0, 5.0, 5.0, 6.0, 7.0, 8.0, 9.0, 13.0];
-        let layout = Layout::of(&Sample::new(vec![values.to_vec(); 20]).unwrap());
-        for statistic in [
-            |group: Group| group.variance.sqrt(),
-            |group: Group| group.variance.sqrt() / (group.mean + 1.0),
+    fn the_second_order_follows_executions_that_are_drawn_anew() {
+        let mut random = SplitMix64::new(8);
+        let mut number = || random.below(1000) as f64 / 1000.0;
+        let execution = |_| {
+            let own = 10.0 + number().powi(3);
+            (0..8).map(|_| own + 0.5 * number().powi(2)).collect()
+        };
+        let sample: Vec<Vec<f64>> = (0..12).map(execution).collect();
+        let layout = Layout::of(&Sample::new(sample).unwrap());
+        for (statistic, size) in [
+            (Statistic::Deviation, 12),
+            (Statistic::Deviation, 6),
+            (Statistic::Coefficient, 12),
         ] {
-            let moments = |fit: bool| {
-                let random = &mut SplitMix64::new(8);
-                let mut across = Across::new(&layout, 20, statistic);
-                if fit {
-                    across.fit(10_000, random);
-                }
-                Moments::of((0..20_000).map(|_| across.resampled(random)))
-            };
-            let (with, without) = (moments(true), moments(false));
-            let error = (without.variance() / without.n).sqrt();
-            assert!((with.mean - without.mean).abs() < 4.0 * error);
-            assert!(
-                with.variance() < without.variance() / 20.0,
-                "{with:?} {without:?}"
-            );
+            let mut across = Across::new(&layout, size, statistic);
+            across.fit(&mut SplitMix64::new(1));
+            for seed in 0..20 {
+                let mut random = SplitMix64::new(seed);
+                let drawn: Vec<usize> = (0..12).map(|_| random.below(12)).collect();
+                let of = |n: usize| drawn.iter().map(|one| across.sums()[*one][n]).sum();
+                let found = across.average(&std::array::from_fn(of), 12);
+                let again = drawn.iter().map(|one| {
+                    let values = &layout.values()[layout.places()[*one].clone()];
+                    values.iter().map(|value| value * layout.scale).collect()
+                });
+                let again = Layout::of(&Sample::new(again.collect()).unwrap());
+                let right = Across::new(&again, size, statistic).fit_to(20_000, &mut random);
+                let right = match statistic {
+                    Statistic::Deviation => right * again.scale / layout.scale,
+                    Statistic::Coefficient => right,
+                };
+                assert!(
+                    (found / right - 1.0).abs() < 0.02,
+                    "{statistic:?} {size} {seed}: {found} {right}"
+                );
+            }
         }
     }
 }

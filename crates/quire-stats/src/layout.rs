@@ -113,11 +113,6 @@ impl Moments {
     pub(crate) fn variance(&self) -> f64 {
         self.squares / (self.n - 1.0)
     }
-
-    /// The variance of these values as a population.
-    pub(crate) fn population_variance(&self) -> f64 {
-        self.squares / self.n
-    }
 }
 
 #[cfg(test)]
@@ -146,6 +141,5 @@ mod tests {
         assert_eq!((moments.mean, moments.variance()), (0.1, 0.0));
         let moments = Moments::of([1.0, 2.0, 3.0, 4.0]);
         assert_eq!((moments.mean, moments.squares), (2.5, 5.0));
-        assert_eq!(moments.population_variance(), 1.25);
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn between(
 ) -> Result<Estimate> {
     let [low, high] = match draws.is_empty() {
         true => [value; 2],
-        false => tails.map(|tail| select(draws, tail)),
+        false => tails.map(|tail| quantile(draws, tail)),
     };
     if !(low.is_finite() && high.is_finite()) {
         return Err(Absent::TooLarge);
@@ -56,10 +56,55 @@ pub(crate) fn finite(estimate: Estimate) -> Result<Estimate> {
     }
 }
 
+/// The first so many draws tell roughly where a quantile is.
+const FIRST: usize = 512;
+/// And so many times more draws are wanted for that to be worth it.
+const WORTH: usize = 4;
+
 /// The quantile `q` of values that are not empty, as [`crate::quantile`] has it, without
 /// sorting them all.
-fn select(values: &mut [f64], q: f64) -> f64 {
+fn quantile(values: &mut [f64], q: f64) -> f64 {
     let place = q * (values.len() - 1) as f64;
+    near_end(values, q).unwrap_or_else(|| select(values, place))
+}
+
+/// The same, found among the values beyond what the first ones say: few, where the quantile is near
+/// an end. Nothing where the first ones were wrong, or it is not.
+fn near_end(values: &[f64], q: f64) -> Option<f64> {
+    // By how much quantiles of so few may be off: four deviations.
+    let reach = q.min(1.0 - q) + 4.0 * (q * (1.0 - q) / FIRST as f64).sqrt();
+    if values.len() < FIRST * WORTH || reach > 0.25 {
+        return None;
+    }
+    let mut first = values[..FIRST].to_vec();
+    let is_low = q < 0.5;
+    let place = match is_low {
+        true => reach * FIRST as f64,
+        false => (1.0 - reach) * FIRST as f64,
+    };
+    let (_, limit, _) = first.select_nth_unstable_by(place as usize, f64::total_cmp);
+    let limit = *limit;
+    let is_beyond = |value: &&f64| {
+        if is_low {
+            **value < limit
+        } else {
+            **value > limit
+        }
+    };
+    let mut beyond: Vec<f64> = values.iter().filter(is_beyond).copied().collect();
+    // Those on the other side of the limit all lie before, or after.
+    let below = if is_low {
+        0
+    } else {
+        values.len() - beyond.len()
+    };
+    let place = q * (values.len() - 1) as f64 - below as f64;
+    let is_there = place >= 0.0 && place + 1.0 < beyond.len() as f64;
+    is_there.then(|| select(&mut beyond, place))
+}
+
+/// The value at a place of the values in order, between two of them as [`crate::quantile`] has it.
+fn select(values: &mut [f64], place: f64) -> f64 {
     let (_, low, above) = values.select_nth_unstable_by(place as usize, f64::total_cmp);
     let low = *low;
     let high = above.iter().copied().min_by(f64::total_cmp).unwrap_or(low);
@@ -76,6 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::random::SplitMix64;
 
     proptest! {
         #[test]
@@ -84,8 +130,34 @@ mod tests {
             q in 0.0f64..=1.0,
         ) {
             let sorted = crate::quantile(&values, q).unwrap();
-            prop_assert_eq!(select(&mut values.clone(), q), sorted);
+            prop_assert_eq!(quantile(&mut values.clone(), q), sorted);
         }
+
+        #[test]
+        fn quantiles_near_an_end_are_those_of_all(
+            seed: u64,
+            most in 1usize..10_000,
+            q in 0.0f64..0.1,
+            in_order: bool,
+        ) {
+            let mut random = SplitMix64::new(seed);
+            let mut values: Vec<f64> = (0..5000).map(|_| random.below(most) as f64).collect();
+            if in_order {
+                values.sort_unstable_by(f64::total_cmp);
+            }
+            for q in [q, 1.0 - q] {
+                let sorted = crate::quantile(&values, q).unwrap();
+                prop_assert_eq!(quantile(&mut values.clone(), q), sorted);
+            }
+        }
+    }
+
+    #[test]
+    fn random_draws_need_not_be_sorted() {
+        let mut random = SplitMix64::new(1);
+        let values: Vec<f64> = (0..5000).map(|_| random.below(1 << 40) as f64).collect();
+        assert!(near_end(&values, 0.025).is_some() && near_end(&values, 0.995).is_some());
+        assert!(near_end(&values, 0.5).is_none());
     }
 
     #[test]

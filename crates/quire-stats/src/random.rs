@@ -19,6 +19,11 @@ impl SplitMix64 {
         SplitMix64(first.next())
     }
 
+    /// A random word.
+    pub(crate) fn word(&mut self) -> u64 {
+        self.next()
+    }
+
     /// A word from which [`per_word`] numbers can be taken.
     #[inline]
     pub(crate) fn fraction(&mut self) -> Fraction {
@@ -40,14 +45,15 @@ impl SplitMix64 {
     }
 }
 
-/// Bounds up to this allow three numbers from one word.
-const SMALL: usize = 4096;
+/// So many bits of a word may be used up: the last number is drawn from at least 28 bits more than
+/// it needs, so that its bias is below 2⁻²⁸.
+const USABLE: u32 = 36;
 
-/// How many numbers below `bound` one word is good for. Three small ones use up 36 bits
-/// at most, so that the last of them is drawn from 40: its bias is below 2⁻²⁸.
+/// How many numbers below `bound` one word is good for.
 #[inline]
 pub(crate) fn per_word(bound: usize) -> usize {
-    if bound <= SMALL { 3 } else { 1 }
+    let bits = usize::BITS - bound.saturating_sub(1).leading_zeros();
+    (USABLE / bits.max(1)).max(1) as usize
 }
 
 /// A random number in [0, 1) in binary, from which whole numbers are taken like digits:
@@ -94,5 +100,7 @@ mod tests {
             seen[a][c] += 1;
         }
         assert!(seen.iter().flatten().all(|n| (1800..2200).contains(n)));
+        let counts = [1, 2, 5, 20, 400, 4096, 4097, 1 << 40].map(per_word);
+        assert_eq!(counts, [36, 36, 12, 7, 4, 3, 2, 1]);
     }
 }

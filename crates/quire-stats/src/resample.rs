@@ -1,74 +1,138 @@
-//! Hierarchical resampling of the mean: executions are drawn anew, with replacement, then
-//! the measurements within each that was drawn (Davison and Hinkley 1997, section 3.8;
-//! Kalibera and Jones 2013, section 7).
+//! Resampling: executions are drawn anew, with replacement, and for means the measurements within
+//! each that was drawn, too (Davison and Hinkley 1997, section 3.8; Kalibera and Jones 2013,
+//! section 7).
 //!
-//! Where executions have many measurements, the mean of each is drawn so often beforehand as makes
-//! a table ([`TABLE`]), and resamples draw from that. The table has exactly the mean and the
-//! variance that such draws have, so only the shape of their distribution, which is close to normal
-//! then, is known from so many. Else three things make it fast, and none changes what is drawn:
-//! - Which executions are drawn is decided first; the means of one execution are then drawn
-//!   for all resamples that want it, so that its values stay in the nearest cache.
-//! - Two draws from M values are one draw from their M² sums, which are made beforehand.
-//! - One random word gives three numbers ([`crate::random`]).
+//! What is needed of a resample are sums, over the executions that were drawn, of figures that
+//! each execution has. Two things make [`sums`] fast, and neither changes what is drawn:
+//! - A few draws from E executions are one draw from the sums of all their tuples, which are made
+//!   beforehand.
+//! - One random word gives several numbers ([`crate::random`]).
+//!
+//! Where executions have many measurements ([`MANY`]), the sum of their redrawn means has the mean
+//! and the variance that follow from the executions that were drawn, and is close to normal; its
+//! skewness is known, too. So one number of a normal distribution takes the place of all draws of
+//! measurements. Else the measurements are drawn, execution by execution, for all resamples that
+//! want it, so that its values stay in the nearest cache.
+
+use std::sync::LazyLock;
 
 use crate::layout::{Layout, Moments};
+use crate::normal;
 use crate::random::{SplitMix64, per_word};
 
 /// So many resamples are made together: enough to be worth the sums of pairs.
 const TOGETHER: usize = 1024;
 /// Executions of up to so many measurements have their sums of pairs made: 32 KiB.
 const PAIRED: usize = 64;
-
-/// With so many measurements in an execution, and more, resamples draw from tables of means.
+/// With so many measurements in an execution, and more, means of them are close to normal.
 const MANY: usize = 16;
-/// So many means a table has.
-const TABLE: usize = 512;
+/// A table of tuples has at most so many entries.
+const ENTRIES: usize = 1024;
+/// So many numbers stand for the normal distribution.
+const NORMALS: usize = 1024;
+
+/// For each resample, the sums of what the executions have that were drawn: as many as there are,
+/// with replacement.
+pub(crate) fn sums<const N: usize>(
+    features: &[[f64; N]],
+    resamples: usize,
+    random: &mut SplitMix64,
+    mut each: impl FnMut(&[f64; N]),
+) {
+    let together = tuple(features.len(), resamples);
+    let tuples = tuples(features, together);
+    let (draws, rest) = (features.len() / together, features.len() % together);
+    let rest = self::tuples(features, rest);
+    for _ in 0..resamples {
+        let mut sums = [0.0; N];
+        draw(draws, tuples.len(), random, |place| {
+            add(&mut sums, &tuples[place]);
+        });
+        if rest.len() > 1 {
+            add(&mut sums, &rest[random.below(rest.len())]);
+        }
+        each(&sums);
+    }
+}
+
+/// How many executions are drawn together: as many as have few enough tuples.
+fn tuple(executions: usize, resamples: usize) -> usize {
+    let most = ENTRIES.min(resamples);
+    let fits = |count: &u32| {
+        executions
+            .checked_pow(*count)
+            .is_some_and(|all| all <= most)
+    };
+    let most = (2..=executions as u32).take_while(fits).last();
+    most.map_or(1, |count| count as usize)
+}
+
+/// The sums of all tuples of so many; one that is zero where that is none.
+fn tuples<const N: usize>(features: &[[f64; N]], count: usize) -> Vec<[f64; N]> {
+    let mut all = vec![[0.0; N]];
+    for _ in 0..count {
+        let with = |sums: &[f64; N]| {
+            let sums = *sums;
+            features.iter().map(move |one| {
+                let mut sums = sums;
+                add(&mut sums, one);
+                sums
+            })
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all
+}
+
+#[inline]
+fn add<const N: usize>(sums: &mut [f64; N], other: &[f64; N]) {
+    for (sum, other) in sums.iter_mut().zip(other) {
+        *sum += other;
+    }
+}
 
 /// `resamples` means of execution means, in units of the layout's scale.
 pub(crate) fn means(layout: &Layout, resamples: usize, random: &mut SplitMix64) -> Vec<f64> {
     let shortest = layout.executions().map(<[f64]>::len).min().unwrap_or(0);
-    match shortest >= MANY && resamples > TABLE {
-        true => means_from_tables(layout, resamples, random),
+    match shortest >= MANY {
+        true => means_by_moments(layout, resamples, random),
         false => means_from_values(layout, resamples, random),
     }
 }
 
-/// The same, of tables of means of each execution.
-fn means_from_tables(layout: &Layout, resamples: usize, random: &mut SplitMix64) -> Vec<f64> {
-    let executions = layout.places().len();
-    let mut tables = Vec::with_capacity(executions * TABLE);
-    let mut pairs = Vec::new();
-    for values in layout.executions() {
-        let source = Source::new(values, TABLE, &mut pairs);
-        let first = tables.len();
-        tables.extend((0..TABLE).map(|_| source.mean(random)));
-        fit(&mut tables[first..], values);
-    }
-    let mean = |_| {
-        let mut sum = 0.0;
-        draw(executions, tables.len(), random, |place| {
-            sum += tables[place]
-        });
-        sum / executions as f64
+/// The same, of what is known of the redrawn mean of each execution: its mean, variance and third
+/// central moment.
+fn means_by_moments(layout: &Layout, resamples: usize, random: &mut SplitMix64) -> Vec<f64> {
+    let moments = |values: &[f64]| {
+        let moments = Moments::of(values.iter().copied());
+        let cubes: f64 = values.iter().map(|v| (v - moments.mean).powi(3)).sum();
+        let n = moments.n;
+        [moments.mean, moments.squares / n / n, cubes / n / n / n]
     };
-    (0..resamples).map(mean).collect()
+    let features: Vec<[f64; 3]> = layout.executions().map(moments).collect();
+    let executions = features.len() as f64;
+    let mut normals = SplitMix64::new(random.word());
+    let mut means = Vec::with_capacity(resamples);
+    sums(&features, resamples, random, |[mean, variance, cubes]| {
+        let z = NORMAL[normals.below(NORMALS)];
+        // Cornish and Fisher's correction for skewness.
+        let skewed = match *variance > 0.0 {
+            true => cubes / variance / 6.0 * (z * z - 1.0),
+            false => 0.0,
+        };
+        means.push((mean + variance.sqrt() * z + skewed) / executions);
+    });
+    means
 }
 
-/// Gives a table of means of drawn values the mean and the variance that such means have.
-fn fit(table: &mut [f64], values: &[f64]) {
-    let (own, wanted) = (
-        Moments::of(table.iter().copied()),
-        Moments::of(values.iter().copied()),
-    );
-    let wanted_variance = wanted.population_variance() / wanted.n;
-    let factor = match own.population_variance() > 0.0 {
-        true => (wanted_variance / own.population_variance()).sqrt(),
-        false => 0.0,
-    };
-    for mean in table {
-        *mean = wanted.mean + (*mean - own.mean) * factor;
-    }
-}
+/// Numbers that are distributed as normal ones are, with the variance 1.
+static NORMAL: LazyLock<Vec<f64>> = LazyLock::new(|| {
+    let place = |n: usize| (n as f64 + 0.5) / NORMALS as f64;
+    let numbers: Vec<f64> = (0..NORMALS).map(|n| normal::quantile(place(n))).collect();
+    let squares: f64 = numbers.iter().map(|z| z * z).sum();
+    let scale = (NORMALS as f64 / squares).sqrt();
+    numbers.iter().map(|z| z * scale).collect()
+});
 
 /// The same, of the values themselves.
 fn means_from_values(layout: &Layout, resamples: usize, random: &mut SplitMix64) -> Vec<f64> {
@@ -159,7 +223,7 @@ fn sum_of_draws(table: &[f64], draws: usize, random: &mut SplitMix64) -> f64 {
     let n = table.len();
     let mut sums = [0.0; 3];
     let mut left = draws;
-    if per_word(n) == 3 {
+    if per_word(n) >= 3 {
         while left >= 3 {
             let mut fraction = random.fraction();
             for sum in &mut sums {
@@ -201,9 +265,9 @@ mod tests {
                 .map(|values| Moments::of(values.iter().copied()))
                 .collect();
             let means = Moments::of(within.iter().map(|m| m.mean));
-            let inner = within.iter().map(|m| m.population_variance() / m.n);
+            let inner = within.iter().map(|m| m.squares / m.n / m.n);
             let inner = inner.sum::<f64>() / within.len() as f64;
-            let variance = (means.population_variance() + inner) / means.n;
+            let variance = (means.squares / means.n + inner) / means.n;
             let drawn = super::means(&layout, 20_000, &mut SplitMix64::new(1));
             let drawn = Moments::of(drawn);
             let error = (variance / drawn.n).sqrt();
@@ -215,10 +279,10 @@ mod tests {
 
     /// The fast way and the slow one draw from the same distribution: their quantiles agree.
     #[test]
-    fn tables_give_the_quantiles_that_values_give() {
+    fn moments_give_the_quantiles_that_values_give() {
         for sizes in [&[50; 20][..], &[16; 5], &[200, 16, 40, 30]] {
             let layout = Layout::of(&sample(sizes));
-            let fast = means_from_tables(&layout, 40_000, &mut SplitMix64::new(1));
+            let fast = means_by_moments(&layout, 40_000, &mut SplitMix64::new(1));
             let slow = means_from_values(&layout, 40_000, &mut SplitMix64::new(2));
             let spread = Moments::of(slow.iter().copied()).variance().sqrt();
             for q in [0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975] {

@@ -3,7 +3,8 @@
 //! The tail beyond t with ν degrees of freedom is half the regularised incomplete beta
 //! function I_x(ν/2, 1/2) at x = ν / (ν + t²). That is computed by its continued fraction
 //! (modified Lentz; Abramowitz and Stegun 26.5.8 and 26.7.1), and the quantile is found by
-//! Newton's steps within an interval that is halved where they fail.
+//! Newton's steps, from the asymptotic series on, within an interval that is halved where they
+//! fail.
 
 /// More degrees of freedom count as so many; the quantile is off by less than one part in
 /// a million then.
@@ -31,29 +32,32 @@ fn upper(tail: f64, degrees: f64) -> f64 {
     if tail == 0.0 || tail == 0.5 {
         return if tail == 0.0 { f64::INFINITY } else { 0.0 };
     }
-    let degrees = degrees.min(MOST_DEGREES);
-    let (mut low, mut high) = (0.0, 1.0);
-    while beyond(high, degrees) > tail {
+    let student = Student::new(degrees.min(MOST_DEGREES));
+    let mut t = student.guess(tail);
+    let (mut low, mut high) = (0.0, t);
+    while student.beyond(high) > tail {
         (low, high) = (high, high * 2.0);
         if high == f64::INFINITY {
             return high;
         }
     }
     // Newton's steps, halved where they leave the interval.
-    let mut t = low + (high - low) / 2.0;
     for _ in 0..MOST_STEPS {
-        let above = beyond(t, degrees) - tail;
+        let above = student.beyond(t) - tail;
         if above > 0.0 {
             low = t;
         } else {
             high = t;
         }
-        let next = t + above / density(t, degrees);
-        let next = match low < next && next < high {
+        let next = t + above / student.density(t);
+        let is_within = low < next && next < high;
+        let next = match is_within {
             true => next,
             false => low + (high - low) / 2.0,
         };
-        let is_found = (next - t).abs() <= 1e-15 * t;
+        // The error of a step of Newton's is about the square of the one before.
+        let close = if is_within { 1e-9 } else { 1e-15 };
+        let is_found = (next - t).abs() <= close * t;
         t = next;
         if is_found {
             break;
@@ -62,29 +66,58 @@ fn upper(tail: f64, degrees: f64) -> f64 {
     t
 }
 
-/// The density at `t`.
-fn density(t: f64, degrees: f64) -> f64 {
-    let scale = log_gamma_step(degrees / 2.0) - (degrees * std::f64::consts::PI).ln() / 2.0;
-    (scale - (degrees + 1.0) / 2.0 * (t / degrees * t).ln_1p()).exp()
+/// The distribution of so many degrees of freedom.
+struct Student {
+    degrees: f64,
+    /// The logarithm of Γ((ν + 1)/2) / (Γ(ν/2) Γ(1/2)).
+    front: f64,
 }
 
-/// The part of the distribution beyond `t`, which is not negative.
-fn beyond(t: f64, degrees: f64) -> f64 {
-    let (a, b) = (degrees / 2.0, 0.5);
-    // Both parts by themselves, so that neither loses digits; t * t may overflow.
-    let ratio = t / degrees * t;
-    let (x, rest) = (1.0 / (1.0 + ratio), 1.0 / (1.0 + 1.0 / ratio));
-    if x == 0.0 {
-        return 0.0;
+impl Student {
+    fn new(degrees: f64) -> Student {
+        let front = log_gamma_step(degrees / 2.0) - std::f64::consts::PI.ln() / 2.0;
+        Student { degrees, front }
     }
-    if rest == 0.0 {
-        return 0.5;
+
+    /// About the t beyond which `tail` lies: of a normal distribution (Abramowitz and Stegun
+    /// 26.2.23), with the first terms of the series in 1/ν (26.7.5).
+    fn guess(&self, tail: f64) -> f64 {
+        let root = (-2.0 * tail.ln()).sqrt();
+        let above = (0.010_328 * root + 0.802_853) * root + 2.515_517;
+        let below = ((0.001_308 * root + 0.189_269) * root + 1.432_788) * root + 1.0;
+        let z = (root - above / below).max(1e-3);
+        let square = z * z;
+        let first = z * (square + 1.0) / 4.0;
+        let second = z * ((5.0 * square + 16.0) * square + 3.0) / 96.0;
+        // With next to no degrees of freedom the series says nothing.
+        (z + (first + second / self.degrees) / self.degrees).min(1e9)
     }
-    let front = (log_gamma_step(a) - log_gamma(b) - a * ratio.ln_1p() + b * rest.ln()).exp();
-    if x < (a + 1.0) / (a + b + 2.0) {
-        front * continued(x, a, b) / a / 2.0
-    } else {
-        (1.0 - front * continued(rest, b, a) / b) / 2.0
+
+    /// The density at `t`.
+    fn density(&self, t: f64) -> f64 {
+        let Student { degrees, front } = *self;
+        let scale = front - degrees.ln() / 2.0;
+        (scale - (degrees + 1.0) / 2.0 * (t / degrees * t).ln_1p()).exp()
+    }
+
+    /// The part of the distribution beyond `t`, which is not negative.
+    fn beyond(&self, t: f64) -> f64 {
+        let (a, b) = (self.degrees / 2.0, 0.5);
+        // Both parts by themselves, so that neither loses digits; t * t may overflow.
+        let ratio = t / self.degrees * t;
+        let (x, rest) = (1.0 / (1.0 + ratio), 1.0 / (1.0 + 1.0 / ratio));
+        if x == 0.0 {
+            return 0.0;
+        }
+        if rest == 0.0 {
+            return 0.5;
+        }
+        let front = (self.front - a * ratio.ln_1p() + b * rest.ln()).exp();
+        if x < (a + 1.0) / (a + b + 2.0) {
+            front * continued(x, a, b) / a / 2.0
+        } else {
+            (1.0 - front * continued(rest, b, a) / b) / 2.0
+        }
     }
 }
 

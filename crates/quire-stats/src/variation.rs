@@ -1,6 +1,6 @@
 //! Coefficients of variation: the standard deviation over the mean.
 
-use crate::across::{Across, Group};
+use crate::across::{Across, Statistic};
 use crate::estimate::{Absent, Estimate, Result, Settings};
 use crate::interval;
 use crate::layout::{Layout, Moments};
@@ -56,22 +56,17 @@ pub fn unclassified(sample: &Sample, settings: &Settings) -> Result<Estimate> {
     at_least(sample, 2)?;
     let layout = Layout::of(sample);
     let mut random = SplitMix64::stream(settings.seed, 0);
-    let mut across = Across::new(&layout, layout.places().len(), coefficient);
-    let value = across.fit(settings.resamples, &mut random);
+    let executions = layout.places().len();
+    let mut across = Across::new(&layout, executions, Statistic::Coefficient);
+    let value = across.fit(&mut random);
     if value.is_nan() {
         return Err(Absent::MeanNotPositive);
     }
-    let draws = (0..settings.resamples).map(|_| across.resampled(&mut random));
-    let mut draws: Vec<f64> = draws.filter(|draw| !draw.is_nan()).collect();
+    let mut draws = Vec::with_capacity(settings.resamples);
+    resample::sums(across.sums(), settings.resamples, &mut random, |sums| {
+        let draw = across.average(sums, executions);
+        draws.extend((!draw.is_nan()).then_some(draw));
+    });
     let influences = || interval::influences(&across.without_each());
     interval::estimate(value, &mut draws, 1.0, settings, influences)
-}
-
-/// The coefficient of variation of a group; not a number where its mean is not above zero.
-fn coefficient(group: Group) -> f64 {
-    if group.mean > 0.0 {
-        group.variance.sqrt() / group.mean
-    } else {
-        f64::NAN
-    }
 }

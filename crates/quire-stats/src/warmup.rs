@@ -160,14 +160,22 @@ fn segments(values: &[f64]) -> Vec<Segment> {
 /// Which values are further from the median of their neighbours than three times the
 /// distance of the tenth from the ninetieth percentile (Barrett et al. 2017, section 4).
 fn far_off(values: &[f64]) -> Vec<bool> {
+    let count = values.len();
+    let mut near = sorted(&values[..count.min(NEIGHBOURS)]).unwrap_or_default();
+    let place =
+        |near: &[f64], value: f64| near.partition_point(|other| other.total_cmp(&value).is_lt());
     let is_far = |at: usize| {
-        let from = at.saturating_sub(NEIGHBOURS);
-        let to = values.len().min(at + NEIGHBOURS + 1);
-        let near = sorted(&values[from..to]).unwrap_or_default();
+        // The neighbours of one are those of the one before, but for two.
+        if let Some(next) = values.get(at + NEIGHBOURS) {
+            near.insert(place(&near, *next), *next);
+        }
+        if let Some(last) = at.checked_sub(NEIGHBOURS + 1) {
+            near.remove(place(&near, values[last]));
+        }
         let quantile = |q| quantile_of_sorted(&near, q);
         (values[at] - quantile(0.5)).abs() > 3.0 * (quantile(0.9) - quantile(0.1))
     };
-    (0..values.len()).map(is_far).collect()
+    (0..count).map(is_far).collect()
 }
 
 /// Those of `far` that stand alone or in pairs.
@@ -372,6 +380,23 @@ mod tests {
             look(&bad, &Settings::default()),
             Err(Absent::NotFinite { measurement: 4, .. })
         ));
+    }
+
+    #[test]
+    fn neighbours_are_those_on_either_side() {
+        for count in [10, 100, 101, 150, 350] {
+            let mut values = series(count, 5, |at| if at % 40 == 7 { 5.0 } else { 1.0 });
+            values[3] = values[5];
+            let is_far = |at: usize| {
+                let (from, to) = (at.saturating_sub(NEIGHBOURS), at + NEIGHBOURS + 1);
+                let near = sorted(&values[from..to.min(count)]).unwrap();
+                let quantile = |q| quantile_of_sorted(&near, q);
+                (values[at] - quantile(0.5)).abs() > 3.0 * (quantile(0.9) - quantile(0.1))
+            };
+            let right: Vec<bool> = (0..count).map(is_far).collect();
+            assert_eq!(far_off(&values), right);
+            assert_eq!(right.contains(&true), count > 7);
+        }
     }
 
     /// The least cost of cutting `values`, tried in every way.

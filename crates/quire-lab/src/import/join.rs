@@ -14,10 +14,13 @@ pub fn join(runs: Vec<Run>) -> Result<Run, ImportError> {
         return Err(ImportError::Join("there are no results".into()));
     };
     let mut differing = Vec::new();
+    let (mut base, mut added) = (1, 0);
     for run in runs {
         add_metrics(&mut all, &run)?;
         add_environment(&mut all, &run, &mut differing);
-        let base = 1 + all.executions.iter().map(|e| e.order).max().unwrap_or(0);
+        let last = all.executions[added..].iter().map(|e| e.order).max();
+        base = last.map_or(base, |last| last + 1);
+        added = all.executions.len();
         for mut execution in run.executions {
             execution.order += base;
             all.executions.push(execution);

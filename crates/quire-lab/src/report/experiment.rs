@@ -1,11 +1,11 @@
 //! An experiment of a report: one benchmark, one variant, one metric.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::caution::{Few, Of};
 use crate::judge::{self, Absent, Estimate, Judged, Sample, Settings};
 use crate::report::number;
-use crate::run::{Better, Run};
+use crate::run::{Better, Execution};
 use crate::settling::Settling;
 
 /// What is computed of an experiment (paper 002, section 4.2).
@@ -103,12 +103,12 @@ pub struct Experiment {
 impl Experiment {
     /// Computes the figures.
     pub(crate) fn of(
-        group: &Group,
+        group: Group,
         primary: bool,
         better: Better,
         settings: &Settings,
     ) -> Experiment {
-        let sample = group.sample.clone();
+        let sample = group.sample;
         let figures = Figure::ALL
             .into_iter()
             .filter(|f| primary || *f == Figure::Mean);
@@ -116,16 +116,16 @@ impl Experiment {
         let figures: Vec<(Figure, Judged)> = figures.collect();
         let is_looked_at = primary && sample.has_groups();
         Experiment {
-            benchmark: group.benchmark.clone(),
-            variant: group.variant.clone(),
-            metric: group.metric.clone(),
+            benchmark: group.benchmark,
+            variant: group.variant,
+            metric: group.metric,
             primary,
             average: average(&sample),
             few: few(&figures, &sample, settings),
             settling: is_looked_at.then(|| Settling::of(&sample, better, settings)),
             figures,
             sample,
-            orders: group.orders.clone(),
+            orders: group.orders,
         }
     }
 
@@ -192,49 +192,61 @@ pub(crate) struct Group {
 }
 
 /// What is found of an experiment.
-struct Found<'a> {
-    /// The places of its benchmark and of its variant.
-    place: [usize; 2],
-    /// Benchmark, variant and metric.
-    names: [&'a str; 3],
+#[derive(Default)]
+struct Found {
     executions: Vec<Vec<f64>>,
     orders: Vec<u64>,
 }
 
-/// The measurements of a run by experiment: benchmarks in the order in which they first came,
-/// variants in that of [`Run::all_variants`].
-pub(crate) fn groups(run: &Run) -> Vec<Group> {
-    let variants = run.all_variants();
-    let variants = variants.into_iter().enumerate().map(|(n, name)| (name, n));
-    let variants: HashMap<&str, usize> = variants.collect();
-    let mut benchmarks: HashMap<&str, usize> = HashMap::new();
-    let mut places: HashMap<[&str; 3], usize> = HashMap::new();
-    let mut found: Vec<Found> = Vec::new();
-    for execution in &run.executions {
-        let next = benchmarks.len();
-        let benchmark = *benchmarks.entry(&execution.benchmark).or_insert(next);
-        for (metric, values) in &execution.metrics {
-            let names = [execution.benchmark.as_str(), &execution.variant, metric];
-            let place = *places.entry(names).or_insert(found.len());
-            if place == found.len() {
-                found.push(Found {
-                    place: [benchmark, variants.get(names[1]).copied().unwrap_or(0)],
-                    names,
-                    executions: Vec::new(),
-                    orders: Vec::new(),
-                });
+/// Places of names, in the order in which they first came.
+struct Places(HashMap<String, usize>);
+
+impl Places {
+    fn of(&mut self, name: &str) -> usize {
+        match self.0.get(name) {
+            Some(place) => *place,
+            None => {
+                let next = self.0.len();
+                self.0.insert(name.to_owned(), next);
+                next
             }
-            found[place].executions.push(values.clone());
-            found[place].orders.push(execution.order);
         }
     }
-    found.sort_by_key(|one| one.place);
-    let group = |one: Found| {
-        let [benchmark, variant, metric] = one.names.map(str::to_owned);
+
+    /// The names by their places.
+    fn names(self) -> Vec<String> {
+        let mut names: Vec<(String, usize)> = self.0.into_iter().collect();
+        names.sort_unstable_by_key(|(_, place)| *place);
+        names.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+/// The measurements of executions by experiment: benchmarks and metrics in the order in which they
+/// first came, variants in that of `variants`.
+pub(crate) fn groups(
+    variants: Vec<String>,
+    executions: impl IntoIterator<Item = Execution>,
+) -> Vec<Group> {
+    let variants = variants.into_iter().enumerate().map(|(n, name)| (name, n));
+    let mut variants = Places(variants.collect());
+    let (mut benchmarks, mut metrics) = (Places(HashMap::new()), Places(HashMap::new()));
+    let mut found: BTreeMap<[usize; 3], Found> = BTreeMap::new();
+    for execution in executions {
+        let benchmark = benchmarks.of(&execution.benchmark);
+        let variant = variants.of(&execution.variant);
+        for (metric, values) in execution.metrics {
+            let place = [benchmark, variant, metrics.of(&metric)];
+            let one = found.entry(place).or_default();
+            one.executions.push(values);
+            one.orders.push(execution.order);
+        }
+    }
+    let [benchmarks, variants, metrics] = [benchmarks, variants, metrics].map(Places::names);
+    let group = |([benchmark, variant, metric], one): ([usize; 3], Found)| {
         Some(Group {
-            benchmark,
-            variant,
-            metric,
+            benchmark: benchmarks[benchmark].clone(),
+            variant: variants[variant].clone(),
+            metric: metrics[metric].clone(),
             sample: Sample::new(one.executions).ok()?,
             orders: one.orders,
         })

@@ -39,8 +39,8 @@ pub fn page(report: &Report) -> String {
     page.head(report);
     let panels = report.experiments.iter().filter(|e| e.primary).count();
     let most = (POINTS / panels.max(1)).clamp(100, 2000);
-    for rows in report.by_benchmark() {
-        page.benchmark(report, rows, most);
+    for (n, rows) in report.by_benchmark().enumerate() {
+        page.benchmark(report, n, rows, most);
     }
     page.standings(report);
     page.about(report);
@@ -130,7 +130,7 @@ impl Page {
         };
         self.paragraph(&format!(
             "{benchmarks} {noun}, {} executions{failed}.",
-            report.run.executions.len(),
+            report.executions,
         ));
         let warnings = &report.run.header.warnings;
         if !warnings.is_empty() {
@@ -258,14 +258,14 @@ impl Page {
         );
     }
 
-    fn benchmark(&mut self, report: &Report, rows: &[Experiment], most: usize) {
+    /// The n-th benchmark.
+    fn benchmark(&mut self, report: &Report, n: usize, rows: &[Experiment], most: usize) {
         let name = &rows[0].benchmark;
-        let n = report
-            .by_benchmark()
-            .position(|other| other[0].benchmark == *name);
-        let _ = writeln!(self.text, "<section id=\"b{}\">", n.unwrap_or(0));
+        let _ = writeln!(self.text, "<section id=\"b{n}\">");
         self.heading(2, name);
-        for pair in report.pairs.iter().filter(|pair| pair.benchmark == *name) {
+        let pairs = report.pairs.iter().filter(|pair| pair.benchmark == *name);
+        let pairs: Vec<&Pair> = pairs.collect();
+        for pair in &pairs {
             let verdict = pair.effect.verdict(report.metric(&pair.metric).better);
             let (class, sentence) = (super::data::verdict(verdict), escape(&pair.sentence));
             let _ = writeln!(self.text, "<p class=\"answer {class}\">{sentence}</p>");
@@ -273,7 +273,7 @@ impl Page {
         for metric in primary_metrics(rows) {
             let rows: Vec<&Experiment> = rows.iter().filter(|e| e.metric == metric).collect();
             self.spread(&report.metric(metric).unit, &rows);
-            let times = rows.iter().map(|one| times(report, one));
+            let times = rows.iter().map(|one| times(report, &pairs, one));
             self.table(&TIMES, times);
         }
         self.folded("More of it", |page| page.more(report, rows, most));
@@ -443,16 +443,14 @@ const TIMES: [&str; 6] = [
     "over the first",
 ];
 
-/// An experiment in short.
-fn times(report: &Report, one: &Experiment) -> [String; 6] {
+/// An experiment in short; the pairs are those of its benchmark.
+fn times(report: &Report, pairs: &[&Pair], one: &Experiment) -> [String; 6] {
     let unit = &report.metric(&one.metric).unit;
     let value = |value: f64| number::with_unit(value, unit);
     let values: Vec<f64> = one.sample.values().collect();
     let ends = range(values.iter().copied()).unwrap_or((0.0, 0.0));
-    let is_it = |pair: &&Pair| {
-        (&pair.benchmark, &pair.metric, &pair.new) == (&one.benchmark, &one.metric, &one.variant)
-    };
-    let ratio = report.pairs.iter().find(is_it).map(Pair::ratio);
+    let is_it = |pair: &&&Pair| (&pair.metric, &pair.new) == (&one.metric, &one.variant);
+    let ratio = pairs.iter().find(is_it).map(|pair| pair.ratio());
     [
         one.variant.clone(),
         match one.figure(Figure::Mean) {

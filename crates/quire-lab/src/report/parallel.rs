@@ -1,20 +1,19 @@
 //! The same work on many things, on all cores.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// What `work` makes of each item, in their order.
-pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
+    let workers = workers.min(items.len());
     let done = Mutex::new(Vec::with_capacity(items.len()));
+    let next = Mutex::new(items.into_iter().enumerate());
+    // The lock is held while an item is taken, not while it is worked on.
+    let take = || next.lock().ok().and_then(|mut next| next.next());
     let run = || {
         let mut own = Vec::new();
-        while let Some((n, item)) = {
-            let n = next.fetch_add(1, Ordering::Relaxed);
-            items.get(n).map(|item| (n, item))
-        } {
+        while let Some((n, item)) = take() {
             own.push((n, work(item)));
         }
         // A worker that panics ends the whole, so nobody meets a poisoned lock.
@@ -23,7 +22,7 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
         }
     };
     thread::scope(|scope| {
-        for _ in 0..workers.min(items.len()) {
+        for _ in 0..workers {
             scope.spawn(run);
         }
     });
@@ -40,7 +39,7 @@ mod tests {
     fn the_order_is_kept() {
         let items: Vec<u64> = (0..1000).collect();
         let squares: Vec<u64> = items.iter().map(|n| n * n).collect();
-        assert_eq!(map(&items, |n| n * n), squares);
-        assert!(map(&[0u8; 0], |n| *n).is_empty());
+        assert_eq!(map(items, |n| n * n), squares);
+        assert!(map(Vec::<u8>::new(), |n| n).is_empty());
     }
 }
