@@ -3,7 +3,7 @@
 //!
 //! The average over all groups has no closed form, but the averages of a group's variance and
 //! mean have, and those of the square of its variance, and of the product with its mean: sums over
-//! executions say them ([`Sums`]). They give the average of the deviation to the second order
+//! executions say them. They give the average of the deviation to the second order
 //! ([`Expected`]).
 //! - For the sample itself, groups are drawn at random, and the chance in their variances and
 //!   means, which is known, is taken out: control variates (Davison and Hinkley 1997, section
@@ -52,10 +52,12 @@ pub(crate) struct Across<'a> {
     statistic: Statistic,
     /// How many measurements a group has: from 2 to as many as there are executions.
     size: usize,
-    /// What each execution adds to [`Sums`].
+    /// What each execution adds to the sums.
     sums: Vec<[f64; SUMS]>,
     /// The origin of all moments: the mean of the sample.
     origin: f64,
+    /// Of groups across all executions.
+    counts: Counts,
     /// What the second order is off by, as a factor.
     factor: f64,
 }
@@ -70,6 +72,7 @@ impl<'a> Across<'a> {
             statistic,
             size,
             sums: layout.executions().map(|one| sums(one, origin)).collect(),
+            counts: Counts::new(layout.places().len(), size),
             origin,
             factor: 1.0,
         }
@@ -87,7 +90,7 @@ impl<'a> Across<'a> {
     }
 
     fn fit_to(&mut self, groups: usize, random: &mut SplitMix64) -> f64 {
-        let expected = self.expected(&self.total(), self.sums.len());
+        let expected = Expected::new(&self.total(), &self.counts, self.origin);
         let Expected { group, .. } = expected;
         let second = expected.second_order(self.statistic);
         let unit = self.statistic.of(group);
@@ -106,20 +109,25 @@ impl<'a> Across<'a> {
         value
     }
 
-    /// The average over groups across `executions` ones, of which these are the sums. Not a
-    /// number where there is none.
+    /// The average over groups across as many executions as there are, of which these are the sums.
+    /// Not a number where there is none.
     #[inline]
-    pub(crate) fn average(&self, sums: &[f64; SUMS], executions: usize) -> f64 {
-        let expected = self.expected(sums, executions);
-        expected.second_order(self.statistic) * self.factor
+    pub(crate) fn average(&self, sums: &[f64; SUMS]) -> f64 {
+        self.average_of(sums, &self.counts)
+    }
+
+    #[inline]
+    fn average_of(&self, sums: &[f64; SUMS], counts: &Counts) -> f64 {
+        Expected::new(sums, counts, self.origin).second_order(self.statistic) * self.factor
     }
 
     /// The average over groups across all executions but one, for each of them.
     pub(crate) fn without_each(&self) -> Vec<f64> {
         let total = self.total();
+        let counts = Counts::new(self.sums.len() - 1, self.size);
         let without = |one: &[f64; SUMS]| {
             let rest = std::array::from_fn(|n| total[n] - one[n]);
-            self.average(&rest, self.sums.len() - 1)
+            self.average_of(&rest, &counts)
         };
         self.sums.iter().map(without).collect()
     }
@@ -127,12 +135,6 @@ impl<'a> Across<'a> {
     fn total(&self) -> [f64; SUMS] {
         let of = |n: usize| self.sums.iter().map(|one| one[n]).sum();
         std::array::from_fn(of)
-    }
-
-    #[inline]
-    fn expected(&self, sums: &[f64; SUMS], executions: usize) -> Expected {
-        let size = self.size.min(executions);
-        Expected::new(Sums(sums), executions as f64, size as f64, self.origin)
     }
 
     /// A group across the sample's executions.
@@ -152,11 +154,8 @@ impl<'a> Across<'a> {
     }
 }
 
-/// Sums, over executions, of products of the first four moments a, b, c and d of the measurements
-/// of each about a common origin: a, b, c, d, a², ab, b², ac, a²b, a³, a⁴.
-struct Sums<'a>(&'a [f64; SUMS]);
-
-/// What an execution adds to them.
+/// What an execution adds to the sums: products of the first four moments a, b, c and d of its
+/// measurements about a common origin: a, b, c, d, a², ab, b², ac, a²b, a³, a⁴.
 fn sums(values: &[f64], origin: f64) -> [f64; SUMS] {
     let moment = |power: i32| {
         let powers = values.iter().map(|value| (value - origin).powi(power));
@@ -179,88 +178,111 @@ fn sums(values: &[f64], origin: f64) -> [f64; SUMS] {
     ]
 }
 
+/// Numbers of groups of so many of so many executions, of which the averages are made.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    n: f64,
+    /// One over the number of ordered pairs of executions.
+    per_pair: f64,
+    /// What a group's mean square over the same pair and over two pairs with one measurement in
+    /// common counts, and what that over pairs without counts.
+    joined: f64,
+    apart: f64,
+    /// One over how many more executions there are for a third, and for a third and a fourth.
+    per_third: f64,
+    per_fourth: f64,
+}
+
+impl Counts {
+    fn new(executions: usize, size: usize) -> Counts {
+        let [n, size] = [executions, size.min(executions)].map(|count| count as f64);
+        let per_pair = 1.0 / (n * (n - 1.0));
+        let of_group = size * (size - 1.0) / 2.0;
+        let per = |count: f64| if size > 3.0 { 1.0 / count } else { 0.0 };
+        Counts {
+            n,
+            per_pair,
+            joined: (size - 1.0) / of_group / 2.0 * per_pair,
+            apart: (size - 2.0) * (size - 3.0) / 2.0 / of_group * per_pair,
+            per_third: per(n - 2.0),
+            per_fourth: per((n - 2.0) * (n - 3.0)),
+        }
+    }
+}
+
 /// What is known of groups on average.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     group: Group,
-    /// The squared coefficient of variation of a group's variance.
-    of_variance: f64,
-    /// That of its mean.
+    /// The square of a group's variance.
+    square: f64,
+    /// The variance of its mean.
     of_mean: f64,
-    /// The covariance of both, over the product of the averages.
+    /// The covariance of its variance and its mean.
     of_both: f64,
 }
 
 impl Expected {
-    /// Of groups of `size` of `n` executions, all of independent measurements. The variance of a
-    /// group is the mean of (x - y)²/2 over its pairs, so its square is the mean over pairs of
-    /// pairs: of the same, of two with one measurement in common, and of two without. These means
-    /// over the group are on average those over all executions, which follow from sums over sets
-    /// of different executions.
+    /// Of groups of executions whose measurements are all independent. The variance of a group is
+    /// the mean of (x - y)²/2 over its pairs, so its square is the mean over pairs of pairs: of the
+    /// same, of two with one measurement in common, and of two without. These means over the group
+    /// are on average those over all executions, which follow from sums over sets of different
+    /// executions.
     #[inline]
-    fn new(sums: Sums, n: f64, size: f64, origin: f64) -> Expected {
-        let [a, b, c, d, aa, ab, bb, ac, aab, aaa, aaaa] = *sums.0;
-        let pairs = n * (n - 1.0);
+    fn new(sums: &[f64; SUMS], counts: &Counts, origin: f64) -> Expected {
+        let [a, b, c, d, aa, ab, bb, ac, aab, aaa, aaaa] = *sums;
+        let n = counts.n;
         let different = (n - 1.0) * b - (a * a - aa);
         // Where it is but what rounding leaves, nothing varies.
         let variance = match different > 1e-13 * n * b {
-            true => different / pairs,
+            true => different * counts.per_pair,
             false => 0.0,
         };
         let two = b * b - bb;
-        let same = ((n - 1.0) * d - 4.0 * (a * c - ac) + 3.0 * two) / (2.0 * pairs);
-        let apart = match size > 3.0 {
-            true => {
-                let three = a * a * b - aa * b - 2.0 * a * ab + 2.0 * aab;
-                let square = a * a;
-                let four = square * square - 6.0 * square * aa + 3.0 * aa * aa + 8.0 * a * aaa
-                    - 6.0 * aaaa;
-                let rest = (n - 2.0) * (n - 3.0);
-                two / pairs + (four / rest - 2.0 * three / (n - 2.0)) / pairs
-            }
-            false => 0.0,
-        };
-        let of_group = size * (size - 1.0) / 2.0;
-        let others = (size - 2.0) * (size - 3.0) / 2.0;
-        let square = (same * (1.0 + (size - 2.0)) + others * apart) / of_group;
-        let mean = a / n;
-        let group = Group {
-            variance,
-            mean: origin + mean,
-        };
+        let joined = (n - 1.0) * d - 4.0 * (a * c - ac) + 3.0 * two;
+        let square = a * a;
+        let three = square * b - aa * b - 2.0 * a * ab + 2.0 * aab;
+        let four = square * (square - 6.0 * aa) + 3.0 * aa * aa + 8.0 * a * aaa - 6.0 * aaaa;
+        let apart = two + four * counts.per_fourth - 2.0 * three * counts.per_third;
+        let square = counts.joined * joined + counts.apart * apart;
         // Of groups of all executions; only these are asked for their coefficients.
+        let of_all = (n - 1.0) * counts.per_pair;
+        let mean = a * of_all;
         let third = c - 3.0 * ab + 2.0 * aaa;
-        let both = (1.0 - 1.0 / n) * third + 2.0 * (ab - aaa - mean * (b - aa));
+        let both = (n - 1.0) * of_all * third + 2.0 * (ab - aaa - mean * (b - aa));
         Expected {
-            group,
-            of_variance: (square / (variance * variance) - 1.0).max(0.0),
-            of_mean: (b - aa) / (n * n * group.mean * group.mean),
-            of_both: both / (n * (n - 1.0) * variance * group.mean),
+            group: Group {
+                variance,
+                mean: origin + mean,
+            },
+            square: square.max(variance * variance),
+            of_mean: (b - aa) * of_all * of_all,
+            of_both: both * counts.per_pair,
         }
     }
 
-    /// The average of a statistic, to the second order.
+    /// The average of a statistic, to the second order: that of the deviation is √s / √(1 + v/4),
+    /// where s is the average variance and v its squared coefficient of variation. That is 1 - v/8
+    /// times √s for small v, and close to what it is of the gamma distribution for larger ones.
     #[inline]
     fn second_order(&self, statistic: Statistic) -> f64 {
-        let Expected {
-            group,
-            of_variance,
-            of_mean,
-            of_both,
-        } = *self;
-        if group.variance == 0.0 {
-            return statistic.of(group);
+        let Group { variance, mean } = self.group;
+        if variance == 0.0 {
+            return statistic.of(self.group);
         }
-        // 1 - v/8 for small v, and close to that of the gamma distribution for larger ones.
-        let of_deviation = 1.0 / (1.0 + of_variance / 4.0).sqrt();
-        statistic.of(group)
-            * match statistic {
-                Statistic::Deviation => of_deviation,
+        let square = variance * variance;
+        let deviation = (4.0 * variance * square / (3.0 * square + self.square)).sqrt();
+        match statistic {
+            Statistic::Deviation => deviation,
+            Statistic::Coefficient if mean > 0.0 => {
+                let per_mean = 1.0 / mean;
+                let both = self.of_both / (2.0 * variance);
                 // Beyond these bounds two orders say nothing.
-                Statistic::Coefficient => {
-                    of_deviation * (1.0 + of_mean - of_both / 2.0).clamp(0.5, 2.0)
-                }
+                let rest = 1.0 + (self.of_mean * per_mean - both) * per_mean;
+                deviation * per_mean * rest.clamp(0.5, 2.0)
             }
+            Statistic::Coefficient => f64::NAN,
+        }
     }
 }
 
@@ -403,22 +425,16 @@ mod tests {
             |found: f64, right: f64| assert!((found / right - 1.0).abs() < 1e-9, "{found} {right}");
         for size in 2..=4 {
             let across = Across::new(&layout, size, Statistic::Deviation);
-            let expected = across.expected(&across.total(), 4);
+            let expected = Expected::new(&across.total(), &across.counts, across.origin);
             let all = |of: fn(Group) -> f64| over_all(&layout, size, of);
             let (variance, mean) = (all(|g| g.variance), all(|g| g.mean));
             close(expected.group.variance, variance);
             close(expected.group.mean, mean);
-            let square = all(|g| g.variance * g.variance) / variance / variance;
-            close(expected.of_variance, square - 1.0);
+            close(expected.square, all(|g| g.variance * g.variance));
             if size == 4 {
-                close(
-                    1.0 + expected.of_mean,
-                    all(|g| g.mean * g.mean) / mean / mean,
-                );
-                close(
-                    1.0 + expected.of_both,
-                    all(|g| g.variance * g.mean) / mean / variance,
-                );
+                close(expected.of_mean, all(|g| g.mean * g.mean) - mean * mean);
+                let both = all(|g| g.variance * g.mean) - variance * mean;
+                close(expected.of_both, both);
             }
         }
     }
@@ -446,7 +462,7 @@ mod tests {
                 let mut random = SplitMix64::new(seed);
                 let drawn: Vec<usize> = (0..12).map(|_| random.below(12)).collect();
                 let of = |n: usize| drawn.iter().map(|one| across.sums()[*one][n]).sum();
-                let found = across.average(&std::array::from_fn(of), 12);
+                let found = across.average(&std::array::from_fn(of));
                 let again = drawn.iter().map(|one| {
                     let values = &layout.values()[layout.places()[*one].clone()];
                     values.iter().map(|value| value * layout.scale).collect()

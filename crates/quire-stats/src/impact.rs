@@ -73,7 +73,7 @@ pub fn factor(sample: &Sample, settings: &Settings) -> Result<Estimate> {
         let Some((sums, [reciprocals, varied])) = sums.split_first_chunk() else {
             return;
         };
-        let draw = across.average(sums, executions) * reciprocals / varied;
+        let draw = across.average(sums) * reciprocals / varied;
         // Draws of nothing but executions that do not vary have no factor.
         draws.extend((!draw.is_nan()).then_some(draw));
     });

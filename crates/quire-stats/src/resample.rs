@@ -107,21 +107,32 @@ fn means_by_moments(layout: &Layout, resamples: usize, random: &mut SplitMix64) 
         let moments = Moments::of(values.iter().copied());
         let cubes: f64 = values.iter().map(|v| (v - moments.mean).powi(3)).sum();
         let n = moments.n;
-        [moments.mean, moments.squares / n / n, cubes / n / n / n]
+        // Four, so that they are added two by two.
+        [
+            moments.mean,
+            moments.squares / n / n,
+            cubes / n / n / n / 6.0,
+            0.0,
+        ]
     };
-    let features: Vec<[f64; 3]> = layout.executions().map(moments).collect();
-    let executions = features.len() as f64;
+    let features: Vec<[f64; 4]> = layout.executions().map(moments).collect();
+    let part = 1.0 / features.len() as f64;
     let mut normals = SplitMix64::new(random.word());
     let mut means = Vec::with_capacity(resamples);
-    sums(&features, resamples, random, |[mean, variance, cubes]| {
-        let z = NORMAL[normals.below(NORMALS)];
-        // Cornish and Fisher's correction for skewness.
-        let skewed = match *variance > 0.0 {
-            true => cubes / variance / 6.0 * (z * z - 1.0),
-            false => 0.0,
-        };
-        means.push((mean + variance.sqrt() * z + skewed) / executions);
-    });
+    sums(
+        &features,
+        resamples,
+        random,
+        |[mean, variance, cubes, _]| {
+            let z = NORMAL[normals.below(NORMALS)];
+            // Cornish and Fisher's correction for skewness.
+            let skewed = match *variance > 0.0 {
+                true => cubes / variance * (z * z - 1.0),
+                false => 0.0,
+            };
+            means.push((mean + variance.sqrt() * z + skewed) * part);
+        },
+    );
     means
 }
 

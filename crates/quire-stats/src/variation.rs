@@ -64,7 +64,7 @@ pub fn unclassified(sample: &Sample, settings: &Settings) -> Result<Estimate> {
     }
     let mut draws = Vec::with_capacity(settings.resamples);
     resample::sums(across.sums(), settings.resamples, &mut random, |sums| {
-        let draw = across.average(sums, executions);
+        let draw = across.average(sums);
         draws.extend((!draw.is_nan()).then_some(draw));
     });
     let influences = || interval::influences(&across.without_each());
