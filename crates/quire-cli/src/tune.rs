@@ -20,8 +20,9 @@ use quire_lab::tune::guide::Pilot;
 use quire_lab::tune::verdict::Outcome as Said;
 use quire_lab::tune::{Goal, Plan, Rules, facts, words};
 use quire_linux::sysinfo::signals;
+use quire_measure::args::Style;
 
-use crate::args::{Style, TuneArgs, TuneGoal};
+use crate::args::{TuneArgs, TuneGoal};
 use crate::bench::progress::Bar;
 use crate::bench::{ask, results_failure, runner_failure, tell_warnings};
 use crate::failure::{Failure, Outcome};
@@ -151,7 +152,7 @@ fn experiment(options: &TuneArgs, program: &Program, words: &[String]) -> Outcom
         measurements: options.measurements,
         discard: options.discard,
         timeout: options.timeout,
-        ignore_failure: options.ignore_failure,
+        ignore_failure: Ignored::All(options.ignore_failure),
         machine: Machine {
             cpus: options.cpus.clone(),
             ..Machine::default()

@@ -679,8 +679,12 @@ fn parameters_make_commands() {
     let list = ["-L", "a", "1,2", "-L", "b", "x,y", "true {a} {b}"];
     assert_eq!(
         names(&list),
-        ["true 1 x", "true 1 y", "true 2 x", "true 2 y"]
+        ["true 1 x", "true 2 x", "true 1 y", "true 2 y"]
     );
+    let unused = ["-L", "a", "1,-2", "-n", "it", "true"];
+    assert_eq!(names(&unused), ["it (a=1)", "it (a=-2)"]);
+    let named = ["-L", "a", "1,2", "-n", "x", "-n", "y", "true {a}"];
+    assert_eq!(names(&named), ["x", "y"]);
     let scan = [
         "-P", "n", "0", "1", "-D", "0.5", "-n", "run {n}", "true {n}",
     ];
@@ -718,6 +722,11 @@ fn parameters_make_commands() {
         &["given twice"],
     );
     assert_refused(
+        &bench(&["-L", "n", "1,2,3", "-n", "a", "-n", "b", "true {n}"]),
+        2,
+        &["--command-name is given 2 times for 3 commands"],
+    );
+    assert_refused(
         &bench(&["-P", "n", "2", "1", "true"]),
         2,
         &["MIN is above MAX"],
@@ -742,7 +751,52 @@ fn what_commands_print_goes_where_it_is_wanted() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "hello\n");
     assert_eq!(said(&["--output", "inherit"]), 2);
     assert_eq!(said(&["--show-output"]), 2);
-    assert_refused(&bench(&["--output", "r.jsonl", "true"]), 2, &["--save"]);
+    assert_refused(
+        &bench(&["--output", "r.jsonl", "true"]),
+        2,
+        &["--save", "./r.jsonl"],
+    );
+    let (one, other) = (dir.name("one"), dir.name("other"));
+    let each = ["--output", &one, "--output", &other, "echo 1", "echo 2"];
+    let done = bench(&[&["-r", "1", "-q"], &each[..]].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let read = |path: &str| fs::read_to_string(path).unwrap();
+    assert_eq!([read(&one), read(&other)], ["1\n", "2\n"]);
+}
+
+#[test]
+fn commands_besides_and_exit_statuses_are_those_of_hyperfine() {
+    let dir = Dir::new();
+    let mark = dir.name("mark");
+    let say = |what: &str| format!("echo {what} >> {mark}");
+    let (one, other) = (say("one"), say("other"));
+    let each = ["-C", &one, "-C", &other, "true", "exit 7"];
+    let run = |more: &[&str]| bench(&[&["-r", "1", "-q"], more].concat());
+    let done = run(&[&["-i=7"], &each[..]].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let read = || fs::read_to_string(&mark).unwrap_or_default();
+    let mut lines: Vec<String> = read().lines().map(String::from).collect();
+    lines.sort();
+    assert_eq!(lines, ["one", "other"]);
+    assert!(run(&["-i", "exit 7"]).status.success());
+    assert_eq!(run(&["-i=1,2", "exit 7"]).status.code(), Some(1));
+    assert_refused(&run(&["-i=x", "true"]), 2, &["all-non-zero"]);
+    let thrice = ["-C", "a", "-C", "b", "-C", "c", "true", "false"];
+    assert_refused(&run(&thrice), 2, &["--conclude is given 3 times"]);
+
+    // Each execution is told which one it is.
+    fs::remove_file(&mark).unwrap();
+    let number = say("$HYPERFINE_ITERATION");
+    let done = bench(&["-r", "2", "-w", "1", "-q", &number]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert_eq!(read(), "warmup-0\n0\n1\n");
+}
+
+#[test]
+fn results_are_exported_to_standard_output() {
+    let done = bench(&["-r", "2", "-q", "--export-json", "-", "true"]);
+    let value: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(value["results"][0]["times"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -757,6 +811,11 @@ fn another_command_is_compared_with_and_tables_can_be_sorted() {
     let said = with(&["--reference", "sleep 0.05"]);
     assert!(
         said.contains("`sleep 0.01` is better than `sleep 0.05`"),
+        "{said}"
+    );
+    let said = with(&["--reference", "sleep 0.05", "--reference-name", "the old"]);
+    assert!(
+        said.contains("`sleep 0.01` is better than `the old`"),
         "{said}"
     );
     let said = with(&["--sort", "mean-time", "-u", "second"]);

@@ -414,6 +414,36 @@ fn the_time_limit_ends_it() {
 }
 
 #[test]
+fn the_program_without_quire_runs_first() {
+    for seed in ["1", "2", "3", "4"] {
+        let dir = Dir::new();
+        let order = dir.name("order");
+        let script = dir.counting(&format!("echo $p >> {order}; {}", costs("")));
+        let done = tune(
+            &["--candidates", THREE[1], "-e", "5", "--seed", seed],
+            &script,
+        );
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let order = fs::read_to_string(order).unwrap();
+        assert!(order.starts_with("plain\n"), "seed {seed}: {order}");
+    }
+}
+
+#[test]
+fn a_candidate_that_hangs_is_stopped_and_does_not_cost_the_time_of_the_others() {
+    let dir = Dir::new();
+    let hangs = "case $p in eager) exec sleep 600;; esac; ";
+    let script = dir.counting(&(hangs.to_owned() + &costs("reserve) v=5000;;")));
+    let begun = Instant::now();
+    let said = json(&[&THREE[..], &["--time-limit", "20"]].concat(), &script);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(22), "{took:?}");
+    assert_eq!(said["best"], "reserve", "{said}");
+    let why = row(&said, "eager").to_string();
+    assert!(why.contains("did not end within 5 s"), "{why}");
+}
+
+#[test]
 fn measurements_come_from_the_output_where_that_is_asked_for() {
     let dir = Dir::new();
     let script = dir.counting(

@@ -8,6 +8,7 @@ pub mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use quire_linux::execution::Cpus;
 use quire_linux::scheduling::Scheduling;
@@ -41,8 +42,8 @@ pub struct Experiment {
     pub precision: Option<f64>,
     /// Seconds after which an execution is stopped.
     pub timeout: Option<f64>,
-    /// Whether an exit status other than 0 is no failure.
-    pub ignore_failure: bool,
+    /// Which exit statuses other than 0 are no failures.
+    pub ignore_failure: Ignored,
     /// Units and directions of metrics that programs report.
     pub metrics: BTreeMap<String, Metric>,
     /// What the machine shall be like meanwhile.
@@ -51,6 +52,48 @@ pub struct Experiment {
     pub benchmarks: Vec<Benchmark>,
     /// How.
     pub variants: Vec<Variant>,
+}
+
+/// Which exit statuses other than 0 are no failures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "true, false, or a list of exit statuses")]
+pub enum Ignored {
+    /// All of them, or none.
+    All(bool),
+    /// These.
+    These(Vec<i32>),
+}
+
+impl Ignored {
+    /// Whether a program that ends with this status has not failed.
+    #[must_use]
+    pub fn holds(&self, status: i32) -> bool {
+        match self {
+            Ignored::All(all) => *all || status == 0,
+            Ignored::These(some) => status == 0 || some.contains(&status),
+        }
+    }
+}
+
+impl Default for Ignored {
+    fn default() -> Ignored {
+        Ignored::All(false)
+    }
+}
+
+impl FromStr for Ignored {
+    type Err = String;
+
+    /// `all-non-zero`, or exit statuses with commas between them.
+    fn from_str(text: &str) -> Result<Ignored, String> {
+        if matches!(text, "" | "all-non-zero") {
+            return Ok(Ignored::All(true));
+        }
+        let statuses = text.split(',').map(|one| one.trim().parse());
+        let statuses: Result<Vec<i32>, _> = statuses.collect();
+        let unknown = |_| format!("`{text}`: write all-non-zero, or exit statuses such as 1,2");
+        statuses.map(Ignored::These).map_err(unknown)
+    }
 }
 
 /// What is executed.
@@ -122,6 +165,9 @@ pub struct Variant {
     /// What else runs besides, where it is given, instead of the benchmark's.
     #[serde(default)]
     pub besides: Besides,
+    /// Where what it prints goes, instead of where the benchmark says.
+    #[serde(default)]
+    pub output: Option<Output>,
     /// What the command was made of, by name.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
@@ -313,7 +359,7 @@ impl Default for Experiment {
             discard: 0,
             precision: None,
             timeout: None,
-            ignore_failure: false,
+            ignore_failure: Ignored::default(),
             metrics: BTreeMap::new(),
             machine: Machine::default(),
             benchmarks: Vec::new(),
@@ -472,6 +518,18 @@ mod tests {
         assert!(refused(|e| e.benchmarks[0].command = None).contains("command"));
         assert!(refused(|e| e.benchmarks[0].variants = Some(vec!["z".into()])).contains("`z`"));
         assert!(refused(|e| (e.measurements, e.discard) = (Some(2), 2)).contains("discard"));
+    }
+
+    #[test]
+    fn exit_statuses_are_ignored_that_were_named() {
+        let of = |text: &str| text.parse::<Ignored>();
+        let all = of("all-non-zero").unwrap();
+        assert!(all.holds(0) && all.holds(7));
+        let some = of("1, 7").unwrap();
+        assert!(some.holds(0) && some.holds(7) && !some.holds(2));
+        assert!(!Ignored::default().holds(1) && of("x").is_err());
+        let kept = serde_json::to_string(&[all, some]).unwrap();
+        assert_eq!(kept, "[true,[1,7]]");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Runs an experiment: executes what is left to execute, and keeps what comes of it.
 
+mod begin;
 mod execute;
 mod interrupt;
 mod jobs;
@@ -127,6 +128,7 @@ pub fn run(
     let mut session = Session::begin(experiment, tools, results, interrupt)?;
     let over = session.whole(watcher);
     session.clean_up();
+    results.sync()?;
     over
 }
 
@@ -146,6 +148,7 @@ pub fn guided(
     let mut session = Session::begin(experiment, tools, results, interrupt)?;
     let over = session.guided(guide, watcher);
     session.clean_up();
+    results.sync()?;
     over
 }
 
@@ -432,7 +435,7 @@ impl<'a> Session<'a> {
         let pair = self.pairs[step.pair];
         watcher.begins(&self.progress(pair));
         let (started, clock) = (now(), Instant::now());
-        let made = self.execute(step);
+        let made = self.execute(step, &self.number(step).to_string());
         self.spent += clock.elapsed();
         self.made += 1;
         let (benchmark, variant) = (pair.benchmark.name.clone(), pair.variant.name.clone());
@@ -454,7 +457,7 @@ impl<'a> Session<'a> {
             }
             Err(Undone::Interrupted) => {}
             Err(Undone::Failed(reason)) => {
-                let number = order / self.pairs.len() as u64 + 1;
+                let number = self.number(step) + 1;
                 let failure = Failure {
                     benchmark,
                     variant,
@@ -468,6 +471,11 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Which execution of its pair it is, from 0 on.
+    fn number(&self, step: Step) -> u64 {
+        step.order / self.pairs.len() as u64
     }
 
     /// How many executions were made or failed.
@@ -499,33 +507,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn execute(&self, step: Step) -> Result<Done, Undone> {
+    /// The job of a step, which is told by `number` which execution it is.
+    fn job(&self, step: Step, number: &str) -> Job {
+        let mut job = jobs::numbered(&self.jobs[step.pair], number);
+        if self.experiment.machine.random_environment {
+            job = jobs::padded(&job, self.experiment.seed, step.order);
+        }
+        if let Some(each) = self.each {
+            job.timeout = Some(job.timeout.map_or(each, |own| own.min(each)));
+        }
+        job
+    }
+
+    fn execute(&self, step: Step, number: &str) -> Result<Done, Undone> {
         let (pair, job) = (self.pairs[step.pair], &self.jobs[step.pair]);
         let prepare = pair.variant.prepare.as_deref();
         let limit = job.timeout.unwrap_or(BESIDES_LIMIT);
         if let Some(text) = prepare.or(pair.besides(|all| &all.prepare)) {
             besides(text, job, limit, self.interrupt)?;
         }
-        let padded;
-        let job = match self.experiment.machine.random_environment {
-            true => {
-                padded = jobs::padded(job, self.experiment.seed, step.order);
-                &padded
-            }
-            false => job,
-        };
-        let limited;
-        let job = match self.each {
-            Some(each) => {
-                limited = Job {
-                    timeout: Some(job.timeout.map_or(each, |own| own.min(each))),
-                    ..job.clone()
-                };
-                &limited
-            }
-            None => job,
-        };
-        let mut done = execute(job, self.interrupt)?;
+        let mut done = execute(&self.job(step, number), self.interrupt)?;
         if let Some(start) = &self.shells[step.pair] {
             start.take_off(&mut done);
         }
@@ -626,11 +627,11 @@ impl<'a> Session<'a> {
 
     /// Executes without a record. What fails here fails again where it counts.
     fn warm_up(&self, pairs: &[usize]) {
-        for _ in 0..self.experiment.warmup {
+        for n in 0..self.experiment.warmup {
             for pair in pairs.iter().copied() {
                 let order = u64::MAX;
                 if self.interrupt.signal().is_none() {
-                    let _ = self.execute(Step { order, pair });
+                    let _ = self.execute(Step { order, pair }, &format!("warmup-{n}"));
                 }
             }
         }
@@ -653,6 +654,68 @@ impl<'a> Session<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A guide that wants a thousand rounds and has a second.
+    struct Hurried;
+
+    impl Guide for Hurried {
+        fn round(&mut self, number: u64, _: &Run) -> Round {
+            Round {
+                pairs: if number < 3 { vec![0] } else { Vec::new() },
+                rest: 1000,
+                left: Some(Duration::from_secs(1)),
+                each: None,
+            }
+        }
+    }
+
+    /// Keeps what was said of the time that is left.
+    struct Left(Vec<Option<Duration>>);
+
+    impl Watcher for Left {
+        fn begins(&mut self, progress: &Progress<'_>) {
+            self.0.push(progress.left);
+        }
+
+        fn failed(&mut self, failure: &Failure) {
+            panic!("{}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn no_more_time_is_said_to_be_left_than_there_is() {
+        let experiment = Experiment {
+            benchmarks: vec![crate::experiment::Benchmark {
+                name: "b".into(),
+                command: Some(crate::experiment::Command::Text("sleep 0.05".into())),
+                ..Default::default()
+            }],
+            variants: vec![crate::experiment::Variant::default()],
+            ..Experiment::default()
+        };
+        let tools = Tools {
+            quire: PathBuf::new(),
+            environment: BTreeMap::new(),
+            warnings: Vec::new(),
+        };
+        let (mut results, mut left) = (Results::in_memory(), Left(Vec::new()));
+        let interrupt = Interrupt::listen().unwrap();
+        guided(
+            &experiment,
+            &tools,
+            &mut results,
+            &interrupt,
+            &mut Hurried,
+            &mut left,
+        )
+        .unwrap();
+        // A thousand executions would take 50 s.
+        assert_eq!(left.0.len(), 3);
+        for left in left.0 {
+            let left = left.expect("there is an end, so there is an estimate");
+            assert!(left <= Duration::from_secs(1), "{left:?}");
+        }
+    }
 
     #[test]
     fn precision_is_looked_at_often_first_and_rarely_later() {

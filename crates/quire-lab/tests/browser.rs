@@ -31,6 +31,8 @@ addEventListener("load", () => {
     };
   });
   const result = {
+    cut: [...document.querySelectorAll(".times .scroll")].filter(t => t.scrollWidth > t.clientWidth).length,
+    times: document.querySelectorAll(".times .scroll").length,
     seen, wide: document.documentElement.scrollWidth, window: innerWidth,
     back: getComputedStyle(document.body).backgroundColor,
     loaded: performance.getEntriesByType("resource").length,
@@ -162,6 +164,8 @@ fn a_report_is_drawn_without_an_error() {
                 wide <= window,
                 "the page is {wide} wide in a window of {window}"
             );
+            assert!(seen["times"].as_u64() > Some(0));
+            assert_eq!(seen["cut"], 0, "a table of times goes off the screen");
             assert_eq!(seen["loaded"], 0, "something was loaded");
             backs.push(seen["back"].as_str().unwrap().to_owned());
         }

@@ -197,6 +197,18 @@ impl Ended {
     }
 }
 
+/// Whether the child `pid` has ended. It is to be waited for all the same.
+#[must_use]
+pub fn has_ended(pid: u32) -> bool {
+    // SAFETY: all-zero is a valid `siginfo_t`; the call overwrites it.
+    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    let how = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+    // SAFETY: the out-argument lives for the call.
+    let rc = unsafe { libc::waitid(libc::P_PID, pid, &mut info, how) };
+    // SAFETY: of a child that has not ended the call leaves the zeros.
+    rc == 0 && unsafe { info.si_pid() } != 0
+}
+
 /// Waits for the end of the child `pid`.
 ///
 /// # Errors
@@ -303,7 +315,12 @@ mod tests {
             .unwrap()
             .read_to_string(&mut text)
             .unwrap();
+        // Standard output is closed a moment before the end.
+        while !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
         let ended = wait(child.id()).unwrap();
+        assert!(!has_ended(child.id()));
         assert_eq!(ended.code, Some(3));
         assert!(ended.peak >= Bytes(30_000_000), "{ended:?}");
         assert!(ended.minor_faults > 100 && ended.voluntary_switches > 0);

@@ -35,6 +35,7 @@ pub mod rights;
 pub mod scheduling;
 pub mod slabs;
 pub mod socket;
+pub mod spawn;
 #[cfg(target_arch = "x86_64")]
 pub mod stack;
 pub mod stat_map;

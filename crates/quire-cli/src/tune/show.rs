@@ -7,9 +7,9 @@ use quire_lab::tune::search::State;
 use quire_lab::tune::verdict::{Row, Verdict};
 use quire_lab::tune::{Plan, words};
 
-use crate::args::Style;
 use crate::bench::show::{Look, number, scale_of};
 use crate::table::Table;
+use quire_measure::args::Style;
 
 /// Prints the candidates, the verdict, and the command line to use.
 pub fn verdict(

@@ -12,7 +12,9 @@ use quire_core::located::{self, Wrong};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Benchmark, Besides, Command, Experiment, Machine, Measure, Output, Shell, Variant};
+use super::{
+    Benchmark, Besides, Command, Experiment, Ignored, Machine, Measure, Output, Shell, Variant,
+};
 use crate::protocol::{self, Pattern};
 use crate::run::{Better, Metric, TIME};
 
@@ -43,7 +45,7 @@ struct File {
     discard: Option<u64>,
     precision: Option<Spanned<String>>,
     timeout: Option<Spanned<f64>>,
-    ignore_failure: Option<bool>,
+    ignore_failure: Option<Ignored>,
     shell: Option<String>,
     measure: Option<FileMeasure>,
     #[serde(default)]
@@ -244,6 +246,7 @@ fn variant(file: FileVariant) -> Result<Variant, Wrong> {
     }
     Ok(Variant {
         besides: Besides::default(),
+        output: None,
         parameters: BTreeMap::new(),
         name: file.name,
         command: file.command,

@@ -273,8 +273,11 @@ impl Page {
         for metric in primary_metrics(rows) {
             let rows: Vec<&Experiment> = rows.iter().filter(|e| e.metric == metric).collect();
             self.spread(&report.metric(metric).unit, &rows);
-            let times = rows.iter().map(|one| times(report, &pairs, one));
+            let size = rows.iter().map(|one| one.average.abs()).fold(0.0, f64::max);
+            let times = rows.iter().map(|one| times(report, &pairs, one, size));
+            self.text.push_str("<div class=\"times\">");
             self.table(&TIMES, times);
+            self.text.push_str("</div>");
         }
         self.folded("More of it", |page| page.more(report, rows, most));
         self.text.push_str("</section>\n");
@@ -433,20 +436,20 @@ impl Page {
     }
 }
 
-/// The columns of [`times`].
+/// The columns of [`times`]. The last two are not shown on a narrow screen.
 const TIMES: [&str; 6] = [
     "variant",
     "mean",
+    "over the first",
     "median",
     "least",
     "largest",
-    "over the first",
 ];
 
-/// An experiment in short; the pairs are those of its benchmark.
-fn times(report: &Report, pairs: &[&Pair], one: &Experiment) -> [String; 6] {
+/// An experiment in short, in the unit that `size` has; the pairs are those of its benchmark.
+fn times(report: &Report, pairs: &[&Pair], one: &Experiment, size: f64) -> [String; 6] {
     let unit = &report.metric(&one.metric).unit;
-    let value = |value: f64| number::with_unit(value, unit);
+    let value = |value: f64| number::like(value, size, unit);
     let values: Vec<f64> = one.sample.values().collect();
     let ends = range(values.iter().copied()).unwrap_or((0.0, 0.0));
     let is_it = |pair: &&&Pair| (&pair.metric, &pair.new) == (&one.metric, &one.variant);
@@ -454,17 +457,17 @@ fn times(report: &Report, pairs: &[&Pair], one: &Experiment) -> [String; 6] {
     [
         one.variant.clone(),
         match one.figure(Figure::Mean) {
-            Some(mean) => number::estimate(mean, unit),
+            Some(mean) => number::estimate_like(mean, size, unit),
             None => value(one.average),
         },
-        value(quire_stats::median(&values).unwrap_or(one.average)),
-        value(ends.0),
-        value(ends.1),
         match ratio {
             None => "1".to_owned(),
             Some(Ok(ratio)) => number::ratio(&ratio),
             Some(Err(_)) => "absent".to_owned(),
         },
+        value(quire_stats::median(&values).unwrap_or(one.average)),
+        value(ends.0),
+        value(ends.1),
     ]
 }
 

@@ -52,13 +52,23 @@ pub fn plain(value: f64) -> String {
 
 /// A value with its unit.
 pub fn with_unit(value: f64, unit: &str) -> String {
-    let (factor, name) = scale(value, unit);
+    like(value, value, unit)
+}
+
+/// A value with the unit that `size` has, so that it can be compared with others.
+pub fn like(value: f64, size: f64, unit: &str) -> String {
+    let (factor, name) = scale(size, unit);
     joined(&plain(value / factor), &name)
 }
 
 /// A value with its interval and unit, such as `1.234 ms [1.200, 1.260]`.
 pub fn estimate(estimate: &Estimate, unit: &str) -> String {
-    let (factor, name) = scale(estimate.value, unit);
+    estimate_like(estimate, estimate.value, unit)
+}
+
+/// The same, with the unit that `size` has.
+pub fn estimate_like(estimate: &Estimate, size: f64, unit: &str) -> String {
+    let (factor, name) = scale(size, unit);
     let [value, low, high] =
         [estimate.value, estimate.ci_low, estimate.ci_high].map(|value| plain(value / factor));
     format!("{} [{low}, {high}]", joined(&value, &name))

@@ -8,10 +8,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use quire_linux::execution::{self, Ended, Settings};
@@ -19,18 +17,19 @@ use quire_linux::scheduling::Watchdog;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use super::begin::{self, Ends};
 use super::interrupt::Interrupt;
 use super::orphans::Known;
-use crate::experiment::Output;
-use crate::protocol::{ENV_FD, Reader, Reported, Stream};
+use crate::experiment::{Ignored, Output};
+use crate::protocol::{Reader, Reported, Stream};
 use crate::usage::Counters;
 
 /// How long a program has between being asked and being made to end.
 const GRACE: Duration = Duration::from_millis(500);
 /// How often what a program wrote on its descriptor is fetched.
 const TICK: Duration = Duration::from_millis(100);
-/// The size of the pipe that the descriptor is, in bytes.
-const ROOM: usize = 1 << 20;
+/// The size of the pipes that are fetched from now and then, in bytes.
+pub(super) const ROOM: usize = 1 << 20;
 /// As much of the end of standard error is kept, in bytes.
 const TAIL: usize = 4096;
 
@@ -55,8 +54,8 @@ pub(super) struct Job {
     pub to: Output,
     /// How its standard output is read, where it is.
     pub output: Option<Reader>,
-    /// Whether an exit status other than 0 is no failure.
-    pub ignore_failure: bool,
+    /// Which exit statuses other than 0 are no failures.
+    pub ignore_failure: Ignored,
     /// Whether what it has started and left is ended with it. Where it is stopped, that is
     /// done anyway.
     pub ends_all: bool,
@@ -85,18 +84,14 @@ pub(super) enum Undone {
 }
 
 impl Undone {
-    fn of(what: &str) -> impl FnOnce(io::Error) -> Undone {
+    pub(super) fn of(what: &str) -> impl FnOnce(io::Error) -> Undone {
         move |error| Undone::Failed(format!("{what}: {error}"))
     }
 }
 
 /// Executes a job.
 pub(super) fn execute(job: &Job, interrupt: &Interrupt) -> Result<Done, Undone> {
-    let (reads, writes) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| Undone::of("no pipe")(error.into()))?;
-    // A smaller pipe is emptied as often.
-    let _ = rustix::pipe::fcntl_setpipe_size(&reads, ROOM);
-    let mut command = command(job, &writes)?;
+    let (mut begin, ends) = begin::ready(job)?;
     let _watchdog = match job.settings.scheduling.and_then(|s| s.realtime_priority()) {
         Some(priority) => Some(
             Watchdog::above(priority).map_err(Undone::of("no watchdog for a real-time program"))?,
@@ -105,20 +100,19 @@ pub(super) fn execute(job: &Job, interrupt: &Interrupt) -> Result<Done, Undone> 
     };
     let counters = Counters::open();
     let known = Known::now();
+    let mut streams = Streams::new(ends, job.output.clone());
     let start = Instant::now();
-    let child = command.spawn().map_err(|error| {
+    let pid = begin.start().map_err(|error| {
         let program = job.words.first().map(Path::new).unwrap_or(Path::new(""));
         Undone::Failed(format!("cannot start {}: {error}", program.display()))
     })?;
-    drop(writes);
-    drop(command);
-    let group = Group(Pid::from_child(&child));
-    let mut streams = Streams::new(child, reads, job.output.clone());
+    let group = Group(pid);
     let outcome = streams.wait(&group, start, job.timeout, interrupt);
     let wall = start.elapsed();
     group.kill(Signal::KILL);
     let ended = execution::wait(group.0.as_raw_nonzero().get() as u32)
         .map_err(Undone::of("cannot wait for it"))?;
+    drop(begin);
     if job.ends_all || !matches!(outcome, Outcome::Ended(_)) {
         known.end_others();
     }
@@ -144,54 +138,6 @@ pub(super) fn execute(job: &Job, interrupt: &Interrupt) -> Result<Done, Undone> 
     }
 }
 
-fn command(job: &Job, writes: &OwnedFd) -> Result<Command, Undone> {
-    let mut words = job.words.iter();
-    let program = words.next().cloned().unwrap_or_default();
-    let mut command = Command::new(program);
-    let input = match &job.input {
-        Some(path) => {
-            let opened = File::open(path);
-            opened
-                .map_err(Undone::of(&format!("cannot read {}", path.display())))?
-                .into()
-        }
-        None => Stdio::null(),
-    };
-    let output = match (&job.output, &job.to) {
-        (Some(_), _) | (_, Output::Pipe) => Stdio::piped(),
-        (_, Output::Null) => Stdio::null(),
-        (_, Output::Inherit) => Stdio::inherit(),
-        (_, Output::File(path)) => {
-            let file = File::create(path);
-            file.map_err(Undone::of(&format!("cannot write {}", path.display())))?
-                .into()
-        }
-    };
-    let error = match job.to {
-        Output::Inherit => Stdio::inherit(),
-        _ => Stdio::piped(),
-    };
-    command
-        .args(words)
-        .envs(&job.env)
-        .env(ENV_FD, writes.as_raw_fd().to_string())
-        .stdin(input)
-        .stdout(output)
-        .stderr(error)
-        .process_group(0);
-    if let Some(directory) = &job.directory {
-        command.current_dir(directory);
-    }
-    match job.settings == Settings::default() {
-        // Nothing of this process runs in the child then, so that the C library starts it without a
-        // copy of this process's page tables (`posix_spawn`). No other thread starts programs.
-        true => rustix::io::fcntl_setfd(writes, rustix::io::FdFlags::empty())
-            .map_err(|error| Undone::of("no descriptor for measurements")(error.into()))?,
-        false => job.settings.apply(&mut command, vec![writes.as_raw_fd()]),
-    }
-    Ok(command)
-}
-
 /// What is wrong with an execution that ended.
 fn failure(job: &Job, ended: &Ended, streams: &Streams) -> Option<String> {
     let said = streams.last_words();
@@ -199,8 +145,8 @@ fn failure(job: &Job, ended: &Ended, streams: &Streams) -> Option<String> {
         return Some(format!("it was killed by signal {signal}{said}"));
     }
     match ended.code {
-        Some(0) | None => {}
-        Some(_) if job.ignore_failure => {}
+        None => {}
+        Some(code) if job.ignore_failure.holds(code) => {}
         Some(code) => return Some(format!("its exit status was {code}{said}")),
     }
     streams.reported.nonsense.clone()
@@ -235,18 +181,15 @@ struct Streams {
 }
 
 impl Streams {
-    fn new(mut child: Child, reads: OwnedFd, reader: Option<Reader>) -> Streams {
-        let output = child.stdout.take().map(OwnedFd::from);
+    fn new(ends: Ends, reader: Option<Reader>) -> Streams {
         // What is not to be read for measurements is thrown away, as of a descriptor without lines.
-        let output = output.map(|fd| (fd, reader.unwrap_or(Reader::Output)));
+        let reader = reader.unwrap_or(Reader::Output);
+        let output = ends.output.map(File::from);
         let streams = Streams {
-            descriptor: File::from(reads),
+            descriptor: File::from(ends.descriptor),
             of_descriptor: Stream::new(Reader::Descriptor),
-            output: output.map(|(fd, reader)| (File::from(fd), Stream::new(reader))),
-            error: child
-                .stderr
-                .take()
-                .map(|stderr| File::from(OwnedFd::from(stderr))),
+            output: output.map(|file| (file, Stream::new(reader))),
+            error: ends.error.map(File::from),
             tail: Vec::new(),
             reported: Reported::default(),
         };
@@ -266,6 +209,10 @@ impl Streams {
         timeout: Option<Duration>,
         interrupt: &Interrupt,
     ) -> Outcome {
+        // A program that does next to nothing has ended by now, and this is the fastest way to know.
+        if execution::has_ended(group.0.as_raw_nonzero().get() as u32) {
+            return Outcome::Ended(Some(start.elapsed()));
+        }
         let Ok(process) = pidfd_open(group.0, PidfdFlags::empty()) else {
             return Outcome::Ended(None);
         };
@@ -358,7 +305,8 @@ impl Streams {
 /// Reads what a pipe holds now, and no more than a program can write in a while. Says
 /// whether more may come.
 fn read_all(file: &mut File, mut take: impl FnMut(&[u8])) -> bool {
-    let mut bytes = [0; 64 << 10];
+    // More of it would push out of the processor's caches what the next program finds there.
+    let mut bytes = [0; 8 << 10];
     for _ in 0..ROOM / bytes.len() {
         match file.read(&mut bytes) {
             Ok(0) => return false,
@@ -386,7 +334,7 @@ pub(super) fn besides(
         shell: None,
         to: Output::Null,
         output: None,
-        ignore_failure: false,
+        ignore_failure: Ignored::default(),
         ends_all: false,
         ..job.clone()
     };

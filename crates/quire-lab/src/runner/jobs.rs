@@ -9,12 +9,14 @@ use quire_stats::random::SplitMix64;
 use super::Tools;
 use super::execute::{Job, Undone, execute};
 use super::interrupt::Interrupt;
-use crate::experiment::{Command, Experiment, Measure, Output, Pair, Shell, words};
+use crate::experiment::{Command, Experiment, Ignored, Measure, Output, Pair, Shell, words};
 use crate::protocol::{ENV_MEASUREMENTS, Pattern, Reader};
 
 /// A program of a real-time class is stopped after this many seconds, where no other time
 /// is given: it might keep the machine from doing anything else.
 const REALTIME_LIMIT: f64 = 60.0;
+/// The variable that says which execution it is; scripts for hyperfine know it by this name.
+const ITERATION: &str = "HYPERFINE_ITERATION";
 /// The variable that makes environments differ in size.
 const PADDING: &str = "QUIRE_BENCH_PADDING";
 
@@ -48,9 +50,9 @@ pub(super) fn job(experiment: &Experiment, pair: &Pair, tools: &Tools) -> Result
             realtime_limit: timeout.filter(|_| realtime.is_some()),
         },
         timeout,
-        to: benchmark.output.clone(),
+        to: variant.output.as_ref().unwrap_or(&benchmark.output).clone(),
         output: reader(&benchmark.measure)?,
-        ignore_failure: experiment.ignore_failure,
+        ignore_failure: experiment.ignore_failure.clone(),
         ends_all: true,
     })
 }
@@ -140,6 +142,13 @@ fn under_quire(pair: &Pair, tools: &Tools, words: Vec<OsString>) -> Vec<OsString
     all
 }
 
+/// A job that is told which execution it is, as hyperfine tells: by its number, from 0 on.
+pub(super) fn numbered(job: &Job, number: &str) -> Job {
+    let mut job = job.clone();
+    job.env.insert(ITERATION.into(), number.into());
+    job
+}
+
 /// A job with an environment of another size, up to a page more.
 pub(super) fn padded(job: &Job, seed: u64, order: u64) -> Job {
     let mut random = SplitMix64::new(seed ^ order.wrapping_mul(0xa24b_aed4_963e_e407));
@@ -168,7 +177,7 @@ pub(super) fn check(jobs: &[Job], interrupt: &Interrupt) -> Result<(), String> {
                 settings,
                 timeout: None,
                 output: None,
-                ignore_failure: true,
+                ignore_failure: Ignored::All(true),
                 ends_all: true,
             };
             if let Err(Undone::Failed(why)) = execute(&probe, interrupt) {

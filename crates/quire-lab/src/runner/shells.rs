@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::execute::{Done, Job, Undone, execute};
 use super::interrupt::Interrupt;
-use crate::experiment::Output;
+use crate::experiment::{Ignored, Output};
 
 /// So often a shell is started with nothing to do; the median counts.
 const TIMES: usize = 41;
@@ -73,7 +73,7 @@ fn idle(job: &Job) -> Option<Job> {
         input: None,
         to: Output::Null,
         output: None,
-        ignore_failure: false,
+        ignore_failure: Ignored::default(),
         ..job.clone()
     })
 }

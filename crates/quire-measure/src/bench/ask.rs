@@ -76,16 +76,6 @@ fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
         ));
     }
     let all = parameters::all(options)?;
-    let count = options.commands.len() * all.len();
-    fits("--command-name", options.command_name.len(), count)?;
-    if options.prepare.len() > 1 {
-        fits("--prepare", options.prepare.len(), options.commands.len())?;
-        if options.prepare.len() != options.commands.len() {
-            return Err(Failure::bad_usage(
-                "give --prepare once, or once for each command",
-            ));
-        }
-    }
     let shell = match options.no_shell {
         true => Shell::None,
         false => Shell::from(options.shell.clone()),
@@ -104,7 +94,10 @@ fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
             name: "commands".into(),
             shell,
             input: input.filter(|path| path.as_os_str() != "null"),
-            output: output(options)?,
+            output: match options.show_output {
+                true => Output::Inherit,
+                false => Output::Null,
+            },
             measure: measure(options),
             ..Benchmark::default()
         }],
@@ -112,48 +105,86 @@ fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
             .max_runs
             .unwrap_or(limit.max(options.min_runs.unwrap_or(0))),
         at_least: least.filter(|_| options.precision.is_none()),
-        variants: variants(options, &all),
+        variants: variants(options, &all)?,
         ..Experiment::default()
     })
 }
 
-/// Where what commands print goes.
-fn output(options: &BenchArgs) -> Outcome<Output> {
-    match options.output.as_deref() {
-        None if options.show_output => Ok(Output::Inherit),
-        None | Some("null") => Ok(Output::Null),
-        Some("pipe") => Ok(Output::Pipe),
-        Some("inherit") => Ok(Output::Inherit),
-        Some(path) if path.ends_with(".jsonl") => Err(Failure::bad_usage(format!(
-            "--output {path}: that is where commands print to; results are kept with --save"
+/// Where what a command prints goes, by what `--output` says.
+fn output(said: &str) -> Outcome<Output> {
+    match said {
+        "null" => Ok(Output::Null),
+        "pipe" => Ok(Output::Pipe),
+        "inherit" => Ok(Output::Inherit),
+        path if path.contains('/') => Ok(Output::File(path.into())),
+        other => Err(Failure::bad_usage(format!(
+            "--output {other}: write null, pipe, inherit, or ./{other} for a file that commands print to \
+             (results are kept with --save)"
         ))),
-        Some(path) => Ok(Output::File(path.into())),
     }
 }
 
+/// A command with parameters, and where it stands among the commands.
+struct Wanted<'a> {
+    command: &'a String,
+    values: &'a Parameters,
+    name: Option<&'a String>,
+    /// Its number among the commands with their parameters, and among the commands alone.
+    at: [usize; 2],
+}
+
 /// The commands with each of these parameters, the one to compare with first.
-fn variants(options: &BenchArgs, all: &[Parameters]) -> Vec<Variant> {
-    let each = all.iter().flat_map(|values| {
-        let commands = options.commands.iter().enumerate();
-        commands.map(move |(n, command)| variant(options, (n, command), values))
-    });
-    let mut variants: Vec<Variant> = each.collect();
-    for (variant, name) in variants.iter_mut().zip(&options.command_name) {
-        variant.name = parameters::put(name, &variant.parameters);
+fn variants(options: &BenchArgs, all: &[Parameters]) -> Outcome<Vec<Variant>> {
+    let none = Parameters::new();
+    let is_other = |reference: &&String| {
+        let mut known = options.commands.iter().chain(&options.command_name);
+        !known.any(|one| one == *reference)
+    };
+    let other = options.reference.as_ref().filter(is_other);
+    let first = usize::from(other.is_some());
+    let count = options.commands.len();
+    let names = &options.command_name;
+    let mut asked: Vec<Wanted> = Vec::new();
+    asked.extend(other.map(|command| Wanted {
+        command,
+        values: &none,
+        name: options.reference_name.as_ref(),
+        at: [0, 0],
+    }));
+    for (round, values) in all.iter().enumerate() {
+        for (n, command) in options.commands.iter().enumerate() {
+            let own = names.get(round * count + n);
+            let is_reference = options.reference.as_ref() == Some(command);
+            let named = options.reference_name.as_ref().filter(|_| is_reference);
+            asked.push(Wanted {
+                command,
+                values,
+                name: named.or(own).or(names.first().filter(|_| all.len() > 1)),
+                at: [first + round * count + n, first + n],
+            });
+        }
     }
-    if let Some(reference) = &options.reference {
+    check_names(names.len(), count, all.len())?;
+    let counts = [asked.len(), first + count];
+    let made = asked.iter().map(|one| variant(options, one, counts));
+    let mut variants = made.collect::<Outcome<Vec<Variant>>>()?;
+    if let Some(reference) = options.reference.as_ref().filter(|_| other.is_none()) {
         let is_it = |variant: &Variant| {
             let command =
                 matches!(&variant.command, Some(Command::Text(text)) if text == reference);
             command || variant.name == *reference
         };
-        let first = match variants.iter().position(is_it) {
-            Some(at) => variants.remove(at),
-            None => variant(options, (usize::MAX, reference), &Parameters::new()),
-        };
-        variants.insert(0, first);
+        if let Some(at) = variants.iter().position(is_it) {
+            let first = variants.remove(at);
+            variants.insert(0, first);
+        }
     }
-    // One that is given again, to see how much noise there is, has its number.
+    number(&mut variants);
+    Ok(variants)
+}
+
+/// A command that is given again, to see how much noise there is, has its number.
+fn number(variants: &mut [Variant]) {
     for n in 0..variants.len() {
         let own = variants[n].name.clone();
         let before = variants[..n]
@@ -163,37 +194,66 @@ fn variants(options: &BenchArgs, all: &[Parameters]) -> Vec<Variant> {
             variants[n].name = format!("{own} ({})", count + 1);
         }
     }
-    variants
 }
 
-/// A command with parameters.
-fn variant(options: &BenchArgs, (n, command): (usize, &String), values: &Parameters) -> Variant {
-    let put = |text: &String| parameters::put(text, values);
-    let prepare = match options.prepare.len() {
-        0 | 1 => options.prepare.first(),
-        _ => options.prepare.get(n),
-    };
-    Variant {
-        name: put(command),
-        command: Some(Command::Text(put(command))),
+fn variant(options: &BenchArgs, of: &Wanted, counts: [usize; 2]) -> Outcome<Variant> {
+    let put = |text: &String| parameters::put(text, of.values);
+    let prepare = of.own("--prepare", &options.prepare, counts)?;
+    let conclude = of.own("--conclude", &options.conclude, counts)?;
+    let output_of = of.own("--output", &options.output, counts)?;
+    Ok(Variant {
+        name: parameters::named(of.name.unwrap_or(of.command), of.command, of.values),
+        command: Some(Command::Text(put(of.command))),
         besides: Besides {
             setup: options.setup.as_ref().map(put),
             prepare: prepare.map(put),
-            conclude: options.conclude.as_ref().map(put),
+            conclude: conclude.map(put),
             cleanup: options.cleanup.as_ref().map(put),
         },
-        parameters: values.clone(),
+        output: output_of.map(|said| output(said)).transpose()?,
+        parameters: of.values.clone(),
         ..Variant::default()
+    })
+}
+
+impl Wanted<'_> {
+    /// What an option says of it that is given once, once for each command, or once for each command
+    /// with each of its parameters.
+    fn own<'a>(
+        &self,
+        option: &str,
+        given: &'a [String],
+        counts: [usize; 2],
+    ) -> Outcome<Option<&'a String>> {
+        let at = match given.len() {
+            0 | 1 => 0,
+            len if len == counts[0] => self.at[0],
+            len if len == counts[1] => self.at[1],
+            len => {
+                return Err(Failure::bad_usage(format!(
+                    "{option} is given {len} times for {} commands; give it once, or once for each \
+                     command",
+                    counts[1]
+                )));
+            }
+        };
+        Ok(given.get(at))
     }
 }
 
-fn fits(option: &str, given: usize, commands: usize) -> Outcome<()> {
-    if given > commands {
-        return Err(Failure::bad_usage(format!(
-            "{option} is given {given} times for {commands} commands; give it once for each"
-        )));
+/// Names are for commands in their order; with parameters, one for all or one for each.
+fn check_names(given: usize, commands: usize, parameters: usize) -> Outcome<()> {
+    let all = commands * parameters;
+    let is_good = match parameters {
+        1 => given <= commands,
+        _ => given <= 1 || given == all,
+    };
+    match is_good {
+        true => Ok(()),
+        false => Err(Failure::bad_usage(format!(
+            "--command-name is given {given} times for {all} commands; give it once for each"
+        ))),
     }
-    Ok(())
 }
 
 fn measure(options: &BenchArgs) -> Measure {
@@ -207,7 +267,7 @@ fn measure(options: &BenchArgs) -> Measure {
 
 /// Where measurements come from: a regular expression, which has a metric and a unit, or
 /// the lines of the protocol.
-pub(crate) fn measure_of(
+pub fn measure_of(
     regex: Option<&str>,
     metric: Option<&str>,
     unit: Option<&str>,
@@ -242,7 +302,9 @@ fn override_by(experiment: &mut Experiment, options: &BenchArgs) {
     experiment.seed = seed.unwrap_or(experiment.seed);
     experiment.precision = options.precision.or(experiment.precision);
     experiment.timeout = options.timeout.or(experiment.timeout);
-    experiment.ignore_failure |= options.ignore_failure;
+    if let Some(ignored) = &options.ignore_failure {
+        experiment.ignore_failure = ignored.clone();
+    }
     let own = Machine {
         cpus: options.cpus.clone(),
         scheduling: options.scheduling,

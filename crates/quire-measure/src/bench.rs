@@ -1,10 +1,10 @@
 //! `quire bench`: runs experiments, and says what came of them.
 
-pub(crate) mod ask;
+pub mod ask;
 mod export;
 mod parameters;
-pub(crate) mod progress;
-pub(crate) mod show;
+pub mod progress;
+pub mod show;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use quire_lab::runner::{self, Interrupt, Over, Results, ResultsError, RunnerErro
 use quire_linux::sysinfo::signals;
 
 use crate::args::{BenchArgs, Order, Style};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, called};
 use progress::Bar;
 
 /// Runs what is asked for and returns the exit status: 1 where an execution failed.
@@ -43,7 +43,7 @@ pub fn bench(options: &BenchArgs) -> Outcome<u8> {
     warnings.extend(prepare::warnings(&experiment.machine, &places));
     warnings.extend(environment::warnings());
     let tools = Tools {
-        quire: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("quire")),
+        quire: quire(),
         environment: environment::of_this_machine(&places),
         warnings,
     };
@@ -62,6 +62,17 @@ pub fn bench(options: &BenchArgs) -> Outcome<u8> {
         signals::die_by(signal);
     }
     Ok(u8::from(!results.run().failures.is_empty()))
+}
+
+/// The command that manages memory: this program, or the one beside it, or the one in `PATH`.
+fn quire() -> PathBuf {
+    let name = Path::new("quire");
+    let own = std::env::current_exe().unwrap_or_default();
+    match own.with_file_name(name) {
+        beside if own.is_absolute() && beside.exists() => beside,
+        _ if own.file_name() == Some("quire-measure".as_ref()) => name.into(),
+        _ => own,
+    }
 }
 
 /// Whether nothing but errors is shown.
@@ -91,7 +102,7 @@ fn restore(places: &Places) -> Outcome<u8> {
 }
 
 /// Results that cannot be kept, as the command fails of it.
-pub(crate) fn results_failure(error: ResultsError) -> Failure {
+pub fn results_failure(error: ResultsError) -> Failure {
     match error {
         ResultsError::Write { .. } => Failure::system(error.to_string()),
         _ => Failure::bad_usage(error.to_string()),
@@ -99,7 +110,7 @@ pub(crate) fn results_failure(error: ResultsError) -> Failure {
 }
 
 /// An experiment that cannot be run, as the command fails of it.
-pub(crate) fn runner_failure(error: RunnerError) -> Failure {
+pub fn runner_failure(error: RunnerError) -> Failure {
     match error {
         RunnerError::Experiment(_) => Failure::bad_usage(error.to_string()),
         RunnerError::Setup { .. } => Failure::system(error.to_string()),
@@ -108,7 +119,7 @@ pub(crate) fn runner_failure(error: RunnerError) -> Failure {
 }
 
 /// Prints warnings to standard error.
-pub(crate) fn tell_warnings(warnings: &[String]) {
+pub fn tell_warnings(warnings: &[String]) {
     let mut stderr = io::stderr().lock();
     for warning in warnings {
         // Where standard error is closed nobody is to be warned.
@@ -162,7 +173,7 @@ fn ending(experiment: &Experiment, run: &Run, over: Over, path: Option<&Path>) -
     let kept = path.map(|path| path.display().to_string());
     let resume = kept
         .as_ref()
-        .map(|path| format!("; go on with `quire bench --resume {path}`"));
+        .map(|path| format!("; go on with `{} bench --resume {path}`", called()));
     match over {
         Over::Interrupted(_) => {
             let resume = resume.unwrap_or_default();

@@ -27,10 +27,10 @@ pub struct Came<'a> {
 }
 
 /// A way to write results into a file.
-type Write1 = fn(&mut File, Came) -> io::Result<()>;
+type Write1 = fn(&mut dyn Write, Came) -> io::Result<()>;
 
 /// The files that are asked for.
-pub struct Exports(Vec<(File, PathBuf, Write1)>);
+pub struct Exports(Vec<(Box<dyn Write>, PathBuf, Write1)>);
 
 /// Opens the files, so that a bad path does not cost a run.
 pub fn check(options: &BenchArgs) -> Outcome<Exports> {
@@ -53,20 +53,26 @@ pub fn check(options: &BenchArgs) -> Outcome<Exports> {
     files.map(Exports)
 }
 
-fn create(path: &Path) -> Outcome<File> {
-    File::create(path).map_err(|error| {
-        Failure::bad_usage(format!(
-            "cannot write {}: {error}; name a file in a directory that you may write to",
-            path.display()
-        ))
-    })
+/// A file, or standard output for `-`, which the tables are written to before.
+fn create(path: &Path) -> Outcome<Box<dyn Write>> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(io::stdout()));
+    }
+    let file = File::create(path);
+    file.map(|file| Box::new(file) as Box<dyn Write>)
+        .map_err(|error| {
+            Failure::bad_usage(format!(
+                "cannot write {}: {error}; name a file in a directory that you may write to",
+                path.display()
+            ))
+        })
 }
 
 impl Exports {
     /// Writes them.
     pub fn write(self, came: Came) -> Outcome<()> {
         for (mut file, path, write) in self.0 {
-            write(&mut file, came).map_err(|error| {
+            write(&mut *file, came).map_err(|error| {
                 let path = path.display();
                 Failure::system(format!("cannot write {path}: {error}"))
             })?;
@@ -195,8 +201,8 @@ fn extremes(values: &[f64]) -> [f64; 2] {
     [by(f64::min), by(f64::max)]
 }
 
-fn write_json(file: &mut File, came: Came) -> io::Result<()> {
-    let may_fail = came.run.header.experiment["ignore_failure"] == true;
+fn write_json(file: &mut dyn Write, came: Came) -> io::Result<()> {
+    let may_fail = came.run.header.experiment["ignore_failure"] != false;
     let result = |of: &Result1| {
         let [min, max] = extremes(&of.times);
         let mut value = json!({
@@ -229,7 +235,7 @@ fn write_json(file: &mut File, came: Came) -> io::Result<()> {
     writeln!(file)
 }
 
-fn write_csv(file: &mut File, came: Came) -> io::Result<()> {
+fn write_csv(file: &mut dyn Write, came: Came) -> io::Result<()> {
     let results = results(came);
     let names = results
         .first()
@@ -305,7 +311,7 @@ const ORG: Language = Language {
 
 impl Language {
     /// Writes the tables, and after each what can be concluded.
-    fn write(&self, file: &mut File, came: Came) -> io::Result<()> {
+    fn write(&self, file: &mut dyn Write, came: Came) -> io::Result<()> {
         for of in came.tables {
             let (factor, unit) = scale(of, came.wish);
             let unit = unit.unwrap_or(&of.kind.unit);
@@ -332,7 +338,7 @@ impl Language {
         Ok(())
     }
 
-    fn row(&self, file: &mut File, cells: [String; 5]) -> io::Result<()> {
+    fn row(&self, file: &mut dyn Write, cells: [String; 5]) -> io::Result<()> {
         let [before, between, after] = self.row;
         writeln!(file, "{before}{}{after}", cells.join(between))
     }

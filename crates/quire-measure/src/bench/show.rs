@@ -28,7 +28,7 @@ impl Look {
     }
 
     /// A heading.
-    pub(crate) fn bold(&self, text: &str) -> String {
+    pub fn bold(&self, text: &str) -> String {
         match self.colours {
             true => format!("\x1b[1m{text}\x1b[0m"),
             false => text.to_owned(),
@@ -137,7 +137,7 @@ fn rows(of: &Table, wish: Wish) -> table::Table {
 }
 
 /// The rows in the order that is wished.
-pub(crate) fn sorted(of: &Table, wish: Wish) -> Vec<&Row> {
+pub fn sorted(of: &Table, wish: Wish) -> Vec<&Row> {
     let mut rows: Vec<&Row> = of.rows.iter().collect();
     if wish.by_mean {
         let sign = match of.kind.better {
@@ -173,7 +173,7 @@ fn ratio(row: &Row) -> String {
 }
 
 /// What the values of a table are multiplied with, and the unit that they have then.
-pub(crate) fn scale(of: &Table, wish: Wish) -> (f64, Option<&'static str>) {
+pub fn scale(of: &Table, wish: Wish) -> (f64, Option<&'static str>) {
     let means = of.rows.iter().filter_map(|row| row.mean.as_ref().ok());
     match wish.unit {
         Some(unit) if of.kind.unit == "s" => unit.scale(),
@@ -183,10 +183,7 @@ pub(crate) fn scale(of: &Table, wish: Wish) -> (f64, Option<&'static str>) {
 
 /// What values are multiplied with to be read easily, and the unit that they have then,
 /// if it is another one.
-pub(crate) fn scale_of(
-    unit: &str,
-    values: impl Iterator<Item = f64>,
-) -> (f64, Option<&'static str>) {
+pub fn scale_of(unit: &str, values: impl Iterator<Item = f64>) -> (f64, Option<&'static str>) {
     let largest = values.map(f64::abs).fold(0.0, f64::max);
     match unit {
         "s" if largest > 0.0 && largest < 1e-6 => (1e9, Some("ns")),
@@ -199,7 +196,7 @@ pub(crate) fn scale_of(
 }
 
 /// A number with four digits that matter.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if value == 0.0 => "0".into(),

@@ -6,7 +6,7 @@ use quire_lab::plan::{self as lab, Advice, Wish, advise};
 use serde_json::{Value, json};
 
 use crate::args::PlanArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, called};
 use crate::report::results;
 use crate::table::Table;
 
@@ -113,8 +113,8 @@ fn write_whole(out: &mut impl Write, advice: &[Advice], precision: f64) -> Outco
     };
     let own = lab::seconds(advice);
     let command = |executions: usize, measurements: usize| match measurements {
-        1 => format!("quire bench --runs {executions}"),
-        n => format!("quire bench --runs {executions} --measurements {n}"),
+        1 => format!("{} bench --runs {executions}", called()),
+        n => format!("{} bench --runs {executions} --measurements {n}", called()),
     };
     if common.seconds <= DEAR * own {
         let command = command(common.executions, common.measurements);

@@ -1,7 +1,9 @@
-//! Errors of the command: one line for people, and an exit status.
+//! Errors of a command: one line for people, and an exit status.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
 
 /// Exit status for bad input.
 pub const BAD_USAGE: u8 = 2;
@@ -98,4 +100,67 @@ impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Failure {
         Failure::from(io::Error::from(error))
     }
+}
+
+/// The exit status of a command that has ended, with a line where it failed.
+pub fn finish(outcome: Outcome<u8>) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => tell(&failure),
+    }
+}
+
+/// Prints help as it is, and any error of the command line on one line.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody is left to be told when the output is closed.
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() { BAD_USAGE } else { 0 })
+        }
+        _ => tell(&Failure::bad_usage(one_line(&error.to_string()))),
+    }
+}
+
+/// The message of a command line error without the usage that follows it.
+fn one_line(message: &str) -> String {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let mut line = String::new();
+    let kept = message
+        .lines()
+        .map(str::trim)
+        .take_while(|part| !part.starts_with("Usage:") && !part.starts_with("For more"))
+        .filter(|part| !part.is_empty());
+    for part in kept {
+        let separator = match part.strip_prefix("tip: ") {
+            _ if line.is_empty() => "",
+            Some(_) => "; ",
+            None => " ",
+        };
+        line.push_str(separator);
+        line.push_str(part.strip_prefix("tip: ").unwrap_or(part));
+    }
+    format!("{line} (see `{} --help`)", called())
+}
+
+fn tell(failure: &Failure) -> ExitCode {
+    if failure.is_worth_telling() {
+        // Where standard error is closed the exit status has to do.
+        let _ = writeln!(io::stderr(), "quire: {failure}");
+    }
+    ExitCode::from(failure.status())
+}
+
+/// What this program was called as, without a directory: `quire`, or `quire-measure`.
+#[must_use]
+pub fn called() -> String {
+    let words = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&words).file_name();
+    name.map_or_else(
+        || "quire".into(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }

@@ -29,16 +29,15 @@ pub fn all(options: &BenchArgs) -> Outcome<Vec<Parameters>> {
         }
     }
     for (name, values) in lists {
-        let with = |before: &Parameters| {
-            let before = before.clone();
-            let with = values.iter().map(move |value| {
-                let mut all = before.clone();
+        // Values of the list that is given first change fastest, as in hyperfine.
+        let with = |value: &String| {
+            let with = all.iter().cloned().map(|mut all: Parameters| {
                 all.insert(name.clone(), value.clone());
                 all
             });
             with.collect::<Vec<Parameters>>()
         };
-        all = all.iter().flat_map(with).collect();
+        all = values.iter().flat_map(with).collect();
         if all.len() > MOST {
             return Err(Failure::bad_usage(format!(
                 "the parameters make more than {MOST} commands; give fewer values"
@@ -100,13 +99,43 @@ fn scan(least: &str, most: &str, step: &str) -> Outcome<Vec<String>> {
     Ok((0..count as u32).map(value).collect())
 }
 
-/// A text with the values in their places.
+/// A text with the values in their places. What is in a value stays as it is.
 pub fn put(text: &str, values: &Parameters) -> String {
-    let mut text = text.to_owned();
-    for (name, value) in values {
-        text = text.replace(&format!("{{{name}}}"), value);
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('{') {
+        done.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let here = values
+            .iter()
+            .find_map(|(name, value)| Some((rest.strip_prefix(&place(name))?, value)));
+        rest = match here {
+            Some((after, value)) => {
+                done.push_str(value);
+                after
+            }
+            None => {
+                done.push('{');
+                &rest[1..]
+            }
+        };
     }
-    text
+    done + rest
+}
+
+/// What stands for a value in a text.
+fn place(name: &str) -> String {
+    format!("{{{name}}}")
+}
+
+/// The name of a command with its values, with those that the command does not take.
+pub fn named(name: &str, command: &str, values: &Parameters) -> String {
+    let is_used = |of: &str| command.contains(&place(of)) || name.contains(&place(of));
+    let unused = values.iter().filter(|(of, _)| !is_used(of));
+    let unused: Vec<String> = unused.map(|(of, value)| format!("{of}={value}")).collect();
+    match unused.is_empty() {
+        true => put(name, values),
+        false => format!("{} ({})", put(name, values), unused.join(", ")),
+    }
 }
 
 #[cfg(test)]
@@ -127,5 +156,9 @@ mod tests {
         assert!(scan("0", "1", "0.00001").is_err());
         let values = Parameters::from([("n".into(), "3".into())]);
         assert_eq!(put("run -{n} {m} {n}", &values), "run -3 {m} 3");
+        assert_eq!(named("x", "run {n}", &values), "x");
+        assert_eq!(named("run", "run", &values), "run (n=3)");
+        let nested = [("a", "{b}"), ("b", "1")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(put("{a} {b", &nested.into()), "{b} {b");
     }
 }

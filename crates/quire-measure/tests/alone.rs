@@ -1,0 +1,51 @@
+//! `quire-measure` alone: it measures, reads, plans and compares without the rest of Quire.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn measure(directory: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quire-measure"));
+    command.args(args).current_dir(directory);
+    command.env_remove("NO_COLOR").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn commands_are_measured_reported_planned_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let done = measure(dir.path(), args);
+        assert!(done.status.success(), "{args:?}: {}", text(&done.stderr));
+        text(&done.stdout)
+    };
+    let said = run(&[
+        "bench",
+        "-r",
+        "8",
+        "-o",
+        "a.jsonl",
+        "sleep 0.05",
+        "sleep 0.01",
+    ]);
+    assert!(
+        said.contains("`sleep 0.01` is better than `sleep 0.05`"),
+        "{said}"
+    );
+    assert!(run(&["report", "a.jsonl", "-o", "-", "--format", "markdown"]).contains("sleep 0.01"));
+    assert!(run(&["plan", "a.jsonl"]).contains("quire-measure bench --runs"));
+    run(&["compare", "a.jsonl", "a.jsonl"]);
+}
+
+#[test]
+fn what_is_wrong_is_said_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = measure(dir.path(), &["bench", "--nonsense"]);
+    assert_eq!(done.status.code(), Some(2));
+    let said = text(&done.stderr);
+    assert!(said.contains("see `quire-measure --help`"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(text(&measure(dir.path(), &["--help"]).stdout).contains("compare"));
+}
