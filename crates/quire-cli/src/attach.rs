@@ -21,19 +21,18 @@ use crate::table::Table;
 /// The time between two lines about progress.
 const PROGRESS_APART: Duration = Duration::from_secs(10);
 
-impl From<AttachError> for Failure {
-    fn from(error: AttachError) -> Failure {
-        let message = error.to_string();
-        match error {
-            AttachError::NoProcess(_)
-            | AttachError::NoGroup(_)
-            | AttachError::Unsuitable { .. }
-            | AttachError::Config(_) => Failure::bad_usage(message),
-            AttachError::NotSupported(_)
-            | AttachError::NotPermitted { .. }
-            | AttachError::Listen { .. }
-            | AttachError::Signals(_) => Failure::system(message),
-        }
+/// What cannot be attached to, or watched, as the command fails of it.
+fn refused(error: AttachError) -> Failure {
+    let message = error.to_string();
+    match error {
+        AttachError::NoProcess(_)
+        | AttachError::NoGroup(_)
+        | AttachError::Unsuitable { .. }
+        | AttachError::Config(_) => Failure::bad_usage(message),
+        AttachError::NotSupported(_)
+        | AttachError::NotPermitted { .. }
+        | AttachError::Listen { .. }
+        | AttachError::Signals(_) => Failure::system(message),
     }
 }
 
@@ -41,15 +40,15 @@ impl From<AttachError> for Failure {
 pub fn attach(options: &AttachArgs) -> Outcome<()> {
     let (plan, metrics) = match &options.config {
         Some(path) => {
-            let read = config::read(path).map_err(AttachError::from)?;
+            let read = config::read(path).map_err(|error| refused(error.into()))?;
             (read.plan, options.metrics.or(read.metrics))
         }
         None => (plan(options)?, options.metrics),
     };
-    preflight()?;
-    let events = service::signals()?;
+    preflight().map_err(refused)?;
+    let events = service::signals().map_err(refused)?;
     let mut tell = log(options.quiet);
-    let mut attach = Attach::new(plan, options.once, log(options.quiet))?;
+    let mut attach = Attach::new(plan, options.once, log(options.quiet)).map_err(refused)?;
     let session = show(&mut attach, options.quiet);
     let mut progress = Progress::new(options.quiet);
     let service = Service {
@@ -64,7 +63,7 @@ pub fn attach(options: &AttachArgs) -> Outcome<()> {
         // The pages are gone with what is attached to.
         session.sweep();
     }
-    Ok(report(options, &last?)?)
+    Ok(report(options, &last.map_err(refused)?)?)
 }
 
 /// Lets `quire stat` and the others see what is attached to.
@@ -86,7 +85,7 @@ fn show(attach: &mut Attach, quiet: bool) -> Option<Session> {
 fn plan(options: &AttachArgs) -> Outcome<Plan> {
     let threshold = options.threshold;
     let who = if let Some(name) = &options.cgroup {
-        Who::Group(group_dir(name)?, threshold)
+        Who::Group(group_dir(name).map_err(refused)?, threshold)
     } else if let Some(size) = options.all_above {
         Who::all_above(size, threshold)
     } else {

@@ -51,10 +51,9 @@ struct LeftReport {
     means: &'static str,
 }
 
-impl From<AnswerError> for Failure {
-    fn from(error: AnswerError) -> Failure {
-        Failure::system(error.to_string())
-    }
+/// An answer that is not understood, as the command fails of it.
+fn unclear(error: AnswerError) -> Failure {
+    Failure::system(error.to_string())
 }
 
 /// Moves the pages, and says what became of them. The exit status tells whether any
@@ -138,7 +137,8 @@ fn move_range(
     report.add(&progress);
     let mut from = 0;
     while from < progress.left {
-        let left = parse_left(&set::ask_line(managed, &Ask::Left(from).to_string())?)?;
+        let left =
+            parse_left(&set::ask_line(managed, &Ask::Left(from).to_string())?).map_err(unclear)?;
         if left.is_empty() {
             break;
         }
@@ -153,7 +153,9 @@ fn await_end(managed: &Managed) -> Outcome<Progress> {
     let mut pause = FIRST_PAUSE;
     let mut bar = LateBar::new("{bar:40} {pos} of {len} pages {eta}");
     loop {
-        let progress: Progress = set::ask_line(managed, &Ask::Progress.to_string())?.parse()?;
+        let progress: Progress = set::ask_line(managed, &Ask::Progress.to_string())?
+            .parse()
+            .map_err(unclear)?;
         if progress.ended {
             return Ok(progress);
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use quire_core::config::{Config, Malloc, Way};
 use quire_lab::environment;
-use quire_lab::experiment::{Benchmark, Besides, Command, Experiment, Machine};
+use quire_lab::experiment::{Benchmark, Besides, Command, Experiment, Ignored, Machine};
 use quire_lab::prepare::{self, Places};
 use quire_lab::run::Run;
 use quire_lab::runner::{self, Interrupt, Over, Results, Tools};
