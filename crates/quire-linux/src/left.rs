@@ -9,7 +9,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::thread::process_id;
+use crate::thread::{current_id, process_id};
 
 /// It is looked soon at first, as many programs end soon when their first thread has left.
 const SOON: Duration = Duration::from_millis(5);
@@ -29,6 +29,18 @@ pub fn wait_for_others(is_own: impl Fn(u32) -> bool) {
             return;
         }
     }
+}
+
+/// Whether the calling thread, which leaves, is the program's last: all others are libraries', or the
+/// first, which has left. Two that leave at the same moment may both see each other.
+#[must_use]
+pub fn is_last(is_own: impl Fn(u32) -> bool) -> bool {
+    let (first, me) = (process_id(), current_id());
+    let is_gone = |thread: u32| thread == first && has_left(first);
+    threads().is_some_and(|threads| {
+        let mut threads = threads.into_iter();
+        threads.all(|thread| thread == me || is_own(thread) || is_gone(thread))
+    })
 }
 
 /// Whether the first thread has left, and all others are these, as far as is known for sure.
@@ -74,7 +86,6 @@ fn has_left(thread: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::current_id;
 
     #[test]
     fn a_process_whose_first_thread_is_there_goes_on() {
@@ -82,5 +93,7 @@ mod tests {
         assert!(all.contains(&current_id()));
         assert!(!has_only(|_| true));
         assert!(!has_left(current_id()));
+        // The test is not the first thread, which waits for it.
+        assert!(is_last(|_| true) && !is_last(|_| false));
     }
 }

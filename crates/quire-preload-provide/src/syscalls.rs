@@ -12,6 +12,7 @@ use std::ffi::{c_int, c_void};
 
 use quire_core::units::BASE_PAGE;
 use quire_linux::raw::{Result, check, syscall_raw};
+use quire_linux::{left, own_threads};
 use quire_vm::Errno;
 
 use crate::mappings::{self, NO_FORK, raw};
@@ -59,6 +60,8 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         "cmp rdi, {munlockall}",
         "je 3f",
         "cmp rdi, {seccomp}",
+        "je 3f",
+        "cmp rdi, {exit}",
         "je 3f",
         "cmp rdi, {fork}",
         "je 3f",
@@ -109,6 +112,7 @@ unsafe extern "C" fn syscall(number: i64) -> i64 {
         mlockall = const libc::SYS_mlockall,
         munlockall = const libc::SYS_munlockall,
         seccomp = const libc::SYS_seccomp,
+        exit = const libc::SYS_exit,
         fork = const libc::SYS_fork,
         futex = const libc::SYS_futex,
         futex_operation = const FUTEX_OPERATION,
@@ -161,6 +165,7 @@ unsafe extern "C" fn managed(
             libc::SYS_mlockall => i64::from(mappings::lock_all(a as c_int)),
             libc::SYS_munlockall => i64::from(mappings::unlock_all()),
             libc::SYS_futex => futex([a, b, c, d, e, f]),
+            libc::SYS_exit => leave(a),
             libc::SYS_seccomp => {
                 MANAGER.leave_alone();
                 answer(raw(number, [a, b, c, d, e, f]))
@@ -183,6 +188,17 @@ unsafe fn futex(args: [usize; 6]) -> i64 {
         answer => answer,
     };
     self::answer(answer)
+}
+
+/// The calling thread ends. Where the program has no other, the threads of this library would keep the process, which
+/// ends with the status of its last thread.
+fn leave(status: usize) -> i64 {
+    let number = match own_threads::is_any() && left::is_last(own_threads::is_one) {
+        true => libc::SYS_exit_group,
+        false => libc::SYS_exit,
+    };
+    // SAFETY: the program ends this thread, and no thread of its is left if the process ends, too.
+    answer(unsafe { raw(number, [status, 0, 0, 0, 0, 0]) })
 }
 
 /// As the C library's `syscall` answers.

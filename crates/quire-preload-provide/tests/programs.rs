@@ -102,6 +102,12 @@ programs! {
         under plain eager reserve adaptive static_pool unprivileged reserve_jemalloc;
     filter_by_seccomp = "filter" ["seccomp", "3", "early"], limit None,
         under plain eager reserve adaptive static_pool unprivileged reserve_jemalloc;
+    leaving_return = "leaving" ["return"], limit None,
+        under plain reserve static_pool unprivileged colour reserve_jemalloc;
+    leaving_bare = "leaving" ["bare"], limit None,
+        under plain reserve static_pool unprivileged colour reserve_jemalloc;
+    leaving_first = "leaving" ["first"], limit None,
+        under plain reserve static_pool unprivileged colour reserve_jemalloc;
     signals = "signals" ["128", "1300"], limit None,
         under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     syscalls_untouched = "syscalls_untouched" [], limit None,

@@ -376,8 +376,8 @@ mod tests {
         let lists = FirstFit::new(&memory, Unlocked);
         let blocks: Vec<usize> = (0..8).map(|_| lists.alloc(100).unwrap()).collect();
         let extent = lists.extent().unwrap();
-        for order in [[1, 3, 2], [5, 4, 6]] {
-            order.map(|at| lists.free(blocks[at]).unwrap());
+        for at in [1, 3, 2, 5, 4, 6] {
+            lists.free(blocks[at]).unwrap();
         }
         for _ in 0..2 {
             lists.alloc(3 * 102 - 2).unwrap();

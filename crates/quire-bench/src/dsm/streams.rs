@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use quire_core::units::{BASE_PAGE, SUPERPAGE};
 
 use crate::dsm::orders::Orders;
-use crate::dsm::raw::{self, Raw};
+use crate::dsm::raw;
 use crate::dsm::results::{Bound, Results};
 use crate::dsm::site::{Fellows, Site, Waiting};
 use crate::dsm::worker::Streamed;
@@ -142,20 +142,19 @@ pub fn measure(site: &Site, plan: Plan, results: &mut Results) -> Result<()> {
         bare.push(raw::measure(site, in_order.bytes() as u64)?);
     }
     tell(site, &variants, &all, results);
-    for (name, seconds) in BARE {
-        let rates = bare.iter().map(|it| in_order.bytes() / seconds(it) / 1e6);
+    let direct: Vec<f64> = bare.iter().map(|raw| raw.direct).collect();
+    let by_way = bare.iter().map(|raw| raw.by_way).collect();
+    for (name, seconds) in [
+        ("from one node to another", direct),
+        ("by way of a process on a third", by_way),
+    ] {
+        let rates = seconds.iter().map(|it| in_order.bytes() / it / 1e6);
         let name = format!("bare TCP stream, {name}");
         let rates = rates.collect();
         results.add(Part::Streams, &site.setting, &name, "MB/s", rates);
     }
     Ok(())
 }
-
-/// What is sent without any memory, and its time.
-const BARE: [(&str, fn(&Raw) -> f64); 2] = [
-    ("from one node to another", |raw| raw.direct),
-    ("by way of a process on a third", |raw| raw.by_way),
-];
 
 /// The rate of each step of each variant, and what large pages gain.
 fn tell(site: &Site, variants: &[(Way, Order)], all: &[Vec<Streamed>], results: &mut Results) {

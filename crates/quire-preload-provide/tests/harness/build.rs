@@ -71,11 +71,12 @@ fn library_of(variable: &str, file: &str) -> PathBuf {
 }
 
 /// Programs and plug-ins of the tests of `libquire.so` that concern these libraries as well.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 7] = [
     "programs/checked.c",
     "programs/deepbind.c",
     "programs/filter.c",
     "programs/huge_malloc.c",
+    "programs/leaving.c",
     "programs/realloc_errno.c",
     "programs/waits.c",
 ];
