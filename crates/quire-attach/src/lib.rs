@@ -51,7 +51,7 @@ pub enum AttachError {
         what: String,
     },
     /// There is no such process.
-    #[error("there is no process {0}")]
+    #[error("there is no process {0}: `ps -e` lists them")]
     NoProcess(u32),
     /// The process cannot be attached to.
     #[error("cannot attach to process {pid}: {why}")]

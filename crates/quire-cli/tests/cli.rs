@@ -657,6 +657,17 @@ fn stat_of_a_process_that_is_not_there() {
 }
 
 #[test]
+fn a_wrong_option_is_told_with_the_help_of_its_command() {
+    let done = output(&["run", "--nosuch", "true"]);
+    assert_refused(&done, 2, &["--nosuch", "(see `quire run --help`)"]);
+    // It would be a program of that name.
+    assert!(!stderr(&done).contains("-- --nosuch"), "{}", stderr(&done));
+    let done = output(&["stat", "shell"]);
+    assert_refused(&done, 2, &["write a whole number", "`quire stat --help`"]);
+    assert_refused(&output(&["nosuch"]), 2, &["(see `quire --help`)"]);
+}
+
+#[test]
 fn stat_shows_the_machine() {
     let done = output(&["stat"]);
     assert!(done.status.success());

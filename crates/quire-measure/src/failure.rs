@@ -126,14 +126,15 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// The message of a command line error without the usage that follows it.
-fn one_line(message: &str) -> String {
-    let message = message.strip_prefix("error: ").unwrap_or(message);
+fn one_line(all: &str) -> String {
+    let message = all.strip_prefix("error: ").unwrap_or(all);
     let mut line = String::new();
     let kept = message
         .lines()
         .map(str::trim)
         .take_while(|part| !part.starts_with("Usage:") && !part.starts_with("For more"))
-        .filter(|part| !part.is_empty());
+        // Its advice on how to pass an option as an argument makes a program of it, for `run`.
+        .filter(|part| !part.is_empty() && !part.starts_with("tip: to pass '"));
     for part in kept {
         let separator = match part.strip_prefix("tip: ") {
             _ if line.is_empty() => "",
@@ -143,7 +144,19 @@ fn one_line(message: &str) -> String {
         line.push_str(separator);
         line.push_str(part.strip_prefix("tip: ").unwrap_or(part));
     }
-    format!("{line} (see `{} --help`)", called())
+    let line = line.replace("invalid digit found in string", "write a whole number");
+    let command = command_of(all).unwrap_or_else(called);
+    format!("{line} (see `{command} --help`)")
+}
+
+/// The command and its subcommands, from the usage that an error is followed by.
+fn command_of(message: &str) -> Option<String> {
+    let usage = message
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Usage: "))?;
+    let is_name = |word: &&str| word.starts_with(|first: char| first.is_ascii_lowercase());
+    let words: Vec<&str> = usage.split(' ').take_while(is_name).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 fn tell(failure: &Failure) -> ExitCode {

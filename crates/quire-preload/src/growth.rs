@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quire_core::units::{AddrRange, SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, BASE_PAGE, SUPERPAGE, VirtAddr};
 use quire_linux::futex;
 
 use crate::state::{self, EXTENTS, State};
@@ -26,10 +26,11 @@ const FORBIDDEN: usize = 8;
 static LEFT_ALONE: AtomicBool = AtomicBool::new(false);
 /// How often the program has said of some memory that it wants no superpages there.
 static FORBIDS: AtomicUsize = AtomicUsize::new(0);
-/// Of which memory, the last times: start and end.
+/// Of which memory, the last times: the first of its pages and the one behind it. Addresses are kept as numbers of
+/// pages, here and below: a leak checker that finds one in a library's data takes the block for reachable.
 static FORBIDDEN_RANGES: [[AtomicU64; 2]; FORBIDDEN] =
     [const { [const { AtomicU64::new(0) }; 2] }; FORBIDDEN];
-/// The lowest and the end of all addresses that the helper has advised; children inherit what was advised.
+/// The lowest and the end of all pages that the helper has advised; children inherit what was advised.
 static ADVISED: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 
 /// Memory was asked for: `len` bytes at `at`.
@@ -121,8 +122,9 @@ pub fn end_helper() {
 pub fn note_forbidden(at: *const u8, len: usize) {
     let count = FORBIDS.load(Ordering::Relaxed);
     let [start, end] = &FORBIDDEN_RANGES[count % FORBIDDEN];
-    start.store(at as u64, Ordering::Relaxed);
-    end.store((at as u64).saturating_add(len as u64), Ordering::Relaxed);
+    start.store(at as u64 / BASE_PAGE, Ordering::Relaxed);
+    let behind = (at as u64).saturating_add(len as u64).div_ceil(BASE_PAGE);
+    end.store(behind, Ordering::Relaxed);
     FORBIDS.fetch_add(1, Ordering::Release);
 }
 
@@ -141,8 +143,8 @@ pub fn forbidden_since(before: usize, range: AddrRange) -> impl Iterator<Item = 
     let last = (is_known && now != before).then(|| {
         let [start, end] = &FORBIDDEN_RANGES[before % FORBIDDEN];
         let said = AddrRange {
-            start: VirtAddr(start.load(Ordering::Relaxed)),
-            end: VirtAddr(end.load(Ordering::Relaxed)),
+            start: VirtAddr(start.load(Ordering::Relaxed) * BASE_PAGE),
+            end: VirtAddr(end.load(Ordering::Relaxed).saturating_mul(BASE_PAGE)),
         };
         said.intersect(range)
     });
@@ -151,12 +153,13 @@ pub fn forbidden_since(before: usize, range: AddrRange) -> impl Iterator<Item = 
 
 /// The helper has advised a range.
 pub fn note_advised(start: VirtAddr, end: VirtAddr) {
-    ADVISED[0].fetch_min(start.0, Ordering::Relaxed);
-    ADVISED[1].fetch_max(end.0, Ordering::Relaxed);
+    ADVISED[0].fetch_min(start.0 / BASE_PAGE, Ordering::Relaxed);
+    ADVISED[1].fetch_max(end.0.div_ceil(BASE_PAGE), Ordering::Relaxed);
 }
 
 /// Whether some of a range may have been advised.
 pub fn may_be_advised(at: *const u8, len: usize) -> bool {
-    let (start, end) = (at as u64, (at as u64).saturating_add(len as u64));
+    let start = at as u64 / BASE_PAGE;
+    let end = (at as u64).saturating_add(len as u64).div_ceil(BASE_PAGE);
     start < ADVISED[1].load(Ordering::Relaxed) && end > ADVISED[0].load(Ordering::Relaxed)
 }

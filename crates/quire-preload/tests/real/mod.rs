@@ -55,6 +55,35 @@ fn valgrind() {
     }
 }
 
+/// A leak checker looks for addresses of blocks in the data of libraries, too: one that is there hides a leak.
+#[test]
+fn leak_checker() {
+    let script = r#"cat >leak.c <<'C'
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((noinline)) static void leak(void) {
+  char *block = calloc(1, 100 << 20);
+  memset(block, 3, 100 << 20);
+  usleep(500000);
+}
+int main(void) {
+  char room[4096];
+  leak();
+  memset(room, 0, sizeof room);
+  return room[(long)environ & 1];
+}
+C
+        gcc -D_GNU_SOURCE -fsanitize=leak leak.c -o leak && ./leak 2>said; echo $?; grep SUMMARY said"#;
+    if tool("leak_checker", &["gcc"]).is_some() {
+        check(
+            "leak_checker",
+            &["sh", "-c", script],
+            &[ADAPTIVE, ADAPTIVE_ORDINARY, EAGER],
+        );
+    }
+}
+
 /// An auditor has a C library of its own, and takes static thread-local storage.
 #[test]
 fn ld_audit() {
