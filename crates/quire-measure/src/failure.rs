@@ -145,7 +145,13 @@ fn one_line(all: &str) -> String {
         line.push_str(part.strip_prefix("tip: ").unwrap_or(part));
     }
     let line = line.replace("invalid digit found in string", "write a whole number");
-    let command = command_of(all).unwrap_or_else(called);
+    let command = command_of(all).unwrap_or_else(|| match std::env::args_os().nth(1) {
+        // Errors of values come without the usage.
+        Some(word) if all.starts_with("error: invalid value") => {
+            format!("{} {}", called(), word.to_string_lossy())
+        }
+        _ => called(),
+    });
     format!("{line} (see `{command} --help`)")
 }
 
