@@ -37,23 +37,21 @@ pub fn wait_for_others(is_own: impl Fn(u32) -> bool) {
 pub fn is_last(is_own: impl Fn(u32) -> bool) -> bool {
     let (first, me) = (process_id(), current_id());
     let is_gone = |thread: u32| thread == first && has_left(first);
-    threads().is_some_and(|threads| {
-        let mut threads = threads.into_iter();
-        threads.all(|thread| thread == me || is_own(thread) || is_gone(thread))
-    })
+    all_are(|thread| thread == me || is_own(thread) || is_gone(thread))
 }
 
 /// Whether the first thread has left, and all others are these, as far as is known for sure.
 fn has_only(is_own: impl Fn(u32) -> bool) -> bool {
     let first = process_id();
-    let Some(threads) = threads() else {
-        return false;
-    };
-    threads
-        .iter()
-        .all(|thread| *thread == first || is_own(*thread))
-        && has_left(first)
-        && count() == Some(threads.len())
+    all_are(|thread| thread == first || is_own(thread)) && has_left(first)
+}
+
+/// Whether all threads are such ones. The list of threads may lack some while others end, so it must
+/// have as many as there are.
+fn all_are(is_it: impl Fn(u32) -> bool) -> bool {
+    threads().is_some_and(|threads| {
+        threads.iter().all(|thread| is_it(*thread)) && count() == Some(threads.len())
+    })
 }
 
 /// The numbers of all threads.
