@@ -168,7 +168,7 @@ fn command_of(message: &str) -> Option<String> {
 fn tell(failure: &Failure) -> ExitCode {
     if failure.is_worth_telling() {
         // Where standard error is closed the exit status has to do.
-        let _ = writeln!(io::stderr(), "quire: {failure}");
+        let _ = writeln!(io::stderr(), "{}: {failure}", called());
     }
     ExitCode::from(failure.status())
 }

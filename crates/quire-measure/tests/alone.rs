@@ -45,7 +45,11 @@ fn what_is_wrong_is_said_in_a_line() {
     let done = measure(dir.path(), &["bench", "--nonsense"]);
     assert_eq!(done.status.code(), Some(2));
     let said = text(&done.stderr);
-    assert!(said.contains("see `quire-measure --help`"), "{said}");
+    assert!(
+        said.starts_with("quire-measure: unexpected argument '--nonsense'"),
+        "{said}"
+    );
+    assert!(said.contains("(see `quire-measure bench --help`)"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(text(&measure(dir.path(), &["--help"]).stdout).contains("compare"));
 }
