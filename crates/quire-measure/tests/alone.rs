@@ -49,7 +49,10 @@ fn what_is_wrong_is_said_in_a_line() {
         said.starts_with("quire-measure: unexpected argument '--nonsense'"),
         "{said}"
     );
-    assert!(said.contains("(see `quire-measure bench --help`)"), "{said}");
+    assert!(
+        said.contains("(see `quire-measure bench --help`)"),
+        "{said}"
+    );
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(text(&measure(dir.path(), &["--help"]).stdout).contains("compare"));
 }

@@ -10,6 +10,7 @@
 //! | `growth` | how much the process has grown, and when the thread is started |
 //! | `state` | what is the process's alone: a forked child finds zeros |
 //! | `helper` | the thread |
+//! | `sanitizers` | what programs built with AddressSanitizer are told |
 //! | `moving` | `mremap` of what advice has made several mappings of |
 //! | `settings` | what the user chose, and how it is changed in a running process |
 //! | `own_memory` | the allocator of the thread |
@@ -23,6 +24,7 @@ mod growth;
 mod helper;
 mod moving;
 mod own_memory;
+mod sanitizers;
 mod settings;
 mod state;
 

@@ -55,6 +55,34 @@ fn valgrind() {
     }
 }
 
+/// AddressSanitizer's runtime refuses to run behind other libraries, unless it is told that they do no harm.
+#[test]
+fn address_sanitizer() {
+    let script = r#"cat >wrong.c <<'C'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char **argv) {
+  size_t len = 128 << 20;
+  char *large = malloc(len), *small = malloc(16 + argc);
+  memset(large, 1, len);
+  large = realloc(large, 2 * len);
+  memset(large + len, 2, len);
+  printf("%d %d\n", large[len - 1], large[2 * len - 1]);
+  fflush(stdout);
+  return small[16 + argc] + argc + argv[0][0];
+}
+C
+        gcc -g -fsanitize=address wrong.c -o wrong && ./wrong 2>said; echo $?; grep -o 'SUMMARY.*overflow' said"#;
+    if tool("address_sanitizer", &["gcc"]).is_some() {
+        check(
+            "address_sanitizer",
+            &["sh", "-c", script],
+            &[ADAPTIVE, ADAPTIVE_ORDINARY, EAGER],
+        );
+    }
+}
+
 /// A leak checker looks for addresses of blocks in the data of libraries, too: one that is there hides a leak.
 #[test]
 fn leak_checker() {
