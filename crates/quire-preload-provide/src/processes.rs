@@ -234,6 +234,8 @@ unsafe extern "C" fn clone(
     }
     let start = Start { main, argument };
     let first = (&raw const start).cast_mut().cast();
+    // SAFETY: the caller gives a stack for the child.
+    unsafe { touch_top(stack) };
     hold();
     // SAFETY: the child starts in `start_child` on the stack that the caller
     // gave, and finds `start` in its copy of this one.
@@ -241,6 +243,24 @@ unsafe extern "C" fn clone(
     release_held();
     MANAGER.after_fork_parent();
     child
+}
+
+/// The real `clone` writes to the child's stack before it forks. A fault there would wait for a thread that needs
+/// the locks which are held then, so what is written is touched before.
+///
+/// # Safety
+/// `stack` is null, or the end of a stack with room for what `clone` writes.
+unsafe fn touch_top(stack: *mut c_void) {
+    const WRITTEN: usize = 16;
+    let aligned = stack as usize & !(WRITTEN - 1);
+    if aligned != 0 {
+        let top = stack
+            .with_addr(aligned)
+            .wrapping_byte_sub(WRITTEN)
+            .cast::<usize>();
+        // SAFETY: `clone` writes here next, so the caller lets it.
+        unsafe { top.write_volatile(0) };
+    }
 }
 
 /// Whether a `clone` by number makes a process with memory of its own.
