@@ -98,6 +98,8 @@ programs! {
         under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     fork_again = "fork_again" [], limit None,
         under plain eager reserve adaptive static_pool unprivileged colour reserve_jemalloc unprivileged_jemalloc;
+    shrunk = "shrunk" [], limit None,
+        under static_pool static_small static_jemalloc;
     filter_by_prctl = "filter" ["prctl", "3", "early"], limit None,
         under plain eager reserve adaptive static_pool unprivileged reserve_jemalloc;
     filter_by_seccomp = "filter" ["seccomp", "3", "early"], limit None,

@@ -169,10 +169,13 @@ impl Manager {
             Backing::Private | Backing::Inherited => make_anonymous(state, part),
             Backing::Pool(_) if part.prot & libc::PROT_WRITE == 0 => {
                 soften(self, state, part.range)?;
-                // SAFETY: the program gives the contents up.
-                unsafe { memory::advise(part.range, Advice::DontNeed) }
+                let now: Vec<Interval> = state.table.overlaps(part.range).collect();
+                now.iter().try_for_each(|part| match part.backing {
+                    Backing::Pool(page) => discard_pool(self, state, part, page),
+                    _ => self.discard_interval(state, part),
+                })
             }
-            Backing::Pool(page) => discard_pool(part, page),
+            Backing::Pool(page) => discard_pool(self, state, part, page),
         }
     }
 

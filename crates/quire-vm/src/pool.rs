@@ -14,7 +14,7 @@ use quire_core::config::Policy;
 use quire_core::pool::{PoolPage, edges};
 use quire_core::stat::{Counter, Note, RegionKind};
 use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
-use quire_linux::memory::{self, Advice};
+use quire_linux::memory;
 use quire_linux::raw::{Errno, Result};
 use quire_linux::{sysinfo, thread};
 
@@ -178,18 +178,58 @@ fn map_base_pages(hint: VirtAddr, len: Bytes, flags: i32, largest: PoolPage) -> 
     }
 }
 
-/// Gives up the contents of pages from a pool. The kernel drops whole ones;
-/// parts are zeroed.
-pub(crate) fn discard_pool(part: &Interval, page: PoolPage) -> Result<()> {
-    page.cut(part.range).try_for_each(|piece| {
-        if piece == page.around(piece.start) {
-            // SAFETY: the program gives the contents up.
-            unsafe { memory::advise(piece, Advice::DontNeed) }
-        } else {
-            zero(piece);
-            Ok(())
+/// From this size on, whole pages whose contents are given up go back to their pool. Less is zeroed: each return cuts
+/// a mapping, and a process may have only so many.
+const RETURNED: Bytes = Bytes::mib(16);
+
+/// Gives up the contents of pages from a pool.
+///
+/// The kernel would drop whole pages (`MADV_DONTNEED`), but not always reserve new ones for the next touches: not
+/// before Linux 6.8, and not while the pool is larger than it was set to be. Where others took the pages meanwhile, the
+/// touch would end the program. So what is returned is mapped anew.
+///
+/// # Errors
+/// When there is no memory for mappings; what was not given up is then what it was.
+pub(crate) fn discard_pool(
+    manager: &Manager,
+    state: &mut State,
+    part: &Interval,
+    page: PoolPage,
+) -> Result<()> {
+    let division = page.divide(part.range, u64::MAX);
+    let is_writable = part.prot & libc::PROT_WRITE != 0;
+    if is_writable && division.pages.len() < RETURNED {
+        zero(part.range);
+        return Ok(());
+    }
+    for rest in [division.before, division.after] {
+        if !rest.is_empty() {
+            zero(rest);
         }
-    })
+    }
+    if division.pages.is_empty() {
+        return Ok(());
+    }
+    map_anew(manager, state, &part.clip(division.pages), page)
+}
+
+/// Returns whole pages to their pool, and takes as many from it; where others have them, base pages.
+fn map_anew(manager: &Manager, state: &mut State, part: &Interval, page: PoolPage) -> Result<()> {
+    let (range, prot) = (part.range, part.prot);
+    // SAFETY: the program gave up the contents of the range, which is Quire's mapping.
+    unsafe { memory::map_anonymous(range.start, range.len(), prot, libc::MAP_FIXED)? };
+    let taken = map_pages(range.len(), page).and_then(|made| {
+        // SAFETY: nobody else knows the mapping.
+        unsafe { memory::protect(made, prot)? };
+        move_into_place(made, range.start)
+    });
+    if taken.is_err() {
+        state.table.update(range, |i| i.backing = Backing::Plain);
+        manager.stats().note(Note::HugetlbPoolEmpty);
+        copy::count_demotions(manager, state, part);
+    }
+    copy::restore(part);
+    Ok(())
 }
 
 /// Zeroes what is there of a writable piece. What was never touched holds zeros,
@@ -238,8 +278,8 @@ fn met_in_part(table: &Table, range: AddrRange, at: VirtAddr) -> Option<(Interva
 /// A fork of a process with memory from the hugetlb pools. The first write on
 /// either side needs another page, and when the pool has none left the kernel
 /// takes the child's and ends it. So the child copies its pool memory to base
-/// pages at once. The parent's forking thread waits for that; where a pool is
-/// short, all others that want to write to pool memory do, too. The pipe closes
+/// pages at once. The parent's forking thread waits for that, and so do all others
+/// that want to write to pool memory. The pipe closes
 /// when the child has its copy, or is gone; without one, nobody waits.
 #[derive(Debug)]
 pub(crate) struct PoolCopy {
@@ -260,9 +300,9 @@ impl PoolCopy {
         if parts.is_empty() {
             return None;
         }
-        let short = PoolPage::ALL.iter().any(|page| is_short(&parts, *page));
+        // However many pages are free now: others may take them until the child has its copy.
         Some(PoolCopy {
-            held: short.then(|| hold_writers(&parts)).flatten(),
+            held: hold_writers(&parts),
             pipe: rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok(),
         })
     }
@@ -278,13 +318,6 @@ impl PoolCopy {
             held.end();
         }
     }
-}
-
-/// Whether a pool has fewer free pages than these parts take of it.
-fn is_short(parts: &[(AddrRange, PoolPage)], page: PoolPage) -> bool {
-    let of_size = parts.iter().filter(|(_, size)| *size == page);
-    let taken: u64 = of_size.map(|(range, _)| page.count(*range)).sum();
-    taken > 0 && free_pages(page) < taken
 }
 
 /// Holds back writers to pool memory, where the kernel grants that. What the

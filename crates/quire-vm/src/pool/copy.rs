@@ -37,12 +37,17 @@ pub(crate) fn leave_pool(state: &mut State, part: &Interval) -> Result<()> {
 /// As [`leave_pool`].
 pub(crate) fn demote(manager: &Manager, state: &mut State, part: &Interval) -> Result<()> {
     leave_pool(state, part)?;
+    count_demotions(manager, state, part);
+    Ok(())
+}
+
+/// Counts the superpages of a part as demoted.
+pub(super) fn count_demotions(manager: &Manager, state: &mut State, part: &Interval) {
     let superpages = PoolPage::Superpage.count(part.range);
     manager.stats().add(Counter::Demotions, superpages);
     if let Some(region) = state.table.regions.get_mut(&part.region) {
         region.demotions += superpages;
     }
-    Ok(())
 }
 
 /// Moves pages of a pool to pages of a smaller size, from its pool.
@@ -119,7 +124,7 @@ fn copy_mapped(
 }
 
 /// Gives a copy in a part's place the advice and the lock of the part.
-fn restore(part: &Interval) {
+pub(super) fn restore(part: &Interval) {
     copy_advice(part.range, part);
     if part.locked {
         let _ = memory::lock_on_fault(part.range);
