@@ -156,7 +156,7 @@ podman.run() {
 }
 
 add qemu "qemu-system-x86 qemu-utils"
-qemu.version() { number_in qemu-system-x86_64 --version; }
+qemu.version() { command -v qemu-img >/dev/null && number_in qemu-system-x86_64 --version; }
 qemu.run() {
   # A boot sector: goes through 12 MiB of loops, writes a word to the serial port, and ends the machine.
   /usr/bin/python3 - <<'PY'
