@@ -452,6 +452,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// Whatever a program does after being dense, it takes at most 1.25 times what it uses, and 8 MiB,
         /// for each front that it had.
         #[test]

@@ -89,21 +89,26 @@ macro_rules! programs {
     (@setting unprivileged) => { crate::harness::setting::UNPRIVILEGED };
 }
 
+// All have `reserve`, which most users of these libraries have, with what it needs of the kernel in other ways: as an
+// ordinary user, with jemalloc, with superpages zeroed ahead, from the pool of `static`, and with frames by strategy. The
+// other policies provide memory only beside an option, and each differs in when and what it gives. So they have the programs
+// that do everything, and those that mind what a page is: forks, moves, advice. The same goes for a limit of reservations,
+// small folios, another strategy, and each of these with jemalloc.
 programs! {
     threads = "threads" ["64", "8000"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
+        under plain eager reserve adaptive reserve_ahead static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
     fork_storm = "fork_storm" ["32", "32", "112"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
+        under plain reserve reserve_ahead static_pool unprivileged colour reserve_jemalloc;
     fork_write = "fork_write" ["96", "5", "1200"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool static_small unprivileged colour reserve_jemalloc static_jemalloc colour_libc;
     fork_again = "fork_again" [], limit None,
-        under plain eager reserve adaptive static_pool unprivileged colour reserve_jemalloc unprivileged_jemalloc;
+        under plain reserve static_pool unprivileged colour reserve_jemalloc unprivileged_jemalloc;
     shrunk = "shrunk" [], limit None,
         under static_pool static_small static_jemalloc;
     filter_by_prctl = "filter" ["prctl", "3", "early"], limit None,
-        under plain eager reserve adaptive static_pool unprivileged reserve_jemalloc;
+        under plain reserve static_pool unprivileged reserve_jemalloc;
     filter_by_seccomp = "filter" ["seccomp", "3", "early"], limit None,
-        under plain eager reserve adaptive static_pool unprivileged reserve_jemalloc;
+        under plain reserve adaptive static_pool unprivileged reserve_jemalloc;
     leaving_return = "leaving" ["return"], limit None,
         under plain reserve static_pool unprivileged colour reserve_jemalloc;
     leaving_bare = "leaving" ["bare"], limit None,
@@ -111,25 +116,25 @@ programs! {
     leaving_first = "leaving" ["first"], limit None,
         under plain reserve static_pool unprivileged colour reserve_jemalloc;
     signals = "signals" ["128", "1300"], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
+        under plain reserve reserve_ahead reserve_limit static_pool unprivileged colour reserve_jemalloc;
     syscalls_untouched = "syscalls_untouched" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop eager_jemalloc reserve_jemalloc static_jemalloc unprivileged_jemalloc colour_libc;
+        under plain base eager reserve reserve_ahead static_pool static_small unprivileged colour reserve_jemalloc;
     remap = "remap" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
+        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour reserve_jemalloc colour_libc;
     addresses = "addresses" ["alone"], limit None,
-        under plain eager reserve adaptive reserve_ahead static_pool static_small unprivileged;
+        under plain eager reserve reserve_ahead static_pool static_small unprivileged;
     addresses_before = "addresses" ["before"], limit None,
-        under plain eager reserve reserve_ahead static_pool unprivileged;
+        under plain reserve reserve_ahead static_pool unprivileged;
     addresses_child = "addresses" ["child"], limit None,
-        under plain eager reserve reserve_ahead static_pool unprivileged;
+        under plain reserve reserve_ahead static_pool unprivileged;
     addresses_gone = "addresses" ["gone"], limit None,
         under plain reserve reserve_ahead static_pool unprivileged;
     addresses_behind = "addresses" ["behind"], limit None,
-        under plain eager reserve reserve_ahead static_pool unprivileged;
+        under plain reserve reserve_ahead static_pool unprivileged;
     scattered = "scattered" [], limit None,
         under plain unprivileged;
-    dontunmap = "dontunmap" ["400"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
+    dontunmap = "dontunmap" ["150"], limit None,
+        under plain reserve reserve_ahead static_pool unprivileged colour reserve_jemalloc;
     stress_single = "stress" ["SEED", "1", "2500"], limit None,
         under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool static_small unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
     stress_threads = "stress" ["SEED", "4", "700"], limit None,
@@ -151,51 +156,51 @@ programs! {
     giga_threads = "giga_stress" ["SEED", "3", "30"], limit None,
         under plain static_giga;
     limits = "limits" [], limit None,
-        under plain base eager reserve reserve_small adaptive static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
+        under plain reserve reserve_small static_pool unprivileged colour reserve_jemalloc;
     maps = "maps" [], limit None,
-        under plain eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
+        under plain reserve reserve_ahead static_pool unprivileged colour reserve_jemalloc colour_libc;
     discard = "discard" ["200"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc colour_libc;
+        under plain eager reserve adaptive reserve_ahead reserve_limit static_pool unprivileged colour reserve_jemalloc;
     align = "align" [], limit None,
-        under plain base eager reserve static_pool unprivileged;
+        under plain reserve static_pool unprivileged;
     aligned = "align" [], limit None,
         under base_aligned eager_aligned static_aligned;
     rest = "rest" ["1000"], limit None,
         under plain reserve_limit;
     shared = "shared" [], limit None,
-        under plain base eager reserve reserve_ahead reserve_limit reserve_small static_pool unprivileged;
+        under plain reserve reserve_ahead static_pool unprivileged;
     churn = "churn" ["4000"], limit None,
-        under plain eager reserve reserve_small static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
+        under plain reserve static_pool unprivileged colour reserve_jemalloc;
     closefds = "closefds" [], limit None,
-        under plain base eager reserve adaptive static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
+        under plain reserve static_pool unprivileged colour reserve_jemalloc;
     // Not `eager`: it spends a superpage on each touch, which is the policy's
     // price, and a group of this size has no room for it.
     pressure = "pressure" [], limit Some(256 << 20),
-        under plain base reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
+        under plain reserve adaptive reserve_ahead reserve_limit reserve_small static_pool unprivileged colour reserve_jemalloc;
     leaves = "leaves" ["posix", "64"], limit None,
-        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour binhop reserve_jemalloc static_jemalloc unprivileged_jemalloc;
+        under plain reserve reserve_ahead static_pool unprivileged colour reserve_jemalloc;
     leaves_c11 = "leaves" ["c11", "64"], limit None,
         under plain reserve_ahead colour;
     leaves_child = "leaves" ["child", "64"], limit None,
         under plain reserve_ahead colour;
     kept = "kept" [], limit None,
-        under plain base eager reserve adaptive reserve_limit eager_jemalloc reserve_jemalloc adaptive_jemalloc;
+        under plain reserve eager_jemalloc reserve_jemalloc adaptive_jemalloc;
     stacks = "stacks" ["3"], limit None,
-        under plain base reserve adaptive unprivileged colour binhop stack_hint reserve_jemalloc;
+        under plain reserve unprivileged colour binhop stack_hint reserve_jemalloc;
     pieces = "pieces" ["SEED"], limit None,
-        under plain base eager reserve adaptive reserve_ahead reserve_limit reserve_small unprivileged colour binhop reserve_jemalloc;
+        under plain reserve reserve_ahead unprivileged colour reserve_jemalloc;
     fsize = "fsize" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour;
+        under plain reserve reserve_ahead static_pool unprivileged colour;
     few_descriptors = "few_descriptors" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour;
+        under plain reserve reserve_ahead static_pool unprivileged colour;
     closes_all = "closes_all" [], limit None,
-        under plain base eager reserve adaptive reserve_ahead static_pool unprivileged colour;
+        under plain reserve reserve_ahead static_pool unprivileged colour;
     users = "users" [], limit None,
-        under plain base eager reserve reserve_ahead static_pool unprivileged colour;
+        under plain reserve reserve_ahead static_pool unprivileged colour;
     vfork_child = "vfork_child" [], limit None,
-        under plain base eager reserve reserve_ahead static_pool unprivileged colour;
+        under plain reserve reserve_ahead static_pool unprivileged colour;
     frozen = "frozen" [], limit None,
-        under plain eager reserve adaptive static_pool;
+        under plain reserve static_pool;
     given = "given" [], limit Some(256 << 20),
         under plain reserve adaptive reserve_ahead reserve_jemalloc;
 }

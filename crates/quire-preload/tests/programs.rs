@@ -47,18 +47,19 @@ macro_rules! programs {
 
 /// What is left to the kernel is the same for every user.
 const AS_ROOT: [Setting; 2] = [ADAPTIVE, EAGER];
+/// Every policy, and the usual one for an ordinary user.
 const WITH_BASE: [Setting; 4] = [ADAPTIVE, EAGER, BASE, ADAPTIVE_ORDINARY];
 
 // What broke other ways of making superpages, and what people reported of similar libraries.
 programs! {
     closefrom = ["closefrom"], WITH_BASE;
-    dontneed_zero = ["dontneed_zero"], EVERY;
+    dontneed_zero = ["dontneed_zero"], WITH_BASE;
     few_descriptors = ["few_descriptors"], WITH_BASE;
     // Without the library, too, it is killed when it prints its last line to a file.
     fsize = ["fsize"], WITH_BASE, ends: Ends::Anyhow;
     fsize_of_a_page = ["fsize", "4096"], AS_ROOT;
-    guard_fork = ["guard_fork"], EVERY;
-    guard_install = ["guard_install"], EVERY;
+    guard_fork = ["guard_fork"], WITH_BASE;
+    guard_install = ["guard_install"], WITH_BASE;
     huge_malloc = ["huge_malloc"], EVERY;
     realloc_errno = ["realloc_errno"], EVERY;
     // An ordinary user may not serve the faults of system calls.
@@ -73,9 +74,9 @@ programs! {
     fork_storm = ["fork_storm", "32", "32", "112"], WITH_BASE;
     fork_write = ["fork_write", "96", "3", "800"], SOME;
     signals = ["signals", "128", "1300"], SOME;
-    syscalls_untouched = ["syscalls_untouched"], EVERY;
-    remap = ["remap"], EVERY;
-    dontunmap = ["dontunmap", "100"], SOME;
+    syscalls_untouched = ["syscalls_untouched"], WITH_BASE;
+    remap = ["remap"], WITH_BASE;
+    dontunmap = ["dontunmap", "40"], SOME;
     stress_single = ["stress", "SEED", "1", "2500"], SOME;
     stress_threads = ["stress", "SEED", "4", "700"], SOME;
     stress_discard = ["stress", "16", "1", "1500"], AS_ROOT;
@@ -86,7 +87,7 @@ programs! {
     align = ["align"], SOME;
     shared = ["shared"], WITH_BASE;
     churn = ["churn", "1000"], AS_ROOT;
-    closefds = ["closefds"], EVERY;
+    closefds = ["closefds"], WITH_BASE;
     // Not `eager`: it spends a superpage on each touch, which is the policy's price, and a group of this size has no
     // room for it.
     pressure = ["pressure"], [ADAPTIVE, BASE, ADAPTIVE_ORDINARY], memory_limit: Some(256 << 20);
@@ -100,7 +101,7 @@ programs! {
 
 // What is promised of superpages and of memory.
 programs! {
-    dense_malloc = ["dense", "malloc", "512"], EVERY, alone: true;
+    dense_malloc = ["dense", "malloc", "512"], WITH_BASE, alone: true;
     dense_mmap = ["dense", "mmap", "1024"], DENSE, alone: true;
     dense_brk = ["dense", "brk", "256"], SOME, alone: true;
     dense_pieces = ["dense", "pieces", "384"], AS_ROOT, alone: true;

@@ -27,13 +27,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use harness::{Running, Served, assert_well, compile, library, quire, signal, source};
+use harness::{Running, Served, assert_well, built, compile, library, quire, signal, source};
 
 /// Servers of the tests grant leases of this length.
 const LEASE: Duration = Duration::from_secs(4);
 
-fn program(served: &Served, name: &str) -> PathBuf {
-    compile(&format!("tests/programs/{name}.c"), served.path(), &[])
+fn program(name: &str) -> PathBuf {
+    built(&format!("tests/programs/{name}.c"), &[])
 }
 
 /// One program makes it, another uses it, and the first sees what that one wrote.
@@ -50,7 +50,7 @@ fn share(served: &Served, object: &str, make: (&Path, &[&str]), usage: (&Path, &
 #[test]
 fn programs_share_memory_of_posix() {
     for served in Served::both() {
-        let posix = program(&served, "posix");
+        let posix = program("posix");
         share(
             &served,
             "grid",
@@ -69,7 +69,7 @@ fn programs_share_memory_of_posix() {
 #[test]
 fn programs_share_memory_of_system_v() {
     for served in Served::both() {
-        let sysv = program(&served, "sysv");
+        let sysv = program("sysv");
         let object = "segment=0x80001234";
         let arguments = |what| [what, "0x80001234"];
         share(
@@ -118,7 +118,7 @@ fn programs_in_python_share_memory() {
 #[test]
 fn memory_is_mapped_in_odd_ways() {
     for served in Served::both() {
-        let posix = program(&served, "posix");
+        let posix = program("posix");
         let output = served.run("grid", &posix, &["odd", "/grid"]).output();
         let output = output.expect("it was built");
         assert_well(&output);
@@ -142,7 +142,7 @@ fn memory_is_mapped_in_odd_ways() {
 #[test]
 fn what_is_replaced_is_free_at_no_time() {
     for served in Served::both() {
-        let replaced = program(&served, "replaced");
+        let replaced = program("replaced");
         let output = served.run("grid", &replaced, &["/grid"]).output();
         assert_well(&output.expect("it was built"));
     }
@@ -152,7 +152,7 @@ fn what_is_replaced_is_free_at_no_time() {
 #[test]
 fn standard_streams_are_not_kept_open() {
     let served = Served::start();
-    let leaves = program(&served, "leaves");
+    let leaves = program("leaves");
     // What is built first takes no time below.
     let mut run = served.run("grid", &leaves, &["daemon", "/grid"]);
     let begin = Instant::now();
@@ -169,7 +169,7 @@ fn standard_streams_are_not_kept_open() {
 #[test]
 fn lines_go_to_standard_error_and_to_nothing_else() {
     let served = Served::start();
-    let leaves = program(&served, "leaves");
+    let leaves = program("leaves");
     let file = served.path().join("file");
     let mut run = served.run("grid", &leaves, &["other", "/grid"]);
     let output = run.arg(&file).output().expect("it was built");
@@ -185,7 +185,7 @@ fn lines_go_to_standard_error_and_to_nothing_else() {
 #[test]
 fn room_takes_no_memory_of_its_own() {
     let served = Served::start();
-    let room = program(&served, "room");
+    let room = program("room");
     let output = served.run("grid", &room, &["/grid"]).output();
     assert_well(&output.expect("it was built"));
     assert!(served.objects().is_empty(), "it was removed");
@@ -195,7 +195,7 @@ fn room_takes_no_memory_of_its_own() {
 #[test]
 fn descriptors_of_objects_are_not_locked() {
     let served = Served::start();
-    let locks = program(&served, "locks");
+    let locks = program("locks");
     let mut run = served.run("grid", &locks, &["/grid"]);
     let output = run.arg(served.path().join("file")).output();
     let output = output.expect("it was built");
@@ -208,7 +208,7 @@ fn descriptors_of_objects_are_not_locked() {
 #[test]
 fn locks_of_the_c_library_work() {
     for served in Served::both() {
-        let sync = program(&served, "sync");
+        let sync = program("sync");
         let mut maker = Running::start(&mut served.run("grid", &sync, &["/grid", "0"]));
         maker.hear("ready");
         let other = served.run("grid", &sync, &["/grid", "1"]).output();
@@ -221,7 +221,7 @@ fn locks_of_the_c_library_work() {
 #[test]
 fn reads_and_writes_of_ordinary_users_wait_for_memory() {
     for served in Served::both() {
-        let impatient = program(&served, "impatient");
+        let impatient = program("impatient");
         let directory = TempDir::new().expect("a directory");
         let all = fs::Permissions::from_mode(0o777);
         fs::set_permissions(directory.path(), all).expect("it is ours");
@@ -241,7 +241,7 @@ fn reads_and_writes_of_ordinary_users_wait_for_memory() {
 #[test]
 fn threads_are_cancelled_and_leave() {
     let served = Served::start();
-    let cancels = program(&served, "cancels");
+    let cancels = program("cancels");
     let output = served.run("grid", &cancels, &["/grid"]).output();
     assert_well(&output.expect("it was built"));
 }
@@ -250,7 +250,7 @@ fn threads_are_cancelled_and_leave() {
 #[test]
 fn semaphores_with_names_are_shared() {
     for served in Served::both() {
-        let turns = program(&served, "turns");
+        let turns = program("turns");
         let start = |me: &str| {
             let options =
                 ["1", "2"].map(|turn| format!("turn-{turn}=sem.turn-{turn}@{}", served.address));
@@ -272,7 +272,7 @@ fn semaphores_with_names_are_shared() {
 #[test]
 fn robust_mutexes_tell_of_owners_that_end() {
     for served in Served::both() {
-        let mutexes = program(&served, "mutexes");
+        let mutexes = program("mutexes");
         let output = served.run("grid", &mutexes, &["/grid"]).output();
         assert_well(&output.expect("it was built"));
     }
@@ -282,7 +282,7 @@ fn robust_mutexes_tell_of_owners_that_end() {
 #[test]
 fn unusual_calls_are_answered() {
     for served in Served::both() {
-        let unusual = program(&served, "unusual");
+        let unusual = program("unusual");
         for (what, line) in [
             ("remap", Some("remap_file_pages")),
             ("reopen", None),
@@ -303,7 +303,7 @@ fn unusual_calls_are_answered() {
 #[test]
 fn what_was_written_outlives_the_program() {
     for served in Served::both() {
-        let posix = program(&served, "posix");
+        let posix = program("posix");
         for how in ["exit", "_exit", "return", "quick", "handler", "daemon"] {
             let output = served.run("grid", &posix, &["end", "/grid", how]).output();
             assert_well(&output.expect("it was built"));
@@ -328,7 +328,7 @@ fn what_was_written_outlives_the_program() {
 fn a_program_may_be_called_as_it_likes() {
     let served = Served::start();
     let called = served.path().join("quire-solver");
-    fs::copy(program(&served, "posix"), &called).expect("it was built");
+    fs::copy(program("posix"), &called).expect("it was built");
     let output = served
         .run("grid", &called, &["end", "/grid", "exit"])
         .output();
@@ -340,7 +340,7 @@ fn a_program_may_be_called_as_it_likes() {
 #[test]
 fn who_never_asks_for_an_object_is_told() {
     let served = Served::start();
-    let posix = program(&served, "posix");
+    let posix = program("posix");
     let said = |objects: &[&str]| {
         let mut run = quire();
         run.arg("run");
@@ -371,7 +371,7 @@ fn nobody_waits_for_what_a_program_had_that_has_ended() {
     let directory = TempDir::new().expect("a directory");
     let mut served = Served::start_with(directory, &["--listen", "127.0.0.1:0"]);
     served.own_pages = true;
-    let posix = program(&served, "posix");
+    let posix = program("posix");
     let run = |what, how| {
         let output = served.run("grid", &posix, &[what, "/grid", how]).output();
         assert_well(&output.expect("it was built"));
@@ -395,7 +395,7 @@ fn nobody_waits_for_what_a_program_had_that_has_ended() {
 #[test]
 fn children_keep_the_memory() {
     for served in Served::both() {
-        let forks = program(&served, "forks");
+        let forks = program("forks");
         let node = || served.run("grid", &forks, &["/grid", "8"]);
         let nodes = [Running::start(&mut node()), Running::start(&mut node())];
         for mut node in nodes {
@@ -409,7 +409,7 @@ fn children_keep_the_memory() {
 #[test]
 fn what_was_made_anew_outlives_who_removed_the_first() {
     for served in Served::both() {
-        let remade = program(&served, "remade");
+        let remade = program("remade");
         for when in ["before", "after"] {
             let output = served.run("grid", &remade, &[when, "/grid"]).output();
             assert_well(&output.expect("it was built"));
@@ -429,7 +429,7 @@ fn children_wait_for_a_server_that_is_away() {
     ] {
         let mut served = Served::start_with_store();
         served.own_pages = own_pages;
-        let away = program(&served, "away");
+        let away = program("away");
         let mut parent = Running::start(&mut served.run("grid", &away, &[what, "/grid"]));
         parent.hear("made");
         served.kill();
@@ -450,7 +450,7 @@ fn children_wait_for_a_server_that_is_away() {
 #[test]
 fn what_is_protected_while_the_server_comes_back_stays_so() {
     let mut served = Served::start_with_store();
-    let protects = program(&served, "protects");
+    let protects = program("protects");
     let command = served.run("grid", &protects, &["/grid"]);
     protects_while_the_server_comes_back(&mut served, command);
 }
@@ -476,7 +476,7 @@ fn protects_while_the_server_comes_back(served: &mut Served, mut program: Comman
 #[test]
 fn memory_is_shared_beside_superpages() {
     let served = Served::start();
-    let (posix, forks) = (program(&served, "posix"), program(&served, "forks"));
+    let (posix, forks) = (program("posix"), program("forks"));
     for policy in ["reserve", "eager"] {
         let run = |program: &Path, arguments: &[&str]| {
             let mut command = quire();
@@ -496,7 +496,7 @@ fn memory_is_shared_beside_superpages() {
 #[test]
 fn other_names_are_the_kernels() {
     let served = Served::start();
-    let (posix, sysv) = (program(&served, "posix"), program(&served, "sysv"));
+    let (posix, sysv) = (program("posix"), program("sysv"));
     let name = format!("/quire-test-{}", std::process::id());
     let key = format!("{:#x}", 0x5175_0000 + std::process::id() % 0x8000);
     for (program, argument) in [(&posix, &name), (&sysv, &key)] {
@@ -516,7 +516,7 @@ fn other_names_are_the_kernels() {
 #[test]
 fn memory_of_a_server_that_is_killed_fails() {
     let watched = Served::both().map(|mut served| {
-        let posix = program(&served, "posix");
+        let posix = program("posix");
         let mut watcher = Running::start(&mut served.run("grid", &posix, &["watch", "/grid"]));
         watcher.hear("made");
         served.kill();

@@ -212,15 +212,15 @@ macro_rules! programs {
 }
 
 programs! {
-    python: eager = EAGER, reserve = RESERVE, static_pool = STATIC, unprivileged = UNPRIVILEGED, colour = COLOUR;
-    sqlite: eager = EAGER, reserve = RESERVE, static_pool = STATIC, unprivileged = UNPRIVILEGED, colour = COLOUR;
-    gcc: eager = EAGER, reserve = RESERVE, colour = COLOUR;
-    perl: eager = EAGER, reserve = RESERVE, colour = COLOUR;
-    awk: eager = EAGER, reserve = RESERVE;
-    sort: eager = EAGER, reserve = RESERVE, colour = COLOUR;
-    xz: eager = EAGER, reserve = RESERVE, colour = COLOUR;
+    python: reserve = RESERVE, static_pool = STATIC, unprivileged = UNPRIVILEGED, colour = COLOUR;
+    sqlite: reserve = RESERVE, static_pool = STATIC, unprivileged = UNPRIVILEGED, colour = COLOUR;
+    gcc: reserve = RESERVE, colour = COLOUR;
+    perl: reserve = RESERVE, colour = COLOUR;
+    awk: reserve = RESERVE;
+    sort: reserve = RESERVE, colour = COLOUR;
+    xz: reserve = RESERVE, colour = COLOUR;
     gzip: reserve = RESERVE;
-    bash: eager = EAGER, reserve = RESERVE, colour = COLOUR;
-    java: eager = EAGER, reserve = RESERVE, static_pool = STATIC, unprivileged = UNPRIVILEGED, colour = COLOUR;
+    bash: reserve = RESERVE, colour = COLOUR;
+    java: reserve = RESERVE, static_pool = STATIC, unprivileged = UNPRIVILEGED, colour = COLOUR;
     java_parallel: reserve = RESERVE, ahead = RESERVE_AHEAD;
 }

@@ -23,7 +23,7 @@ fn removed(served: &Served, named: &[&str]) -> usize {
 #[test]
 fn one_program_has_all_that_had_a_name() {
     for served in Served::both() {
-        let anew = program(&served, "anew");
+        let anew = program("anew");
         let mut all = start(&served, &anew, "all");
         all.hear("has all");
         assert_eq!(removed(&served, &["grid"]), 3);
@@ -42,7 +42,7 @@ fn one_program_has_all_that_had_a_name() {
 #[test]
 fn another_program_removes_it_and_both_go_on() {
     for served in Served::both() {
-        let anew = program(&served, "anew");
+        let anew = program("anew");
         let mut keep = start(&served, &anew, "keep");
         keep.hear("made");
         let mut remake = start(&served, &anew, "remake");
@@ -64,7 +64,7 @@ fn another_program_removes_it_and_both_go_on() {
 #[test]
 fn what_is_removed_without_a_size_is_begun_again() {
     for served in Served::both() {
-        let anew = program(&served, "anew");
+        let anew = program("anew");
         for arguments in [
             &["begun", "/grid", "old"][..],
             &["begun", "/grid", "new"],
@@ -84,7 +84,7 @@ fn what_is_removed_without_a_size_is_begun_again() {
 #[test]
 fn another_program_begins_it_again() {
     for served in Served::both() {
-        let anew = program(&served, "anew");
+        let anew = program("anew");
         for order in ["here", "there"] {
             let run = |what: &str| {
                 Running::start(&mut served.run("grid", &anew, &[what, "/grid", order]))
@@ -127,7 +127,7 @@ fn another_program_begins_it_again() {
 #[test]
 fn segments_of_one_key_go_on() {
     for served in Served::both() {
-        let segments = program(&served, "segments");
+        let segments = program("segments");
         let run = |arguments: &[&str]| served.run("grid=0x1234", &segments, arguments);
         let mut make = Running::start(&mut run(&["make", "0x1234"]));
         let ids = make.listen();
@@ -148,7 +148,7 @@ fn segments_of_one_key_go_on() {
 #[test]
 fn semaphores_of_one_name_go_on() {
     for served in Served::both() {
-        let named = program(&served, "named");
+        let named = program("named");
         let run = |what| served.run("turn=sem.turn", &named, &[what]);
         let mut make = Running::start(&mut run("make"));
         make.hear("has both");

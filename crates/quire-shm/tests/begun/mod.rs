@@ -11,7 +11,7 @@ const SIGKILL: i32 = 9;
 #[test]
 fn another_program_finds_what_has_no_size() {
     for served in Served::both() {
-        let begun = program(&served, "begun");
+        let begun = program("begun");
         let start = |what: &str| Running::start(&mut served.run("grid", &begun, &[what, "/grid"]));
         let mut begin = start("begin");
         begin.hear("begun");
@@ -29,7 +29,7 @@ fn another_program_finds_what_has_no_size() {
 #[test]
 fn another_program_gives_it_a_size() {
     for served in Served::both() {
-        let begun = program(&served, "begun");
+        let begun = program("begun");
         let run = |what: &str| served.run("grid", &begun, &[what, "/grid"]);
         let mut begin = Running::start(&mut run("begin"));
         begin.hear("begun");
@@ -44,7 +44,7 @@ fn another_program_gives_it_a_size() {
 #[test]
 fn another_program_removes_it_and_makes_its_own() {
     for served in Served::both() {
-        let begun = program(&served, "begun");
+        let begun = program("begun");
         let run = |what: &str| served.run("grid", &begun, &[what, "/grid"]);
         let mut begin = Running::start(&mut run("begin"));
         begin.hear("begun");
@@ -58,7 +58,7 @@ fn another_program_removes_it_and_makes_its_own() {
 #[test]
 fn what_was_begun_outlives_who_began_it() {
     for served in Served::both() {
-        let begun = program(&served, "begun");
+        let begun = program("begun");
         let run = |what: &str| served.run("grid", &begun, &[what, "/grid"]);
         let mut begin = Running::start(&mut run("begin"));
         begin.hear("begun");
@@ -72,7 +72,7 @@ fn what_was_begun_outlives_who_began_it() {
 #[test]
 fn what_was_removed_goes_when_nobody_uses_it() {
     for served in Served::both() {
-        let programs = ["begun", "descriptors"].map(|name| program(&served, name));
+        let programs = ["begun", "descriptors"].map(program);
         let [begun, descriptors] = &programs;
         make(&served);
         let mut hold = Running::start(&mut served.run("grid", descriptors, &["hold", "/grid"]));
@@ -104,7 +104,7 @@ fn what_was_removed_goes_when_nobody_uses_it() {
 #[test]
 fn one_of_all_that_make_it_succeeds() {
     for served in Served::both() {
-        let begun = program(&served, "begun");
+        let begun = program("begun");
         let file = served.path().join("number");
         std::fs::write(&file, "0\n").expect("there is room");
         let path = file.to_str().expect("text");

@@ -24,7 +24,7 @@ pub fn limited(program: &Path, arguments: &[&str]) -> Command {
 #[test]
 fn a_linked_program_asks() {
     let served = Served::start();
-    let asks = link("tests/programs/asks.c", served.path(), &[]);
+    let asks = link("tests/programs/asks.c", &[]);
     let output = Command::new("timeout")
         .args(["-s", "KILL", "60"])
         .arg(asks)
@@ -38,7 +38,7 @@ fn a_linked_program_asks() {
 #[test]
 fn the_example_counts_on_several_nodes() {
     let served = Served::start();
-    let tally = link("examples/tally.c", served.path(), &[]);
+    let tally = link("examples/tally.c", &[]);
     let node = |me: &str| {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "60"]).arg(&tally);
@@ -64,7 +64,7 @@ fn share_a_heap(heaps: &Path, [one, other]: [&str; 2], more: &[&str]) {
 #[test]
 fn programs_allocate_by_type() {
     let served = Served::start();
-    let heaps = link("tests/programs/heaps.c", served.path(), &[]);
+    let heaps = link("tests/programs/heaps.c", &[]);
     share_a_heap(&heaps, [&served.address, &served.address], &[]);
     served.does(&["object", "rm", "heap"]);
     let errors = limited(&heaps, &["errors", &served.address]).output();
@@ -83,7 +83,7 @@ fn programs_at_two_servers_allocate_by_type() {
         Served::start_with(own, &["--listen", listen, "--peers", &peers])
     };
     let (first, second) = (serve(&one), serve(&other));
-    let heaps = link("tests/programs/heaps.c", first.path(), &[]);
+    let heaps = link("tests/programs/heaps.c", &[]);
     share_a_heap(&heaps, [&first.address, &second.address], &["distributed"]);
 }
 
@@ -91,8 +91,8 @@ fn programs_at_two_servers_allocate_by_type() {
 #[test]
 fn a_program_serves_what_it_likes() {
     let directory = TempDir::new().expect("a directory");
-    let pagers = link("examples/pagers.c", directory.path(), &[]);
-    let paged = link("tests/programs/paged.c", directory.path(), &[]);
+    let pagers = link("examples/pagers.c", &[]);
+    let paged = link("tests/programs/paged.c", &[]);
     let file = directory.path().join("file");
     fs::write(
         &file,
@@ -126,7 +126,7 @@ fn a_program_serves_what_it_likes() {
 fn closing_says_that_what_was_written_is_lost() {
     for apart in [&[][..], &["apart"]] {
         let mut served = Served::start();
-        let closes = link("tests/programs/closes.c", served.path(), &[]);
+        let closes = link("tests/programs/closes.c", &[]);
         let mut command = limited(&closes, &[&["lost", &served.address], apart].concat());
         let mut program = Running::start(&mut command);
         program.hear("written");
@@ -141,7 +141,7 @@ fn closing_says_that_what_was_written_is_lost() {
 fn flushing_says_once_that_what_was_written_is_lost() {
     for apart in [&[][..], &["apart"]] {
         let mut served = Served::start_with_store();
-        let closes = link("tests/programs/closes.c", served.path(), &[]);
+        let closes = link("tests/programs/closes.c", &[]);
         let mut command = limited(&closes, &[&["broken", &served.address], apart].concat());
         let mut program = Running::start(&mut command);
         program.hear("written");
@@ -156,7 +156,7 @@ fn flushing_says_once_that_what_was_written_is_lost() {
 #[test]
 fn readers_do_not_make_their_memory_writable() {
     let served = Served::start();
-    let readers = link("tests/programs/readers.c", served.path(), &[]);
+    let readers = link("tests/programs/readers.c", &[]);
     let output = limited(&readers, &[&served.address]).output();
     assert_well(&output.expect("it was built"));
 }
@@ -165,11 +165,7 @@ fn readers_do_not_make_their_memory_writable() {
 #[test]
 fn what_is_protected_in_c_while_the_server_comes_back_stays_so() {
     let mut served = Served::start_with_store();
-    let protects = link(
-        "tests/programs/protects.c",
-        served.path(),
-        &["-DC_INTERFACE"],
-    );
+    let protects = link("tests/programs/protects.c", &["-DC_INTERFACE"]);
     let command = limited(&protects, &[&served.address]);
     protects_while_the_server_comes_back(&mut served, command);
 }
@@ -178,7 +174,7 @@ fn what_is_protected_in_c_while_the_server_comes_back_stays_so() {
 #[test]
 fn locks_of_the_c_library_work_in_c() {
     let served = Served::start();
-    let sync = link("tests/programs/sync.c", served.path(), &["-DC_INTERFACE"]);
+    let sync = link("tests/programs/sync.c", &["-DC_INTERFACE"]);
     for options in [&[][..], &["apart"]] {
         let run = |me| limited(&sync, &[&[served.address.as_str(), me], options].concat());
         let mut maker = Running::start(&mut run("0"));
@@ -193,7 +189,7 @@ fn locks_of_the_c_library_work_in_c() {
 #[test]
 fn a_heap_is_closed_before_its_object_can_be() {
     let served = Served::start();
-    let closes = link("tests/programs/closes.c", served.path(), &[]);
+    let closes = link("tests/programs/closes.c", &[]);
     let output = limited(&closes, &["heap", &served.address]).output();
     assert_well(&output.expect("it was built"));
 }
@@ -212,8 +208,7 @@ fn pagers_of_a_server_that_cannot_start_have_terminated() {
 
 /// A part of that program which needs no server.
 fn closes_alone(what: &str) {
-    let directory = TempDir::new().expect("a directory");
-    let closes = link("tests/programs/closes.c", directory.path(), &[]);
+    let closes = link("tests/programs/closes.c", &[]);
     let output = limited(&closes, &[what]).output();
     assert_well(&output.expect("it was built"));
 }
@@ -269,7 +264,7 @@ fn the_header_compiles_everywhere() {
 #[test]
 fn what_was_given_up_is_said_to_be() {
     let mut served = Served::start_with_store();
-    let last = link("tests/programs/final.c", served.path(), &[]);
+    let last = link("tests/programs/final.c", &[]);
     let log = served.path().join("log");
     let mut command = limited(&last, &[&served.address]);
     let mut running = Running::start(command.stderr(fs::File::create(&log).expect("it is ours")));

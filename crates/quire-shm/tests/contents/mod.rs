@@ -8,7 +8,7 @@ use crate::program;
 #[test]
 fn objects_are_read_and_written_like_files() {
     for served in Served::both() {
-        let contents = program(&served, "contents");
+        let contents = program("contents");
         for what in ["descriptor", "path", "stream"] {
             for object in ["grid", "*"] {
                 let output = served.run(object, &contents, &[what, "/grid"]).output();

@@ -22,7 +22,7 @@ fn start(served: &Served, program: &Path, what: &str) -> Running {
 #[test]
 fn orders_of_one_program_are_as_with_the_kernel() {
     for served in Served::both() {
-        let descriptors = program(&served, "descriptors");
+        let descriptors = program("descriptors");
         for what in [
             "early", "child", "nameless", "removed", "anew", "sent", "again", "emptied", "written",
         ] {
@@ -37,7 +37,7 @@ fn orders_of_one_program_are_as_with_the_kernel() {
 #[test]
 fn a_descriptor_outlives_the_parent() {
     for served in Served::both() {
-        let descriptors = program(&served, "descriptors");
+        let descriptors = program("descriptors");
         let mut heir = start(&served, &descriptors, "heir");
         heir.hear("has it");
         heir.go_on();
@@ -49,7 +49,7 @@ fn a_descriptor_outlives_the_parent() {
 #[test]
 fn who_inherits_what_was_removed_has_it_in_time() {
     for served in Served::both() {
-        let descriptors = program(&served, "descriptors");
+        let descriptors = program("descriptors");
         let mut heirs = start(&served, &descriptors, "heirs");
         heirs.hear("has it");
         heirs.go_on();
@@ -61,7 +61,7 @@ fn who_inherits_what_was_removed_has_it_in_time() {
 #[test]
 fn who_inherits_what_others_removed_has_it_in_time() {
     for served in Served::both() {
-        let descriptors = program(&served, "descriptors");
+        let descriptors = program("descriptors");
         let mut orphans = start(&served, &descriptors, "orphans");
         orphans.hear("made");
         start(&served, &descriptors, "unlink").go_on();
@@ -77,7 +77,7 @@ fn who_inherits_what_others_removed_has_it_in_time() {
 #[test]
 fn a_size_is_found_that_another_program_gives() {
     for served in Served::both() {
-        let descriptors = program(&served, "descriptors");
+        let descriptors = program("descriptors");
         for what in ["find", "statx", "fstatat", "lseek"] {
             let mut find = start(&served, &descriptors, what);
             find.hear("open");
@@ -92,7 +92,7 @@ fn a_size_is_found_that_another_program_gives() {
 #[test]
 fn an_open_descriptor_counts_as_use() {
     for served in Served::both() {
-        let descriptors = program(&served, "descriptors");
+        let descriptors = program("descriptors");
         make(&served);
         let mut hold = start(&served, &descriptors, "hold");
         let is_removed = || served.quire(&["object", "rm", "grid"]).status.success();

@@ -36,7 +36,7 @@ fn read_and_take(served: &Served, read: &mut Command, take: &mut Command) {
 #[test]
 fn what_is_read_is_not_lost_where_another_program_takes_the_page() {
     for mut served in Served::both() {
-        let direct = program(&served, "direct");
+        let direct = program("direct");
         let mut read = served.run("grid", &direct, &["read", "/grid"]);
         // As on another machine.
         served.own_pages = true;
@@ -48,7 +48,7 @@ fn what_is_read_is_not_lost_where_another_program_takes_the_page() {
 #[test]
 fn what_a_program_in_c_reads_is_not_lost_where_another_program_takes_the_page() {
     let served = Served::start();
-    let direct = link("tests/programs/direct.c", served.path(), &["-DIN_C"]);
+    let direct = link("tests/programs/direct.c", &["-DIN_C"]);
     let mut read = limited(&direct, &["read", &served.address]);
     let mut take = limited(&direct, &["take", &served.address]);
     read_and_take(&served, &mut read, &mut take);
@@ -57,7 +57,7 @@ fn what_a_program_in_c_reads_is_not_lost_where_another_program_takes_the_page() 
 #[test]
 fn files_are_read_without_a_cache_in_odd_ways() {
     for served in Served::both() {
-        let direct = program(&served, "direct");
+        let direct = program("direct");
         let mut odd = served.run("grid", &direct, &["odd", "/grid"]);
         if let Some(odd) = start(&served, &mut odd, "has all") {
             odd.go_on();

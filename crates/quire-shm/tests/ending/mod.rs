@@ -55,7 +55,7 @@ fn all_is_given_back_over_a_slow_way() {
     served.own_pages = true;
     let near = std::mem::take(&mut served.address);
     served.address = slow_way(near.clone());
-    let fills = program(&served, "fills");
+    let fills = program("fills");
     let size = 14 * SPEED;
     let mut command = served.run("grid", &fills, &["/grid", &size.to_string()]);
     let begin = Instant::now();
@@ -73,7 +73,7 @@ fn all_is_given_back_over_a_slow_way() {
 fn what_is_unmapped_without_a_server_is_said_to_be_lost() {
     for mut served in Served::both() {
         let log = served.path().join("log");
-        let orders = program(&served, "orders");
+        let orders = program("orders");
         let mut command = served.run("grid", &orders, &["/grid", "4096"]);
         let file = File::create(&log).expect("it is ours");
         let mut running = Running::start(command.stderr(file));
@@ -97,7 +97,7 @@ fn what_is_unmapped_without_a_server_is_said_to_be_lost() {
 fn a_program_ends_with_its_last_thread() {
     let said = "one\ntwo\nbye\n";
     for served in Served::both() {
-        let last = program(&served, "last");
+        let last = program("last");
         for what in ["memory", "child"] {
             let output = served.run("grid", &last, &[what, "/grid"]).output();
             let output = output.expect("it was built");
@@ -106,7 +106,7 @@ fn a_program_ends_with_its_last_thread() {
             assert_eq!(served.contents("grid")[..3], [1, 2, 3], "{what}");
             served.does(&["object", "rm", "grid"]);
         }
-        let last = link("tests/programs/last.c", served.path(), &["-DLINKED"]);
+        let last = link("tests/programs/last.c", &["-DLINKED"]);
         let mut command = Command::new("timeout");
         let arguments = ["-s", "KILL", "60"];
         command

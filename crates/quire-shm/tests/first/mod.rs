@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::harness::{assert_well, compile, library, manager, path_with_command};
+use crate::harness::{assert_well, built, library, manager, path_with_command};
 
 /// What the documentation calls the machines.
 const ADDRESSES: [&str; 2] = ["10.0.0.5", "10.0.0.6"];
@@ -211,7 +211,7 @@ fn four_commands_are_enough_for_a_counter() {
         return;
     };
     let [first, second] = ADDRESSES;
-    let counter = compile("tests/programs/counter.c", machines.directory.path(), &[]);
+    let counter = built("tests/programs/counter.c", &[]);
     assert_well(&machines.does(first, "quire dsm invite node-2 --server 10.0.0.5:7450"));
     assert_well(&machines.does(first, "quire serve > served 2>&1 &"));
     machines.await_server(first);

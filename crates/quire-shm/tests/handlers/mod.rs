@@ -19,7 +19,7 @@ fn handlers_may_jump() {
 
 fn handled(what: &str) {
     for served in Served::both() {
-        let handlers = program(&served, "handlers");
+        let handlers = program("handlers");
         let output = served.run("grid", &handlers, &[what, "/grid"]).output();
         assert_well(&output.expect("it was built"));
     }
@@ -29,7 +29,7 @@ fn handled(what: &str) {
 #[test]
 fn a_program_that_waits_can_be_ended() {
     let served = Served::start();
-    let handlers = program(&served, "handlers");
+    let handlers = program("handlers");
     let mut running = Running::start(&mut served.run("grid", &handlers, &["end", "/grid"]));
     running.hear("made");
     let stop = Command::new("kill")

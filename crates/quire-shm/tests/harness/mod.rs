@@ -1,13 +1,15 @@
 //! A server, and programs that share memory through it. What is run is built here: the
 //! programs with the C compiler, the libraries and the command by Cargo, once per test run.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use tempfile::TempDir;
 
@@ -87,7 +89,30 @@ pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Compiles a program, once per test.
+/// A program, which is compiled once, however many tests run it.
+pub fn built(path: &str, options: &[&str]) -> PathBuf {
+    type Programs = HashMap<u64, Arc<OnceLock<PathBuf>>>;
+    static BUILT: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
+    let name = BuildHasherDefault::<DefaultHasher>::default().hash_one((path, options));
+    let cell = {
+        let mut all = BUILT.lock().unwrap_or_else(|e| e.into_inner());
+        Arc::clone(all.entry(name).or_default())
+    };
+    let build = || {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shared/{name:x}"));
+        // Another test run may be using the program of this name.
+        let fresh = directory.join(std::process::id().to_string());
+        fs::create_dir_all(&fresh).expect("the target directory is writable");
+        let program = compile(path, &fresh, options);
+        let to = directory.join(program.file_name().expect("a program has a name"));
+        fs::rename(&program, &to).expect("the target directory is writable");
+        fs::remove_dir(&fresh).expect("it is empty");
+        to
+    };
+    cell.get_or_init(build).clone()
+}
+
+/// Compiles a program into a directory.
 pub fn compile(path: &str, directory: &Path, options: &[&str]) -> PathBuf {
     let from = source(path);
     let to = directory.join(from.file_stem().expect("a source has a name"));
@@ -115,8 +140,8 @@ pub fn compile(path: &str, directory: &Path, options: &[&str]) -> PathBuf {
     to
 }
 
-/// Compiles a program that is linked with the library.
-pub fn link(path: &str, directory: &Path, more: &[&str]) -> PathBuf {
+/// A program that is linked with the library.
+pub fn link(path: &str, more: &[&str]) -> PathBuf {
     let libraries = library().parent().expect("a file has a directory");
     let libraries = libraries.display();
     let options = [
@@ -124,7 +149,7 @@ pub fn link(path: &str, directory: &Path, more: &[&str]) -> PathBuf {
         "-lquire_dsm",
         &format!("-Wl,-rpath,{libraries}"),
     ];
-    compile(path, directory, &[&options[..], more].concat())
+    built(path, &[&options[..], more].concat())
 }
 
 /// A server of its own.

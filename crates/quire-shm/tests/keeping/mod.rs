@@ -16,7 +16,7 @@ fn does(command: &mut Command) -> String {
 #[test]
 fn what_others_made_stays_unless_it_is_said_or_replaced() {
     for served in Served::both() {
-        let keeps = program(&served, "keeps");
+        let keeps = program("keeps");
         make(&served);
         let kept = |what| {
             let mut run = served.run_with("grid", &["--keep"], &keeps);
@@ -60,7 +60,7 @@ m.close()";
 #[test]
 fn names_that_are_invented_are_found_by_a_pattern() {
     for served in Served::both() {
-        let posix = program(&served, "posix");
+        let posix = program("posix");
         let at = |name: &str| served.does(&["object", "stat", name]);
         for (pattern, name) in [("psm_*", "/psm_1a2b"), ("*", "/any"), ("a?c*", "/abc")] {
             let mut maker = Running::start(&mut served.run(pattern, &posix, &["make", name]));
@@ -105,7 +105,7 @@ fn python_shares_what_it_invents_the_names_of() {
 #[test]
 fn a_name_goes_before_patterns() {
     let served = Served::start();
-    let keeps = program(&served, "keeps");
+    let keeps = program("keeps");
     make(&served);
     let pattern = format!("*@{}", served.address);
     let named = ["--keep", "--dsm", &pattern];
@@ -123,7 +123,7 @@ fn joined_servers_share_what_a_program_makes() {
     let other = tempfile::TempDir::new().expect("a directory");
     let first = Served::start_with(directory, &["--listen", &a, "--peers", &peers]);
     let second = Served::start_with(other, &["--listen", &b, "--peers", &peers]);
-    let keeps = program(&first, "keeps");
+    let keeps = program("keeps");
     let has = |served: &Served, name: &str| {
         let mut run = served.run_with(name, &["--keep"], &keeps);
         let run = run.args(["unlink", &format!("/{name}")]);

@@ -36,7 +36,7 @@ fn is_over() {
 fn what_a_killed_program_wrote_is_given_back() {
     let size = 300 * 4096;
     for served in apart() {
-        let losing = program(&served, "losing");
+        let losing = program("losing");
         for (number, signal) in [Signal::TERM, Signal::KILL, Signal::SEGV]
             .into_iter()
             .enumerate()
@@ -74,7 +74,7 @@ fn workers_of_python_that_are_ended_lose_nothing() {
 fn what_is_lost_with_a_program_is_told_to_the_next() {
     let mut served = Served::start();
     served.own_pages = true;
-    let losing = program(&served, "losing");
+    let losing = program("losing");
     let losing = losing.to_str().expect("text");
     let env = Path::new("/usr/bin/env");
     let arguments = [
@@ -147,7 +147,7 @@ fn number(served: &Served, losing: &Path, what: &str) -> String {
 #[test]
 fn what_nobody_wants_is_kept_beyond_the_lease() {
     let [_, served] = apart();
-    let losing = program(&served, "losing");
+    let losing = program("losing");
     let mut stopped = stop(&served, &losing, "kill");
     send(stopped.process, Signal::CONT);
     stopped.running.say("");
@@ -163,7 +163,7 @@ fn what_nobody_wants_is_kept_beyond_the_lease() {
 fn who_has_lost_a_page_is_told() {
     let told = |on_loss: &'static str| {
         let [_, served] = apart();
-        let losing = program(&served, "losing");
+        let losing = program("losing");
         let mut stopped = stop(&served, &losing, on_loss);
         let added = served
             .run("grid", &losing, &["/grid", "add", "1000"])
@@ -202,7 +202,7 @@ fn who_has_lost_a_page_is_told() {
 #[test]
 fn a_stopped_server_loses_nothing_silently() {
     let [_, served] = apart();
-    let losing = program(&served, "losing");
+    let losing = program("losing");
     assert_well(
         &served
             .run("grid", &losing, &["/grid", "make"])
@@ -242,7 +242,7 @@ fn a_stopped_server_loses_nothing_silently() {
 fn a_server_that_is_started_again_gets_what_programs_wrote() {
     let mut served = Served::start_with_store();
     served.own_pages = true;
-    let losing = program(&served, "losing");
+    let losing = program("losing");
     assert_well(
         &served
             .run("grid", &losing, &["/grid", "make"])

@@ -38,7 +38,7 @@ fn an_unmodified_program_goes_on_at_another_server() {
     let how = ["--size", "4K", "--scheduler", "distributed"];
     let made = first.quire(&[&["object", "create", "grid"], &how[..]].concat());
     assert_well(&made);
-    let moves = program(&first, "moves");
+    let moves = program("moves");
     let mut moved = Running::start(&mut attached(&[&second, &third], &moves, "0"));
     moved.hear("first");
     let mut other = Running::start(&mut attached(&[&third, &first], &moves, "1"));

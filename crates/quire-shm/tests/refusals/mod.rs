@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::harness::{Served, assert_well, compile, quire};
+use crate::harness::{Served, assert_well, built, quire};
 
 /// Asserts that a run is refused, and that nothing was started.
 fn refused(served: &Served, options: &[&str], words: &[&str]) {
@@ -73,7 +73,7 @@ fn what_cannot_be_is_refused_before_the_program_starts() {
 #[test]
 fn a_program_that_takes_no_library_is_refused() {
     let served = Served::start();
-    let program = compile("tests/programs/sysv.c", served.path(), &["-static"]);
+    let program = built("tests/programs/sysv.c", &["-static"]);
     check(
         served.run_directly("grid", &program),
         &["statically linked", "preloaded"],
@@ -92,7 +92,7 @@ fn without_the_library_the_remedy_is_named() {
 #[test]
 fn objects_are_not_made_where_they_must_not() {
     let served = Served::start();
-    let posix = compile("tests/programs/posix.c", served.path(), &[]);
+    let posix = built("tests/programs/posix.c", &[]);
     served.does(&["object", "create", "grid", "--size", "36964"]);
     let run = || {
         let mut command = served.run_with("grid", &["--no-create"], &posix);
@@ -150,7 +150,7 @@ fn certificates_are_passed_on() {
     let own: Vec<&str> = own.iter().map(String::as_str).collect();
     let listen = [&["--listen", "127.0.0.1:0", "--name", "server"], &own[..]].concat();
     let served = Served::start_with(directory, &listen);
-    let posix = compile("tests/programs/posix.c", served.path(), &[]);
+    let posix = built("tests/programs/posix.c", &[]);
     let run = |name: &str| {
         let known = files(name);
         let known: Vec<&str> = known.iter().map(String::as_str).collect();

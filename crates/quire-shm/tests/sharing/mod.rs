@@ -50,7 +50,7 @@ fn counted(served: &Served) -> Vec<String> {
 #[test]
 fn a_page_that_one_has_written_costs_the_other_no_message() {
     for served in Served::both() {
-        let orders = program(&served, "orders");
+        let orders = program("orders");
         let mut one = Program::start(&served, &orders);
         let mut other = Program::start(&served, &orders);
         for page in 0..PAGES {
@@ -78,7 +78,7 @@ fn a_page_that_one_has_written_costs_the_other_no_message() {
 #[test]
 fn what_is_unmapped_and_mapped_again_is_the_same() {
     for served in Served::both() {
-        let orders = program(&served, "orders");
+        let orders = program("orders");
         let mut one = Program::start(&served, &orders);
         let mut other = Program::start(&served, &orders);
         for round in 1..=5 {
@@ -96,7 +96,7 @@ fn what_is_unmapped_and_mapped_again_is_the_same() {
 #[test]
 fn one_is_killed_and_the_other_goes_on() {
     let served = Served::start();
-    let orders = program(&served, "orders");
+    let orders = program("orders");
     let mut killed = Program::start(&served, &orders);
     let mut other = Program::start(&served, &orders);
     killed.does("part 0");
@@ -113,7 +113,7 @@ fn one_is_killed_and_the_other_goes_on() {
 #[test]
 fn large_pages_are_split() {
     for served in Served::both() {
-        let orders = program(&served, "orders");
+        let orders = program("orders");
         let size = (PAGES * 4096).to_string();
         let object = ["object", "create", "grid", "--page-size", "16K", "--size"];
         served.does(&[&object[..], &[&size]].concat());
@@ -137,7 +137,7 @@ fn large_pages_are_split() {
 #[test]
 fn mutexes_in_a_shared_copy_work() {
     let served = Served::start();
-    let orders = program(&served, "orders");
+    let orders = program("orders");
     let mut one = Program::start(&served, &orders);
     let mut other = Program::start(&served, &orders);
     one.does(&format!("mutex {WORDS}"));
@@ -159,7 +159,7 @@ fn faults_are_answered_with_the_priority_that_is_wanted() {
 /// A program finds one thing without options, and another with one.
 fn usually_and_with(usual: &str, (option, other): (&str, &str)) {
     for served in Served::both() {
-        let orders = program(&served, "orders");
+        let orders = program("orders");
         for (options, found) in [(&[][..], usual), (&[option][..], other)] {
             let mut program = Program::start_with(&served, options, &orders);
             program.does("set 0 1");
@@ -182,7 +182,7 @@ fn programs_outlive_the_server() {
     for own_pages in [false, true] {
         let mut served = Served::start_with_store();
         served.own_pages = own_pages;
-        let orders = program(&served, "orders");
+        let orders = program("orders");
         let mut program = Program::start(&served, &orders);
         program.does("part 700");
         program.does("set 700 5");

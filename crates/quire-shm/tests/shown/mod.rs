@@ -18,7 +18,7 @@ fn rows(served: &Served) -> Vec<Vec<String>> {
 #[test]
 fn objects_of_processes_are_shown() {
     let served = Served::start();
-    let posix = program(&served, "posix");
+    let posix = program("posix");
     let mut maker = Running::start(&mut served.run("grid", &posix, &["make", "/grid"]));
     maker.hear("made");
     let found = rows(&served);
@@ -63,7 +63,7 @@ fn objects_of_processes_are_shown() {
 #[test]
 fn a_server_that_does_not_answer_is_named() {
     let mut served = Served::start();
-    let posix = program(&served, "posix");
+    let posix = program("posix");
     let mut maker = Running::start(&mut served.run("grid", &posix, &["make", "/grid"]));
     maker.hear("made");
     served.kill();

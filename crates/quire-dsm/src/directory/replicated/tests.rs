@@ -575,7 +575,7 @@ fn runs(servers: u64, seed: u64) -> World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn copies_agree_whatever_happens(servers in 3u64..6, seed in any::<u64>()) {
         runs(servers, seed);
