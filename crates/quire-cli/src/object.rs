@@ -45,7 +45,7 @@ pub fn object(options: &ObjectArgs) -> Outcome<()> {
         ObjectAction::Rm { names, when_unused } => {
             names.iter().try_for_each(|name| match when_unused {
                 true => client.discard(name.clone()).map_err(failed),
-                false => client.remove(name.clone()).map_err(failed),
+                false => client.remove(name.clone()).map_err(not_removed),
             })
         }
         ObjectAction::Grant { name, to, rights } => {
@@ -102,6 +102,17 @@ fn refused(kind: FailureKind, error: &ClientError) -> Failure {
         )),
         FailureKind::Invalid => Failure::bad_usage(error.to_string()),
         _ => Failure::system(error.to_string()),
+    }
+}
+
+/// What a user is told whose object stays.
+fn not_removed(error: ClientError) -> Failure {
+    let is_used =
+        matches!(&error, ClientError::Refused(refusal) if refusal.kind == FailureKind::Busy);
+    let failure = failed(error);
+    match is_used {
+        true => failure.and("`quire object rm --when-unused` removes the name at once"),
+        false => failure,
     }
 }
 

@@ -394,7 +394,7 @@ fn files_are_written_and_loaded() {
 
     // Files that are there are not overwritten.
     let error = pair.write(&files.certificate, &files.key).unwrap_err();
-    assert!(error.to_string().contains("exists"), "{error}");
+    assert!(error.to_string().contains("is there already"), "{error}");
 }
 
 #[test]

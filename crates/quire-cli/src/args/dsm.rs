@@ -286,7 +286,7 @@ pub struct AttachArgs {
     pub no_keep: bool,
     /// How objects are scheduled that the program makes: simple, multi, or distributed, which can be
     /// opened at all joined servers; usual is distributed at a server that is joined to others, else multi
-    #[arg(long, value_name = "SCHEDULER", default_value = "usual", value_parser = scheduler)]
+    #[arg(long, value_name = "SCHEDULER", default_value = "usual", requires = "dsm", value_parser = scheduler)]
     pub scheduler: SchedulerKind,
     /// Keep pages of the program's own, also where the server is on this machine and could
     /// share its copies: the program can then go on at a server of another machine
@@ -348,8 +348,8 @@ pub enum ObjectAction {
         /// The objects
         #[arg(required = true)]
         names: Vec<Name>,
-        /// Also objects that are open: each goes when nobody has it open any more, and until then
-        /// no other can be made by its name
+        /// Also objects that are open: the name is free at once, for another object too, and the memory
+        /// goes when nobody has it open any more
         #[arg(long)]
         when_unused: bool,
     },

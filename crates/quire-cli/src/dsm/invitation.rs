@@ -4,11 +4,12 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use quire_dsm::link::identity::{Authority, Files, Pair, Validity};
-use quire_dsm::link::{Addresses, Identity};
+use quire_dsm::link::{Address, Addresses, Identity};
 use quire_dsm::wire::control::Name;
 use serde::Deserialize;
 
@@ -92,7 +93,13 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Outcome<()> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    write().map_err(at(path))
+    write().map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => unfit(format!(
+            "{} is there already: move it away, or have another written with --output FILE",
+            path.display()
+        )),
+        _ => at(path)(error),
+    })
 }
 
 /// Makes an invitation, and with the first one what a server needs.
@@ -129,11 +136,45 @@ fn server(options: &InviteArgs, known: &Settings) -> Outcome<Addresses> {
         (Some(said), Some(known)) if said != known => Err(unfit(format!(
             "the settings of this user name another server, {known}: leave out --server, or say {said} there"
         ))),
-        (Some(server), _) | (None, Some(server)) => Ok(server.clone()),
+        (Some(server), _) | (None, Some(server)) => {
+            server.iter().try_for_each(reachable)?;
+            Ok(server.clone())
+        }
         (None, None) => Err(unfit(
             "say where others reach the server of this machine: --server HOST:PORT",
         )),
     }
+}
+
+/// Refuses an address that no other machine can reach.
+fn reachable(address: &Address) -> Outcome<()> {
+    let why = match address {
+        Address::Unix(_) => "is a socket of this machine",
+        Address::Tcp(tcp) if tcp.port() == 0 => "has no port that anybody could know",
+        Address::Tcp(tcp) if tcp.ip().is_unspecified() => "stands for all addresses of a machine",
+        Address::Tcp(_) if address.is_local() => "is the loopback of this machine",
+        Address::Tcp(_) => return Ok(()),
+    };
+    Err(unfit(format!(
+        "{address} {why}: say by which address other machines reach this one, as --server HOST:PORT"
+    )))
+}
+
+/// Says so where `quire serve` will not be able to listen at the first address: another machine has it.
+fn warn_of_foreign(server: &Addresses) -> Outcome<()> {
+    let first = server.iter().next();
+    if let Some(Address::Tcp(address)) = first
+        && UdpSocket::bind((address.ip(), 0))
+            .is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+    {
+        writeln!(
+            io::stderr(),
+            "quire: warning: {} is no address of this machine, so quire serve cannot listen there: where \
+             it is forwarded to this machine, write the address to listen at into dsm.toml ([serve] listen)",
+            address.ip()
+        )?;
+    }
+    Ok(())
 }
 
 /// The CA of this user, which is made with the first invitation, and the certificate and settings of the
@@ -150,6 +191,7 @@ fn authority(home: &Home, server: &Addresses, days: u32) -> Outcome<Authority> {
             home.directory.display()
         )));
     }
+    warn_of_foreign(server)?;
     let authority = certify::authority(&home.directory, days).map_err(unfit)?;
     let name = Name::like(SERVER);
     let pair = authority

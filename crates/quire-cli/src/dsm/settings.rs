@@ -85,11 +85,17 @@ impl Settings {
     /// # Errors
     /// When one cannot be read, or says what it cannot.
     pub fn read() -> Outcome<Settings> {
+        if is_named() {
+            let path = place()?;
+            return Settings::found(&path)?.ok_or_else(|| {
+                Failure::bad_usage(format!(
+                    "{ENV} names {}, and there is no such file: name one that is there, or unset {ENV}",
+                    path.display()
+                ))
+            });
+        }
         let of_user =
             place().map_or_else(|_| Ok(Settings::default()), |path| Settings::at(&path))?;
-        if is_named() {
-            return Ok(of_user);
-        }
         let of_all = Settings::at(Path::new(OF_ALL))?;
         let first = |one: Vec<_>, other| if one.is_empty() { other } else { one };
         Ok(Settings {
@@ -109,6 +115,11 @@ impl Settings {
     /// # Errors
     /// As [`Settings::read`].
     pub fn at(path: &Path) -> Outcome<Settings> {
+        Ok(Settings::found(path)?.unwrap_or_default())
+    }
+
+    /// What a file says, where there is one.
+    fn found(path: &Path) -> Outcome<Option<Settings>> {
         let bad =
             |why: &dyn std::fmt::Display| Failure::bad_usage(format!("{}: {why}", path.display()));
         let text = match fs::read_to_string(path) {
@@ -116,18 +127,18 @@ impl Settings {
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
-                return Ok(Settings::default());
+                return Ok(None);
             }
             // Who keeps `HOME` and becomes another user has no settings there.
             Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_named() => {
-                return Ok(Settings::default());
+                return Ok(None);
             }
             Err(error) => return Err(bad(&error)),
         };
         let file: File = toml::from_str(&text).map_err(|error| {
             let before = error.span().map(|span| &text[..span.start.min(text.len())]);
             let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-            bad(&format!("line {line}: {}", error.message()))
+            bad(&format!("line {line}: {}", in_words(error.message())))
         })?;
         let directory = path.parent().unwrap_or(Path::new("."));
         let beside = |file: PathBuf| directory.join(file);
@@ -149,7 +160,7 @@ impl Settings {
         };
         let address = |text: &String| text.parse().map_err(|error| bad(&error));
         let grant = |text: &String| text.parse().map_err(|error: String| bad(&error));
-        Ok(Settings {
+        Ok(Some(Settings {
             server: file
                 .server
                 .map(|text| text.parse().map_err(|error| bad(&error)))
@@ -163,8 +174,18 @@ impl Settings {
                 .collect::<Outcome<_>>()?,
             store: file.serve.store.map(beside),
             grant: file.serve.grant.iter().map(grant).collect::<Outcome<_>>()?,
-        })
+        }))
     }
+}
+
+/// What the reader of TOML says, in the words of TOML.
+fn in_words(message: &str) -> String {
+    message
+        .replace(
+            "expected a sequence",
+            "expected a list, such as [\"10.0.0.5:7450\"]",
+        )
+        .replace("expected struct Serving", "expected a table: [serve]")
 }
 
 /// Where the server is that is meant where none is named.

@@ -42,6 +42,7 @@ pub fn joining(
         }
     };
     super::secured(security, options.peers.iter().chain([&address]))?;
+    check_peers(&options.peers, &address)?;
     let names = match options.fellow.is_empty() {
         true => vec![hello.name.clone()],
         false => options.fellow.clone(),
@@ -54,6 +55,25 @@ pub fn joining(
         names,
         security: security.clone(),
     }))
+}
+
+/// Refuses a list of servers that cannot be reached by it, and says so where this one is not in it: it may
+/// join late, or be called by another address than the others think.
+fn check_peers(peers: &[Address], own: &Address) -> Outcome<()> {
+    let has_no_port = |peer: &&Address| matches!(peer, Address::Tcp(tcp) if tcp.port() == 0);
+    if let Some(peer) = peers.iter().find(has_no_port) {
+        return Err(Failure::bad_usage(format!(
+            "--peers: nobody can connect to {peer}: say the port at which that server listens"
+        )));
+    }
+    if !peers.is_empty() && !peers.contains(own) {
+        tracing::warn!(
+            "{own}, by which others reach this server, is not in --peers: it joins the servers of that list; \
+             if it was meant to be one of them, give all the same list, and this one --advertise ADDRESS as it \
+             stands there"
+        );
+    }
+    Ok(())
 }
 
 /// Through what servers agree, and where that is.

@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use super::identity::Identity;
 
+/// So many bytes may be in the path of a socket: `sun_path` has room for a zero after them.
+const LONGEST_PATH: usize = 107;
+
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -25,6 +28,11 @@ pub enum AddressError {
     /// It cannot be read.
     #[error("{0:?} is no address: write HOST:PORT, or unix:PATH for a socket on this machine")]
     Unreadable(String),
+    /// The path of a socket is too long for the kernel.
+    #[error(
+        "the path of {0} is too long for a socket: it may have {LONGEST_PATH} bytes, so take a shorter one"
+    )]
+    TooLong(Address),
     /// One of several cannot be read.
     #[error(
         "{0:?}, in {1:?}, is no address: write HOST:PORT or unix:PATH, with a comma between two of them; a comma in a PATH is written twice"
@@ -63,6 +71,9 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
                 "" => Err(unreadable()),
+                path if path.len() > LONGEST_PATH => {
+                    Err(AddressError::TooLong(Address::Unix(path.into())))
+                }
                 path => Ok(Address::Unix(path.into())),
             };
         }
@@ -156,6 +167,14 @@ mod tests {
             let error = text.parse::<Address>().unwrap_err();
             assert!(error.to_string().contains("write HOST:PORT"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_path_of_a_socket_has_a_length() {
+        let path = |length: usize| format!("unix:/{}", "a".repeat(length - 1));
+        assert!(path(LONGEST_PATH).parse::<Address>().is_ok());
+        let error = path(LONGEST_PATH + 1).parse::<Address>().unwrap_err();
+        assert!(error.to_string().contains("107 bytes"), "{error}");
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub enum IdentityError {
         /// Why.
         error: io::Error,
     },
+    /// A file that would be written is there.
+    #[error("{0} is there already: move it away, or take another name or directory")]
+    Exists(PathBuf),
     /// Others than its owner may use a key, or a password.
     #[error(
         "{path} is secret, and others than its owner may use it (mode {mode:03o}): chmod 600 {path}"
@@ -109,7 +112,13 @@ impl From<rcgen::Error> for IdentityError {
 
 impl From<rustls::Error> for IdentityError {
     fn from(error: rustls::Error) -> IdentityError {
-        IdentityError::Other(error.to_string())
+        match error {
+            rustls::Error::InconsistentKeys(_) => IdentityError::Other(
+                "the key is not that of the certificate: give the .key that was made with the .pem"
+                    .to_owned(),
+            ),
+            error => IdentityError::Other(error.to_string()),
+        }
     }
 }
 
@@ -140,9 +149,12 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), IdentityError> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    write().map_err(|error| IdentityError::File {
-        path: path.into(),
-        error,
+    write().map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => IdentityError::Exists(path.into()),
+        _ => IdentityError::File {
+            path: path.into(),
+            error,
+        },
     })
 }
 

@@ -17,7 +17,7 @@ use super::backed::Asker;
 use super::keeping::Keeping;
 use super::object::heirs::Heirs;
 use super::object::tags::MOST_SEGMENTS;
-use super::object::{Object, Page, Part, Refused};
+use super::object::{ANYONE, Object, Page, Part, Refused};
 use super::watch::Watchers;
 use crate::wire::control::{
     self, Answer, Failure, FailureKind, Handle, Name, Request, RequestId, Rights, SchedulerKind,
@@ -396,11 +396,7 @@ impl Core {
         let name = key.plain();
         let object = self.objects.get_mut(key).ok_or_else(|| not_found(&name))?;
         if opening != Opening::Machine && !object.allows(&peer.identity, rights) {
-            let text = format!(
-                "{} has no right to {name}; its maker, {}, can grant it",
-                peer.identity, object.owner
-            );
-            return Err((FailureKind::Denied, text));
+            return Err(no_right(&name, (&peer.identity, rights), object));
         }
         if rights.write && object.is_read_only() {
             let text = format!("{name} can only be read: its pager takes nothing back");
@@ -544,10 +540,7 @@ impl Core {
         let object = object.ok_or_else(|| not_found(&name))?;
         match self.peers.get(&id) {
             Some(peer) if peer.identity == object.owner => Ok(object),
-            _ => Err((
-                FailureKind::Denied,
-                format!("{name} belongs to {}", object.owner),
-            )),
+            _ => Err(belongs(&name, &object.owner)),
         }
     }
 
@@ -815,10 +808,51 @@ pub(super) fn not_found(name: &Name) -> Refused {
     (FailureKind::NotFound, format!("there is no object {name}"))
 }
 
+/// What is said to who may not use an object so.
+fn no_right(name: &Name, (who, rights): (&str, Rights), object: &Object) -> Refused {
+    let (words, letters) = match (rights.read, rights.write) {
+        (true, true) => ("read and write", "rw"),
+        (false, true) => ("write", "rw"),
+        _ => ("read", "r"),
+    };
+    let text = format!(
+        "{} has no right to {name} (asked for: {words}); its maker, {}, gives it by `quire object grant \
+         {name} {who} {letters}`, and `quire serve --grant anyone={letters}` gives it to all who come, of \
+         what is made from then on",
+        in_words(who),
+        in_words(&object.owner)
+    );
+    (FailureKind::Denied, text)
+}
+
+/// What is said where only the maker of an object may do something.
+pub(super) fn belongs(name: &Name, owner: &str) -> Refused {
+    let text = match owner {
+        ANYONE => format!(
+            "{name} belongs to {}: remove it or grant rights to it over TCP, too",
+            in_words(owner)
+        ),
+        _ => format!("{name} belongs to {owner}, who alone removes it and grants rights to it"),
+    };
+    (FailureKind::Denied, text)
+}
+
+/// Who somebody is, for people.
+fn in_words(who: &str) -> &str {
+    match who {
+        ANYONE => "whoever comes over TCP without a certificate",
+        who => who,
+    }
+}
+
 /// What is said where an object cannot be removed.
 pub(super) fn still_open(name: &Name, open: usize) -> Refused {
     let name = name.plain();
-    let text = format!("{name} is open, {open} times; it can be removed when nobody uses it");
+    let times = match open {
+        1 => "once".to_owned(),
+        open => format!("{open} times"),
+    };
+    let text = format!("{name} is open, {times}; it can be removed when nobody uses it");
     (FailureKind::Busy, text)
 }
 

@@ -43,7 +43,7 @@ use orphans::Orphans;
 use tags::tag_map;
 
 /// As whom everybody counts.
-const ANYONE: &str = "anyone";
+pub(super) const ANYONE: &str = "anyone";
 
 /// Why an object cannot be made or changed.
 pub(super) type Refused = (FailureKind, String);

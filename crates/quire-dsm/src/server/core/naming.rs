@@ -280,8 +280,7 @@ impl Core {
         let owner = &begun.owner;
         let peer = self.peers.get(&id);
         if peer.is_none_or(|peer| peer.identity != *owner) {
-            let text = format!("{name} belongs to {owner}");
-            return Err((FailureKind::Denied, text));
+            return Err(super::belongs(name, owner));
         }
         if let Some(begun) = self.begun.remove(name) {
             self.keeping.discard_underway(&begun.key);

@@ -659,10 +659,7 @@ impl Fellows {
                     }
                     too_many()
                 }
-                (true, false) => {
-                    let text = format!("{name} belongs to {owner}");
-                    (FailureKind::Denied, text)
-                }
+                (true, false) => core::belongs(&name, owner),
                 (false, _) => {
                     let told = core::tell_of_begun(&waiting.request, key);
                     core::answer_with(peer, number, told, a.out);
