@@ -617,7 +617,7 @@ impl Handler for Server {
     fn closed(&mut self, links: &mut Links, link: LinkId, closed: &Closed) {
         self.look_whether_late(links.now());
         if self.fellows.as_ref().is_some_and(|it| it.has(link)) {
-            self.with_fellows(links, |fellows, a| fellows.closed(a, link));
+            self.with_fellows(links, |fellows, a| fellows.closed(a, link, &closed.why));
             return self.send(links);
         }
         let Some(peer) = self.peers.remove(&link) else {

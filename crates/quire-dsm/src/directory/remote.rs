@@ -4,6 +4,7 @@
 //! waits at most [`PATIENCE`].
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::thread;
@@ -14,7 +15,7 @@ use quire_core::dsm::message::ServerId;
 use super::asked::{Answers, Asked, Question, Reply};
 use super::{Change, DirectoryError, Watcher};
 use crate::link::turn::{Closed, Config, Handler, LinkId, Links, Orders, Turn};
-use crate::link::{Address, Again, Established, Security};
+use crate::link::{Address, Again, Established, Security, Seldom};
 use crate::server::said::{self, Parts, Said};
 use crate::wire::Control;
 use crate::wire::control::{Hello, Reason, Refusal, Welcome};
@@ -56,6 +57,7 @@ impl Remote {
             asked: BTreeMap::new(),
             watchers: Vec::new(),
             parts: Parts::default(),
+            told: Seldom::default(),
             is_over: false,
         };
         thread::Builder::new()
@@ -106,6 +108,8 @@ struct Carrier {
     asked: BTreeMap<u64, Sender<Reply>>,
     watchers: Vec<Watcher>,
     parts: Parts,
+    /// What is told of a directory that cannot be reached.
+    told: Seldom,
     is_over: bool,
 }
 
@@ -143,6 +147,17 @@ impl Carrier {
         self.say(links, &Said::Ask { number, question });
     }
 
+    /// There is no link: one line, and then one a minute. It is tried again.
+    fn unreachable(&mut self, now: Instant, why: &dyn Display) {
+        self.again.later(now);
+        if let Some(more) = self.told.due(now) {
+            tracing::warn!(
+                "the directory at {}: {why}; connecting again{more}",
+                self.address
+            );
+        }
+    }
+
     fn tell(&mut self, change: &Change) {
         self.watchers.retain(|watcher| watcher.tell(change.clone()));
     }
@@ -171,6 +186,9 @@ impl Handler for Carrier {
 
     fn welcomed(&mut self, links: &mut Links, _: LinkId, _: &Welcome) {
         self.is_up = true;
+        if self.told.over() {
+            tracing::warn!("the directory at {}: connected", self.address);
+        }
         self.again.succeeded();
         self.parts = Parts::default();
         if !self.watchers.is_empty() {
@@ -192,11 +210,8 @@ impl Handler for Carrier {
     }
 
     fn closed(&mut self, links: &mut Links, _: LinkId, closed: &Closed) {
-        if self.is_up {
-            tracing::warn!("the directory at {}: {}", self.address, closed.why);
-        }
+        self.unreachable(links.now(), &closed.why);
         (self.link, self.is_up) = (None, false);
-        self.again.later(links.now());
         // Who waits hears it as the end of the channel.
         self.asked.clear();
     }
@@ -226,10 +241,7 @@ impl Handler for Carrier {
         if self.link.is_none() && now >= self.again.due() {
             match links.connect(&self.address, &self.security, None) {
                 Ok(link) => self.link = Some(link),
-                Err(error) => {
-                    tracing::debug!("the directory at {}: {error}", self.address);
-                    self.again.later(now);
-                }
+                Err(error) => self.unreachable(now, &error),
             }
         }
         self.waiting.retain(|asked| asked.until > now);

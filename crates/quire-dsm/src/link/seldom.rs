@@ -10,6 +10,8 @@ const BETWEEN: Duration = Duration::from_secs(60);
 pub(crate) struct Seldom {
     last: Option<Instant>,
     left_out: u64,
+    /// A line was written of what is not over.
+    is_told: bool,
 }
 
 impl Seldom {
@@ -18,6 +20,7 @@ impl Seldom {
         Seldom {
             last: None,
             left_out: 0,
+            is_told: false,
         }
     }
 
@@ -27,11 +30,17 @@ impl Seldom {
             self.left_out += 1;
             return None;
         }
-        self.last = Some(now);
+        (self.last, self.is_told) = (Some(now), true);
         Some(match std::mem::take(&mut self.left_out) {
             0 => String::new(),
             left_out => format!(" ({left_out} times more in the last minute)"),
         })
+    }
+
+    /// It is over. Whether a line was written of it, so that one is due that says so. What happens again
+    /// soon is one of the lines of this minute.
+    pub fn over(&mut self) -> bool {
+        std::mem::take(&mut self.is_told)
     }
 }
 
@@ -52,5 +61,8 @@ mod tests {
             told.iter().all(|told| told.contains("(59 times more")),
             "{told:?}"
         );
+        assert!(seldom.over() && !seldom.over());
+        assert_eq!(seldom.due(start + 121 * second), None);
+        assert!(!seldom.over(), "nothing was said of it");
     }
 }

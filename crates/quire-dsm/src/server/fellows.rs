@@ -47,7 +47,7 @@ use crate::directory::{
     name_of,
 };
 use crate::link::lease::Terms;
-use crate::link::{Address, Established, LinkId, Links, Security};
+use crate::link::{Address, Established, LinkError, LinkId, Links, Security};
 use crate::store::ObjectId;
 use crate::wire::Control;
 use crate::wire::control::{self, Answer, Name, Refusal, RequestId, SchedulerKind, Welcome};
@@ -358,8 +358,9 @@ impl Fellows {
     }
 
     /// A link to a server has ended.
-    pub fn closed(&mut self, a: &mut Around<'_>, link: LinkId) {
+    pub fn closed(&mut self, a: &mut Around<'_>, link: LinkId, why: &LinkError) {
         self.watching.remove(&link);
+        self.wires.tell(link, why);
         if let Some(fellow) = self.wires.ended(link) {
             self.broke(a, fellow);
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// No program takes longer, in seconds.
@@ -229,6 +230,14 @@ impl Served {
     pub fn kill(&mut self) {
         self.process.kill().expect("it is ours");
         self.process.wait().expect("it is ours");
+    }
+
+    /// Tells the server to end, and waits until it has.
+    pub fn end(&mut self) {
+        let process = Pid::from_raw(self.process.id().cast_signed()).expect("a process");
+        kill_process(process, Signal::TERM).expect("it is there");
+        let status = self.process.wait().expect("it is ours");
+        assert!(status.success(), "{status}");
     }
 
     /// Starts a server that was killed, at the same address.

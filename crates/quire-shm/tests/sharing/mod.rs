@@ -1,8 +1,13 @@
 //! Unmodified programs of one machine, which share the server's copy of each page unless they
 //! are told to keep pages of their own.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::net::TcpListener;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::harness::{Running, Served, signal};
 use crate::program;
@@ -172,6 +177,29 @@ fn usually_and_with(usual: &str, (option, other): (&str, &str)) {
 #[test]
 fn a_program_has_a_warden_if_one_is_wanted() {
     usually_and_with("wardens 1", ("--no-warden", "wardens 0"));
+}
+
+/// While a server is away that is reached over TCP, programs say so in one line, and in another that it is back.
+#[test]
+fn a_server_that_is_away_is_said_to_be_in_one_line() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    let port = port.expect("a free port").to_string();
+    let directory = TempDir::new().expect("a directory");
+    let store = directory.path().join("store").display().to_string();
+    let mut served = Served::start_with(directory, &["--listen", &port, "--store", &store]);
+    served.own_pages = true;
+    let orders = program(&served, "orders");
+    let mut program = Program::start(&served, &orders);
+    program.does("set 0 5");
+    served.end();
+    thread::sleep(Duration::from_secs(1));
+    served.start_again();
+    program.has(0, "5");
+    let log = fs::read_to_string(served.path().join("log")).expect("text");
+    let count = |words| log.lines().filter(|line| line.contains(words)).count();
+    assert_eq!(count("connecting again"), 1, "{log}");
+    assert_eq!(count("connected again"), 1, "{log}");
+    assert_eq!(log.lines().count(), 2, "{log}");
 }
 
 /// A server is killed and started again with its store: what was written back is there for

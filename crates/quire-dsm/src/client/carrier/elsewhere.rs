@@ -97,9 +97,13 @@ impl Servers {
         }
     }
 
-    /// The one that is used is good enough.
+    /// The one that is used is good enough. A line says so where one said that there was none.
     fn stay(&mut self) {
         (self.in_vain, self.since) = (0, None);
+        let told = self.told.values_mut();
+        if told.fold(false, |any, told| told.over() | any) {
+            tracing::warn!("{}: connected again", self.current());
+        }
     }
 
     /// Whether one that has some objects and refuses others is good enough.

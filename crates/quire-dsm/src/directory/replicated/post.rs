@@ -13,7 +13,7 @@ use super::replica::{Broken, Done, ELECTION, Replica};
 use crate::directory::asked::{Asked, Reply};
 use crate::directory::{Change, Watcher};
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
-use crate::link::{Address, Again, Established, Security};
+use crate::link::{Address, Again, Established, Security, Seldom};
 use crate::server::said::{self, Said};
 use crate::store::StoreError;
 use crate::wire::Control;
@@ -47,8 +47,8 @@ struct Peer {
     again: Again,
     /// What was last found wrong with what it says.
     wrong: Option<&'static str>,
-    /// Why its link ended last.
-    ended: String,
+    /// What is told where it cannot be reached.
+    told: Seldom,
 }
 
 /// Somebody who waits for an answer.
@@ -89,7 +89,7 @@ impl Post {
             is_up: false,
             again: Again::new(now, AGAIN),
             wrong: None,
-            ended: String::new(),
+            told: Seldom::default(),
         };
         Post {
             replica,
@@ -269,6 +269,9 @@ impl Handler for Post {
     fn welcomed(&mut self, _: &mut Links, link: LinkId, _: &Welcome) {
         if let Some((_, peer)) = self.peer(link) {
             peer.is_up = true;
+            if peer.told.over() {
+                tracing::warn!("the directory's copy at {}: connected", peer.address);
+            }
             peer.again.succeeded();
         }
     }
@@ -286,11 +289,12 @@ impl Handler for Post {
             return;
         };
         let number = *number;
-        let why = closed.why.to_string();
-        // It is tried again and again, and said once.
-        if peer.is_up && why != peer.ended {
-            tracing::warn!("the directory's copy at {}: {why}", peer.address);
-            peer.ended = why;
+        if let Some(more) = peer.told.due(now) {
+            let why = &closed.why;
+            tracing::warn!(
+                "the directory's copy at {}: {why}; connecting again{more}",
+                peer.address
+            );
         }
         (peer.link, peer.is_up) = (None, false);
         peer.again.later(now);

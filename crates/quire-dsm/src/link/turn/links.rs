@@ -880,10 +880,12 @@ fn invalid(error: AddressError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
-/// One line for a link that ends, with what is wrong.
+/// One line for a link that ends, with what is wrong. That a server cannot be reached its handler says, who
+/// tries again and again and knows what was said.
 fn log_end(entry: &Entry, why: &LinkError) {
     let peer = entry.link.peer();
-    if why.is_usual() {
+    let is_try = matches!(entry.stage, Stage::Connecting | Stage::AwaitsWelcome);
+    if is_try || why.is_usual() {
         tracing::debug!(%peer, "link closed: {why}");
     } else {
         tracing::warn!(%peer, "link closed: {why}");

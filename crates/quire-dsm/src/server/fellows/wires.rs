@@ -14,7 +14,7 @@ use quire_core::dsm::message::ServerId;
 use super::outside::Connect;
 use crate::directory::Member;
 use crate::link::greeting::Proof;
-use crate::link::{Address, Again, Established, LinkId, Links, Security};
+use crate::link::{Address, Again, Established, LinkError, LinkId, Links, Security, Seldom};
 use crate::server::said::{self, Garbage, Parts, Said, Together};
 use crate::wire::control::{Name, Reason, Refusal, Welcome};
 use crate::wire::{Contents, Control};
@@ -36,6 +36,8 @@ struct Wire {
     again: Again,
     /// Since when there is no link.
     down: Instant,
+    /// What is told where it cannot be reached.
+    told: Seldom,
 }
 
 /// A link to a server.
@@ -132,6 +134,7 @@ impl Wires {
             together: Together::default(),
             again: Again::new(now, AGAIN),
             down: now,
+            told: Seldom::default(),
         })
     }
 
@@ -225,10 +228,27 @@ impl Wires {
     pub fn up(&mut self, links: &mut Links, id: ServerId) {
         let wire = self.wire(id);
         wire.is_up = true;
+        if wire.told.over()
+            && let Some(address) = &wire.address
+        {
+            tracing::warn!("the server at {address}: connected");
+        }
         wire.again.succeeded();
         let Some(link) = wire.link else { return };
         for message in std::mem::take(&mut wire.queue) {
             links.send(link, message);
+        }
+    }
+
+    /// A link to a server has ended: where it never stood, a line says so, and then one a minute.
+    pub fn tell(&mut self, link: LinkId, why: &LinkError) {
+        let fellow = self.ends.get(&link).and_then(|end| end.fellow);
+        let wire = fellow.and_then(|id| self.wires.get_mut(&id));
+        if let Some(wire) = wire.filter(|wire| !wire.is_up)
+            && let Some(address) = &wire.address
+            && let Some(more) = wire.told.due((self.clock)())
+        {
+            tracing::warn!("the server at {address}: {why}; connecting again{more}");
         }
     }
 
