@@ -38,6 +38,8 @@ pub(super) struct Attached {
     breaks: Arc<AtomicU64>,
     /// No server has had it yet.
     is_expected: bool,
+    /// The last server that it had said at its end that it has kept all.
+    is_kept: bool,
     state: State,
 }
 
@@ -76,6 +78,7 @@ impl Attached {
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
             is_expected: false,
+            is_kept: false,
             state: State::Linked(handle),
         })
     }
@@ -99,6 +102,7 @@ impl Attached {
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
             is_expected: true,
+            is_kept: false,
             state: State::Lost(None, until),
         })
     }
@@ -186,11 +190,15 @@ impl Attached {
         Some((request, uffd))
     }
 
-    /// The link has ended; the memory fails then, if there is no new one.
-    pub fn lost(&mut self, until: Instant) {
+    /// The link has ended; the memory fails then, if there is no new one. Whether the server has kept all
+    /// that was written.
+    pub fn lost(&mut self, until: Instant, is_kept: bool) {
         self.breaks.fetch_add(1, Ordering::SeqCst);
         let until = match self.state {
-            State::Linked(_) => until,
+            State::Linked(_) => {
+                self.is_kept = is_kept;
+                until
+            }
             State::Lost(_, until) => until,
             State::Failed(_) => return,
         };
@@ -243,7 +251,7 @@ impl Attached {
                 }
             }
             self.file = file;
-            if self.rights.write && !self.is_expected {
+            if self.rights.write && !self.is_expected && !self.is_kept {
                 tracing::warn!(
                     "{}: the server was started again: what programs of this machine wrote and did \
                      not flush is lost with its copies",

@@ -34,11 +34,11 @@ use super::keeper::ToKeeper;
 use super::progress::Note;
 use super::region::Regions;
 use super::{ClientError, Options};
-use crate::link::Established;
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
+use crate::link::{Established, LinkError};
 use crate::node::{self, Broken, Cache, Exchange};
 use crate::wire::control::{
-    Handle, Name, Reason, Refusal, RequestId, Rights, SHARES_PAGES, Welcome,
+    Handle, KEPT_ALL, Name, Reason, Refusal, RequestId, Rights, SHARES_PAGES, Welcome,
 };
 use crate::wire::{Contents, Control, Lent};
 use asking::Awaited;
@@ -388,8 +388,9 @@ impl Handler for Carrier {
             }
         }
         let until = links.now() + self.reconnect();
+        let is_kept = matches!(&closed.why, LinkError::Goodbye(why) if why == KEPT_ALL);
         for attached in self.attached.values_mut() {
-            attached.lost(until);
+            attached.lost(until, is_kept);
         }
         if !self.is_over {
             self.failed(links.now(), &closed.why.to_string(), false);

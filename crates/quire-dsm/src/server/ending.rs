@@ -15,7 +15,7 @@ use super::core::{Core, Out, PeerId, answer_with};
 use super::fellows::Fellows;
 use super::object::Object;
 use crate::link::turn::{LinkId, Links, Turn};
-use crate::wire::control::{FailureKind, Name, Request};
+use crate::wire::control::{FailureKind, KEPT_ALL, Name, Request};
 use crate::wire::{Contents, Control};
 
 /// The loop looks at least so often how far all that is.
@@ -199,7 +199,10 @@ impl Ending {
             }
             Stage::Keeps => {
                 self.all_is_kept = server.core.name_what_is_not_kept();
-                server.end_links(links);
+                // What joined servers still have to be handed they may not take.
+                let is_kept = self.all_is_back && self.all_is_kept && server.fellows.is_none();
+                let why = if is_kept { KEPT_ALL } else { "the server ends" };
+                server.end_links(links, why);
                 server.with_fellows(links, |fellows, _| fellows.end());
                 Stage::HandsOver
             }
@@ -279,10 +282,10 @@ impl Server {
     }
 
     /// Says goodbye to all programs.
-    fn end_links(&mut self, links: &mut Links) {
+    fn end_links(&mut self, links: &mut Links, why: &str) {
         let all: Vec<LinkId> = self.links.values().copied().collect();
         for link in all {
-            links.close(link, "the server ends");
+            links.close(link, why);
         }
     }
 

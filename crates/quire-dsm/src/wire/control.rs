@@ -96,6 +96,10 @@ pub enum Control {
     Ending,
 }
 
+/// Why a server closes links ([`Control::Goodbye`]) that is told to end and has kept all that programs wrote:
+/// who comes to it again, when it is started anew, has lost nothing.
+pub const KEPT_ALL: &str = "the server ends, and has kept all";
+
 /// The kinds of messages, to count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]

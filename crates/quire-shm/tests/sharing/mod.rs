@@ -179,6 +179,28 @@ fn a_program_has_a_warden_if_one_is_wanted() {
     usually_and_with("wardens 1", ("--no-warden", "wardens 0"));
 }
 
+/// A server with a store that is told to end keeps what programs wrote to the copies that they share with it:
+/// they are not told that something is lost.
+#[test]
+fn nothing_is_said_to_be_lost_with_a_server_that_ends_in_order() {
+    let mut served = Served::start_with_store();
+    let orders = program(&served, "orders");
+    let mut program = Program::start(&served, &orders);
+    program.does("set 700 5");
+    served.end();
+    served.start_again();
+    program.has(700, "5");
+    let log = fs::read_to_string(served.path().join("log")).expect("text");
+    assert!(!log.contains("is lost"), "{log}");
+    // Of one that is killed it may be.
+    program.does("set 700 6");
+    served.kill();
+    served.start_again();
+    program.has(700, "5");
+    let log = fs::read_to_string(served.path().join("log")).expect("text");
+    assert!(log.contains("is lost with its copies"), "{log}");
+}
+
 /// While a server is away that is reached over TCP, programs say so in one line, and in another that it is back.
 #[test]
 fn a_server_that_is_away_is_said_to_be_in_one_line() {
