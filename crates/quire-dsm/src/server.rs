@@ -643,7 +643,8 @@ impl Handler for Server {
         let may_come_back = closed.may_come_back;
         let leaving = Leaving { how, may_come_back };
         let mut at = closed.stopped_at;
-        if self.kept.remove(&peer) && !matches!(closed.why, LinkError::Goodbye(_)) {
+        let has_keeper = self.kept.remove(&peer);
+        if has_keeper && self.core.may_claim(peer) && !matches!(closed.why, LinkError::Goodbye(_)) {
             // Its keeper brings what it had written, if it was killed before it had given all back.
             at = at.max(links.now() + self.lease / 2);
         }

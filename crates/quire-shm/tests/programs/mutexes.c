@@ -1,12 +1,13 @@
 /* Robust mutexes in shared memory: who locks one is told that its owner has ended.
  *
- *     mutexes NAME */
+ *     mutexes NAME [SECONDS]   and soon, where a time is given */
 #include "common.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #define SIZE 8192
 
@@ -41,7 +42,7 @@ static void be_left(pthread_mutex_t *mutex) {
 }
 
 int main(int argc, char **argv) {
-  CHECK(argc == 2);
+  CHECK(argc == 2 || argc == 3);
   int fd = shm_open(argv[1], O_CREAT | O_RDWR, 0600);
   CHECK(fd >= 0 && ftruncate(fd, SIZE) == 0);
   char *object = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -65,7 +66,12 @@ int main(int argc, char **argv) {
   CHECK(pthread_mutex_lock(here) == 0 && pthread_mutex_trylock(here) == EBUSY);
   CHECK(pthread_mutex_unlock(here) == 0);
   be_left(here);
+  struct timespec begin, end;
+  CHECK(clock_gettime(CLOCK_MONOTONIC, &begin) == 0);
   CHECK(pthread_mutex_lock(here) == EOWNERDEAD);
+  CHECK(clock_gettime(CLOCK_MONOTONIC, &end) == 0);
+  double took = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
+  CHECK(argc == 2 || took < atof(argv[2]));
   CHECK(pthread_mutex_consistent(here) == 0 && pthread_mutex_unlock(here) == 0);
   use(here);
 

@@ -53,6 +53,13 @@ pub(super) struct Claim {
 }
 
 impl Core {
+    /// Whether a peer may have written to pages of its own, which can be claimed for it.
+    pub fn may_claim(&self, id: PeerId) -> bool {
+        let peer = self.peers.get(&id);
+        let mut open = peer.into_iter().flat_map(|peer| peer.open.values());
+        open.any(|open| open.opening == Opening::Kernel && open.rights.write)
+    }
+
     /// Remembers the kernels of a peer whose link has ended.
     pub(super) fn remember(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(&id) else {
