@@ -62,6 +62,11 @@ impl Number {
     }
 }
 
+/// Whether a number is one that programs get for objects, whatever attachments they have.
+pub const fn is_ours(id: c_int) -> bool {
+    id >= FIRST
+}
+
 /// How many bits say the place of one of so many attachments. A variable of the environment has no room
 /// for more of them than 15 bits say.
 fn for_places(count: usize) -> u32 {

@@ -10,7 +10,7 @@ use quire_dsm::attachment::Target;
 
 use crate::host::{At, Meaning};
 use crate::mappings::{self, Part};
-use crate::numbers::Number;
+use crate::numbers::{self, Number};
 use crate::posix;
 use crate::real::Real;
 use crate::state::{self, State, answer};
@@ -105,9 +105,29 @@ unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c
     match (mapped, SHMAT.known()) {
         (Some(mapped), _) => answer(mapped.map(|at| at as *mut c_void), libc::MAP_FAILED),
         // SAFETY: passed on as it came.
-        (None, Some(real)) => unsafe { real(id, at, flags) },
+        (None, Some(real)) => match unsafe { real(id, at, flags) } {
+            libc::MAP_FAILED => answer(Err(unknown(id)), libc::MAP_FAILED),
+            mapped => mapped,
+        },
         (None, None) => libc::MAP_FAILED,
     }
+}
+
+/// Why the kernel has refused something with a segment. One that has a number of an object's is an object to
+/// programs with another `--dsm`.
+fn unknown(id: c_int) -> Trouble {
+    let refused = Trouble::last("a segment of the kernel's");
+    if refused.errno != libc::EINVAL || !numbers::is_ours(id) || !state::is_active() {
+        return refused;
+    }
+    let text = format!(
+        "segment {id} is none that a --dsm of this program names: give it the same as the program has which \
+         made the segment, in the same order"
+    );
+    let told = state::locked(|state| {
+        state.run(move |_| Err::<(), Trouble>(Trouble::new(libc::EIDRM, text)))
+    });
+    told.and_then(Result::err).unwrap_or(refused)
 }
 
 /// A segment of the kernel's takes the place of what is mapped, which may be an object.
@@ -216,7 +236,10 @@ unsafe extern "C" fn shmctl(id: c_int, command: c_int, about: *mut libc::shmid_d
     match (done, SHMCTL.known()) {
         (Some(done), _) => answer(done.map(|_| 0), -1),
         // SAFETY: passed on as it came.
-        (None, Some(real)) => unsafe { real(id, command, about) },
+        (None, Some(real)) => match unsafe { real(id, command, about) } {
+            -1 => answer(Err(unknown(id)), -1),
+            done => done,
+        },
         (None, None) => -1,
     }
 }

@@ -139,6 +139,17 @@ fn segments_of_one_key_go_on() {
         assert_well(&run(&arguments).output().expect("it was built"));
         make.go_on();
         assert!(served.objects().is_empty(), "they were removed");
+        let number = ids.split(' ').next().expect("a number");
+        let strange = served
+            .run("grid*", &segments, &["strange", number])
+            .output();
+        let strange = strange.expect("it was built");
+        assert_well(&strange);
+        let log = String::from_utf8_lossy(&strange.stderr);
+        assert!(
+            log.contains("none that a --dsm of this program names"),
+            "{log}"
+        );
         let many = run(&["many", "0x1234"]).output();
         assert_well(&many.expect("it was built"));
         assert!(served.objects().is_empty(), "they were removed");

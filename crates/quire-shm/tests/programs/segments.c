@@ -2,7 +2,8 @@
  *
  *     segments make KEY       has several one after the other, says their numbers, and waits
  *     segments many KEY       has so many that some of their numbers would be one, if nobody saw to it
- *     segments use KEY ID...  attaches those, though but the last were removed */
+ *     segments use KEY ID...  attaches those, though but the last were removed
+ *     segments strange ID     attaches what no --dsm of its own names */
 #include "common.h"
 
 #include <sys/ipc.h>
@@ -121,8 +122,19 @@ static int use(key_t key, char **numbers) {
   return 0;
 }
 
+static int strange(int id) {
+  struct shmid_ds none;
+  FAILS(shmat(id, NULL, 0) == (void *)-1, EIDRM);
+  FAILS(shmctl(id, IPC_STAT, &none) < 0, EIDRM);
+  /* One that is nobody's is the kernel's to refuse. */
+  FAILS(shmat(0x7ffe0000, NULL, 0) == (void *)-1, EINVAL);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   CHECK(argc >= 3);
+  if (strcmp(argv[1], "strange") == 0)
+    return strange(atoi(argv[2]));
   key_t key = (key_t)strtoul(argv[2], NULL, 0);
   if (strcmp(argv[1], "make") == 0)
     return make(key);
