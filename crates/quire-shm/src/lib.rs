@@ -25,6 +25,7 @@
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `ages` | which objects the names of the program have stood for |
 //! | `files` | the files that stand for objects |
+//! | `inherited` | descriptors of objects that a program has from another one |
 //! | `state` | what the program has open and mapped, and its lock |
 //! | `signals` | what signals do to a thread that waits for a server |
 //! | `taken` | which addresses mappings of objects take, known without that lock |
@@ -54,6 +55,7 @@ mod files;
 mod handed;
 mod host;
 mod impatient;
+mod inherited;
 mod leaving;
 mod locks;
 mod loss;

@@ -16,6 +16,7 @@ use rustix::path::DecInt;
 
 use crate::ages::{self, Entry};
 use crate::host::Meaning;
+use crate::inherited;
 use crate::real::Real;
 use crate::state::{self, FileId, Opened, State, answer};
 use crate::trouble::{Result, Trouble, opened_in_the_end};
@@ -78,6 +79,7 @@ fn open_once(state: &mut State, place: usize, flags: c_int) -> Result<c_int> {
     let (descriptor, file) = descriptor()?;
     let (entry, size, cleared) = object_named(state, place, flags)?;
     let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    inherited::note(descriptor.as_raw_fd(), entry, writable);
     follow(state, &cleared, entry, descriptor.as_raw_fd(), file)?;
     if size.is_none()
         && let Some(descriptor) = open_pending(state, entry, writable)?
@@ -180,6 +182,7 @@ fn open_pending(state: &mut State, entry: Entry, writable: bool) -> Result<Optio
     let failed = |errno: Errno| Trouble::new(errno.raw_os_error(), "a descriptor of a memory file");
     let again = again.map_err(failed)?;
     opened.writable |= writable;
+    inherited::note(again.as_raw_fd(), entry, opened.writable);
     Ok(Some(again))
 }
 
@@ -317,13 +320,20 @@ fn id(descriptor: c_int) -> Option<FileId> {
     status(descriptor).map(|status| (status.st_dev, status.st_ino))
 }
 
-/// What a descriptor stands for, if it is one that was given here, and the size of its file.
-pub fn find(state: &State, descriptor: c_int) -> Option<(FileId, Opened, u64)> {
-    let status = status(descriptor)?;
-    let file = (status.st_dev, status.st_ino);
-    let opened = *state.files.get(&file)?;
+/// What a descriptor stands for, if it is one of an object, and the size of its file.
+pub fn find(state: &mut State, descriptor: c_int) -> Option<(FileId, Opened, u64)> {
     // A file that is gone has left its number to others.
-    is_likely(descriptor).then_some((file, opened, status.st_size.unsigned_abs()))
+    let status = status(descriptor).filter(|_| is_likely(descriptor))?;
+    let file = (status.st_dev, status.st_ino);
+    let opened = match state.files.get(&file) {
+        Some(opened) => *opened,
+        None => {
+            let opened = inherited::take_in(state, descriptor)?;
+            state.opened(file, opened);
+            opened
+        }
+    };
+    Some((file, opened, status.st_size.unsigned_abs()))
 }
 
 /// What the program sees of the file that an object is to it.
@@ -347,10 +357,9 @@ pub fn shown(descriptor: c_int) -> Option<Shown> {
     Some(Shown { number, size })
 }
 
-/// Whether a descriptor looks like one that was given here, which can be found out without the
-/// lock.
+/// Whether a descriptor looks like one of an object, which can be found out without the lock.
 pub fn is_likely(descriptor: c_int) -> bool {
-    if !state::has_files() {
+    if !state::is_active() {
         return false;
     }
     // SAFETY: the call has no conditions.
@@ -361,7 +370,7 @@ pub fn is_likely(descriptor: c_int) -> bool {
 /// Whether it looks like one of an object that did not exist.
 pub fn may_be_pending(descriptor: c_int) -> bool {
     // SAFETY: the call has no conditions.
-    state::has_files() && unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) } == seals(false)
+    state::is_active() && unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) } == seals(false)
 }
 
 /// What a descriptor stands for by now. What did not exist when it was opened may have been made

@@ -39,8 +39,6 @@ static STATE: Lock<State> = Lock::new(State::new());
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 /// Whether that one forks.
 static FORKS: AtomicBool = AtomicBool::new(false);
-/// How many descriptors were given to the program.
-static FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// So many files and objects more than were used at last are remembered.
 const MORE: usize = 64;
@@ -148,7 +146,6 @@ impl State {
     /// A descriptor was given to the program.
     pub fn opened(&mut self, file: FileId, opened: Opened) {
         self.files.insert(file, opened);
-        FILES.store(self.files.len(), Ordering::Release);
     }
 
     /// Whether the program has mappings of objects, or has had descriptors.
@@ -195,7 +192,6 @@ impl State {
         ages::keep(&used);
         let there = ages::known();
         self.files.keep(&open, |entry| there.contains(&entry));
-        FILES.store(self.files.len(), Ordering::Release);
         self.known.retain(|entry, _| there.contains(entry));
     }
 
@@ -286,8 +282,18 @@ pub fn attachment(place: usize) -> Option<&'static Attachment> {
     }
 }
 
-/// Which attachment the program asks for.
+/// Which attachment the program asks for. Patterns stand for nothing that the library itself asks for, or
+/// its allocator.
 pub fn place_of(target: &Target) -> Option<usize> {
+    place(target, !is_passed_on())
+}
+
+/// The same for what another program has asked for, where this thread has the lock.
+pub fn place_of_others(target: &Target) -> Option<usize> {
+    place(target, true)
+}
+
+fn place(target: &Target, by_patterns: bool) -> Option<usize> {
     let all = attachments()?;
     let mut list = all.list().iter();
     let listed = list.position(|attachment| attachment.target == *target);
@@ -296,7 +302,7 @@ pub fn place_of(target: &Target) -> Option<usize> {
             all.note(place);
             Some(place)
         }
-        (None, Target::Posix(name)) if !is_passed_on() => invented(all, name),
+        (None, Target::Posix(name)) if by_patterns => invented(all, name),
         (None, _) => None,
     }
 }
@@ -313,11 +319,6 @@ fn invented(all: &Attachments, name: &str) -> Option<usize> {
         invented.len() - 1
     });
     Some(all.list().len() + behind)
-}
-
-/// Whether the program has descriptors that stand for objects.
-pub fn has_files() -> bool {
-    FILES.load(Ordering::Acquire) > 0
 }
 
 /// Whether a call for a range concerns an object, and this thread may ask for the lock.

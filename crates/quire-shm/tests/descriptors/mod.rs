@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Running, Served, assert_well};
+use crate::harness::{Running, Served, assert_well, source};
 use crate::program;
 
 /// Somebody makes the object, with a nine in it.
@@ -42,6 +42,29 @@ fn a_descriptor_outlives_the_parent() {
         heir.hear("has it");
         heir.go_on();
         until(|| served.objects().is_empty());
+    }
+}
+
+/// Programs that others execute find by descriptors what these had, though its name was removed.
+#[test]
+fn a_program_that_is_executed_has_its_descriptors() {
+    for served in Served::both() {
+        let inherited = program(&served, "inherited");
+        let output = served.run("grid", &inherited, &["/grid"]).output();
+        assert_well(&output.expect("it was built"));
+        until(|| served.objects().is_empty());
+    }
+}
+
+/// So do workers of Python, whichever way they are started.
+#[test]
+fn workers_of_python_have_memory_without_a_name() {
+    let script = source("tests/programs/spawns.py");
+    let script = script.to_str().expect("text");
+    for served in Served::both() {
+        let arguments = [script, "fork", "spawn", "forkserver"];
+        let output = served.run("*", Path::new("python3"), &arguments).output();
+        assert_well(&output.expect("there is python3"));
     }
 }
 
