@@ -31,6 +31,7 @@ use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::uffd::shared::{self, Touch};
 use quire_linux::warden::Term;
 use quire_linux::{Errno, thread};
+use rustix::fs::SeekFrom;
 
 use latency::Latency;
 use ledger::{Book, Ledger, Session};
@@ -186,6 +187,38 @@ pub struct Written {
     pub ledger: Arc<Ledger>,
     /// The size of a page.
     pub page: Bytes,
+}
+
+/// How much of a page a memory file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// All of it.
+    All,
+    /// Some base pages, and holes in the place of others.
+    Some,
+    /// Nothing.
+    Nothing,
+}
+
+impl Written {
+    /// How much of a page the memory file has. Of a page that was *written* and is a hole, nothing was ever
+    /// shown to the program.
+    #[must_use]
+    pub fn holds(&self, page: PageNumber) -> Holds {
+        let Part { start, len } = bytes_of(Pages::one(page), self.page);
+        let end = (start + len).0;
+        let at = |whence| rustix::fs::seek(&self.memory, whence);
+        match at(SeekFrom::Data(start.0)) {
+            Ok(data) if data >= end => Holds::Nothing,
+            Err(rustix::io::Errno::NXIO) => Holds::Nothing,
+            Ok(data) if data > start.0 => Holds::Some,
+            // What does not tell is a file that has no holes.
+            Ok(_) | Err(_) => match at(SeekFrom::Hole(start.0)) {
+                Ok(hole) if hole < end => Holds::Some,
+                Ok(_) | Err(_) => Holds::All,
+            },
+        }
+    }
 }
 
 /// What a cache has done so far.
@@ -584,7 +617,7 @@ impl Cache {
             true => {
                 // What they held was given back, and has arrived: they come anew.
                 if let Some(book) = &mut self.book {
-                    book.fills(*pages, false);
+                    book.fills_to_read(*pages);
                 }
                 self.memory.place(*pages)
             }
@@ -854,14 +887,13 @@ impl Cache {
             } => {
                 self.users.come(pages, now, thread::time_of);
                 let space = space.and_then(|space| spaces.get(&space));
-                let writes = access == Access::Write;
-                if let Some(book) = &mut self.book {
-                    book.fills(pages, writes);
+                let mut book = self.book.as_mut();
+                if access == Access::Read
+                    && let Some(book) = book.take()
+                {
+                    book.fills_to_read(pages);
                 }
-                memory.fill(pages, &data, access, space)?;
-                if let Some(book) = self.book.as_mut().filter(|_| writes) {
-                    book.is_written(pages);
-                }
+                memory.fill(pages, &data, (access, book), space)?;
             }
             Action::Show {
                 pages,

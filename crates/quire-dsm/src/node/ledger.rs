@@ -5,15 +5,19 @@
 //! | entry | means |
 //! |---|---|
 //! | 0 | nothing is here that the server does not have |
-//! | 1 | contents are being put there, to be written to: a program that was killed then may have written |
-//! | 2 | the page may be written to: what the memory file holds is the latest |
+//! | 1 | contents are being put there, in the place of others: what the memory file holds is of no use |
+//! | 2 | the page may be written to: what the memory file holds is the latest, and a hole was never shown |
 //! | 3 + n | it was given back, as the page `n` of all that were so over this link, and the server may not have it yet |
 //!
 //! Beside it stands the last stamp that was heard from the server when the entry was made.
 //!
 //! An entry is changed before the page is shown, given back or freed, so that it never says that the
-//! memory file holds what it does not. What is given back stays there until the page is filled again,
-//! which shows that the server had it, or its memory is freed, by whoever sets the entry to zero first.
+//! memory file holds what it does not. Where contents come to a hole, the kernel puts each base page there whole
+//! and shows it in the same call: the entry says before that it may be written to, and the hole tells
+//! whoever reads the ledger that the call was not made yet ([`Written::holds`](super::Written::holds)).
+//!
+//! What is given back stays there until the page is filled again, which shows that the server had it, or its
+//! memory is freed, by whoever sets the entry to zero first.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -221,15 +225,17 @@ impl Book {
         self.ledger.begin(session);
     }
 
-    /// Contents are about to be put where there are none.
-    pub(super) fn fills(&mut self, pages: Pages, to_write: bool) {
-        match to_write {
-            true => self.set_all(pages, FILLING),
-            false => self.set_those_there(pages),
-        }
+    /// Contents come next that are not to be written to.
+    pub(super) fn fills_to_read(&mut self, pages: Pages) {
+        self.set_those_there(pages);
     }
 
-    /// A program may write to pages from now on, of which the contents are there.
+    /// Contents are about to be put in the place of others, piece by piece, and to be written to.
+    pub(super) fn fills(&mut self, pages: Pages) {
+        self.set_all(pages, FILLING);
+    }
+
+    /// A program may write to pages from now on, of which the contents are there, or come to a hole next.
     pub(super) fn is_written(&mut self, pages: Pages) {
         self.set_all(pages, WRITTEN);
     }
@@ -332,7 +338,7 @@ mod tests {
             object: 3,
             given_back: 0,
         });
-        book.fills(pages(90_000, 2), true);
+        book.fills(pages(90_000, 2));
         book.is_written(pages(90_000, 1));
         let (doubtful, written) = (Entry::Doubtful, Entry::Written);
         assert_eq!(all(&ledger), [(90_000, written), (90_001, doubtful)]);
@@ -346,7 +352,7 @@ mod tests {
         );
         assert_eq!(ledger.session().unwrap().given_back, 2);
         ledger.free(pages(90_000, 1));
-        book.fills(pages(90_001, 1), false);
+        book.fills_to_read(pages(90_001, 1));
         ledger.free(pages(0, 10));
         assert_eq!(all(&ledger), [(5, written)]);
         book.clear();

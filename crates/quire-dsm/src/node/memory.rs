@@ -15,11 +15,11 @@ use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
 use quire_linux::uffd::{self};
 use quire_linux::warden::Term;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno as Code;
 
 use super::folios::Folios;
-use super::ledger::Ledger;
+use super::ledger::{Book, Ledger};
 use super::mapping::Mapped;
 use super::reservations::{Extent, Found};
 use super::stale::Stale;
@@ -274,14 +274,18 @@ impl Memory {
 
     /// Puts contents where there are none, and shows them in a mapping. What lies together is
     /// put there together, at most [`FIRST_RUN`], and then [`RUN`] of it: who waits goes on after that.
+    /// A book is told of what may be written to before that is shown.
     pub(super) fn fill(
         &mut self,
         pages: Pages,
         data: &[Option<Contents>],
-        access: Access,
+        (access, mut book): (Access, Option<&mut Book>),
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
         if self.lies_there(pages, data) {
+            if let Some(book) = book {
+                book.is_written(pages);
+            }
             return self.show_in_runs(pages, access, space);
         }
         self.settle(bytes_of(pages, self.page))?;
@@ -297,7 +301,8 @@ impl Memory {
             let (run, found) = self.stale.reuse(Pages { first: next, count });
             let length = bytes_of(run, self.page).len.0 as usize;
             let contents = contents.map(|bytes| &bytes[..length]);
-            self.fill_run(run, contents, (access, found), space)?;
+            let book = book.as_deref_mut();
+            self.fill_run(run, contents, (access, found, book), space)?;
             next.0 += u64::from(run.count);
             rest = &rest[run.count as usize..];
         }
@@ -394,7 +399,7 @@ impl Memory {
         &self,
         pages: Pages,
         contents: Option<&[u8]>,
-        (access, found): (Access, Found),
+        (access, found, mut book): (Access, Found, Option<&mut Book>),
         space: Option<&AddressSpace>,
     ) -> Result<(), Broken> {
         let part = bytes_of(pages, self.page);
@@ -407,11 +412,21 @@ impl Memory {
             let addresses = space.addresses(part);
             if addresses.len() == part.len {
                 let (uffd, allow) = (space.uffd.as_fd(), allow(access));
+                if let Some(book) = &mut book {
+                    // What an old page holds must not be taken for what comes.
+                    match self.is_hole(part) {
+                        true => book.is_written(pages),
+                        false => book.fills(pages),
+                    }
+                }
                 let put = match (contents, access) {
                     (None, Access::Write) => shared::zero(uffd, addresses, Waiters::Wake),
                     _ => shared::copy(uffd, addresses.start, bytes, allow, Waiters::Wake),
                 };
                 if put.error.is_none() {
+                    if let Some(book) = book {
+                        book.is_written(pages);
+                    }
                     return Ok(());
                 }
                 done = put.done;
@@ -420,11 +435,25 @@ impl Memory {
         // The file has a page, or the mapping has only a part of them, or is gone: the file
         // gets the contents all the same.
         if contents.is_some() || found != Found::Zeros {
+            if let Some(book) = &mut book {
+                book.fills(pages);
+            }
             self.write(part.start + done, &bytes[done.0 as usize..])?;
+        }
+        if let Some(book) = book {
+            book.is_written(pages);
         }
         match space {
             Some(space) => self.show(pages, access, space),
             None => Ok(()),
+        }
+    }
+
+    /// Whether the file has nothing in a part.
+    fn is_hole(&self, part: Part) -> bool {
+        match rustix::fs::seek(&self.file, SeekFrom::Data(part.start.0)) {
+            Ok(data) => data >= (part.start + part.len).0,
+            Err(code) => code == Code::NXIO,
         }
     }
 
@@ -795,7 +824,9 @@ mod tests {
     /// A memory in which some pages are in use.
     fn with_pages() -> Memory {
         let mut memory = Memory::of_this_process(Bytes(BASE_PAGE), 16, Pool::new()).unwrap();
-        memory.fill(PAGES, &all_of(1), Access::Write, None).unwrap();
+        memory
+            .fill(PAGES, &all_of(1), (Access::Write, None), None)
+            .unwrap();
         memory
     }
 
@@ -827,7 +858,9 @@ mod tests {
         let lent = memory.place(PAGES).unwrap();
         assert!(memory.place(PAGES).is_none(), "somebody has the place");
         let data = come(&lent, 3);
-        memory.fill(PAGES, &data, Access::Write, None).unwrap();
+        memory
+            .fill(PAGES, &data, (Access::Write, None), None)
+            .unwrap();
         memory.placed(|page| PAGES.contains(page));
         assert!(!lent.is_settled(), "it was copied");
         assert!(
@@ -849,7 +882,9 @@ mod tests {
         // Only some of them are wanted; the others go back as they came.
         let (wanted, rest) = data.split_at(2);
         let first = Pages { count: 2, ..PAGES };
-        memory.fill(first, wanted, Access::Read, None).unwrap();
+        memory
+            .fill(first, wanted, (Access::Read, None), None)
+            .unwrap();
         memory.placed(|page| first.contains(page));
         let others = Pages {
             first: PageNumber(4),
@@ -884,7 +919,11 @@ mod tests {
     #[test]
     fn what_is_lent_is_copied_before_the_file_changes() {
         let changes: [Change; 3] = [
-            |memory, pages, other| memory.fill(pages, other, Access::Write, None).unwrap(),
+            |memory, pages, other| {
+                memory
+                    .fill(pages, other, (Access::Write, None), None)
+                    .unwrap()
+            },
             |memory, _, _| memory.remove_all().unwrap(),
             |memory, _, _| memory.fail_all([].into_iter()).unwrap(),
         ];

@@ -24,6 +24,7 @@ use quire_linux::warden::Term;
 use machines::{Machine, Net, held, is_possible, word};
 
 mod folios;
+mod ledger;
 mod machines;
 #[path = "../../../quire-core/src/dsm/kernel/toy.rs"]
 mod toy;

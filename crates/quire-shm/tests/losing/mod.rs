@@ -57,6 +57,26 @@ fn what_a_killed_program_wrote_is_given_back() {
     }
 }
 
+/// Nor does it matter how soon it was killed after it was shown the page: the thread that answers faults has no
+/// real-time priority here, as none of an ordinary user's has, and may not have gone on since.
+#[test]
+fn what_a_program_wrote_the_moment_before_is_given_back() {
+    for served in apart() {
+        let losing = program(&served, "losing");
+        for number in 0..20 {
+            let name = format!("grid-{number}");
+            let mut command = served.run_with(&name, &["--no-realtime"], &losing);
+            let output = command
+                .args([&format!("/{name}"), "write", "4096", "9"])
+                .output();
+            let output = output.expect("it was built");
+            assert!(!output.status.success(), "{output:?}");
+            let contents = served.contents(&name);
+            assert!(contents.iter().all(|byte| *byte == b'x'), "{number}");
+        }
+    }
+}
+
 #[test]
 fn workers_of_python_that_are_ended_lose_nothing() {
     for served in apart() {

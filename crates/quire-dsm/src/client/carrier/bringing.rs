@@ -13,8 +13,8 @@ use super::commands::Reply;
 use super::{Carrier, Key};
 use crate::client::{Loss, Remains};
 use crate::link::turn::Links;
-use crate::node::Written;
 use crate::node::ledger::{Entry, Session};
+use crate::node::{Holds, Written};
 use crate::whole;
 use crate::wire::control::{Answer, Failure, Handle, Name, Request, RequestId};
 use crate::wire::{Contents, Control, Pool};
@@ -65,16 +65,21 @@ impl Bringing {
             };
             let follows = run.is_none_or(|run| run.is_followed_by(Pages::one(page)));
             let is_full = run.is_some_and(|run| run.count >= most);
+            let holds = match entry {
+                Entry::Written => self.written.holds(page),
+                _ => Holds::All,
+            };
             let is_brought = match entry {
                 Entry::Doubtful => false,
-                Entry::Written => true,
+                Entry::Written => holds == Holds::All,
                 Entry::GivenBack(number) => !self.is_known || number >= self.received,
             };
             if is_brought && (!follows || is_full) {
                 return run;
             }
             self.next = PageNumber(page.0 + 1);
-            self.missing += u64::from(entry == Entry::Doubtful);
+            // Of a hole the program has never seen anything.
+            self.missing += u64::from(entry == Entry::Doubtful || holds == Holds::Some);
             if is_brought {
                 self.again += u64::from(matches!(entry, Entry::GivenBack(_)));
                 let count = run.map_or(0, |run| run.count) + 1;
