@@ -255,7 +255,7 @@ fn what_is_discarded_goes_from_the_store() {
         let shared = open(&client, "grid");
         shared.words()[round].store(1, Ordering::Relaxed);
         let busy = served.quire(&["object", "rm", "grid"]);
-        assert_refused(&busy, 1, &["is open, 1 times"]);
+        assert_refused(&busy, 1, &["grid is open, once"]);
         served.does(&["object", "rm", "--when-unused", "grid"]);
         let gone = served.quire(&["object", "stat", "grid"]);
         assert_refused(&gone, 2, &["no object grid"]);
