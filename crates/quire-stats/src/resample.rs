@@ -94,10 +94,20 @@ fn add<const N: usize>(sums: &mut [f64; N], other: &[f64; N]) {
 /// `resamples` means of execution means, in units of the layout's scale.
 pub(crate) fn means(layout: &Layout, resamples: usize, random: &mut SplitMix64) -> Vec<f64> {
     let shortest = layout.executions().map(<[f64]>::len).min().unwrap_or(0);
-    match shortest >= MANY {
-        true => means_by_moments(layout, resamples, random),
-        false => means_from_values(layout, resamples, random),
+    match (layout.longest(), shortest >= MANY) {
+        (1, _) => means_of_singles(layout, resamples, random),
+        (_, true) => means_by_moments(layout, resamples, random),
+        (_, false) => means_from_values(layout, resamples, random),
     }
+}
+
+/// The same, where executions have one measurement each: nothing is drawn within them.
+fn means_of_singles(layout: &Layout, resamples: usize, random: &mut SplitMix64) -> Vec<f64> {
+    let values: Vec<[f64; 1]> = layout.values().iter().map(|value| [*value]).collect();
+    let part = 1.0 / values.len() as f64;
+    let mut means = Vec::with_capacity(resamples);
+    sums(&values, resamples, random, |[sum]| means.push(sum * part));
+    means
 }
 
 /// The same, of what is known of the redrawn mean of each execution: its mean, variance and third
