@@ -46,6 +46,10 @@ fn hyperfine_runs_are_executions_of_commands() {
     assert_eq!(run.header.metrics["peak memory"].unit, "bytes");
     let reasons: Vec<&str> = run.failures.iter().map(|f| f.reason.as_str()).collect();
     assert_eq!(reasons, ["run 4: exit status 1", "run 3: killed"]);
+    let mut all = run;
+    all.take_failed().unwrap();
+    assert_eq!(times(&all, "command", "sort words").len(), 4);
+    assert_eq!(times(&all, "command", "sort words (threads=2)").len(), 3);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::args::CompareArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::report::{results, settings};
-use crate::table::Table;
+use crate::table::{Table, shown};
 
 /// The exit status where something is worse.
 const WORSE: u8 = 1;
@@ -78,10 +78,4 @@ fn print(out: &mut (impl Write + IsTerminal), comparison: &Comparison) -> io::Re
         writeln!(out, "warning: {}", shown(warning))?;
     }
     writeln!(out, "{}", comparison.summary())
-}
-
-/// Text without characters that a terminal would obey.
-fn shown(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().map(plain).collect()
 }

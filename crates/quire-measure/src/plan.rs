@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::args::PlanArgs;
 use crate::failure::{Failure, Outcome, called};
 use crate::report::results;
-use crate::table::Table;
+use crate::table::{Table, shown};
 
 /// Reads a pilot run and prints what each pair takes.
 pub fn plan(options: &PlanArgs) -> Outcome<()> {
@@ -73,7 +73,8 @@ fn print(out: &mut impl Write, advice: &[Advice], precision: f64) -> Outcome<()>
     ];
     let mut table = Table::new(3, &header);
     for of in advice {
-        let mut row = vec![of.benchmark.clone(), of.variant.clone(), of.metric.clone()];
+        let names = [&of.benchmark, &of.variant, &of.metric];
+        let mut row: Vec<String> = names.map(|name| shown(name)).into();
         match &of.spend {
             Ok(spend) => row.extend([
                 spend.executions.to_string(),
@@ -86,7 +87,7 @@ fn print(out: &mut impl Write, advice: &[Advice], precision: f64) -> Outcome<()>
     }
     table.write(out, 2)?;
     for of in advice {
-        let (benchmark, variant) = (&of.benchmark, &of.variant);
+        let (benchmark, variant) = (shown(&of.benchmark), shown(&of.variant));
         match &of.spend {
             Err(why) => writeln!(out, "{benchmark}, {variant}: not known: {why}.")?,
             Ok(spend)
@@ -133,7 +134,8 @@ fn write_whole(out: &mut impl Write, advice: &[Advice], precision: f64) -> Outco
     for of in advice {
         if let Ok(spend) = &of.spend {
             let command = command(spend.executions, spend.measurements);
-            writeln!(out, "  {}, {}: `{command}`", of.benchmark, of.variant)?;
+            let names = shown(&format!("{}, {}", of.benchmark, of.variant));
+            writeln!(out, "  {names}: `{command}`")?;
         }
     }
     Ok(())

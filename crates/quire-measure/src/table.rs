@@ -2,6 +2,12 @@
 
 use std::io::{self, Write};
 
+/// Text without characters that a terminal would obey.
+pub fn shown(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(plain).collect()
+}
+
 /// A table that is aligned when all its rows are known.
 #[derive(Debug, Default)]
 pub struct Table {

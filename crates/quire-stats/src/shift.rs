@@ -231,6 +231,12 @@ pub fn sentence(shift: &Shift, names: Names, family: &Family) -> String {
         Finding::Better => "better",
         Finding::Worse => "worse",
         Finding::Open => {
+            if ci_low == ci_high {
+                return format!(
+                    "Nothing can be concluded of {new} and {old}: what is compared of them is equal \
+                     to the last digit."
+                );
+            }
             let agrees = match ci_low < 0.01 || ci_high > 100.0 {
                 true => "almost any difference agrees with so few measurements".to_owned(),
                 false => format!("anything from {low} to {high} agrees with these measurements"),
@@ -248,7 +254,7 @@ pub fn sentence(shift: &Shift, names: Names, family: &Family) -> String {
 /// A name that can be told from the words around it.
 #[must_use]
 pub fn quoted(name: &str) -> String {
-    match name.contains(char::is_whitespace) {
+    match name.is_empty() || name.contains(char::is_whitespace) {
         true => format!("`{name}`"),
         false => name.to_owned(),
     }
@@ -258,7 +264,7 @@ pub fn quoted(name: &str) -> String {
 #[must_use]
 pub fn change(ratio: f64) -> String {
     match ratio {
-        _ if ratio >= 1e7 => format!("{ratio:.2e} times as much"),
+        _ if !(1e-4..1e7).contains(&ratio) => format!("{ratio:.2e} times as much"),
         _ if ratio >= 100.0 => format!("{ratio:.0} times as much"),
         _ if ratio >= 10.0 => format!("{ratio:.1} times as much"),
         _ if ratio >= 2.0 => format!("{ratio:.2} times as much"),
@@ -606,6 +612,9 @@ mod tests {
         assert_eq!(change(1.0), "0 % more");
         assert_eq!(change(2.5), "2.50 times as much");
         assert_eq!(change(0.0005), "99.95 % less");
+        assert_eq!(change(1e-9), "1.00e-9 times as much");
+        let equal = sentence(&shift(&[1.0, 1.0], &[1.0, 1.0], false), names, &one);
+        assert!(equal.contains("equal to the last digit"), "{equal}");
     }
 
     #[test]
@@ -621,6 +630,7 @@ mod tests {
         assert_eq!((each(0), each(1)), (0.95, 0.95));
         assert!((each(5).powi(5) - 0.95).abs() < 1e-12);
         assert_eq!(quoted("gzip -9"), "`gzip -9`");
+        assert_eq!(quoted(""), "``");
     }
 
     proptest! {

@@ -79,12 +79,12 @@ fn add(builder: &mut Builder, result: &Node, variant: &str) -> Result<(), Wrong>
         let code = codes.get(n).map(|code| code.value());
         let seconds = time.number()?;
         match code.filter(|code| code.as_i64() != Some(0)) {
-            Some(Value::Null) => {
-                builder.fail(BENCHMARK, variant, format!("run {}: killed", n + 1));
-                continue;
-            }
             Some(code) => {
-                let reason = format!("run {}: exit status {code}", n + 1);
+                let how = match code {
+                    Value::Null => "killed".to_owned(),
+                    code => format!("exit status {code}"),
+                };
+                let reason = format!("run {}: {how}", n + 1);
                 builder.fail_with([BENCHMARK, variant], reason, seconds);
                 continue;
             }

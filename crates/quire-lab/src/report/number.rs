@@ -81,7 +81,11 @@ pub fn ratio(estimate: &Estimate) -> String {
         ci_low,
         ci_high,
     } = estimate;
-    format!("{value:.4} [{ci_low:.4}, {ci_high:.4}]")
+    let text = |ratio: f64| match (0.01..1e4).contains(&ratio) {
+        true => format!("{ratio:.4}"),
+        false => plain(ratio),
+    };
+    format!("{} [{}, {}]", text(*value), text(*ci_low), text(*ci_high))
 }
 
 /// A fraction as a percentage with three significant digits or so.
@@ -138,5 +142,6 @@ mod tests {
         };
         assert_eq!(estimate(&wide, "s"), "2.000 ms [0.9000, 1500]");
         assert_eq!(percent_estimate(&wide), "0.20 % [0.09 %, 150 %]");
+        assert_eq!(ratio(&wide), "0.002000 [0.0009000, 1.5000]");
     }
 }

@@ -362,7 +362,10 @@ impl Language {
                 value,
                 ci_low,
                 ci_high,
-            }) => format!("{value:.3} ({ci_low:.3} to {ci_high:.3})"),
+            }) => {
+                let [value, low, high] = [value, ci_low, ci_high].map(|one| number(*one));
+                format!("{value} ({low} to {high})")
+            }
             Err(_) => "absent".into(),
         };
         let ratio = row.ratio.as_ref().map_or("1".into(), relative);

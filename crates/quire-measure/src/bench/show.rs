@@ -37,12 +37,12 @@ impl Look {
 
     fn conclusion(&self, of: &Conclusion) -> String {
         let colour = match of.verdict {
-            _ if !self.colours => return of.text.clone(),
+            _ if !self.colours => return table::shown(&of.text),
             Verdict::Better => 32,
             Verdict::Worse => 31,
             Verdict::Undecided | Verdict::Unknown => 33,
         };
-        format!("\x1b[{colour}m{}\x1b[0m", of.text)
+        format!("\x1b[{colour}m{}\x1b[0m", table::shown(&of.text))
     }
 }
 
@@ -115,7 +115,7 @@ fn rows(of: &Table, wish: Wish) -> table::Table {
         let value = |value: f64| number(value * factor);
         let known = |known: Option<f64>| known.map_or("-".to_owned(), value);
         let mean = row.mean.as_ref().ok();
-        let mut cells = vec![row.variant.clone(), row.executions.to_string()];
+        let mut cells = vec![table::shown(&row.variant), row.executions.to_string()];
         if has_failures {
             cells.push(row.failures.to_string());
         }
@@ -167,7 +167,7 @@ fn ratio(row: &Row) -> String {
         Some(Err(_)) => "-".into(),
         Some(Ok(ratio)) => {
             let (value, low, high) = (ratio.value, ratio.ci_low, ratio.ci_high);
-            format!("{value:.3} ({low:.3} to {high:.3})")
+            format!("{} ({} to {})", number(value), number(low), number(high))
         }
     }
 }
