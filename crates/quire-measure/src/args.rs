@@ -113,10 +113,10 @@ pub struct BenchArgs {
     #[arg(long, short, value_name = "N", conflicts_with_all = ["min_runs", "max_runs"])]
     pub runs: Option<u64>,
     /// Execute each command so often at least, and until 3 s were spent on it
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, short, value_name = "N", conflicts_with = "file")]
     pub min_runs: Option<u64>,
     /// Execute each command so often at most
-    #[arg(long, short = 'M', value_name = "N")]
+    #[arg(long, short = 'M', value_name = "N", conflicts_with = "file")]
     pub max_runs: Option<u64>,
     /// Compare with this command: one of those that are given, by its name, or another one, which
     /// is executed too [default: the first one]

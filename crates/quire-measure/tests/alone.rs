@@ -39,6 +39,28 @@ fn commands_are_measured_reported_planned_and_compared() {
     run(&["compare", "a.jsonl", "a.jsonl"]);
 }
 
+/// Whose results they are may be anybody: a terminal obeys none of their names.
+#[test]
+fn names_are_one_line_and_no_orders_to_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let times = "[1.0, 1.1, 1.2]";
+    let result = |name: &str| format!(r#"{{"command": "{name}", "times": {times}}}"#);
+    let all = [result("a\\u001b[31m\\nb"), result("c")].join(", ");
+    std::fs::write(
+        dir.path().join("h.json"),
+        format!(r#"{{"results": [{all}]}}"#),
+    )
+    .unwrap();
+    for args in [&["plan", "h.json"][..], &["compare", "h.json", "h.json"]] {
+        let said = text(&measure(dir.path(), args).stdout);
+        assert!(said.contains("a [31m b"), "{said}");
+        assert!(!said.contains('\u{1b}'), "{said}");
+    }
+    let done = measure(dir.path(), &["bench", "-r", "3", "true\ntrue", "true"]);
+    let said = text(&done.stdout);
+    assert!(said.contains("  true true  "), "{said}");
+}
+
 #[test]
 fn what_is_wrong_is_said_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
@@ -55,4 +77,15 @@ fn what_is_wrong_is_said_in_a_line() {
     );
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(text(&measure(dir.path(), &["--help"]).stdout).contains("compare"));
+    for (args, words) in [
+        (&["bench", "true", " "][..], "a command is empty"),
+        (&["bench", "-m", "0", "-M", "2", "true"], "--min-runs"),
+        (&["bench", "-m", "5", "-M", "3", "true"], "--min-runs"),
+        (&["bench", "-m", "5", "-f", "e.toml"], "cannot be used with"),
+    ] {
+        let done = measure(dir.path(), args);
+        assert_eq!(done.status.code(), Some(2), "{args:?}");
+        let said = text(&done.stderr);
+        assert!(said.contains(words), "{said}");
+    }
 }

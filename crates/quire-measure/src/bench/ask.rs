@@ -68,13 +68,31 @@ fn of_results(path: &Path) -> Outcome<Experiment> {
     })
 }
 
-/// The commands are the variants of one benchmark.
-fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
+/// Refuses what would run nothing.
+fn check_commands(options: &BenchArgs) -> Outcome<()> {
     if options.commands.is_empty() {
         return Err(Failure::bad_usage(
             "nothing to run; give commands, such as quire bench 'sleep 0.1' 'sleep 0.2', or --file",
         ));
     }
+    let mut given = options.commands.iter().chain(&options.reference);
+    if given.any(|command| command.trim().is_empty()) {
+        return Err(Failure::bad_usage(
+            "a command is empty; give `:` for a shell that does nothing",
+        ));
+    }
+    let least = options.min_runs.unwrap_or(1);
+    if least == 0 || options.max_runs.is_some_and(|most| most < least) {
+        return Err(Failure::bad_usage(
+            "--min-runs has to be at least 1, and at most --max-runs",
+        ));
+    }
+    Ok(())
+}
+
+/// The commands are the variants of one benchmark.
+fn of_commands(options: &BenchArgs) -> Outcome<Experiment> {
+    check_commands(options)?;
     let all = parameters::all(options)?;
     let shell = match options.no_shell {
         true => Shell::None,
