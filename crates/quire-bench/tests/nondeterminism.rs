@@ -110,6 +110,8 @@ fn study(output: &Path, executions: usize) -> Command {
 fn assert_whole(run: &Run, executions: usize) {
     assert_eq!(run.failures, []);
     assert_eq!(run.executions.len(), 2 * 3 * executions);
+    // Whatever ran first, the others are compared with `default`.
+    assert_eq!(run.all_variants(), ["default", "colour", "binhop"]);
     for (benchmark, measurements) in [("sor-half", 4), ("hex", 1)] {
         for variant in ["default", "colour", "binhop"] {
             let times = run.measurements(benchmark, variant, "time");

@@ -22,6 +22,8 @@ pub struct Experiment {
     pub study: String,
     /// The benchmarks, by name.
     pub benchmarks: Vec<String>,
+    /// The strategies; reports compare the others with the first one.
+    pub variants: Vec<Variant>,
     /// Measurements of an execution, where there are several.
     pub measurements: u32,
     /// Whether they are scheduled first-in, first-out.
@@ -32,6 +34,21 @@ pub struct Experiment {
     pub cache: u64,
     /// How frames are coloured.
     pub colours: String,
+}
+
+/// A strategy, as `quire report` finds it in a header.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// What its executions call it.
+    pub name: String,
+}
+
+/// All strategies that are compared.
+fn variants() -> Vec<Variant> {
+    let variant = |allocation: Allocation| Variant {
+        name: allocation.name().to_owned(),
+    };
+    VARIANTS.map(variant).into()
 }
 
 /// The study.
@@ -86,6 +103,7 @@ impl Plan {
             experiment: Experiment {
                 study: "nondeterminism".to_owned(),
                 benchmarks: benchmarks.iter().map(|b| b.name.clone()).collect(),
+                variants: variants(),
                 measurements: options.measurements.unwrap_or(default(20, 5)),
                 realtime: options.realtime,
                 seed: options.seed,
@@ -193,6 +211,7 @@ mod tests {
             experiment: Experiment {
                 study: "nondeterminism".into(),
                 benchmarks: benchmarks.iter().map(|b| b.name.clone()).collect(),
+                variants: variants(),
                 measurements: 7,
                 realtime: false,
                 seed,
