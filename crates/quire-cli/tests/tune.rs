@@ -441,6 +441,10 @@ fn a_candidate_that_hangs_is_stopped_and_does_not_cost_the_time_of_the_others() 
     assert_eq!(said["best"], "reserve", "{said}");
     let why = row(&said, "eager").to_string();
     assert!(why.contains("did not end within 5 s"), "{why}");
+    assert!(
+        why.contains("the time limit leaves each execution no more"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::protocol::Reported;
 use crate::run::{Execution, FORMAT, Failure, Header, Metric, Run, TIME};
 use crate::schedule::{self, Step};
 use crate::usage;
-use execute::{Done, Job, Undone, besides, execute};
+use execute::{Done, Job, TOO_LONG, Undone, besides, execute};
 pub use interrupt::Interrupt;
 use orphans::Adoption;
 pub use results::{Results, ResultsError};
@@ -526,7 +526,8 @@ impl<'a> Session<'a> {
         if let Some(text) = prepare.or(pair.besides(|all| &all.prepare)) {
             besides(text, job, limit, self.interrupt)?;
         }
-        let mut done = execute(&self.job(step, number), self.interrupt)?;
+        let own = self.job(step, number);
+        let mut done = execute(&own, self.interrupt).map_err(|why| self.with_limit(why, &own))?;
         if let Some(start) = &self.shells[step.pair] {
             start.take_off(&mut done);
         }
@@ -534,6 +535,18 @@ impl<'a> Session<'a> {
             besides(text, job, limit, self.interrupt)?;
         }
         Ok(done)
+    }
+
+    /// Says of an execution that took too long that the limit is not one of its own.
+    fn with_limit(&self, undone: Undone, job: &Job) -> Undone {
+        match undone {
+            Undone::Failed(why) if job.timeout == self.each && why.starts_with(TOO_LONG) => {
+                Undone::Failed(format!(
+                    "{why}: the time limit leaves each execution no more"
+                ))
+            }
+            undone => undone,
+        }
     }
 
     /// What is kept of an execution.

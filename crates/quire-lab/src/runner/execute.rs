@@ -28,6 +28,8 @@ use crate::usage::Counters;
 const GRACE: Duration = Duration::from_millis(500);
 /// How often what a program wrote on its descriptor is fetched.
 const TICK: Duration = Duration::from_millis(100);
+/// How the reason begins where an execution took too long.
+pub(super) const TOO_LONG: &str = "it did not end within";
 /// The size of the pipes that are fetched from now and then, in bytes.
 pub(super) const ROOM: usize = 1 << 20;
 /// As much of the end of standard error is kept, in bytes.
@@ -121,7 +123,7 @@ pub(super) fn execute(job: &Job, interrupt: &Interrupt) -> Result<Done, Undone> 
     match outcome {
         Outcome::Interrupted => Err(Undone::Interrupted),
         Outcome::TooLong(limit) => Err(Undone::Failed(format!(
-            "it did not end within {} s, and was killed",
+            "{TOO_LONG} {} s, and was killed",
             limit.as_secs_f64()
         ))),
         Outcome::Ended(wall_then) => {
