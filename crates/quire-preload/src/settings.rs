@@ -2,7 +2,7 @@
 //! as the program may change its environment later.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use quire_core::attach::CpuShare;
@@ -54,7 +54,7 @@ pub fn read() {
         NAMES
             .iter()
             .zip([ENV_POLICY, ENV_CPU, ENV_SESSION, ENV_ADVICE])
-            .all(|(c, name)| CString::new(name).is_ok_and(|n| n.as_c_str() == *c))
+            .all(|(c, name)| c.to_bytes() == name.as_bytes())
     );
     // Beside a library that provides memory, the policy is that library's.
     let advice = variable(NAMES[3]).filter(|_| beside::provides());

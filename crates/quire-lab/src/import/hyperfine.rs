@@ -78,17 +78,14 @@ fn add(builder: &mut Builder, result: &Node, variant: &str) -> Result<(), Wrong>
     for (n, time) in times.elements()?.iter().enumerate() {
         let code = codes.get(n).map(|code| code.value());
         let seconds = time.number()?;
-        match code.filter(|code| code.as_i64() != Some(0)) {
-            Some(code) => {
-                let how = match code {
-                    Value::Null => "killed".to_owned(),
-                    code => format!("exit status {code}"),
-                };
-                let reason = format!("run {}: {how}", n + 1);
-                builder.fail_with([BENCHMARK, variant], reason, seconds);
-                continue;
-            }
-            None => {}
+        if let Some(code) = code.filter(|code| code.as_i64() != Some(0)) {
+            let how = match code {
+                Value::Null => "killed".to_owned(),
+                code => format!("exit status {code}"),
+            };
+            let reason = format!("run {}: {how}", n + 1);
+            builder.fail_with([BENCHMARK, variant], reason, seconds);
+            continue;
         }
         let of = [BENCHMARK, variant, &n.to_string()];
         builder.put(of, TIME, seconds);

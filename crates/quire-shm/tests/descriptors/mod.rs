@@ -49,7 +49,7 @@ fn a_descriptor_outlives_the_parent() {
 #[test]
 fn a_program_that_is_executed_has_its_descriptors() {
     for served in Served::both() {
-        let inherited = program(&served, "inherited");
+        let inherited = program("inherited");
         let output = served.run("grid", &inherited, &["/grid"]).output();
         assert_well(&output.expect("it was built"));
         until(|| served.objects().is_empty());

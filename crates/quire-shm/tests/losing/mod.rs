@@ -62,7 +62,7 @@ fn what_a_killed_program_wrote_is_given_back() {
 #[test]
 fn what_a_program_wrote_the_moment_before_is_given_back() {
     for served in apart() {
-        let losing = program(&served, "losing");
+        let losing = program("losing");
         for number in 0..20 {
             let name = format!("grid-{number}");
             let mut command = served.run_with(&name, &["--no-realtime"], &losing);

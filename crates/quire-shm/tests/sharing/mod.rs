@@ -184,7 +184,7 @@ fn a_program_has_a_warden_if_one_is_wanted() {
 #[test]
 fn nothing_is_said_to_be_lost_with_a_server_that_ends_in_order() {
     let mut served = Served::start_with_store();
-    let orders = program(&served, "orders");
+    let orders = program("orders");
     let mut program = Program::start(&served, &orders);
     program.does("set 700 5");
     served.end();
@@ -210,7 +210,7 @@ fn a_server_that_is_away_is_said_to_be_in_one_line() {
     let store = directory.path().join("store").display().to_string();
     let mut served = Served::start_with(directory, &["--listen", &port, "--store", &store]);
     served.own_pages = true;
-    let orders = program(&served, "orders");
+    let orders = program("orders");
     let mut program = Program::start(&served, &orders);
     program.does("set 0 5");
     served.end();
