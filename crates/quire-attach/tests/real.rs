@@ -197,12 +197,15 @@ fn a_process_that_maps_unmaps_and_forks_is_not_harmed() {
     // What does not live long is to be met, too.
     wanted.lived = Duration::ZERO;
     let mut attach = Attach::new(wanted, false, quiet()).unwrap();
-    subject.tell("mess 3");
-    let end = std::time::Instant::now() + Duration::from_secs(3);
-    let snapshot = run(&mut attach, |_| std::time::Instant::now() > end);
-    assert_eq!(subject.answer(), "ok");
-    assert!(snapshot.total.looks > 10, "{snapshot:?}");
-    assert!(snapshot.total.promoted > 0, "{snapshot:?}");
+    // On a busy machine the children may share what there is in all looks of a while.
+    let has_met = (0..5).any(|_| {
+        subject.tell("mess 3");
+        let end = std::time::Instant::now() + Duration::from_secs(3);
+        let total = run(&mut attach, |_| std::time::Instant::now() > end).total;
+        assert_eq!(subject.answer(), "ok");
+        total.looks > 10 && total.promoted > 0
+    });
+    assert!(has_met, "nothing was promoted");
     subject.ask("check");
     subject.end();
 }

@@ -685,7 +685,11 @@ fn nodes_are_known_by_their_certificates() {
             .status
             .success()
     );
-    assert_refused(&certify(&["node-1"], keys), 2, &["node-1.key", "exists"]);
+    assert_refused(
+        &certify(&["node-1"], keys),
+        2,
+        &["node-1.key is there already", "move it away"],
+    );
     // Nobody can use one for longer than that of the CA.
     let long = certify(&["node-4", "--days", "3700"], keys);
     assert_refused(&long, 2, &["--days", "3700 days", "3649 days more"]);

@@ -245,7 +245,7 @@ fn names_belong_to_all_servers() {
     assert_eq!(names(&there), ["alone", "grid"]);
     let shared = open(&here);
     let busy = there.remove(name("grid")).unwrap_err().to_string();
-    assert!(busy.contains("open, 1 times"), "{busy}");
+    assert!(busy.contains("grid is open, once"), "{busy}");
     drop(shared);
     there.remove(name("grid")).unwrap();
     let gone = here.open(name("grid"), BOTH).err().unwrap().to_string();

@@ -581,13 +581,17 @@ fn leases_are_kept_and_end() {
     server.notes.lease = 2000;
     let address = listen(&mut server);
     let (mut client, link) = connected(&mut server, &address, "node1");
+    let beats = |client: &Side| {
+        client.turn.links.counters(link).unwrap().received[Kind::HeartbeatSeen as usize]
+    };
     let begin = Instant::now();
-    until(&mut server, &mut client, |_, _| {
-        begin.elapsed() > Duration::from_millis(1200)
+    until(&mut server, &mut client, |_, client| {
+        begin.elapsed() > Duration::from_millis(1200) && beats(client) > 1
     });
     works(&mut server, &mut client, link);
-    let beats = client.turn.links.counters(link).unwrap().received[Kind::HeartbeatSeen as usize];
-    assert!((2..=20).contains(&beats), "{beats} heartbeats");
+    let most = begin.elapsed().as_millis() / 60;
+    let beats = beats(&client);
+    assert!(u128::from(beats) <= most, "{beats} heartbeats");
 
     // The server stops to turn; the kernel stops in time.
     let begin = Instant::now();
