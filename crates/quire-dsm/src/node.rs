@@ -30,8 +30,7 @@ use quire_core::dsm::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKe
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::uffd::shared::{self, Touch};
 use quire_linux::warden::Term;
-use quire_linux::{Errno, thread};
-use rustix::fs::SeekFrom;
+use quire_linux::{Errno, huge_file, thread};
 
 use latency::Latency;
 use ledger::{Book, Ledger, Session};
@@ -207,14 +206,13 @@ impl Written {
     pub fn holds(&self, page: PageNumber) -> Holds {
         let Part { start, len } = bytes_of(Pages::one(page), self.page);
         let end = (start + len).0;
-        let at = |whence| rustix::fs::seek(&self.memory, whence);
-        match at(SeekFrom::Data(start.0)) {
-            Ok(data) if data >= end => Holds::Nothing,
-            Err(rustix::io::Errno::NXIO) => Holds::Nothing,
-            Ok(data) if data > start.0 => Holds::Some,
+        let memory = self.memory.as_fd();
+        match huge_file::next_data(memory, start) {
+            Ok(data) if data.is_none_or(|data| data.0 >= end) => Holds::Nothing,
+            Ok(Some(data)) if data > start => Holds::Some,
             // What does not tell is a file that has no holes.
-            Ok(_) | Err(_) => match at(SeekFrom::Hole(start.0)) {
-                Ok(hole) if hole < end => Holds::Some,
+            Ok(_) | Err(_) => match huge_file::next_hole(memory, start) {
+                Ok(hole) if hole.0 < end => Holds::Some,
                 Ok(_) | Err(_) => Holds::All,
             },
         }

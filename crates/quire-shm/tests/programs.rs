@@ -273,7 +273,7 @@ fn semaphores_with_names_are_shared() {
 fn robust_mutexes_tell_of_owners_that_end() {
     for served in Served::both() {
         let mutexes = program("mutexes");
-        // Who shared copies has nothing that a keeper could bring, for which servers wait half a lease.
+        // Who shared copies has nothing that could be claimed for it, for which servers wait half a lease.
         let soon = (LEASE * 3 / 8).as_secs_f64().to_string();
         let arguments = ["/grid", &soon];
         let arguments = if served.own_pages {

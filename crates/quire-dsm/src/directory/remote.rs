@@ -150,12 +150,8 @@ impl Carrier {
     /// There is no link: one line, and then one a minute. It is tried again.
     fn unreachable(&mut self, now: Instant, why: &dyn Display) {
         self.again.later(now);
-        if let Some(more) = self.told.due(now) {
-            tracing::warn!(
-                "the directory at {}: {why}; connecting again{more}",
-                self.address
-            );
-        }
+        let who = format_args!("the directory at {}", self.address);
+        self.told.unreachable(now, who, why);
     }
 
     fn tell(&mut self, change: &Change) {
@@ -186,9 +182,8 @@ impl Handler for Carrier {
 
     fn welcomed(&mut self, links: &mut Links, _: LinkId, _: &Welcome) {
         self.is_up = true;
-        if self.told.over() {
-            tracing::warn!("the directory at {}: connected", self.address);
-        }
+        self.told
+            .reached(format_args!("the directory at {}", self.address));
         self.again.succeeded();
         self.parts = Parts::default();
         if !self.watchers.is_empty() {

@@ -1,5 +1,6 @@
 //! Lines that would say the same again and again: one at once, then one a minute.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// Between two lines.
@@ -35,6 +36,20 @@ impl Seldom {
             0 => String::new(),
             left_out => format!(" ({left_out} times more in the last minute)"),
         })
+    }
+
+    /// A server could not be reached, or its link broke; it is tried again. Writes the line, if it is due.
+    pub fn unreachable(&mut self, now: Instant, who: impl Display, why: &dyn Display) {
+        if let Some(more) = self.due(now) {
+            tracing::warn!("{who}: {why}; connecting again{more}");
+        }
+    }
+
+    /// It is reached. Writes a line, if one said that it was not.
+    pub fn reached(&mut self, who: impl Display) {
+        if self.over() {
+            tracing::warn!("{who}: connected");
+        }
     }
 
     /// It is over. Whether a line was written of it, so that one is due that says so. What happens again

@@ -227,7 +227,15 @@ impl Book {
 
     /// Contents come next that are not to be written to.
     pub(super) fn fills_to_read(&mut self, pages: Pages) {
-        self.set_those_there(pages);
+        if self.entries.is_empty() {
+            return;
+        }
+        for page in pages.iter() {
+            if self.entries.remove(page).is_some() {
+                let at = ENTRIES + page.0 * ENTRY;
+                self.ledger.put(at, &NOTHING.to_le_bytes());
+            }
+        }
     }
 
     /// Contents are about to be put in the place of others, piece by piece, and to be written to.
@@ -291,18 +299,6 @@ impl Book {
             bytes.extend_from_slice(&self.stamp.to_le_bytes());
         }
         self.ledger.put(ENTRIES + pages.first.0 * ENTRY, &bytes);
-    }
-
-    fn set_those_there(&mut self, pages: Pages) {
-        if self.entries.is_empty() {
-            return;
-        }
-        for page in pages.iter() {
-            if self.entries.remove(page).is_some() {
-                let at = ENTRIES + page.0 * ENTRY;
-                self.ledger.put(at, &NOTHING.to_le_bytes());
-            }
-        }
     }
 }
 

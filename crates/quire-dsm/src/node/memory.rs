@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use quire_core::dsm::message::{Access, PageNumber, Pages};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
-use quire_linux::Errno;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
 use quire_linux::uffd::{self};
 use quire_linux::warden::Term;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
+use quire_linux::{Errno, huge_file};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno as Code;
 
 use super::folios::Folios;
@@ -451,10 +451,8 @@ impl Memory {
 
     /// Whether the file has nothing in a part.
     fn is_hole(&self, part: Part) -> bool {
-        match rustix::fs::seek(&self.file, SeekFrom::Data(part.start.0)) {
-            Ok(data) => data >= (part.start + part.len).0,
-            Err(code) => code == Code::NXIO,
-        }
+        huge_file::next_data(self.file.as_fd(), part.start)
+            .is_ok_and(|data| data.is_none_or(|data| data >= part.start + part.len))
     }
 
     /// Shows pages that the file has in a mapping, and wakes who waits there.

@@ -269,9 +269,8 @@ impl Handler for Post {
     fn welcomed(&mut self, _: &mut Links, link: LinkId, _: &Welcome) {
         if let Some((_, peer)) = self.peer(link) {
             peer.is_up = true;
-            if peer.told.over() {
-                tracing::warn!("the directory's copy at {}: connected", peer.address);
-            }
+            peer.told
+                .reached(format_args!("the directory's copy at {}", peer.address));
             peer.again.succeeded();
         }
     }
@@ -289,13 +288,8 @@ impl Handler for Post {
             return;
         };
         let number = *number;
-        if let Some(more) = peer.told.due(now) {
-            let why = &closed.why;
-            tracing::warn!(
-                "the directory's copy at {}: {why}; connecting again{more}",
-                peer.address
-            );
-        }
+        let who = format_args!("the directory's copy at {}", peer.address);
+        peer.told.unreachable(now, who, &closed.why);
         (peer.link, peer.is_up) = (None, false);
         peer.again.later(now);
         self.replica.unreachable(number);

@@ -228,10 +228,8 @@ impl Wires {
     pub fn up(&mut self, links: &mut Links, id: ServerId) {
         let wire = self.wire(id);
         wire.is_up = true;
-        if wire.told.over()
-            && let Some(address) = &wire.address
-        {
-            tracing::warn!("the server at {address}: connected");
+        if let Some(address) = &wire.address {
+            wire.told.reached(format_args!("the server at {address}"));
         }
         wire.again.succeeded();
         let Some(link) = wire.link else { return };
@@ -242,13 +240,13 @@ impl Wires {
 
     /// A link to a server has ended: where it never stood, a line says so, and then one a minute.
     pub fn tell(&mut self, link: LinkId, why: &LinkError) {
-        let fellow = self.ends.get(&link).and_then(|end| end.fellow);
-        let wire = fellow.and_then(|id| self.wires.get_mut(&id));
+        let server = self.ends.get(&link).and_then(|end| end.fellow);
+        let wire = server.and_then(|id| self.wires.get_mut(&id));
         if let Some(wire) = wire.filter(|wire| !wire.is_up)
             && let Some(address) = &wire.address
-            && let Some(more) = wire.told.due((self.clock)())
         {
-            tracing::warn!("the server at {address}: {why}; connecting again{more}");
+            let who = format_args!("the server at {address}");
+            wire.told.unreachable((self.clock)(), who, why);
         }
     }
 
