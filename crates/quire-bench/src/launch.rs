@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use quire_core::config::ENV_ALL;
 use quire_core::frames::config::ENV_FRAMES;
-use quire_linux::scheduling::{self, Heirs, Scheduling};
+use quire_linux::scheduling::{self, Children, Scheduling};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cgroup::Group;
@@ -54,7 +54,7 @@ pub fn exec(options: &Launch) -> Result<()> {
     if options.realtime {
         scheduling::kill_after(REALTIME_LIMIT).context("RLIMIT_RTTIME")?;
         let class = Scheduling::Fifo(scheduling::HIGHEST);
-        class.set(Heirs::Inherit).context("SCHED_FIFO")?;
+        class.set(Children::Inherit).context("SCHED_FIFO")?;
     }
     let [program, args @ ..] = options.command.as_slice() else {
         bail!("no program");

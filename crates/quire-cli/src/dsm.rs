@@ -4,7 +4,7 @@ mod certify;
 mod demo;
 mod host;
 mod invitation;
-pub mod keep;
+pub mod recovery;
 pub mod settings;
 
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ pub fn dsm(options: &DsmArgs) -> Outcome<()> {
         DsmAction::Join(options) => invitation::join(options),
         DsmAction::Member(options) => member(options),
         DsmAction::Host(options) => host::host(options),
-        DsmAction::Keep => keep::keep(),
+        DsmAction::Recover => recovery::run(),
     }
 }
 

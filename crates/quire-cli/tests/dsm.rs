@@ -295,7 +295,7 @@ fn options_are_as_they_are_described() {
     assert!(quire(&["object", "ls"], &address).status.success());
     let negative = ["object", "create", "grid", "--size", "-1"];
     assert_refused(&quire(&negative, &[]), 2, &["--size", "`-1`", "256M"]);
-    for option in [["--advertise", "127.0.0.1:1"], ["--fellow", "node-2"]] {
+    for option in [["--advertise", "127.0.0.1:1"], ["--peer-server", "node-2"]] {
         let serve = [&["serve", "--listen", "127.0.0.1:0"][..], &option].concat();
         assert_refused(&quire(&serve, &[]), 2, &["--peers", "--etcd"]);
     }

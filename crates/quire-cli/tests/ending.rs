@@ -529,7 +529,7 @@ fn all_that_programs_wrote_is_on_the_disk_when_all_servers_end_together() {
 
 /// The others' is there all the same, and the status says that something is not.
 #[test]
-fn a_server_that_does_not_answer_holds_no_keeper_up() {
+fn a_server_that_does_not_answer_holds_no_home_up() {
     let Some(mut kept) = Kept::new() else { return };
     kept.servers[2].signal("STOP");
     kept.servers[0].signal("TERM");
@@ -734,7 +734,7 @@ fn servers_end_one_after_the_other_and_no_increment_is_lost() {
 
 /// Programs at all servers go on with all that any of them has written, whenever that was.
 #[test]
-fn no_increment_is_lost_while_a_keeper_is_started_again_and_again() {
+fn no_increment_is_lost_while_a_home_is_started_again_and_again() {
     let lease = Duration::from_secs(2);
     let Some((_etcd, _directory, mut servers)) = joined_with(2, lease, the_first_keeps) else {
         return;

@@ -40,7 +40,7 @@ enum Server {
 enum Event {
     Up(usize, FromKernel<u32>),
     Down(usize, ToKernel<u32>),
-    Fellow(usize, usize, Message<u32>),
+    PeerServer(usize, usize, Message<u32>),
     /// Something is due in a kernel.
     Pass(usize),
     /// A program goes on.
@@ -135,7 +135,7 @@ impl World {
                 said.expect("kernels make sense");
                 self.carry_out(server, actions);
             }
-            Event::Fellow(from, to, message) => {
+            Event::PeerServer(from, to, message) => {
                 let mut actions = Vec::new();
                 if let Server::Among(among) = &mut self.servers[to] {
                     let said = among.server_says(ServerId(from as u64), message, &mut actions);
@@ -163,7 +163,7 @@ impl World {
                 }
                 Action::TellServer(to, message) => {
                     let to = to.0 as usize;
-                    self.send(me, (true, to), Event::Fellow(server, to, message));
+                    self.send(me, (true, to), Event::PeerServer(server, to, message));
                 }
                 Action::Load(pages) => {
                     let mut actions = Vec::new();

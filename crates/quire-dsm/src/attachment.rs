@@ -36,7 +36,7 @@ pub const ENV_ROOM: &str = "QUIRE_DSM_ROOM";
 /// `0`: faults are answered with the priority of the program.
 pub const ENV_REALTIME: &str = "QUIRE_DSM_REALTIME";
 /// `0`: there is no process beside the program that takes pages from it while it is stopped.
-pub const ENV_WARDEN: &str = "QUIRE_DSM_WARDEN";
+pub const ENV_REVOKER: &str = "QUIRE_DSM_REVOKER";
 /// The name of this side.
 pub const ENV_IDENTITY: &str = "QUIRE_DSM_IDENTITY";
 /// `automatic`, `everywhere` or `plaintext`.
@@ -54,7 +54,7 @@ pub const ENV_ASKED: &str = "QUIRE_DSM_ASKED";
 /// `kill`, `errno` or `continue`: what becomes of a program that has lost what it wrote.
 pub const ENV_ON_LOSS: &str = "QUIRE_DSM_ON_LOSS";
 /// The name of the process that brings what a program had written that is killed.
-pub const ENV_KEEPER: &str = "QUIRE_DSM_KEEPER";
+pub const ENV_RECOVERY: &str = "QUIRE_DSM_RECOVERY";
 
 /// All of these variables.
 pub const ENV_ALL: [&str; 16] = [
@@ -65,7 +65,7 @@ pub const ENV_ALL: [&str; 16] = [
     ENV_OWN_PAGES,
     ENV_ROOM,
     ENV_REALTIME,
-    ENV_WARDEN,
+    ENV_REVOKER,
     ENV_IDENTITY,
     ENV_TLS,
     ENV_CERTIFICATE,
@@ -73,7 +73,7 @@ pub const ENV_ALL: [&str; 16] = [
     ENV_CA,
     ENV_ASKED,
     ENV_ON_LOSS,
-    ENV_KEEPER,
+    ENV_RECOVERY,
 ];
 
 /// What names of files in [`Attachments::asked`] begin with.
@@ -276,7 +276,7 @@ pub struct Attachments {
     /// Whether faults are answered with a real-time priority, where the system allows it.
     pub realtime: bool,
     /// Whether a process beside the program takes pages from it while it is stopped.
-    pub warden: bool,
+    pub revoker: bool,
     /// The name of this side, if it was given one: see [`Attachments::identity`].
     pub identity: Option<Name>,
     /// How links are secured.
@@ -288,7 +288,7 @@ pub struct Attachments {
     /// What becomes of a program that has lost what it wrote.
     pub on_loss: OnLoss,
     /// The name of the process that brings what a program had written that is killed, if there is one.
-    pub keeper: Option<String>,
+    pub recovery: Option<String>,
 }
 
 impl Attachments {
@@ -315,13 +315,13 @@ impl Attachments {
             own_pages: false,
             room: None,
             realtime: true,
-            warden: true,
+            revoker: true,
             identity,
             tls: Tls::Automatic,
             files: None,
             asked: None,
             on_loss: OnLoss::default(),
-            keeper: None,
+            recovery: None,
         })
     }
 
@@ -344,7 +344,7 @@ impl Attachments {
             (ENV_SCHEDULER, self.scheduler.to_string()),
             (ENV_OWN_PAGES, u8::from(self.own_pages).to_string()),
             (ENV_REALTIME, u8::from(self.realtime).to_string()),
-            (ENV_WARDEN, u8::from(self.warden).to_string()),
+            (ENV_REVOKER, u8::from(self.revoker).to_string()),
             (ENV_TLS, self.tls.name().to_owned()),
             (ENV_ON_LOSS, self.on_loss.name().to_owned()),
         ];
@@ -363,8 +363,8 @@ impl Attachments {
         if let Some(directory) = &self.asked {
             all.push((ENV_ASKED, directory.display().to_string()));
         }
-        if let Some(keeper) = &self.keeper {
-            all.push((ENV_KEEPER, keeper.clone()));
+        if let Some(recovery) = &self.recovery {
+            all.push((ENV_RECOVERY, recovery.clone()));
         }
         all
     }
@@ -399,7 +399,7 @@ impl Attachments {
         all.keep = switch(ENV_KEEP, true)?;
         all.own_pages = switch(ENV_OWN_PAGES, false)?;
         all.realtime = switch(ENV_REALTIME, true)?;
-        all.warden = switch(ENV_WARDEN, true)?;
+        all.revoker = switch(ENV_REVOKER, true)?;
         if let Some(text) = get(ENV_ROOM) {
             let room = text.parse::<Bytes>();
             all.room = Some(room.map_err(|_| AttachmentError::Variable(ENV_ROOM, text))?);
@@ -414,7 +414,7 @@ impl Attachments {
             let named = named.next();
             all.on_loss = named.ok_or(AttachmentError::Variable(ENV_ON_LOSS, text))?.1;
         }
-        all.keeper = get(ENV_KEEPER).filter(|name| !name.is_empty());
+        all.recovery = get(ENV_RECOVERY).filter(|name| !name.is_empty());
         if let Some(text) = get(ENV_TLS) {
             let mut named = Tls::NAMES.into_iter().filter(|(name, _)| *name == text);
             let named = named.next();
@@ -535,8 +535,8 @@ impl Attachments {
         options.own_pages = self.own_pages;
         options.room = self.room;
         options.realtime = self.realtime;
-        options.warden = self.warden;
-        options.keeper = self.keeper.clone();
+        options.revoker = self.revoker;
+        options.recovery = self.recovery.clone();
         Ok(options)
     }
 }
@@ -634,7 +634,7 @@ mod tests {
             own_pages: bool,
             room: Option<u64>,
             realtime: bool,
-            warden: bool,
+            revoker: bool,
             named: bool,
             tls in 0usize..3,
             with_files: bool,
@@ -661,7 +661,7 @@ mod tests {
             all.own_pages = own_pages;
             all.room = room.map(Bytes);
             all.realtime = realtime;
-            all.warden = warden;
+            all.revoker = revoker;
             all.tls = Tls::NAMES[tls].1.clone();
             all.files = with_files.then(|| Files {
                 certificate: "/a b".into(),

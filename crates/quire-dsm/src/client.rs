@@ -33,7 +33,7 @@ use crate::link::{Address, Addresses, Security};
 use crate::node::{Kept, Mapping, MappingError, RangeLock, Where};
 use crate::programs::{Member, Team, Trouble, Word};
 use crate::wire::control::{
-    self, Answer, Failure, FailureKind, HAS_KEEPER, Hello, Name, PageSize, Request, Rights, Role,
+    self, Answer, Failure, FailureKind, HAS_RECOVERY, Hello, Name, PageSize, Request, Rights, Role,
     SHARES_PAGES,
 };
 
@@ -42,8 +42,8 @@ mod carrier;
 mod cells;
 mod expected;
 mod guard;
-pub mod keeper;
 mod progress;
+pub mod recovery;
 mod region;
 mod replica;
 mod watch;
@@ -51,8 +51,8 @@ mod watch;
 use carrier::{Carrier, Command, Found, Key, Opened, Told, Wanted};
 pub use cells::Cell;
 pub use expected::Known;
-pub use keeper::Remains;
 pub use progress::Progress;
+pub use recovery::Remains;
 pub use region::{Place, Region};
 pub use watch::Watch;
 
@@ -99,16 +99,16 @@ pub struct Options {
     pub room: Option<Bytes>,
     /// A process beside this one takes the pages from its mappings when the lease ends, also while
     /// this one is stopped.
-    pub warden: bool,
+    pub revoker: bool,
     /// Where it is noted how far the giving back of what was written is, for who waits for that and
     /// wants to know whether it goes on.
     pub progress: Option<&'static Progress>,
     /// What is called when something that this program wrote is lost, before it can touch the
     /// memory again. It is called by the client's thread, which must not wait for those that touch it.
     pub on_loss: Option<fn(&Loss<'_>)>,
-    /// The name of a keeper: a process that brings what was written when this one is killed
-    /// ([`keeper`]).
-    pub keeper: Option<String>,
+    /// The name of a recovery process: a process that brings what was written when this one is killed
+    /// ([`recovery`]).
+    pub recovery: Option<String>,
 }
 
 /// What was lost of an object.
@@ -136,10 +136,10 @@ impl Options {
             reconnect: None,
             own_pages: false,
             room: None,
-            warden: true,
+            revoker: true,
             progress: None,
             on_loss: None,
-            keeper: None,
+            recovery: None,
         }
     }
 
@@ -168,7 +168,7 @@ impl Options {
             features: {
                 let shares = self.addresses.iter().any(Address::is_local) && !self.own_pages;
                 let with = |has: bool, feature| if has { feature } else { 0 };
-                with(shares, SHARES_PAGES) | with(self.keeper.is_some(), HAS_KEEPER)
+                with(shares, SHARES_PAGES) | with(self.recovery.is_some(), HAS_RECOVERY)
             },
         }
     }
@@ -553,19 +553,19 @@ impl Shared {
 
     /// The process forks: a child will open this, by itself. Until it has, or some leases are over, it stays
     /// for it where it is removed. [`Client::send_now`] says when the server is told.
-    pub fn heir_comes(&self) {
-        self.tell_of_heir(false);
+    pub fn child_comes(&self) {
+        self.tell_of_child(false);
     }
 
     /// The process is such a child. [`Client::send_now`] says when the server is told.
-    pub fn heir_came(&self) {
-        self.tell_of_heir(true);
+    pub fn child_came(&self) {
+        self.tell_of_child(true);
     }
 
-    fn tell_of_heir(&self, has_come: bool) {
+    fn tell_of_child(&self, has_come: bool) {
         let key = self.key;
         // Without a link the server waits for some leases, for all who had it open.
-        let _ = self.client.command(Command::Heir { key, has_come });
+        let _ = self.client.command(Command::ForkedChild { key, has_come });
     }
 
     /// Its addresses, for whoever changes what is allowed there.

@@ -88,8 +88,8 @@ pub struct Entry {
     pub home: ServerId,
     /// The store of that server, if it keeps the object there; the server has another number
     /// when it comes back, and the same store.
-    #[serde(default)]
-    pub keeper: Option<u64>,
+    #[serde(default, alias = "keeper")]
+    pub store: Option<u64>,
     /// It was removed, and goes when nobody uses it any more: its name is free.
     #[serde(default)]
     pub is_removed: bool,

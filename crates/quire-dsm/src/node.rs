@@ -28,8 +28,8 @@ use quire_core::dsm::kernel::{
 };
 use quire_core::dsm::message::{Access, FromKernel, Lock, PageNumber, Pages, ToKernel};
 use quire_core::units::{BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_linux::revoker::Term;
 use quire_linux::uffd::shared::{self, Touch};
-use quire_linux::warden::Term;
 use quire_linux::{Errno, huge_file, thread};
 
 use latency::Latency;

@@ -19,7 +19,7 @@
 //! | `local` | one copy of each page for all programs of this machine |
 //! | `replica` | an object's scheduler, where several servers share it |
 //! | `rights` | who may do what to an object |
-//! | `fellows` | what a server does that is joined to others |
+//! | `peer_servers` | what a server does that is joined to others |
 //! | `views` | when an object needs another view |
 //! | `meeting` | mutexes, barriers and counters of an object that several servers share |
 //! | `bundles` | what kernels are told, gathered while a turn lasts |
@@ -45,7 +45,7 @@ use crate::pager::Pager;
 use crate::store::Store;
 use crate::wire::Control;
 use crate::wire::control::{
-    Failure, HAS_KEEPER, Name, Reason, Refusal, Rights, Role, SHARES_PAGES, Welcome,
+    Failure, HAS_RECOVERY, Name, Reason, Refusal, Rights, Role, SHARES_PAGES, Welcome,
 };
 
 mod backed;
@@ -54,11 +54,11 @@ pub mod core;
 mod depot;
 mod distant;
 mod ending;
-mod fellows;
 mod keeping;
 mod local;
 mod meeting;
 pub mod object;
+mod peer_servers;
 mod reclaim;
 mod replica;
 mod rights;
@@ -69,12 +69,12 @@ mod views;
 mod watch;
 
 use self::bundles::{Bundle, Bundles};
-use self::core::{Core, FELLOWS, MACHINE, Out, Peer, PeerId};
+use self::core::{Core, MACHINE, Out, PEER_SERVERS, Peer, PeerId};
 pub use self::ending::{Ended, Ending, Patience};
-use self::fellows::Fellows;
-pub use self::fellows::{Connect, Host, Joining, Numbers, Outside};
 pub use self::keeping::{Offer, PAGER_PATIENCE};
 use self::local::{Asked, Local};
+use self::peer_servers::PeerServers;
+pub use self::peer_servers::{Connect, Host, Joining, Numbers, Outside};
 
 /// How long a lease lasts, unless told otherwise.
 pub const LEASE: Duration = Duration::from_secs(4);
@@ -108,7 +108,7 @@ pub struct Server {
     lease: Duration,
     peers: BTreeMap<LinkId, PeerId>,
     links: BTreeMap<PeerId, LinkId>,
-    /// Those that have keepers.
+    /// Those that have recovery processes.
     kept: BTreeSet<PeerId>,
     next: u64,
     /// Of the last message to a kernel.
@@ -121,7 +121,7 @@ pub struct Server {
     leaving: BTreeMap<(Instant, PeerId), Leaving>,
     out: Vec<Out>,
     /// Other servers that it is joined to.
-    fellows: Option<Fellows>,
+    peer_servers: Option<PeerServers>,
     /// What is being sent; kept, so that none is allocated for a message.
     sent: Vec<Out>,
     /// What kernels are told, until the turn ends.
@@ -157,7 +157,7 @@ impl Server {
             asked_early: Vec::new(),
             leaving: BTreeMap::new(),
             out: Vec::new(),
-            fellows: None,
+            peer_servers: None,
             sent: Vec::new(),
             bundles: Bundles::default(),
             local: Local::default(),
@@ -245,7 +245,9 @@ impl Server {
     pub fn join_with(&mut self, turn: &Turn, joining: Joining, outside: Outside) -> io::Result<()> {
         let store = self.core.close_kept(&mut self.out);
         let clock = turn.links.teller();
-        self.fellows = Some(Fellows::new(joining, store, self.lease, clock, outside)?);
+        self.peer_servers = Some(PeerServers::new(
+            joining, store, self.lease, clock, outside,
+        )?);
         Ok(())
     }
 
@@ -271,30 +273,30 @@ impl Server {
     /// that it may not do then.
     fn look_at_lease(&mut self, links: &mut Links) {
         let now = links.now();
-        self.with_fellows(links, |fellows, a| fellows.look_at_lease(a, now));
+        self.with_peer_servers(links, |peer_servers, a| peer_servers.look_at_lease(a, now));
         self.send(links);
         self.show_until_lease_ends();
     }
 
     /// A lease that was renewed, is new, or was lost without anything being left of it.
     fn show_until_lease_ends(&mut self) {
-        let end = self.fellows.as_ref().and_then(Fellows::lease_ends);
+        let end = self.peer_servers.as_ref().and_then(PeerServers::lease_ends);
         self.local.show_until(end);
     }
 
-    /// Does something with the fellows, if there are any.
-    fn with_fellows<R>(
+    /// Does something with the peer servers, if there are any.
+    fn with_peer_servers<R>(
         &mut self,
         links: &mut Links,
-        act: impl FnOnce(&mut Fellows, &mut Around<'_>) -> R,
+        act: impl FnOnce(&mut PeerServers, &mut Around<'_>) -> R,
     ) -> Option<R> {
-        let fellows = self.fellows.as_mut()?;
+        let peer_servers = self.peer_servers.as_mut()?;
         let mut around = Around {
             core: &mut self.core,
             links,
             out: &mut self.out,
         };
-        Some(act(fellows, &mut around))
+        Some(act(peer_servers, &mut around))
     }
 
     /// What it keeps.
@@ -328,8 +330,10 @@ impl Server {
                     self.tell(links, peer, bundle);
                 }
             }
-            Out::Send(FELLOWS, Control::Answer { id, answer }) => {
-                self.with_fellows(links, |fellows, a| fellows.core_answers(a, id, answer));
+            Out::Send(PEER_SERVERS, Control::Answer { id, answer }) => {
+                self.with_peer_servers(links, |peer_servers, a| {
+                    peer_servers.core_answers(a, id, answer)
+                });
             }
             Out::Send(peer, message) => {
                 self.tell_the_rest(links, peer);
@@ -351,8 +355,10 @@ impl Server {
                 local.give_up(&mut around, object, &why);
             }
             Out::Again(peer, message) => self.peer_says(links, peer, message, Vec::new()),
-            Out::Fellow(name, to, message) => {
-                self.with_fellows(links, |fellows, a| fellows.tell(a, &name, to, message));
+            Out::PeerServer(name, to, message) => {
+                self.with_peer_servers(links, |peer_servers, a| {
+                    peer_servers.tell(a, &name, to, message)
+                });
             }
             Out::Meet {
                 name,
@@ -360,19 +366,23 @@ impl Server {
                 number,
                 request,
             } => {
-                self.with_fellows(links, |fellows, a| {
-                    fellows.meet(a, &name, (kernel, number), request);
+                self.with_peer_servers(links, |peer_servers, a| {
+                    peer_servers.meet(a, &name, (kernel, number), request);
                 });
             }
             Out::Tagged { name, asker, part } => {
-                self.with_fellows(links, |fellows, a| fellows.tagged(a, &name, asker, part));
+                self.with_peer_servers(links, |peer_servers, a| {
+                    peer_servers.tagged(a, &name, asker, part)
+                });
             }
-            Out::Unused(name) if self.fellows.is_some() => {
-                self.with_fellows(links, |fellows, a| fellows.unused(a, &name));
+            Out::Unused(name) if self.peer_servers.is_some() => {
+                self.with_peer_servers(links, |peer_servers, a| peer_servers.unused(a, &name));
             }
             Out::Unused(name) => self.core.let_unused_go(&name, &mut self.out),
             Out::Parted { name, kernel, how } => {
-                self.with_fellows(links, |fellows, a| fellows.parted(a, &name, kernel, how));
+                self.with_peer_servers(links, |peer_servers, a| {
+                    peer_servers.parted(a, &name, kernel, how)
+                });
             }
         }
     }
@@ -427,9 +437,11 @@ impl Server {
         let Some(message) = self.unless_early(links.now(), peer, message) else {
             return;
         };
-        let message = match self.fellows {
+        let message = match self.peer_servers {
             Some(_) => self
-                .with_fellows(links, |fellows, a| fellows.intercept(a, peer, message))
+                .with_peer_servers(links, |peer_servers, a| {
+                    peer_servers.intercept(a, peer, message)
+                })
                 .flatten(),
             None => Some(message),
         };
@@ -548,7 +560,7 @@ impl Handler for Server {
         link: LinkId,
         who: &Established,
     ) -> Result<Welcome, Refusal> {
-        // Fellows have to take what it hands over.
+        // Peer servers have to take what it hands over.
         if who.hello.role == Role::Server {
             return self.greeted_server(link, who);
         }
@@ -575,7 +587,7 @@ impl Handler for Server {
         let identity = who.to_string();
         let joined = Peer::new(identity, machine).described(described(who));
         self.core.joined(peer, joined);
-        if who.hello.features & HAS_KEEPER != 0 {
+        if who.hello.features & HAS_RECOVERY != 0 {
             self.kept.insert(peer);
         }
         let shares = self.local.greeted(peer, who, machine);
@@ -592,8 +604,8 @@ impl Handler for Server {
     }
 
     fn welcomed(&mut self, links: &mut Links, link: LinkId, welcome: &Welcome) {
-        if let Some(fellows) = &mut self.fellows {
-            fellows.welcomed(links, link, welcome);
+        if let Some(peer_servers) = &mut self.peer_servers {
+            peer_servers.welcomed(links, link, welcome);
         }
     }
 
@@ -609,15 +621,19 @@ impl Handler for Server {
         if let Some(peer) = self.peers.get(&link).copied() {
             self.peer_says(links, peer, message, descriptors);
         } else {
-            self.with_fellows(links, |fellows, a| fellows.heard(a, link, message));
+            self.with_peer_servers(links, |peer_servers, a| {
+                peer_servers.heard(a, link, message)
+            });
         }
         self.send(links);
     }
 
     fn closed(&mut self, links: &mut Links, link: LinkId, closed: &Closed) {
         self.look_whether_late(links.now());
-        if self.fellows.as_ref().is_some_and(|it| it.has(link)) {
-            self.with_fellows(links, |fellows, a| fellows.closed(a, link, &closed.why));
+        if self.peer_servers.as_ref().is_some_and(|it| it.has(link)) {
+            self.with_peer_servers(links, |peer_servers, a| {
+                peer_servers.closed(a, link, &closed.why)
+            });
             return self.send(links);
         }
         let Some(peer) = self.peers.remove(&link) else {
@@ -634,8 +650,8 @@ impl Handler for Server {
             tracing::warn!("{}: {}", self.core.words_for(peer), closed.why);
         }
         self.core.cut_off(peer);
-        if let Some(fellows) = &mut self.fellows {
-            fellows.program_left(peer);
+        if let Some(peer_servers) = &mut self.peer_servers {
+            peer_servers.program_left(peer);
         }
         let is_done = matches!(closed.why, LinkError::Goodbye(_));
         let (local, mut around) = self.around(links);
@@ -643,9 +659,10 @@ impl Handler for Server {
         let may_come_back = closed.may_come_back;
         let leaving = Leaving { how, may_come_back };
         let mut at = closed.stopped_at;
-        let has_keeper = self.kept.remove(&peer);
-        if has_keeper && self.core.may_claim(peer) && !matches!(closed.why, LinkError::Goodbye(_)) {
-            // Its keeper brings what it had written, if it was killed before it had given all back.
+        let has_recovery = self.kept.remove(&peer);
+        if has_recovery && self.core.may_claim(peer) && !matches!(closed.why, LinkError::Goodbye(_))
+        {
+            // Its recovery process brings what it had written, if it was killed before it had given all back.
             at = at.max(links.now() + self.lease / 2);
         }
         if let Some(until) = self.late_until.filter(|_| how == Parting::Crashed) {
@@ -668,21 +685,21 @@ impl Handler for Server {
     }
 
     fn woken(&mut self, links: &mut Links) {
-        self.with_fellows(links, |fellows, a| fellows.woken(a));
+        self.with_peer_servers(links, |peer_servers, a| peer_servers.woken(a));
         self.send(links);
     }
 
     fn deadline(&self) -> Option<Instant> {
         let leaving = self.leaving.first_key_value().map(|((at, _), _)| *at);
-        let fellows = self.fellows.as_ref().and_then(Fellows::deadline);
+        let peer_servers = self.peer_servers.as_ref().and_then(PeerServers::deadline);
         let due = leaving.into_iter().chain(self.core.next_look());
         let due = due.chain(self.forsaken_at).chain(self.opens_at);
-        due.chain(fellows).chain(self.local.deadline()).min()
+        due.chain(peer_servers).chain(self.local.deadline()).min()
     }
 
     fn slept(&mut self, links: &mut Links, length: Duration) {
         tracing::warn!("this machine was asleep for {} s", length.as_secs_f64());
-        self.with_fellows(links, |fellows, a| fellows.slept(a, length));
+        self.with_peer_servers(links, |peer_servers, a| peer_servers.slept(a, length));
         self.send_all(links);
     }
 
@@ -704,27 +721,27 @@ impl Handler for Server {
             self.forsaken_at = goes_on.then(|| now + self.lease);
         }
         self.core.look_behind(now, &mut self.out);
-        self.with_fellows(links, |fellows, a| fellows.turn_ends(a, now));
+        self.with_peer_servers(links, |peer_servers, a| peer_servers.turn_ends(a, now));
         self.send(links);
         self.show_until_lease_ends();
         let (local, mut around) = self.around(links);
         local.turn_ends(&mut around, now);
         self.core.tell_watchers(&mut self.out);
         self.send_all(links);
-        self.with_fellows(links, Fellows::send);
+        self.with_peer_servers(links, PeerServers::send);
     }
 }
 
 impl Server {
     /// A server has connected.
     fn greeted_server(&mut self, link: LinkId, who: &Established) -> Result<Welcome, Refusal> {
-        let Some(fellows) = &mut self.fellows else {
+        let Some(peer_servers) = &mut self.peer_servers else {
             return Err(Refusal {
                 reason: Reason::Denied,
-                text: "this server has no fellow servers: give it --peers or --etcd".into(),
+                text: "this server has no peer servers: give it --peers or --etcd".into(),
             });
         };
-        fellows.greeted(link, who)?;
+        peer_servers.greeted(link, who)?;
         Ok(Welcome {
             name: self.name.clone(),
             kernel: KernelId(0),
@@ -748,7 +765,7 @@ pub fn listen(turn: &mut Turn, at: &[Address], security: &Security) -> io::Resul
 }
 
 /// Serves until a descriptor becomes readable. Then it takes back what programs have written,
-/// as far as they answer, has it safe where it is kept, hands over to fellows
+/// as far as they answer, has it safe where it is kept, hands over to peer servers
 /// what they would lose with it, and says goodbye to all.
 ///
 /// # Errors

@@ -57,7 +57,7 @@ fn entry(name: &str, id: u64) -> Entry {
             },
         },
         home: ServerId(1),
-        keeper: None,
+        store: None,
         is_removed: false,
     }
 }

@@ -513,7 +513,7 @@ fn what_cannot_be_sent_is_not_queued() {
     let too_much = provided(17, 2 << 20);
     let uneven = {
         let pool = Pool::new();
-        Control::Fellow {
+        Control::PeerServer {
             object: Handle(0),
             from: quire_core::dsm::message::ServerId(0),
             body: Vec::new(),

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use quire_linux::scheduling::{Heirs, Scheduling};
+use quire_linux::scheduling::{Children, Scheduling};
 use quire_linux::tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -310,7 +310,7 @@ impl Relay {
     /// Sleeps while nothing comes and nothing is due.
     fn sleep_between(mut self) {
         // Where either is refused, packets take somewhat longer.
-        let _first = Scheduling::RoundRobin(PRIORITY).enter(Heirs::Reset);
+        let _first = Scheduling::RoundRobin(PRIORITY).enter(Children::Reset);
         let _ = rustix::thread::set_current_timer_slack(SLACK);
         while !self.shared.ends.load(Ordering::Relaxed) {
             self.take();

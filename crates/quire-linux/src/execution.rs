@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use quire_core::units::Bytes;
 
-use crate::scheduling::{self, Heirs, Scheduling};
+use crate::scheduling::{self, Children, Scheduling};
 
 /// Processors, by number, the lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Settings {
             let limit = settings.realtime_limit;
             limit.map_or(Ok(()), scheduling::kill_after)?;
             let class = settings.scheduling;
-            class.map_or(Ok(()), |class| class.set(Heirs::Inherit))
+            class.map_or(Ok(()), |class| class.set(Children::Inherit))
         };
         // SAFETY: between fork and exec it makes only system calls, and does not
         // allocate.

@@ -31,6 +31,7 @@ pub mod real;
 pub mod registry;
 pub mod remote;
 pub mod restartable;
+pub mod revoker;
 pub mod rights;
 pub mod scheduling;
 pub mod slabs;
@@ -46,6 +47,5 @@ pub mod tlb;
 pub mod touch;
 pub mod tun;
 pub mod uffd;
-pub mod warden;
 
 pub use raw::Errno;

@@ -37,7 +37,7 @@ pub enum Scheduling {
 
 /// Whether threads and processes that are started from here are scheduled the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heirs {
+pub enum Children {
     /// They are.
     Inherit,
     /// They are scheduled as by default.
@@ -69,10 +69,10 @@ impl Scheduling {
     /// # Errors
     /// `EPERM` without `CAP_SYS_NICE` where `RLIMIT_RTPRIO` is below the priority, `EINVAL`
     /// for a priority that does not exist.
-    pub fn set(self, heirs: Heirs) -> io::Result<()> {
-        let flags = match heirs {
-            Heirs::Inherit => 0,
-            Heirs::Reset => libc::SCHED_RESET_ON_FORK,
+    pub fn set(self, children: Children) -> io::Result<()> {
+        let flags = match children {
+            Children::Inherit => 0,
+            Children::Reset => libc::SCHED_RESET_ON_FORK,
         };
         let own = Own {
             policy: self.policy() | flags,
@@ -87,9 +87,9 @@ impl Scheduling {
     ///
     /// # Errors
     /// As [`Scheduling::set`].
-    pub fn enter(self, heirs: Heirs) -> io::Result<Meanwhile> {
+    pub fn enter(self, children: Children) -> io::Result<Meanwhile> {
         let before = Own::get()?;
-        self.set(heirs)?;
+        self.set(children)?;
         let thread = PhantomData;
         Ok(Meanwhile { before, thread })
     }
@@ -213,7 +213,7 @@ impl Watchdog {
     /// `EPERM` without the privilege for real-time classes.
     pub fn above(priority: u8) -> io::Result<Watchdog> {
         let before_all = Scheduling::Fifo(priority.saturating_add(1));
-        let _first = before_all.enter(Heirs::Reset)?;
+        let _first = before_all.enter(Children::Reset)?;
         Ok(Watchdog { _first })
     }
 }
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    fn heir() -> (i32, i32) {
+    fn child() -> (i32, i32) {
         std::thread::spawn(own).join().unwrap()
     }
 
@@ -266,13 +266,13 @@ mod tests {
 
     #[test]
     fn a_thread_gets_the_class_and_those_it_starts_only_where_they_inherit() {
-        for (heirs, of_heir) in [(Heirs::Reset, 0), (Heirs::Inherit, libc::SCHED_FIFO)] {
+        for (children, of_child) in [(Children::Reset, 0), (Children::Inherit, libc::SCHED_FIFO)] {
             let seen = apart(move || {
-                Scheduling::Fifo(1).set(heirs)?;
-                Ok((own(), heir()))
+                Scheduling::Fifo(1).set(children)?;
+                Ok((own(), child()))
             });
-            if let Some((own, heir)) = seen {
-                assert_eq!((own, heir.0), ((libc::SCHED_FIFO, 1), of_heir));
+            if let Some((own, child)) = seen {
+                assert_eq!((own, child.0), ((libc::SCHED_FIFO, 1), of_child));
             }
         }
     }
@@ -280,9 +280,9 @@ mod tests {
     #[test]
     fn a_watchdog_goes_before_its_program_and_back() {
         let seen = apart(|| {
-            Scheduling::Batch.set(Heirs::Inherit)?;
+            Scheduling::Batch.set(Children::Inherit)?;
             let watchdog = Watchdog::above(HIGHEST)?;
-            let meanwhile = (own(), heir().0);
+            let meanwhile = (own(), child().0);
             drop(watchdog);
             Ok((meanwhile, own()))
         });
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_priority_that_does_not_exist_is_refused() {
-        let refused = Scheduling::Fifo(100).set(Heirs::Reset).unwrap_err();
+        let refused = Scheduling::Fifo(100).set(Children::Reset).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
     }
 }

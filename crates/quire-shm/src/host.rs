@@ -457,13 +457,13 @@ impl Works {
 
     /// The process forks. A child has these mapped, and has the descriptors. What servers are told of that is
     /// on its way when this returns, also if the process is killed then.
-    pub fn heir_comes(&mut self, mapped: &BTreeSet<Entry>) -> Result<()> {
+    pub fn child_comes(&mut self, mapped: &BTreeSet<Entry>) -> Result<()> {
         if self.open.keys().any(|entry| !mapped.contains(entry)) {
             self.uses.look();
         }
         for (entry, open) in &self.open {
             if mapped.contains(entry) || self.uses.has(*entry) {
-                open.shared.heir_comes();
+                open.shared.child_comes();
             }
         }
         self.send_now();
@@ -471,8 +471,8 @@ impl Works {
     }
 
     /// The process is a forked child, and has all that its parent had.
-    pub fn heir_came(&mut self) -> Result<()> {
-        self.open.values().for_each(|open| open.shared.heir_came());
+    pub fn child_came(&mut self) -> Result<()> {
+        self.open.values().for_each(|open| open.shared.child_came());
         self.send_now();
         Ok(())
     }

@@ -21,7 +21,7 @@
 //! | `paths` | `/dev/shm/NAME` in `open`, `stat`, `access`, `unlink` |
 //! | `cookies` | streams of objects: `fopen`, `fdopen` |
 //! | `reopening` | `open`, `openat`, `fopen` of a descriptor's name in `/proc` |
-//! | `waits` | `waitpid`, `wait3`, `wait4`, `waitid`, for which there is no warden |
+//! | `waits` | `waitpid`, `wait3`, `wait4`, `waitid`, for which there is no revoker |
 //! | `processes` | what is done at a fork and at the end of the process |
 //! | `ages` | which objects the names of the program have stood for |
 //! | `files` | the files that stand for objects |

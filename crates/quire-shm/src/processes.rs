@@ -66,7 +66,7 @@ pub fn start() {
 }
 
 unsafe extern "C" fn prepare() {
-    state::hold(State::tell_of_heir);
+    state::hold(State::tell_of_child);
 }
 
 unsafe extern "C" fn parent() {
@@ -106,7 +106,7 @@ fn renew(state: &mut State) {
         }
     }
     // Otherwise servers wait for some leases.
-    let _ = state.run(Works::heir_came);
+    let _ = state.run(Works::child_came);
     drop(free);
     state.tell();
 }

@@ -127,13 +127,13 @@ impl State {
     }
 
     /// Before a fork: servers are told that a child will come for what is open.
-    pub fn tell_of_heir(&mut self) {
+    pub fn tell_of_child(&mut self) {
         if self.has_any() && self.host.is_some() {
             let mapped = self.mapped.values();
             let inherited = mapped.filter(|mapped| mapped.pieces.are_inherited());
             let inherited: BTreeSet<Entry> = inherited.map(|mapped| mapped.entry).collect();
             // Without the thread nothing is open.
-            let _ = self.run(move |works| works.heir_comes(&inherited));
+            let _ = self.run(move |works| works.child_comes(&inherited));
         }
     }
 

@@ -1,5 +1,5 @@
 //! Waiting for children that raise no signal when they end: `waitpid`, `wait3`, `wait4` and `waitid`
-//! with `__WALL` or `__WCLONE`. The warden (`quire_linux::warden`) is such a child, and the program
+//! with `__WALL` or `__WCLONE`. The revoker (`quire_linux::revoker`) is such a child, and the program
 //! has not made it: it is passed over, and where there is no other, there are no children.
 //!
 //! Programs wait in signal handlers, too: nothing is allocated here, and there is no lock.
@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quire_linux::warden;
+use quire_linux::revoker;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
 
@@ -46,34 +46,34 @@ pub fn start() {
     let (_, _) = (WAITID.get(), PTRACE.get());
 }
 
-/// Whether a warden may be what is waited for, among others. It is no child of the program's threads.
-fn may_find_warden(options: c_int) -> bool {
-    options & KINDS != 0 && options & libc::__WNOTHREAD == 0 && warden::is_any()
+/// Whether a revoker may be what is waited for, among others. It is no child of the program's threads.
+fn may_find_revoker(options: c_int) -> bool {
+    options & KINDS != 0 && options & libc::__WNOTHREAD == 0 && revoker::is_any()
 }
 
-/// Waits for any child but a warden. `wait` returns a child's number, 0 where none is to be told of
+/// Waits for any child but a revoker. `wait` returns a child's number, 0 where none is to be told of
 /// yet, or -1.
-fn beside_warden(options: c_int, mut wait: impl FnMut() -> c_int) -> c_int {
+fn beside_revoker(options: c_int, mut wait: impl FnMut() -> c_int) -> c_int {
     loop {
-        if may_find_warden(options) && !has_other(options) {
+        if may_find_revoker(options) && !has_other(options) {
             set_errno(libc::ECHILD);
             return -1;
         }
         let found = wait();
-        let is_warden =
-            u32::try_from(found).is_ok_and(|child| child > 0 && warden::is_warden(child));
-        if !is_warden {
+        let is_revoker =
+            u32::try_from(found).is_ok_and(|child| child > 0 && revoker::is_revoker(child));
+        if !is_revoker {
             return found;
         }
     }
 }
 
-/// Whether somebody else can be waited for. In doubt there is somebody, as without a warden.
+/// Whether somebody else can be waited for. In doubt there is somebody, as without a revoker.
 fn has_other(options: c_int) -> bool {
     if TRACES.load(Ordering::Relaxed) {
         return true;
     }
-    any_child(|child| !warden::is_warden(child) && can_be_waited_for(child, options))
+    any_child(|child| !revoker::is_revoker(child) && can_be_waited_for(child, options))
         .unwrap_or(true)
 }
 
@@ -145,7 +145,7 @@ unsafe extern "C-unwind" fn waitpid(child: c_int, status: *mut c_int, options: c
     // SAFETY: passed on as it came.
     let wait = || unsafe { real(child, status, options) };
     match child {
-        -1 => beside_warden(options, wait),
+        -1 => beside_revoker(options, wait),
         _ => wait(),
     }
 }
@@ -158,7 +158,7 @@ unsafe extern "C-unwind" fn wait3(
 ) -> c_int {
     match WAIT3.known() {
         // SAFETY: passed on as it came.
-        Some(real) => beside_warden(options, || unsafe { real(status, options, used) }),
+        Some(real) => beside_revoker(options, || unsafe { real(status, options, used) }),
         None => -1,
     }
 }
@@ -176,7 +176,7 @@ unsafe extern "C-unwind" fn wait4(
     // SAFETY: passed on as it came.
     let wait = || unsafe { real(child, status, options, used) };
     match child {
-        -1 => beside_warden(options, wait),
+        -1 => beside_revoker(options, wait),
         _ => wait(),
     }
 }
@@ -191,12 +191,12 @@ unsafe extern "C-unwind" fn waitid(
     let Some(real) = WAITID.known() else {
         return -1;
     };
-    if which != libc::P_ALL || !may_find_warden(options) {
+    if which != libc::P_ALL || !may_find_revoker(options) {
         // SAFETY: passed on as it came.
         return unsafe { real(which, number, told, options) };
     }
     let mut found = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let done = beside_warden(options, || {
+    let done = beside_revoker(options, || {
         // SAFETY: there is room for what is told. Where nobody is, it stays zero or becomes so, and
         // zeros are a value of this type.
         unsafe {
@@ -213,9 +213,9 @@ unsafe extern "C-unwind" fn waitid(
     done.min(0)
 }
 
-/// A child was found. A warden that has ended must not be found again.
+/// A child was found. A revoker that has ended must not be found again.
 fn reaped(child: c_int, options: c_int) -> c_int {
-    if options & libc::WNOWAIT != 0 && warden::is_warden(child.unsigned_abs()) {
+    if options & libc::WNOWAIT != 0 && revoker::is_revoker(child.unsigned_abs()) {
         let mut info = MaybeUninit::uninit();
         let options = libc::WEXITED | libc::WNOHANG | libc::__WALL;
         // SAFETY: there is room for what is told.

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::dsm::orders::Orders;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::{Fellows, Served, Site, Stopped, Waiting};
+use crate::dsm::site::{PeerServers, Served, Site, Stopped, Waiting};
 use crate::dsm::worker::Increments;
 use crate::dsm::{Part, Plan};
 
@@ -47,13 +47,13 @@ struct Counted {
 pub struct Sums {
     /// Faults of programs, each at its own server.
     pub own_faults: u64,
-    /// Those, and the faults of fellow servers that came to one, forwarded ones too.
+    /// Those, and the faults of peer servers that came to one, forwarded ones too.
     pub faults: u64,
     /// Messages between servers and their own programs; who gives a page back says one.
     pub local: u64,
-    /// Messages that came from fellow servers.
+    /// Messages that came from peer servers.
     pub received: u64,
-    /// Messages that went to fellow servers.
+    /// Messages that went to peer servers.
     pub sent: u64,
 }
 
@@ -132,7 +132,7 @@ fn programs(joined: &Joined, milliseconds: usize) -> impl Iterator<Item = Orders
 
 /// Joined servers, with an object that was made at the first of them.
 pub struct Joined {
-    servers: Fellows,
+    servers: PeerServers,
     /// Their sockets.
     _directory: TempDir,
 }
@@ -152,7 +152,7 @@ impl Joined {
         let serve = Orders::serve_leases(Waiting::Sleeping, LEASE).with("--peers", &peers);
         let servers = all.iter();
         let servers = servers.map(|listen| site.serve_at(listen, serve.clone()));
-        let servers = Fellows(servers.collect::<Result<_>>()?);
+        let servers = PeerServers(servers.collect::<Result<_>>()?);
         make(servers.first().context("no server")?)?;
         Ok(Joined {
             servers,

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use quire_dsm::link::Address;
-use quire_linux::scheduling::{Heirs, Scheduling};
+use quire_linux::scheduling::{Children, Scheduling};
 use quire_linux::socket::Accepting;
 
 use crate::dsm::floor::{connected, tcp};
@@ -55,7 +55,7 @@ pub fn relay(listen: &Address, to: Option<&Address>) -> Result<()> {
     say(&listener.local_addr()?.to_string())?;
     let to = to.cloned();
     std::thread::spawn(move || -> Result<()> {
-        let _before = Scheduling::RoundRobin(PRIORITY).enter(Heirs::Reset);
+        let _before = Scheduling::RoundRobin(PRIORITY).enter(Children::Reset);
         loop {
             let (stream, peer) = listener.accept()?;
             accepting.accepted(stream.as_fd(), peer)?;
@@ -96,7 +96,7 @@ fn pass_on(mut from: TcpStream, mut to: Option<TcpStream>) -> Result<()> {
 pub fn send(to: &Address, bytes: u64) -> Result<f64> {
     let piece = vec![1; PIECE];
     let mut stream = connected(to)?;
-    let _before = Scheduling::RoundRobin(PRIORITY).enter(Heirs::Reset);
+    let _before = Scheduling::RoundRobin(PRIORITY).enter(Children::Reset);
     let begun = Instant::now();
     stream.write_all(&bytes.to_le_bytes())?;
     let mut rest = bytes;

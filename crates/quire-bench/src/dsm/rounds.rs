@@ -4,7 +4,7 @@
 //! In the paper's rounds all fault at once, and the server that has the page serves its own
 //! program first. So the one that has it writes first, without a fault, for it has the page still;
 //! then the servers are stopped until all others have faulted. Each server knows of its own
-//! program's fault then before it hears of a fellow's, which is kept behind it. In the first round
+//! program's fault then before it hears of a peer server's, which is kept behind it. In the first round
 //! that is the program at the server where the object was made, which all the others ask: would
 //! another one be first, it would take two messages more, for the page and back.
 //!

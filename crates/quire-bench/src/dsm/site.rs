@@ -313,9 +313,9 @@ impl Served {
 
 /// Servers that are joined. The first keeps their directory, and ends when the others have: without
 /// it, these would wait for it before they give up what they could hand over to each other.
-pub struct Fellows(pub Vec<Served>);
+pub struct PeerServers(pub Vec<Served>);
 
-impl Deref for Fellows {
+impl Deref for PeerServers {
     type Target = [Served];
 
     fn deref(&self) -> &[Served] {
@@ -323,7 +323,7 @@ impl Deref for Fellows {
     }
 }
 
-impl Drop for Fellows {
+impl Drop for PeerServers {
     fn drop(&mut self) {
         let mut others = self.0.split_off(self.0.len().min(1));
         // At once: one after the other, each would hand over to the next.

@@ -17,7 +17,7 @@ use quire_core::units::{BASE_PAGE, SUPERPAGE};
 use crate::dsm::orders::Orders;
 use crate::dsm::raw;
 use crate::dsm::results::{Bound, Results};
-use crate::dsm::site::{Fellows, Site, Waiting};
+use crate::dsm::site::{PeerServers, Site, Waiting};
 use crate::dsm::worker::Streamed;
 use crate::dsm::{Part, Plan};
 
@@ -188,7 +188,7 @@ fn run(site: &Site, way: Way, order: Order) -> Result<Streamed> {
     let servers = match way {
         Way::Joined => joined_servers(site)?,
         Way::Apart | Way::OneMachine => {
-            Fellows(vec![site.serve(Orders::serve(Waiting::Sleeping))?])
+            PeerServers(vec![site.serve(Orders::serve(Waiting::Sleeping))?])
         }
     };
     let member = |me: usize| {
@@ -214,12 +214,12 @@ fn run(site: &Site, way: Way, order: Order) -> Result<Streamed> {
 }
 
 /// A server at each of the members' nodes.
-fn joined_servers(site: &Site) -> Result<Fellows> {
+fn joined_servers(site: &Site) -> Result<PeerServers> {
     let addresses: Vec<String> = (1..=2)
         .map(|node| site.free_address(node))
         .collect::<Result<_>>()?;
     let serve = Orders::serve(Waiting::Sleeping).with("--peers", addresses.join(","));
     let nodes = (1..).zip(&addresses);
     let servers = nodes.map(|(node, address)| site.serve_on(node, address, serve.clone()));
-    Ok(Fellows(servers.collect::<Result<_>>()?))
+    Ok(PeerServers(servers.collect::<Result<_>>()?))
 }

@@ -25,7 +25,7 @@ use quire_dsm::server::{self, Host, Joining, Server};
 use quire_dsm::wire::control::{
     Hello, MachineCode, Name, Object, PageSize, Rights, Role, SchedulerKind,
 };
-use quire_linux::scheduling::{Heirs, Scheduling};
+use quire_linux::scheduling::{Children, Scheduling};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::cpu_seconds;
@@ -640,7 +640,7 @@ fn bursts(shared: &Shared, pages: usize) -> Result<()> {
 /// kept for a moment.
 fn rounds(shared: &Shared) -> Result<()> {
     print(&())?;
-    let _before = Scheduling::RoundRobin(PRIORITY).enter(Heirs::Reset);
+    let _before = Scheduling::RoundRobin(PRIORITY).enter(Children::Reset);
     for line in std::io::stdin().lock().lines() {
         line?;
         print(&shared.words()[0].fetch_add(1, Ordering::Relaxed))?;

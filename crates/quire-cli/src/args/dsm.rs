@@ -173,8 +173,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", requires = "joined")]
     pub advertise: Option<Address>,
     /// The names of other servers' certificates; without it, they have this server's name
-    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "joined")]
-    pub fellow: Vec<Name>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "joined",
+        alias = "fellow"
+    )]
+    pub peer_server: Vec<Name>,
     #[command(flatten)]
     pub tls: TlsArgs,
 }
@@ -302,8 +308,8 @@ pub struct AttachArgs {
     pub no_realtime: bool,
     /// Start no process beside the program. Without it, a program that was stopped for longer than
     /// its lease (by a signal or a debugger) may see what is old for a moment when it goes on
-    #[arg(long, requires = "dsm")]
-    pub no_warden: bool,
+    #[arg(long, requires = "dsm", alias = "no-warden")]
+    pub no_revoker: bool,
     /// What becomes of a program that has lost what it wrote, as others were given the page while it
     /// was stopped or cut off: `kill`: it is killed by SIGBUS; `errno`: its locks and msync fail with
     /// ENOTRECOVERABLE; `continue`: it goes on with what there is. A line says so in any case
@@ -499,7 +505,7 @@ pub enum DsmAction {
     Host(HostArgs),
     /// Bring what programs of a `quire run` had written that were killed
     #[command(hide = true)]
-    Keep,
+    Recover,
 }
 
 /// What becomes of a program that has lost what it wrote.

@@ -162,7 +162,7 @@ fn words(what: &What) -> (&'static str, &'static str) {
         What::LockRequest(Lock::Flush) => ("flush", ""),
         What::LockRequest(Lock::AllowWrite) => ("allow write", ""),
         What::DataError => ("error", ""),
-        What::ToServer | What::FromServer => ("fellow", ""),
+        What::ToServer | What::FromServer => ("peer_server", ""),
         What::Load => ("load", ""),
         What::Loaded(true) => ("loaded", ""),
         What::Loaded(false) => ("loaded", "nothing"),

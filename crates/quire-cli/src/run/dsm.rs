@@ -23,7 +23,7 @@ use super::library::{self, Library};
 use super::program::Program;
 use super::report;
 use crate::args::dsm::{AttachArgs, SERVER};
-use crate::dsm::keep;
+use crate::dsm::recovery;
 use crate::dsm::settings::{self, Settings};
 use crate::failure::{Failure, Outcome};
 use crate::serve;
@@ -102,8 +102,8 @@ impl Objects {
     /// is not its own.
     pub fn give_to(&mut self, command: &mut Command, session: Option<&Session>) {
         self.attachments.asked = session.map(|session| session.dir().to_owned());
-        self.attachments.keeper = keep::start(&self.attachments)
-            .map_err(told_without_keeper)
+        self.attachments.recovery = recovery::start(&self.attachments)
+            .map_err(told_without_recovery)
             .ok();
         for name in ENV_ALL {
             command.env_remove(name);
@@ -207,11 +207,11 @@ fn usual(settings: &Settings) -> Outcome<Addresses> {
     }
 }
 
-fn told_without_keeper(error: io::Error) {
+fn told_without_recovery(error: io::Error) {
     // Who does not listen need not know.
     let _ = writeln!(
         io::stderr(),
-        "quire: --dsm: there is no keeper ({error}): what a program with pages of its own has \
+        "quire: --dsm: there is no recovery process ({error}): what a program with pages of its own has \
          written is lost when it is killed"
     );
 }
@@ -248,7 +248,7 @@ fn attachments(options: &AttachArgs) -> Outcome<Attachments> {
     made.own_pages = options.own_pages;
     made.room = options.room;
     made.realtime = !options.no_realtime;
-    made.warden = !options.no_warden;
+    made.revoker = !options.no_revoker;
     made.on_loss = options.on_loss;
     made.tls = match (tls.plaintext, tls.tls_everywhere) {
         (true, _) => Tls::Plaintext,

@@ -43,9 +43,9 @@ pub fn joining(
     };
     super::secured(security, options.peers.iter().chain([&address]))?;
     check_peers(&options.peers, &address)?;
-    let names = match options.fellow.is_empty() {
+    let names = match options.peer_server.is_empty() {
         true => vec![hello.name.clone()],
-        false => options.fellow.clone(),
+        false => options.peer_server.clone(),
     };
     let (directory, host) = directory(options, &address, security, hello)?;
     Ok(Some(Joining {

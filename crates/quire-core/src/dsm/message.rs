@@ -105,13 +105,13 @@ pub struct KernelId(pub u64);
 #[serde(transparent)]
 pub struct ServerId(pub u64);
 
-/// Who asks a scheduler for pages: a kernel, or a fellow server, which is treated like one
+/// Who asks a scheduler for pages: a kernel, or a peer server, which is treated like one
 /// (paper 003, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Client {
     /// A kernel.
     Kernel(KernelId),
-    /// A fellow server.
+    /// A peer server.
     Server(ServerId),
 }
 

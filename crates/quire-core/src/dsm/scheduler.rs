@@ -29,7 +29,7 @@ pub mod trace;
 pub enum Action<D> {
     /// A message to a kernel.
     Tell(KernelId, ToKernel<D>),
-    /// A message to a fellow server.
+    /// A message to a peer server.
     TellServer(ServerId, distributed::Message<D>),
     /// Whoever backs the object is asked for pages; [`Scheduler::loaded`] brings them.
     Load(Pages),
@@ -88,7 +88,7 @@ pub trait Recall<D: Clone>: Scheduler<D> {
     /// The server ends: its kernels get nothing any more, what they ask for is passed over,
     /// and who may have written to a page is asked to give it back. They answer as ever.
     ///
-    /// A page that is here then is given to no kernel any more. Fellow servers are served.
+    /// A page that is here then is given to no kernel any more. Peer servers are served.
     fn recall(&mut self, actions: &mut Vec<Action<D>>);
 
     /// A kernel that has a page and was asked for it, and has not answered.

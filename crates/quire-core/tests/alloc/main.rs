@@ -524,32 +524,32 @@ impl Last {
 
 /// What others do with the memory of a machine that they take for dead.
 #[derive(Clone, Copy, Debug)]
-struct Heirs {
+struct Recovery {
     /// They free what it had allocated.
     free: bool,
     /// They allocate until there is no room, blocks of so many bytes.
     sizes: [u64; 2],
 }
 
-impl Heirs {
-    const ALL: [Heirs; 5] = [
-        Heirs {
+impl Recovery {
+    const ALL: [Recovery; 5] = [
+        Recovery {
             free: true,
             sizes: [PAGE / 2, 48],
         },
-        Heirs {
+        Recovery {
             free: true,
             sizes: [16 * PAGE, 5 * PAGE],
         },
-        Heirs {
+        Recovery {
             free: true,
             sizes: [4 * PAGE, 2 * PAGE],
         },
-        Heirs {
+        Recovery {
             free: false,
             sizes: [PAGE, 16],
         },
-        Heirs {
+        Recovery {
             free: false,
             sizes: [1400, 3 * PAGE],
         },
@@ -592,7 +592,7 @@ fn free_if_used(survivor: &Heap<Open>, at: ObjectOffset) {
 
 /// A machine is taken for dead at one of its steps, and goes on when others have its memory.
 /// Says whether there was such a step.
-fn forsaken_at(steps: u64, last: Last, heirs: Heirs) -> bool {
+fn forsaken_at(steps: u64, last: Last, recovery: Recovery) -> bool {
     let object = object(60);
     let survivor = Heap::attach(Open(&object), owner(2)).unwrap();
     let (free, known) = (survivor.free_space().unwrap(), Mutex::new(Vec::new()));
@@ -602,11 +602,11 @@ fn forsaken_at(steps: u64, last: Last, heirs: Heirs) -> bool {
             .recover(&BTreeSet::from([owner(1), owner(3)]))
             .unwrap();
         let known: Vec<ObjectOffset> = std::mem::take(&mut known.lock().unwrap());
-        if heirs.free {
+        if recovery.free {
             known.into_iter().for_each(|at| free_if_used(&survivor, at));
         }
         survivor.give_back().unwrap();
-        *taken.lock().unwrap() = heirs.take(&survivor, &object);
+        *taken.lock().unwrap() = recovery.take(&survivor, &object);
     };
     let forsaken = Forsaken {
         object: Open(&object),
@@ -618,7 +618,7 @@ fn forsaken_at(steps: u64, last: Last, heirs: Heirs) -> bool {
     let [small, large] = prepare(&heap, &object, &known);
     forsaken.steps.store(steps, Relaxed);
     last.happens(&heap, small, large);
-    let case = format!("step {steps} of {last:?}, {heirs:?}");
+    let case = format!("step {steps} of {last:?}, {recovery:?}");
     let taken = std::mem::take(&mut *taken.lock().unwrap());
     for (at, size) in &taken {
         let held = words((*at, *size)).all(|word| object.word(word).load() == content(word));
@@ -668,8 +668,8 @@ fn prepare(
 #[test]
 fn who_is_taken_for_dead_at_any_step_harms_nobody() {
     for last in Last::ALL {
-        for heirs in Heirs::ALL {
-            let steps = (0..).take_while(|steps| forsaken_at(*steps, last, heirs));
+        for recovery in Recovery::ALL {
+            let steps = (0..).take_while(|steps| forsaken_at(*steps, last, recovery));
             assert!(steps.count() > 2, "{last:?}");
         }
     }

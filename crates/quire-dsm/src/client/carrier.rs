@@ -30,8 +30,8 @@ use quire_core::dsm::message::{FromKernel, ToKernel};
 
 use super::attached::Attached;
 use super::guard::Guard;
-use super::keeper::ToKeeper;
 use super::progress::Note;
+use super::recovery::ToRecovery;
 use super::region::Regions;
 use super::{ClientError, Options};
 use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
@@ -127,7 +127,7 @@ pub(super) struct Carrier {
     /// By which number the server knows this side.
     number: u64,
     /// Who brings what is written when this process is killed, if there is such a one.
-    keeper: Option<ToKeeper>,
+    recovery: Option<ToRecovery>,
     /// How far away the server is.
     round_trip: Duration,
     /// Whether it sends from files.
@@ -163,7 +163,7 @@ impl Carrier {
             bringing: BTreeMap::new(),
             last_bringing: 0,
             number: 0,
-            keeper: None,
+            recovery: None,
             round_trip: Duration::ZERO,
             in_place: false,
             lease: Duration::ZERO,
@@ -179,7 +179,7 @@ impl Carrier {
         // that is refused, they are kept somewhat longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(SLACK));
         let first = turn.go_first();
-        self.guard = Guard::new(self.options.warden, first.is_some());
+        self.guard = Guard::new(self.options.revoker, first.is_some());
         self.connect(&mut turn.links);
         while !self.is_over {
             if let Err(error) = turn.once(&mut self, Duration::from_secs(1)) {

@@ -1,21 +1,21 @@
 //! What a client's mappings show is taken from them when its lease ends, also while its process is
-//! stopped: by a warden, a process beside it (`quire_linux::warden`). The thread of the client would
+//! stopped: by a revoker, a process beside it (`quire_linux::revoker`). The thread of the client would
 //! take it, too, but where the process goes on after it was stopped, others of its threads may run
 //! before that one, and see what is old.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use quire_linux::revoker::{Revoker, Term};
 use quire_linux::scheduling::Scheduling;
-use quire_linux::warden::{Term, Warden};
 
 use crate::link::turn::PRIORITY;
 use crate::node::{Mapping, Until};
 
-/// The mappings of a client, and their warden.
+/// The mappings of a client, and their revoker.
 pub(super) struct Guard {
     until: Until,
-    warden: Stage,
+    revoker: Stage,
     /// How it is scheduled.
     scheduling: Option<Scheduling>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Guard {
 enum Stage {
     /// It is started with the first mapping.
     Wanted,
-    Watches(#[expect(dead_code, reason = "it is there as long as this")] Warden),
+    Watches(#[expect(dead_code, reason = "it is there as long as this")] Revoker),
     /// It is not wanted, or cannot be had.
     None,
 }
@@ -33,7 +33,7 @@ impl Guard {
     pub fn new(is_wanted: bool, goes_first: bool) -> Guard {
         Guard {
             until: Until::default(),
-            warden: match is_wanted {
+            revoker: match is_wanted {
                 true => Stage::Wanted,
                 false => Stage::None,
             },
@@ -48,12 +48,12 @@ impl Guard {
 
     /// Has a mapping watched, before it shows anything.
     pub fn keep(&mut self, mapping: &mut Mapping) {
-        if matches!(self.warden, Stage::Wanted) {
-            self.warden = match Warden::start(Arc::clone(self.term()), self.scheduling) {
-                Ok(warden) => Stage::Watches(warden),
+        if matches!(self.revoker, Stage::Wanted) {
+            self.revoker = match Revoker::start(Arc::clone(self.term()), self.scheduling) {
+                Ok(revoker) => Stage::Watches(revoker),
                 Err(error) => {
                     tracing::warn!(
-                        "there is no warden ({error}): a program that is stopped for longer than \
+                        "there is no revoker ({error}): a program that is stopped for longer than \
                          its lease may see what is old for a moment when it goes on"
                     );
                     Stage::None

@@ -195,7 +195,7 @@ impl Handler for Carrier {
     }
 
     fn message(&mut self, links: &mut Links, link: LinkId, message: Control, _: Vec<OwnedFd>) {
-        let Control::Fellow { body, data, .. } = message else {
+        let Control::PeerServer { body, data, .. } = message else {
             return links.close(link, "this side only asks the directory");
         };
         match self.parts.add(&body, data) {

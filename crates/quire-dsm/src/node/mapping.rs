@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::Errno;
 use quire_linux::memory;
+use quire_linux::revoker::{Term, Watched};
 use quire_linux::sysinfo::maps::FileId;
 use quire_linux::uffd::{self, Scope, shared};
-use quire_linux::warden::{Term, Watched};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::Pid;
@@ -303,7 +303,7 @@ impl Mapping {
         self.mapped.fail()
     }
 
-    /// Has it show nothing any more when a term is over, if that has a warden. What the pages hold
+    /// Has it show nothing any more when a term is over, if that has a revoker. What the pages hold
     /// stays in the file, and touches wait for an answer.
     pub fn watch_until(&mut self, term: &Arc<Term>) {
         self.watched = Some(term.watch(self.range));

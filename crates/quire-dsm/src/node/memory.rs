@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use quire_core::dsm::message::{Access, PageNumber, Pages};
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, ObjectOffset, VirtAddr};
+use quire_linux::revoker::Term;
 use quire_linux::uffd::shared::{self, Allow, Waiters};
 use quire_linux::uffd::{self};
-use quire_linux::warden::Term;
 use quire_linux::{Errno, huge_file};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno as Code;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_linux::warden::Term;
+use quire_linux::revoker::Term;
 
 /// A term whose end is set by who has a lease.
 #[derive(Debug, Default)]

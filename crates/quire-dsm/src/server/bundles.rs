@@ -1,7 +1,7 @@
 //! What kernels are told about neighbouring pages, gathered while a turn of the loop lasts.
 //!
 //! Schedulers of several servers speak of one page at a time, so a window of pages that come
-//! from a fellow would be so many messages, and so many changes of mappings, each of which
+//! from a peer server would be so many messages, and so many changes of mappings, each of which
 //! interrupts all processors of the machine. For a kernel it is as if the link took a moment
 //! longer: what it is told keeps its order.
 

@@ -15,7 +15,7 @@ pub(super) use naming::{tell_of_begun, was_removed};
 
 use super::backed::Asker;
 use super::keeping::Keeping;
-use super::object::heirs::Heirs;
+use super::object::forked_children::ForkedChildren;
 use super::object::tags::MOST_SEGMENTS;
 use super::object::{ANYONE, Object, Page, Part, Refused};
 use super::watch::Watchers;
@@ -76,8 +76,8 @@ struct Open {
 /// As whom a server knows this machine's kernels, whose pages programs here share.
 pub(super) const MACHINE: PeerId = PeerId(0);
 
-/// As whom the core knows the part of this server that speaks with fellows.
-pub(super) const FELLOWS: PeerId = PeerId(u64::MAX);
+/// As whom the core knows the part of this server that speaks with peer servers.
+pub(super) const PEER_SERVERS: PeerId = PeerId(u64::MAX);
 
 /// Who asks for what nobody asked for: the answer goes nowhere.
 pub(super) const NOBODY: PeerId = PeerId(u64::MAX - 1);
@@ -106,8 +106,8 @@ pub enum Out {
     GiveUp(Handle, String),
     /// A peer says this again, as what it had to wait for is there.
     Again(PeerId, Control),
-    /// A fellow server gets a message about an object.
-    Fellow(Name, ServerId, Message<Page>),
+    /// A peer server gets a message about an object.
+    PeerServer(Name, ServerId, Message<Page>),
     /// Somebody synchronises over an object that several servers share.
     Meet {
         /// The object.
@@ -240,8 +240,8 @@ impl Core {
                 request,
             } => self.asked(id, number, request, out),
             Control::FromKernel { object, message } => self.heard(id, object, message, out),
-            Control::HeirComes { object } => self.heir(id, object, Heirs::comes),
-            Control::HeirCame { object } => self.heir(id, object, Heirs::came),
+            Control::ChildComes { object } => self.forked_child(id, object, ForkedChildren::comes),
+            Control::ChildCame { object } => self.forked_child(id, object, ForkedChildren::came),
             other => out.push(Out::Cut(
                 id,
                 format!("{:?} is nothing that a kernel says", other.kind()),
@@ -301,7 +301,7 @@ impl Core {
         let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
         let result = act(object, &mut tell);
         for (to, message) in object.mail.drain(..) {
-            out.push(Out::Fellow(name.clone(), to, message));
+            out.push(Out::PeerServer(name.clone(), to, message));
         }
         self.settle(name, out);
         Some(result)
@@ -603,8 +603,8 @@ impl Core {
         self.users(name).map(|(_, _, open)| open.kernel).collect()
     }
 
-    /// A fellow server speaks about an object; `None` where that is not here.
-    pub(super) fn hear_fellow(
+    /// A peer server speaks about an object; `None` where that is not here.
+    pub(super) fn hear_peer_server(
         &mut self,
         name: &Name,
         from: ServerId,
@@ -612,7 +612,7 @@ impl Core {
         out: &mut Vec<Out>,
     ) -> Option<Result<(), Nonsense>> {
         self.act(name, out, |object, tell| {
-            object.hear_fellow(from, message, tell)
+            object.hear_peer_server(from, message, tell)
         })
     }
 

@@ -1,11 +1,11 @@
 //! The pager of an object that another server keeps on its disk. It sends what was given back
-//! to that server, the *keeper*, and says that it is safe when the keeper says so.
+//! to that server, the *home server*, and says that it is safe when the home server says so.
 //!
 //! Each page goes with its version: what two servers send of one page may come in another
-//! order than it was written, and the keeper takes nothing older than what it has. What is
+//! order than it was written, and the home server takes nothing older than what it has. What is
 //! not answered is kept, and sent again in the next view, as messages get lost between
 //! views only. Only so much is under way as there is room for ([`WINDOW`]), so the link is good for
-//! what else is to be said. Nothing is loaded here: pages that no server has are the keeper's to
+//! what else is to be said. Nothing is loaded here: pages that no server has are the home server's to
 //! load.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use quire_core::dsm::scheduler::distributed::Version;
 
 use crate::pager::{Attributes, Backed, Contents, Control, Pager};
 
-/// So much may be under way to a fellow, in bytes, that is sent in bulk and not answered: it is sent
+/// So much may be under way to a peer server, in bytes, that is sent in bulk and not answered: it is sent
 /// in a moment, and is far less than a link that nobody reads is given up for.
 pub(super) const WINDOW: usize = 16 << 20;
 /// What a message counts for, in bytes, beside contents.
@@ -28,7 +28,7 @@ pub(super) fn weight(contents: Option<&Contents>) -> usize {
     MESSAGE + contents.map_or(0, |contents| contents.len())
 }
 
-/// A page on its way to the keeper.
+/// A page on its way to the home server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parcel {
     /// Which page.
@@ -57,8 +57,8 @@ struct State {
     under_way: usize,
 }
 
-/// What is on its way to the keeper of an object. Both the pager and whoever has the link to
-/// the keeper hold it.
+/// What is on its way to the home server of an object. Both the pager and whoever has the link to
+/// the home server hold it.
 #[derive(Clone, Default)]
 pub(super) struct Queue(Arc<Mutex<State>>);
 
@@ -72,7 +72,7 @@ impl Queue {
         self.state().versions.insert(page, version);
     }
 
-    /// What is under way to the keeper, in bytes.
+    /// What is under way to the home server, in bytes.
     pub fn under_way(&self) -> usize {
         self.state().under_way
     }
@@ -106,7 +106,7 @@ impl Queue {
         state.under_way = 0;
     }
 
-    /// The keeper has answered.
+    /// The home server has answered.
     pub fn answered(&self, number: u64, result: Result<(), String>) {
         let mut state = self.state();
         let weight = state.sent.remove(&number);
@@ -122,7 +122,7 @@ impl Queue {
     }
 }
 
-/// The pager of an object whose keeper is another server.
+/// The pager of an object whose home server is another server.
 #[derive(Default)]
 pub(super) struct Distant {
     queue: Queue,

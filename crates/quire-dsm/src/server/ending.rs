@@ -1,6 +1,6 @@
 //! How a server ends that is told to: first it takes back what programs may have written, at its
-//! fellows, too, where it keeps the object; then it has that safe where it is kept, then it hands
-//! over to fellows what they would lose with it. Each of these goes on as long as it comes nearer
+//! peer servers, too, where it keeps the object; then it has that safe where it is kept, then it hands
+//! over to peer servers what they would lose with it. Each of these goes on as long as it comes nearer
 //! to its end, and who does not answer holds nobody up.
 
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use quire_core::dsm::message::{KernelId, PageNumber, ToKernel};
 use super::Server;
 use super::backed::Behind;
 use super::core::{Core, Out, PeerId, answer_with};
-use super::fellows::Fellows;
 use super::object::Object;
+use super::peer_servers::PeerServers;
 use crate::link::turn::{LinkId, Links, Turn};
 use crate::wire::control::{FailureKind, KEPT_ALL, Name, Request};
 use crate::wire::{Contents, Control};
@@ -28,8 +28,8 @@ pub struct Patience {
     pub programs: Duration,
     /// For pagers to take what was given back.
     pub pagers: Duration,
-    /// For fellows to take what would be lost.
-    pub fellows: Duration,
+    /// For peer servers to take what would be lost.
+    pub peer_servers: Duration,
     /// For the directory to know that the server leaves, and for another one to lead.
     pub directory: Duration,
 }
@@ -39,7 +39,7 @@ impl Default for Patience {
         Patience {
             programs: Duration::from_secs(3),
             pagers: Duration::from_secs(10),
-            fellows: Duration::from_secs(5),
+            peer_servers: Duration::from_secs(5),
             directory: Duration::from_secs(1),
         }
     }
@@ -50,11 +50,11 @@ impl Default for Patience {
 enum Stage {
     /// Programs give back what they may have written.
     TakesBack,
-    /// So do those of fellows, of what is kept here.
+    /// So do those of peer servers, of what is kept here.
     Gathers,
     /// Pagers take it.
     Keeps,
-    /// Fellows take what they would lose.
+    /// Peer servers take what they would lose.
     HandsOver,
     /// The last that was said is sent, in a turn of the loop.
     SaysLast,
@@ -141,13 +141,15 @@ impl Ending {
 
     /// Whether what is waited for has yet to come.
     fn waits(&mut self, server: &mut Server) -> bool {
-        let fellows = server.fellows.as_mut();
+        let peer_servers = server.peer_servers.as_mut();
         match self.stage {
             Stage::TakesBack => server.core.is_owed(),
-            Stage::Gathers => fellows.is_some_and(|fellows| fellows.is_gathering()),
+            Stage::Gathers => peer_servers.is_some_and(|peer_servers| peer_servers.is_gathering()),
             Stage::Keeps => server.core.is_giving_back(),
-            Stage::HandsOver => fellows.is_some_and(|fellows| fellows.is_handing_over()),
-            Stage::Leaves | Stage::EndsCopy => fellows.is_some_and(Fellows::is_awaited),
+            Stage::HandsOver => {
+                peer_servers.is_some_and(|peer_servers| peer_servers.is_handing_over())
+            }
+            Stage::Leaves | Stage::EndsCopy => peer_servers.is_some_and(PeerServers::is_awaited),
             Stage::SaysLast | Stage::Over => false,
         }
     }
@@ -157,7 +159,7 @@ impl Ending {
         match self.stage {
             Stage::TakesBack => self.patience.programs,
             Stage::Keeps => self.patience.pagers,
-            Stage::Gathers | Stage::HandsOver => self.patience.fellows,
+            Stage::Gathers | Stage::HandsOver => self.patience.peer_servers,
             Stage::Leaves | Stage::EndsCopy => self.patience.directory,
             Stage::SaysLast | Stage::Over => Duration::ZERO,
         }
@@ -165,12 +167,12 @@ impl Ending {
 
     /// What is left to be done of the stage.
     fn left(&self, server: &Server) -> Left {
-        let fellows = server.fellows.as_ref();
+        let peer_servers = server.peer_servers.as_ref();
         match self.stage {
             Stage::TakesBack => server.core.owed(),
-            Stage::Gathers => fellows.map_or(0, Fellows::uncollected),
+            Stage::Gathers => peer_servers.map_or(0, PeerServers::uncollected),
             Stage::Keeps => server.core.giving_back(),
-            Stage::HandsOver => Left::MAX - fellows.map_or(0, Fellows::inherited_from),
+            Stage::HandsOver => Left::MAX - peer_servers.map_or(0, PeerServers::inherited_from),
             _ => 0,
         }
     }
@@ -193,35 +195,38 @@ impl Ending {
                 Stage::Gathers
             }
             Stage::Gathers => {
-                let fellows = server.fellows.as_ref();
-                self.all_is_gathered = fellows.is_none_or(Fellows::name_what_is_uncollected);
+                let peer_servers = server.peer_servers.as_ref();
+                self.all_is_gathered =
+                    peer_servers.is_none_or(PeerServers::name_what_is_uncollected);
                 Stage::Keeps
             }
             Stage::Keeps => {
                 self.all_is_kept = server.core.name_what_is_not_kept();
                 // What joined servers still have to be handed they may not take.
-                let is_kept = self.all_is_back && self.all_is_kept && server.fellows.is_none();
+                let is_kept = self.all_is_back && self.all_is_kept && server.peer_servers.is_none();
                 let why = if is_kept { KEPT_ALL } else { "the server ends" };
                 server.end_links(links, why);
-                server.with_fellows(links, |fellows, _| fellows.end());
+                server.with_peer_servers(links, |peer_servers, _| peer_servers.end());
                 Stage::HandsOver
             }
             Stage::HandsOver => {
-                let Server { fellows, core, .. } = server;
-                let fellows = fellows.as_ref();
-                self.all_is_taken = came && fellows.is_none_or(Fellows::is_a_member);
+                let Server {
+                    peer_servers, core, ..
+                } = server;
+                let peer_servers = peer_servers.as_ref();
+                self.all_is_taken = came && peer_servers.is_none_or(PeerServers::is_a_member);
                 if !self.all_is_taken {
                     tracing::warn!("others did not take over in time what they lose now");
-                    fellows.inspect(|fellows| fellows.name_what_is_lost(core));
+                    peer_servers.inspect(|peer_servers| peer_servers.name_what_is_lost(core));
                 }
                 Stage::SaysLast
             }
             Stage::SaysLast => {
-                server.with_fellows(links, |fellows, _| fellows.leave());
+                server.with_peer_servers(links, |peer_servers, _| peer_servers.leave());
                 Stage::Leaves
             }
             Stage::Leaves => {
-                server.with_fellows(links, |fellows, _| fellows.end_copy());
+                server.with_peer_servers(links, |peer_servers, _| peer_servers.end_copy());
                 Stage::EndsCopy
             }
             Stage::EndsCopy | Stage::Over => Stage::Over,
@@ -235,7 +240,7 @@ impl Ending {
         self.all_is_back
     }
 
-    /// Whether fellows have taken all that they would lose with the server.
+    /// Whether peer servers have taken all that they would lose with the server.
     #[must_use]
     pub const fn all_is_taken(&self) -> bool {
         self.all_is_taken
@@ -270,11 +275,13 @@ pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<Ended> {
 }
 
 impl Server {
-    /// Asks all programs for what they may have written, and fellows for what theirs have of objects
+    /// Asks all programs for what they may have written, and peer servers for what theirs have of objects
     /// that are kept here.
     fn take_back(&mut self, links: &mut Links, now: Instant) {
-        self.with_fellows(links, Fellows::tell_of_the_end);
-        self.with_fellows(links, |fellows, around| fellows.gather(around, now));
+        self.with_peer_servers(links, PeerServers::tell_of_the_end);
+        self.with_peer_servers(links, |peer_servers, around| {
+            peer_servers.gather(around, now)
+        });
         let (local, mut around) = self.around(links);
         local.end(&mut around);
         self.core.recall(&mut self.out);

@@ -34,11 +34,11 @@ use crate::store::ObjectId;
 use crate::wire::control::{self, Answer, FailureKind, Name, Rights, SchedulerKind};
 use crate::wire::{Contents, Pool};
 
-pub(super) mod heirs;
+pub(super) mod forked_children;
 pub(super) mod orphans;
 pub(super) mod tags;
 
-use heirs::Heirs;
+use forked_children::ForkedChildren;
 use orphans::Orphans;
 use tags::tag_map;
 
@@ -57,7 +57,7 @@ pub struct Page {
 
 /// A scheduler that can be looked at.
 pub(super) trait Fault: Recall<Page> + Observe + Send {
-    /// The scheduler, if it is one that has fellows.
+    /// The scheduler, if it is one that has peer servers.
     fn joint(&mut self) -> Option<&mut Replica> {
         None
     }
@@ -148,10 +148,10 @@ pub struct Object {
     /// Who made it of what was begun has not opened it yet: it is not gone yet, either.
     pub(super) new: Awaited,
     /// Children of who has it open are about to open it.
-    pub(super) heirs: Heirs,
+    pub(super) forked_children: ForkedChildren,
     /// Pages whose writers are gone.
     pub(super) orphans: Orphans,
-    /// What fellow servers are to be told.
+    /// What peer servers are to be told.
     pub(super) mail: Vec<(ServerId, Message<Page>)>,
     pub(super) actions: Vec<Action<Page>>,
     pool: Pool,
@@ -218,7 +218,7 @@ impl Object {
             is_discarded: false,
             missed: Awaited::default(),
             new: Awaited::default(),
-            heirs: Heirs::default(),
+            forked_children: ForkedChildren::default(),
             orphans: Orphans::default(),
             mail: Vec::new(),
             actions: Vec::new(),
@@ -243,7 +243,7 @@ impl Object {
 
     /// Whether somebody is about to open it, or may come back for it.
     pub(super) const fn is_awaited(&self) -> bool {
-        self.missed.is_so() || self.new.is_so() || self.heirs.are_awaited()
+        self.missed.is_so() || self.new.is_so() || self.forked_children.are_awaited()
     }
 
     /// What is answered to who has made it.
@@ -374,8 +374,8 @@ impl Object {
         self.scheduler.touched()
     }
 
-    /// A fellow server says something.
-    pub(super) fn hear_fellow(
+    /// A peer server says something.
+    pub(super) fn hear_peer_server(
         &mut self,
         from: ServerId,
         mut message: Message<Page>,
@@ -526,7 +526,7 @@ impl Object {
         }
     }
 
-    /// A fellow server sends a page that is to be kept here.
+    /// A peer server sends a page that is to be kept here.
     pub(super) fn keep(
         &mut self,
         (page, version, contents): (PageNumber, Version, Option<Contents>),
@@ -547,15 +547,15 @@ impl Object {
     }
 
     /// What would be lost with this server, which ends, where others may be gone already.
-    pub(super) fn estate(
+    pub(super) fn handoff(
         &mut self,
         is_gone: impl Fn(ServerId) -> bool,
     ) -> Vec<(PageNumber, Version, Option<Page>)> {
         let replica = self.scheduler.joint();
-        replica.map_or_else(Vec::new, |replica| replica.estate(is_gone))
+        replica.map_or_else(Vec::new, |replica| replica.handoff(is_gone))
     }
 
-    /// A fellow server that ends hands over a page.
+    /// A peer server that ends hands over a page.
     pub(super) fn inherit(
         &mut self,
         (page, version, data): (PageNumber, Version, Option<Page>),
@@ -724,7 +724,7 @@ impl Object {
     }
 }
 
-/// Whether a fellow's page can be one of the object.
+/// Whether a peer server's page can be one of the object.
 fn look_at_page(
     size: u64,
     info: &control::Object,

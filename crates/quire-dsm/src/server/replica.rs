@@ -26,7 +26,7 @@ impl Replica {
         }
     }
 
-    /// A fellow server says something.
+    /// A peer server says something.
     pub fn server_says(
         &mut self,
         from: ServerId,
@@ -55,20 +55,20 @@ impl Replica {
         self.inner.stat(page).map(|known| known.version)
     }
 
-    /// A fellow server gave back this version of a page, which is kept here.
+    /// A peer server gave back this version of a page, which is kept here.
     pub fn paged_out(&mut self, page: PageNumber, version: Version, data: Option<Page>) {
         self.inner.paged_out(page, version, data);
     }
 
     /// What would be lost with this server, which ends, where others may be gone already.
-    pub fn estate(
+    pub fn handoff(
         &self,
         is_gone: impl Fn(ServerId) -> bool,
     ) -> Vec<(PageNumber, Version, Option<Page>)> {
-        self.inner.estate(is_gone).collect()
+        self.inner.handoff(is_gone).collect()
     }
 
-    /// A fellow server that ends hands over a page.
+    /// A peer server that ends hands over a page.
     pub fn inherit(&mut self, page: PageNumber, version: Version, data: Option<Page>) {
         self.inner.inherit(page, version, data);
     }

@@ -1,4 +1,4 @@
-//! What servers say to each other, as bytes in [`Control::Fellow`].
+//! What servers say to each other, as bytes in [`Control::PeerServer`].
 //!
 //! The contents of a page are taken out, so that they are never copied into the body; what
 //! stands there in their place is the machine that wrote them. What is said in one turn of the
@@ -36,7 +36,7 @@ pub(crate) enum Said {
         /// Which it wants.
         to: ServerId,
     },
-    /// From the scheduler of an object to its fellow.
+    /// From the scheduler of an object to its peer server.
     Scheduler {
         /// The object.
         object: ObjectId,
@@ -260,13 +260,13 @@ pub(crate) enum Said {
 /// A message that a server should not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Garbage {
-    #[error("a fellow server sent what is no message")]
+    #[error("a peer server sent what is no message")]
     Undecodable,
-    #[error("a fellow server sent a message longer than {LONGEST} bytes")]
+    #[error("a peer server sent a message longer than {LONGEST} bytes")]
     Long,
-    #[error("a fellow server sent contents without a page, or a page without contents")]
+    #[error("a peer server sent contents without a page, or a page without contents")]
     Contents,
-    #[error("a fellow server sent contents of a machine that is unknown here")]
+    #[error("a peer server sent contents of a machine that is unknown here")]
     Machine,
 }
 
@@ -331,7 +331,7 @@ impl Together {
                 true => std::mem::take(&mut data),
                 false => Vec::new(),
             };
-            Control::Fellow {
+            Control::PeerServer {
                 object: Handle(0),
                 from,
                 body,
@@ -449,7 +449,7 @@ impl Parts {
     }
 }
 
-/// Messages that came together, each with its contents, if it has any. What comes from a fellow is
+/// Messages that came together, each with its contents, if it has any. What comes from a peer server is
 /// kept, each page for a time of its own.
 fn messages(
     mut bytes: &[u8],
@@ -502,7 +502,7 @@ mod tests {
         let mut parts = Parts::default();
         let mut came = Vec::new();
         for control in controls {
-            let Control::Fellow { body, data, .. } = control else {
+            let Control::PeerServer { body, data, .. } = control else {
                 panic!("{control:?}");
             };
             assert!(body.len() <= PART + 1);

@@ -139,7 +139,7 @@ impl World {
     fn obey(&mut self, server: usize, out: Vec<Out>) {
         for out in out {
             match out {
-                Out::Fellow(_, to, message) => {
+                Out::PeerServer(_, to, message) => {
                     self.messages += 1;
                     let (said, page) = said::scheduler(ObjectId(1), message);
                     let to = to.0 as usize - 1;
@@ -182,7 +182,7 @@ impl World {
                 return;
             }
             for ((from, to), message) in came {
-                let Control::Fellow { body, data, .. } = message else {
+                let Control::PeerServer { body, data, .. } = message else {
                     panic!("{message:?}");
                 };
                 let all = parts.entry((from, to)).or_default().add(&body, data);
@@ -193,7 +193,7 @@ impl World {
                     let message = said::with_page(message, page).expect("a page that fits");
                     let mut out = Vec::new();
                     let core = &mut self.servers[to].core;
-                    let heard = core.hear_fellow(&name(), id(from), message, &mut out);
+                    let heard = core.hear_peer_server(&name(), id(from), message, &mut out);
                     assert_eq!(heard, Some(Ok(())));
                     self.obey(to, out);
                 }

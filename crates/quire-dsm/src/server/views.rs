@@ -45,7 +45,7 @@ pub(super) struct Views {
     maker: ServerId,
     epoch: u64,
     members: Vec<ServerId>,
-    /// Up to which epoch a fellow gets nothing more, as something was lost on its way.
+    /// Up to which epoch a peer server gets nothing more, as something was lost on its way.
     barred: BTreeMap<ServerId, u64>,
 }
 
@@ -103,12 +103,12 @@ impl Views {
         }
     }
 
-    /// A link to a fellow broke; what was under way is lost.
-    pub fn broke(&mut self, fellow: ServerId) {
-        self.barred.insert(fellow, self.epoch);
+    /// A link to a peer server broke; what was under way is lost.
+    pub fn broke(&mut self, peer_server: ServerId) {
+        self.barred.insert(peer_server, self.epoch);
     }
 
-    /// Whether a fellow may get a message of this epoch.
+    /// Whether a peer server may get a message of this epoch.
     pub fn may_send(&self, to: ServerId, epoch: u64) -> bool {
         self.barred.get(&to).is_none_or(|barred| epoch > *barred)
     }

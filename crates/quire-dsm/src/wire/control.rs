@@ -67,7 +67,7 @@ pub enum Control {
         message: ToKernel<Contents>,
     },
     /// From one server of an object to another.
-    Fellow {
+    PeerServer {
         /// The object.
         object: Handle,
         /// Who says it.
@@ -78,12 +78,12 @@ pub enum Control {
         data: Vec<Option<Contents>>,
     },
     /// The sender's process forks: a child opens this, too, by itself.
-    HeirComes {
+    ChildComes {
         /// What it has open.
         object: Handle,
     },
     /// The sender is such a child.
-    HeirCame {
+    ChildCame {
         /// What it has opened.
         object: Handle,
     },
@@ -122,12 +122,12 @@ pub enum Kind {
     FromKernel,
     /// [`Control::ToKernel`].
     ToKernel,
-    /// [`Control::Fellow`].
-    Fellow,
-    /// [`Control::HeirComes`].
-    HeirComes,
-    /// [`Control::HeirCame`].
-    HeirCame,
+    /// [`Control::PeerServer`].
+    PeerServer,
+    /// [`Control::ChildComes`].
+    ChildComes,
+    /// [`Control::ChildCame`].
+    ChildCame,
     /// [`Control::Goodbye`].
     Goodbye,
     /// [`Control::Ending`].
@@ -153,9 +153,9 @@ impl Control {
             Control::Answer { .. } => Kind::Answer,
             Control::FromKernel { .. } => Kind::FromKernel,
             Control::ToKernel { .. } => Kind::ToKernel,
-            Control::Fellow { .. } => Kind::Fellow,
-            Control::HeirComes { .. } => Kind::HeirComes,
-            Control::HeirCame { .. } => Kind::HeirCame,
+            Control::PeerServer { .. } => Kind::PeerServer,
+            Control::ChildComes { .. } => Kind::ChildComes,
+            Control::ChildCame { .. } => Kind::ChildCame,
             Control::Goodbye { .. } => Kind::Goodbye,
             Control::Ending => Kind::Ending,
         }
@@ -202,7 +202,7 @@ impl Control {
                 message: ToKernel::DataProvided { pages, data, .. },
                 ..
             } => Some((Some(pages.count), data)),
-            Control::Fellow { data, .. } => Some((None, data)),
+            Control::PeerServer { data, .. } => Some((None, data)),
             _ => None,
         }
     }
@@ -483,7 +483,7 @@ pub const SHARES_PAGES: u64 = 1 << 1;
 
 /// A feature: another process outlives this program and brings what it had written when it is killed
 /// ([`Request::Claim`]).
-pub const HAS_KEEPER: u64 = 1 << 2;
+pub const HAS_RECOVERY: u64 = 1 << 2;
 
 /// What a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -1054,11 +1054,11 @@ pub struct Messages {
     pub completions: u64,
     /// To kernels.
     pub to_kernels: u64,
-    /// From fellow servers.
+    /// From peer servers.
     pub from_servers: u64,
-    /// To fellow servers.
+    /// To peer servers.
     pub to_servers: u64,
-    /// Faults of fellow servers' kernels that were among those messages.
+    /// Faults of peer servers' kernels that were among those messages.
     pub faults_of_servers: u64,
 }
 

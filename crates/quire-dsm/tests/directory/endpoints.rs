@@ -1,4 +1,4 @@
-//! Several etcds, of which the first one is away, hangs, is cut off from its fellows, or does what
+//! Several etcds, of which the first one is away, hangs, is cut off from its peer servers, or does what
 //! it is asked and loses the answer.
 
 use std::io::{ErrorKind, Read, Write};
@@ -258,7 +258,7 @@ impl Front {
     }
 }
 
-/// An etcd that is cut off from its fellows does not leave those deaf who listen to it.
+/// An etcd that is cut off from its peer servers does not leave those deaf who listen to it.
 fn is_heard_elsewhere(cut: Way) {
     let Some(servers) = etcds(1) else { return };
     let real = connect(&servers[0].url, "/quire/");

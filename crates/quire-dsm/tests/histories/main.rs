@@ -37,7 +37,7 @@ mod checked;
 #[path = "../checker/mod.rs"]
 mod checker;
 mod crossing;
-mod fellows;
+mod peer_servers;
 mod proxy;
 mod replaced;
 

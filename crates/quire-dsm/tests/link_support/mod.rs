@@ -250,12 +250,12 @@ pub fn logged(words: &[&str]) -> bool {
 /// Keeps what is logged, from all tests of the process, as lines `LEVEL fields message`.
 pub fn keep_log() {
     // A second test of the process finds it set.
-    let _ = tracing::subscriber::set_global_default(Keeper);
+    let _ = tracing::subscriber::set_global_default(KeepsLines);
 }
 
-struct Keeper;
+struct KeepsLines;
 
-impl Subscriber for Keeper {
+impl Subscriber for KeepsLines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("quire_dsm")
     }

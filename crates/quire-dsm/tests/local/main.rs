@@ -315,7 +315,7 @@ fn a_stopped_program_holds_nobody_up_and_goes_on_with_what_is_there() {
     let machine = Machine::start();
     for is_alone in [false, true] {
         let mut stopped = machine.attached();
-        let fellow = (!is_alone).then(|| machine.attached());
+        let peer_server = (!is_alone).then(|| machine.attached());
         stopped.does("set 0 1");
         stopped.process.signal(Signal::STOP);
         // At once, before its lease is over, and again when it was given up.
@@ -324,9 +324,9 @@ fn a_stopped_program_holds_nobody_up_and_goes_on_with_what_is_there() {
         assert_eq!(other.words()[0].fetch_add(1, Ordering::SeqCst), 1);
         assert!(begin.elapsed() < LEASE, "{:?}", begin.elapsed());
         std::thread::sleep(2 * LEASE);
-        if let Some(mut fellow) = fellow {
-            assert_eq!(fellow.does("add 0 1"), "done");
-            drop(fellow);
+        if let Some(mut peer_server) = peer_server {
+            assert_eq!(peer_server.does("add 0 1"), "done");
+            drop(peer_server);
             other.words()[0].fetch_sub(1, Ordering::SeqCst);
         }
         other.words()[0].fetch_add(1, Ordering::SeqCst);

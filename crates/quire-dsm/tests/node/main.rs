@@ -18,8 +18,8 @@ use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
 use quire_dsm::node::{self, Counts, Mapping, MappingError, Part, Shape};
 use quire_dsm::wire::{Contents, Pool};
 use quire_linux::memory;
+use quire_linux::revoker::Term;
 use quire_linux::uffd::pass;
-use quire_linux::warden::Term;
 
 use machines::{Machine, Net, held, is_possible, word};
 

@@ -483,7 +483,7 @@ pub fn message() -> impl Strategy<Value = Control> {
             }
         }),
         (handle(), any::<u64>(), vec(any::<u8>(), 0..300), data(5)).prop_map(
-            |(object, from, body, data)| Control::Fellow {
+            |(object, from, body, data)| Control::PeerServer {
                 object,
                 from: ServerId(from),
                 body,
@@ -491,8 +491,8 @@ pub fn message() -> impl Strategy<Value = Control> {
             }
         ),
         ".{0,80}".prop_map(|reason| Control::Goodbye { reason }),
-        handle().prop_map(|object| Control::HeirComes { object }),
-        handle().prop_map(|object| Control::HeirCame { object }),
+        handle().prop_map(|object| Control::ChildComes { object }),
+        handle().prop_map(|object| Control::ChildCame { object }),
         Just(Control::Ending),
     ]
 }

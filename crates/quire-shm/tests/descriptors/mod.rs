@@ -38,9 +38,9 @@ fn orders_of_one_program_are_as_with_the_kernel() {
 fn a_descriptor_outlives_the_parent() {
     for served in Served::both() {
         let descriptors = program("descriptors");
-        let mut heir = start(&served, &descriptors, "heir");
-        heir.hear("has it");
-        heir.go_on();
+        let mut child = start(&served, &descriptors, "child");
+        child.hear("has it");
+        child.go_on();
         until(|| served.objects().is_empty());
     }
 }
@@ -73,9 +73,9 @@ fn workers_of_python_have_memory_without_a_name() {
 fn who_inherits_what_was_removed_has_it_in_time() {
     for served in Served::both() {
         let descriptors = program("descriptors");
-        let mut heirs = start(&served, &descriptors, "heirs");
-        heirs.hear("has it");
-        heirs.go_on();
+        let mut children = start(&served, &descriptors, "children");
+        children.hear("has it");
+        children.go_on();
         until(|| served.objects().is_empty());
     }
 }

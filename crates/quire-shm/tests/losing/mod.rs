@@ -89,7 +89,7 @@ fn workers_of_python_that_are_ended_lose_nothing() {
     }
 }
 
-/// Without a keeper, what a killed program wrote is lost: it is counted, and who opens it next is told.
+/// Without a recovery process, what a killed program wrote is lost: it is counted, and who opens it next is told.
 #[test]
 fn what_is_lost_with_a_program_is_told_to_the_next() {
     let mut served = Served::start();
@@ -99,7 +99,7 @@ fn what_is_lost_with_a_program_is_told_to_the_next() {
     let env = Path::new("/usr/bin/env");
     let arguments = [
         "-u",
-        "QUIRE_DSM_KEEPER",
+        "QUIRE_DSM_RECOVERY",
         losing,
         "/grid",
         "write",

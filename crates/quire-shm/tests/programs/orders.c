@@ -12,7 +12,7 @@
  *     mutex N                           a mutex that processes share is made there
  *     count N TIMES                     adds without atomics, under a mutex one page behind
  *     policy N                          sees that the thread that answers faults is scheduled so
- *     wardens N                         sees that it has so many wardens, and no other children
+ *     revokers N                         sees that it has so many revokers, and no other children
  *     kill                              this program is killed */
 #include "common.h"
 
@@ -124,8 +124,8 @@ static void see_policy(int policy) {
   CHECK(found == 1);
 }
 
-/* A warden is a child that `wait` does not know. */
-static void see_wardens(int count) {
+/* A revoker is a child that `wait` does not know. */
+static void see_revokers(int count) {
   DIR *processes = opendir("/proc");
   CHECK(processes != NULL);
   int found = 0;
@@ -138,7 +138,7 @@ static void see_wardens(int count) {
       continue;
     int is_read = fscanf(file, "%*d (%31[^)]) %*c %d", name, &parent) == 2;
     fclose(file);
-    found += is_read && parent == getpid() && strcmp(name, "quire-warden") == 0;
+    found += is_read && parent == getpid() && strcmp(name, "quire-revoker") == 0;
   }
   closedir(processes);
   CHECK(found == count);
@@ -167,8 +167,8 @@ static void obey(const char *order, size_t n, long value) {
     count(n, value);
   else if (strcmp(order, "policy") == 0)
     see_policy(n);
-  else if (strcmp(order, "wardens") == 0)
-    see_wardens(n);
+  else if (strcmp(order, "revokers") == 0)
+    see_revokers(n);
   else
     CHECK(strcmp(order, "kill") == 0 && kill(getpid(), SIGKILL) == 0);
 }

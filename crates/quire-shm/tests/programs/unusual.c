@@ -119,7 +119,7 @@ static int wait_for_children(void) {
   int status;
   siginfo_t told;
   struct rusage *none = NULL;
-  /* Who waits for the warden is ended by this. */
+  /* Who waits for the revoker is ended by this. */
   alarm(20);
   FAILS(waitpid(-1, &status, __WALL) < 0, ECHILD);
   FAILS(waitpid(-1, &status, __WCLONE) < 0, ECHILD);

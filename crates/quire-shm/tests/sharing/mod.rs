@@ -173,10 +173,10 @@ fn usually_and_with(usual: &str, (option, other): (&str, &str)) {
     }
 }
 
-/// A program has a warden as long as it has a link, unless that is not wanted, and does not notice it.
+/// A program has a revoker as long as it has a link, unless that is not wanted, and does not notice it.
 #[test]
-fn a_program_has_a_warden_if_one_is_wanted() {
-    usually_and_with("wardens 1", ("--no-warden", "wardens 0"));
+fn a_program_has_a_revoker_if_one_is_wanted() {
+    usually_and_with("revokers 1", ("--no-revoker", "revokers 0"));
 }
 
 /// A server with a store that is told to end keeps what programs wrote to the copies that they share with it:

@@ -1,7 +1,7 @@
 //! The `distributed` scheduler: any number of servers, each with its own kernels, share the
 //! pages of one object (paper 003, section 4).
 //!
-//! A server treats its fellows like kernels. Each page has one *owner* among the servers;
+//! A server treats its peer servers like kernels. Each page has one *owner* among the servers;
 //! the others have a pointer to it, or to someone who knows more. A page fault follows these
 //! pointers. Whoever forwards a write fault turns its pointer to the writer (a *hint*), for
 //! this one will have the page when all before are served. Copies to be read may come from
@@ -224,7 +224,7 @@ impl<D: Clone> Distributed<D> {
         })
     }
 
-    /// A fellow server said something. A message of an earlier view is dropped, one of a
+    /// A peer server said something. A message of an earlier view is dropped, one of a
     /// later view is kept until that view comes.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl<D: Clone> Distributed<D> {
     /// server in this view, as they may be on their way, and of copies from servers that are
     /// gone, though in this view: there may be none newer. A page that comes later was sent by a
     /// server that keeps its contents for that.
-    pub fn estate(
+    pub fn handoff(
         &self,
         is_gone: impl Fn(ServerId) -> bool,
     ) -> impl Iterator<Item = (PageNumber, Version, Option<D>)> {
@@ -265,7 +265,7 @@ impl<D: Clone> Distributed<D> {
         lost.filter_map(|(number, page)| Some((number, page.version, page.contents.clone()?)))
     }
 
-    /// A fellow server that ends hands over what would be lost with it. It is beside this
+    /// A peer server that ends hands over what would be lost with it. It is beside this
     /// server until there is a view without the other.
     pub fn inherit(&mut self, number: PageNumber, version: Version, data: Option<D>) {
         let live = self.is_live();

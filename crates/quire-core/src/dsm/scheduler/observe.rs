@@ -152,16 +152,16 @@ pub struct Stats {
     pub received: Received,
     /// Messages to kernels.
     pub sent: Sent,
-    /// Messages from fellow servers, in messages.
+    /// Messages from peer servers, in messages.
     pub received_from_servers: u64,
-    /// Messages to fellow servers, in messages.
+    /// Messages to peer servers, in messages.
     pub sent_to_servers: u64,
-    /// Faults of fellow servers' kernels that came here, in pages.
+    /// Faults of peer servers' kernels that came here, in pages.
     pub faults_of_servers: u64,
     /// Messages from kernels that the paper does not count: the second ones of those who
     /// answer a flush in two.
     pub completions: u64,
-    /// Requests that were passed on to a fellow server, in requests.
+    /// Requests that were passed on to a peer server, in requests.
     pub forwarded: u64,
     /// Copies that a client was asked to give back, in pages.
     pub descheduled: u64,
@@ -180,7 +180,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Messages from and to kernels and fellow servers, in messages.
+    /// Messages from and to kernels and peer servers, in messages.
     #[must_use]
     pub const fn messages(&self) -> u64 {
         self.received.total()

@@ -15,7 +15,7 @@ use crate::dsm::message::{
 /// Whom a scheduler speaks with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Peer {
-    /// A kernel or a fellow server.
+    /// A kernel or a peer server.
     Client(Client),
     /// Whoever backs the object.
     Backer,
@@ -44,7 +44,7 @@ pub enum What {
     LockRequest(Lock),
     /// [`ToKernel::DataError`].
     DataError,
-    /// A message to a fellow server.
+    /// A message to a peer server.
     ToServer,
     /// [`Action::Load`].
     Load,
@@ -52,7 +52,7 @@ pub enum What {
     Loaded(bool),
     /// [`Action::Save`].
     Save,
-    /// A message from a fellow server.
+    /// A message from a peer server.
     FromServer,
 }
 
@@ -105,7 +105,7 @@ impl Event {
         Event::incoming(Peer::Backer, What::Loaded(are_there), Some(pages))
     }
 
-    /// A fellow server said something.
+    /// A peer server said something.
     #[must_use]
     pub const fn from_server(server: ServerId) -> Event {
         let peer = Peer::Client(Client::Server(server));

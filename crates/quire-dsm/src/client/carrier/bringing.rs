@@ -1,5 +1,5 @@
 //! What was written over a link that has ended is brought over the next one: to an object of this
-//! program before anything of that is used again, or for a program that was killed (`client/keeper.rs`).
+//! program before anything of that is used again, or for a program that was killed (`client/recovery.rs`).
 //!
 //! The server takes a page that nobody else has been given since. What it does not take is lost:
 //! who has written it is told, as [`Options::on_loss`](crate::client::Options::on_loss) says.

@@ -99,7 +99,7 @@ pub(in crate::client) enum Command {
         reply: Reply<()>,
     },
     /// A child of the process is to open an object, or this is a child that has opened it.
-    Heir {
+    ForkedChild {
         key: Key,
         has_come: bool,
     },
@@ -188,11 +188,11 @@ impl Carrier {
                 false => self.map(links, key, wanted, reply),
             },
             Command::Unmap { number, reply } => self.unmap(links, number, reply),
-            Command::Heir { key, has_come } => {
+            Command::ForkedChild { key, has_come } => {
                 if let Some((link, object)) = self.usable_link().zip(self.handle(key)) {
                     let message = match has_come {
-                        false => Control::HeirComes { object },
-                        true => Control::HeirCame { object },
+                        false => Control::ChildComes { object },
+                        true => Control::ChildCame { object },
                     };
                     links.send(link, message);
                 }

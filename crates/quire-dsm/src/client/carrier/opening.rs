@@ -10,7 +10,7 @@ use super::asking::{Awaited, New};
 use super::commands::{Found, Opened, Reply, Wanted};
 use super::{Carrier, Key, Object};
 use crate::client::attached::Attached;
-use crate::client::keeper::{Reach, ToKeeper};
+use crate::client::recovery::{Reach, ToRecovery};
 use crate::client::{self, ClientError, Known, region};
 use crate::link::Addresses;
 use crate::link::turn::Links;
@@ -72,7 +72,7 @@ impl Carrier {
         if let Some(handle) = handle {
             cache.begin_session(self.number, handle);
         }
-        self.give_to_keeper(&cache, &is.exact);
+        self.give_to_recovery(&cache, &is.exact);
         cache.set_round_trip(self.round_trip);
         cache.send_in_place(self.in_place);
         if !self.options.spin.is_zero() {
@@ -113,9 +113,9 @@ impl Carrier {
         })
     }
 
-    /// Gives an object to the keeper, if there is one.
-    fn give_to_keeper(&mut self, cache: &Cache, name: &control::Name) {
-        let Some(keeper) = &self.options.keeper else {
+    /// Gives an object to the recovery process, if there is one.
+    fn give_to_recovery(&mut self, cache: &Cache, name: &control::Name) {
+        let Some(recovery) = &self.options.recovery else {
             return;
         };
         let reach = Reach {
@@ -126,17 +126,17 @@ impl Carrier {
             let Some(written) = cache.kept()? else {
                 return Ok(());
             };
-            let to = match self.keeper.take() {
+            let to = match self.recovery.take() {
                 Some(to) => to,
-                None => ToKeeper::connect(keeper)?,
+                None => ToRecovery::connect(recovery)?,
             };
             to.give(&reach, name, &written)?;
-            self.keeper = Some(to);
+            self.recovery = Some(to);
             Ok::<(), std::io::Error>(())
         })();
         if let Err(error) = given {
             tracing::warn!(
-                "{name}: nobody brings what this program writes when it is killed: its keeper \
+                "{name}: nobody brings what this program writes when it is killed: its recovery \
                  cannot be reached: {error}"
             );
         }

@@ -1,7 +1,7 @@
 //! The stream of an etcd's changes. It begins again where it broke off, and at another etcd where
 //! this one cannot hear of changes any more.
 //!
-//! An etcd that is cut off from its fellows keeps a stream open and says nothing. Two things end
+//! An etcd that is cut off from its peer servers keeps a stream open and says nothing. Two things end
 //! that. The request asks for a leader, so an etcd that has had none for three of its election timeouts
 //! ends the stream with an error. And one whose stream is silent is asked something
 //! that takes a majority: an etcd that hangs, or that takes itself for well, does not answer that.

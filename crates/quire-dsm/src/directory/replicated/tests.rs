@@ -559,7 +559,7 @@ fn entry(name: String, id: u64) -> Entry {
             },
         },
         home: ServerId(1),
-        keeper: None,
+        store: None,
         is_removed: false,
     }
 }

@@ -58,7 +58,7 @@ fn entry(key: &str, id: u64) -> Entry {
             },
         },
         home: ServerId(1),
-        keeper: None,
+        store: None,
         is_removed: false,
     }
 }

@@ -7,7 +7,7 @@
 //! looks again and again (`spin`) must never have such a priority, as it would keep the
 //! program from the processor that all wait for.
 
-use quire_linux::scheduling::{Heirs, Meanwhile, Scheduling};
+use quire_linux::scheduling::{Children, Meanwhile, Scheduling};
 use rustix::process::{Resource, getrlimit};
 
 /// The lowest of the real-time priorities: before programs, behind whatever else has one.
@@ -22,7 +22,7 @@ pub(super) fn take() -> Option<Meanwhile> {
     if is_limited {
         return None;
     }
-    match Scheduling::RoundRobin(PRIORITY).enter(Heirs::Reset) {
+    match Scheduling::RoundRobin(PRIORITY).enter(Children::Reset) {
         Ok(first) => Some(first),
         Err(error) => {
             tracing::debug!("faults are answered with the priority of programs: {error}");
@@ -51,9 +51,9 @@ mod tests {
             let first = take();
             let is_first = first.is_some();
             let meanwhile = class();
-            let heir = std::thread::spawn(class).join().unwrap();
+            let forked_child = std::thread::spawn(class).join().unwrap();
             drop(first);
-            is_first.then(|| (meanwhile, heir, class()))
+            is_first.then(|| (meanwhile, forked_child, class()))
         });
         match seen.join().unwrap() {
             Some(seen) => assert_eq!(seen, (ROUND_ROBIN, OTHER, OTHER)),

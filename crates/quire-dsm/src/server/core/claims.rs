@@ -1,5 +1,5 @@
 //! What programs had written and not given back when their links ended, and who brings it now:
-//! the program itself over a new link, or its keeper where it was killed.
+//! the program itself over a new link, or its recovery process where it was killed.
 //!
 //! Until the program has certainly stopped, its kernel is the pages' owner; whoever claims it
 //! becomes that kernel, and gives back as it would have done. Later the pages are *orphans*

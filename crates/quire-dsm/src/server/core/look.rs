@@ -404,27 +404,27 @@ mod tests {
         assert_eq!(numbers(inside(&mut core, 600)).len(), PAGES);
     }
 
-    /// A page that only a fellow server's programs asked for had no faults here.
+    /// A page that only a peer server's programs asked for had no faults here.
     #[test]
     fn pages_without_faults_come_last() {
         let mut core = core(SchedulerKind::Distributed, 9);
-        let (me, fellow) = (ServerId(1), ServerId(2));
+        let (me, peer_server) = (ServerId(1), ServerId(2));
         let mut say = |body| {
             let epoch = Epoch(2);
             let message = Message { epoch, body };
-            let heard = core.hear_fellow(&name(), fellow, message, &mut Vec::new());
+            let heard = core.hear_peer_server(&name(), peer_server, message, &mut Vec::new());
             assert_eq!(heard, Some(Ok(())));
         };
         say(Body::Holdings(Vec::new()));
         let page = PageNumber(3);
         say(Body::Fault(Fault {
             page,
-            who: fellow,
+            who: peer_server,
             access: Access::Read,
             have: None,
             hops: 0,
         }));
-        let view = (2, [me, fellow].into());
+        let view = (2, [me, peer_server].into());
         let entered = core.new_view(&name(), view, &mut Vec::new());
         entered.expect("none was missed");
         read(&mut core, PeerId(1), 5, 1);

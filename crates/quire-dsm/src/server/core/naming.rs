@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 
 use super::super::backed::Asker;
-use super::super::object::heirs::Heirs;
+use super::super::object::forked_children::ForkedChildren;
 use super::super::object::{Object, Refused};
 use super::{Core, MOST_OBJECTS, NOBODY, Out, PeerId, answer_with};
 use crate::random::random;
@@ -334,15 +334,20 @@ impl Core {
     }
 
     /// A peer forks, or is the child: it says so of what it has open.
-    pub(super) fn heir(&mut self, id: PeerId, object: Handle, does: impl FnOnce(&mut Heirs, &str)) {
+    pub(super) fn forked_child(
+        &mut self,
+        id: PeerId,
+        object: Handle,
+        does: impl FnOnce(&mut ForkedChildren, &str),
+    ) {
         let peer = self.peers.get(&id);
         let open = peer.and_then(|peer| Some((peer, peer.open.get(&object)?)));
         // What was closed meanwhile is used by nobody on its behalf.
         if let Some((peer, open)) = open
             && let Some(object) = self.objects.get_mut(&open.name)
         {
-            does(&mut object.heirs, &peer.identity);
-            self.misses |= object.heirs.are_awaited();
+            does(&mut object.forked_children, &peer.identity);
+            self.misses |= object.forked_children.are_awaited();
         }
     }
 
@@ -363,7 +368,7 @@ impl Core {
         for object in self.objects.values_mut() {
             object.missed.pass();
             object.new.pass();
-            object.heirs.pass();
+            object.forked_children.pass();
         }
         let unused = self.objects.keys().filter(|name| self.is_to_go(name));
         out.extend(unused.cloned().map(Out::Unused));
@@ -459,7 +464,7 @@ mod tests {
         /// Its maker has not opened it.
         new: bool,
         /// So many children have not opened it.
-        heirs: u64,
+        forked_children: u64,
     }
 
     impl Known {
@@ -468,7 +473,7 @@ mod tests {
         }
 
         fn is_awaited(&self) -> bool {
-            self.new || self.heirs > 0
+            self.new || self.forked_children > 0
         }
     }
 
@@ -567,9 +572,9 @@ mod tests {
                 Step::Fork | Step::Come => {
                     let there = self.there.values_mut();
                     for known in there.filter(|it| it.open.contains(&peer)) {
-                        known.heirs = match step {
-                            Step::Fork => known.heirs + 1,
-                            _ => known.heirs.saturating_sub(1),
+                        known.forked_children = match step {
+                            Step::Fork => known.forked_children + 1,
+                            _ => known.forked_children.saturating_sub(1),
                         };
                     }
                     return None;
@@ -583,7 +588,7 @@ mod tests {
                 }
                 Step::Forsake => {
                     for known in self.there.values_mut() {
-                        (known.new, known.heirs) = (false, 0);
+                        (known.new, known.forked_children) = (false, 0);
                     }
                     self.there.retain(|_, it| !it.is_gone());
                     return None;
@@ -699,8 +704,8 @@ mod tests {
                     let mut out = Vec::new();
                     for object in of_it.map(|(_, handle)| *handle) {
                         let told = match step {
-                            Step::Fork => Control::HeirComes { object },
-                            _ => Control::HeirCame { object },
+                            Step::Fork => Control::ChildComes { object },
+                            _ => Control::ChildCame { object },
                         };
                         self.core.says(PeerId(peer + 1), told, &mut out);
                     }

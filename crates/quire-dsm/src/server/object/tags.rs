@@ -7,7 +7,7 @@
 //! that moment nobody else has a copy of them, or waits for one: pages that were never
 //! touched, and those that only the one who asks may write to. From then on everybody gets
 //! them by the new tag. Where several servers share the object, all of them are told
-//! (`server::fellows::types`). Who asks is refused as busy where others have copies; it takes the
+//! (`server::peer_servers::types`). Who asks is refused as busy where others have copies; it takes the
 //! pages by writing to them, which makes the others drop theirs, and asks again.
 
 use quire_core::dsm::message::{Client, KernelId, PageNumber};
@@ -72,14 +72,14 @@ impl Object {
         }
     }
 
-    /// A fellow server has given a part of it another type, for one of its programs.
+    /// A peer server has given a part of it another type, for one of its programs.
     pub(in crate::server) fn tag_pages(&mut self, part: control::Segment) -> Result<(), Refused> {
         let part = Segment::try_from(part).map_err(|error| invalid(error.to_string()))?;
         (self.tags, self.info.tags) = self.with_part(part)?;
         Ok(())
     }
 
-    /// A fellow server says what types it has.
+    /// A peer server says what types it has.
     pub(in crate::server) fn take_types(
         &mut self,
         tags: Vec<control::Segment>,

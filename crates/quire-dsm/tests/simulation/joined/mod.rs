@@ -81,7 +81,7 @@ fn outside(hub: &Arc<Hub>, messenger: &Arc<Messenger>, mut random: Random) -> Ou
 const WAITS: Waits = Waits {
     programs: Duration::from_millis(400),
     pagers: Duration::from_millis(400),
-    fellows: Duration::from_millis(600),
+    peer_servers: Duration::from_millis(600),
     directory: Duration::from_millis(150),
 };
 const LOOK: Duration = Duration::from_millis(10);

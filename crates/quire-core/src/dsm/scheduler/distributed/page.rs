@@ -649,7 +649,7 @@ impl<D: Clone> Page<D> {
         }
     }
 
-    /// No kernel waits for it any more, and those that have it are told to drop it. Fellow
+    /// No kernel waits for it any more, and those that have it are told to drop it. Peer
     /// servers are served when they have.
     pub(super) fn take_back(&mut self, step: &mut Step<'_, D>) {
         let is_kernel = |client: &Client| matches!(client, Client::Kernel(_));

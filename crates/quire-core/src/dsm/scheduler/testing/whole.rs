@@ -5,7 +5,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `machine` | a machine: its cache, its memory and its programs |
-//! | `server` | what a scheduler has to be, alone or with fellows |
+//! | `server` | what a scheduler has to be, alone or with peer servers |
 //! | `world` | machines, sessions, servers, wires; each thing that can happen is one step |
 //! | `mutant` | servers that are wrong |
 //! | `check` | all orders of those steps, and what must hold in each state |

@@ -62,7 +62,7 @@ enum Losses {
     Kernels,
     Servers,
     /// All but the first server, which keeps what was given back.
-    AllButTheKeeper,
+    AllButTheHome,
     /// None: servers end in order.
     Endings,
 }
@@ -71,8 +71,8 @@ fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
     let mut world = World::new(&shape.of, shape.kernels, shape.pages);
     (world.near, world.eager) = (shape.near, shape.eager);
     world.is_orderly = losses == Losses::Endings;
-    let first = usize::from(losses == Losses::AllButTheKeeper);
-    if losses == Losses::AllButTheKeeper {
+    let first = usize::from(losses == Losses::AllButTheHome);
+    if losses == Losses::AllButTheHome {
         world.keep();
     }
     let mut dice = Dice(seed);
@@ -87,7 +87,7 @@ fn run(shape: &Shape, seed: u64, steps: usize, losses: Losses) -> World {
         if losses == Losses::Endings {
             end_servers(&mut world, &mut dice);
         }
-        if matches!(losses, Losses::Servers | Losses::AllButTheKeeper) {
+        if matches!(losses, Losses::Servers | Losses::AllButTheHome) {
             lose_servers(&mut world, &mut dice, first);
             let kernel = dice.roll(shape.kernels);
             if dice.roll(64) == 0 && world.has_written_nothing(kernel) {
@@ -234,10 +234,10 @@ proptest! {
         prop_assert_eq!(outcome(&world), Ok(()));
     }
 
-    /// What was given back, and the keeper has, is not lost with whoever owned the page.
+    /// What was given back, and the home server has, is not lost with whoever owned the page.
     #[test]
     fn what_is_kept_stays(shape in shape(2..=6), seed: u64) {
-        let world = run(&shape, seed, 3000, Losses::AllButTheKeeper);
+        let world = run(&shape, seed, 3000, Losses::AllButTheHome);
         prop_assert_eq!(outcome(&world), Ok(()));
     }
 }

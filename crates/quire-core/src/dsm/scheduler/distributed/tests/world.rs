@@ -17,16 +17,16 @@ use std::hash::{Hash, Hasher};
 pub enum Node {
     Server(usize),
     Kernel(usize),
-    /// The pager of a server that is not the keeper.
+    /// The pager of a server that is not the home server.
     Pager(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Packet {
-    Fellow(Message<u32>),
+    PeerServer(Message<u32>),
     Up(FromKernel<u32>),
     Down(ToKernel<u32>),
-    /// A page that was given back, for the keeper, in this view.
+    /// A page that was given back, for the home server, in this view.
     Keep(Epoch, Parcel),
     /// What would be lost with a server that ends, in this view.
     Inherit(Epoch, Parcel),
@@ -44,14 +44,14 @@ pub struct Parcel {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ending {
     /// Whom it hands over to, in which view.
-    heir: Option<(usize, Epoch)>,
+    successor: Option<(usize, Epoch)>,
     /// How much of that is still to be taken.
     left: usize,
 }
 
 /// What the first server keeps, as long as it does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Keeper {
+pub struct Home {
     /// The version and the value of each page.
     kept: Vec<(Version, u32)>,
     /// What other servers were not answered yet.
@@ -108,7 +108,7 @@ pub struct World {
     /// Whether kernels write as soon as they may.
     pub eager: bool,
     /// Where the first server keeps what is given back anywhere. It does not crash.
-    pub keeper: Option<Keeper>,
+    pub home: Option<Home>,
     /// Servers that end in order. What they have may not be lost.
     pub ending: BTreeMap<usize, Ending>,
     /// Nobody crashes, so nothing may be lost.
@@ -136,7 +136,7 @@ impl World {
             as_the_paper: false,
             near: true,
             eager: true,
-            keeper: None,
+            home: None,
             ending: BTreeMap::new(),
             is_orderly: false,
         }
@@ -159,26 +159,26 @@ impl World {
     }
 
     /// A server that ends goes on with that: when its kernels have nothing any more, it hands
-    /// over to `heir`, and when that has taken all, it leaves.
-    pub fn go_on_ending(&mut self, server: usize, heir: usize) {
+    /// over to `successor`, and when that has taken all, it leaves.
+    pub fn go_on_ending(&mut self, server: usize, successor: usize) {
         let Some(epoch) = self.epoch(server) else {
             return;
         };
-        let can_inherit = |heir: usize| {
-            let stays = self.servers[heir].is_some() && !self.ending.contains_key(&heir);
-            stays && self.epoch(heir) == Some(epoch)
+        let can_inherit = |successor: usize| {
+            let stays = self.servers[successor].is_some() && !self.ending.contains_key(&successor);
+            stays && self.epoch(successor) == Some(epoch)
         };
         let (now, new) = match self.ending.get(&server) {
-            Some(ending) => (ending.clone(), can_inherit(heir)),
+            Some(ending) => (ending.clone(), can_inherit(successor)),
             None => return,
         };
-        match now.heir {
+        match now.successor {
             // Others propose views, too: it leaves when its own is the next.
             Some((_, at)) if at == epoch && now.left == 0 && !self.is_behind(server) => {
                 self.leave(server);
             }
-            Some((heir, at)) if at == epoch && (now.left == 0 || can_inherit(heir)) => {}
-            _ if new && self.owes_nothing(server) => self.hand_over(server, heir, epoch),
+            Some((successor, at)) if at == epoch && (now.left == 0 || can_inherit(successor)) => {}
+            _ if new && self.owes_nothing(server) => self.hand_over(server, successor, epoch),
             _ => {}
         }
     }
@@ -189,18 +189,18 @@ impl World {
         server.is_some_and(|it| it.is_live() && pages.all(|page| it.owes(page).is_none()))
     }
 
-    fn hand_over(&mut self, server: usize, heir: usize, epoch: Epoch) {
+    fn hand_over(&mut self, server: usize, successor: usize, epoch: Epoch) {
         let Some(ending) = &self.servers[server] else {
             return;
         };
         let is_gone = |it: ServerId| self.servers[it.0 as usize].is_none();
-        let all: Vec<_> = ending.estate(is_gone).collect();
+        let all: Vec<_> = ending.handoff(is_gone).collect();
         let left = all.len();
-        let heir_at = Some((heir, epoch));
+        let successor_at = Some((successor, epoch));
         self.ending.insert(
             server,
             Ending {
-                heir: heir_at,
+                successor: successor_at,
                 left,
             },
         );
@@ -211,22 +211,22 @@ impl World {
                 version,
                 value,
             };
-            let link = (Node::Pager(server), Node::Server(heir));
+            let link = (Node::Pager(server), Node::Server(successor));
             self.send(link.0, link.1, Packet::Inherit(epoch, parcel));
         }
     }
 
-    fn heir_hears(&mut self, from: usize, to: usize, (sent, parcel): (Epoch, Parcel)) {
+    fn successor_hears(&mut self, from: usize, to: usize, (sent, parcel): (Epoch, Parcel)) {
         let stays = !self.ending.contains_key(&to);
-        let Some(heir) = self.servers[to].as_mut() else {
+        let Some(successor) = self.servers[to].as_mut() else {
             return;
         };
-        if heir.epoch() != sent || !stays {
+        if successor.epoch() != sent || !stays {
             return;
         }
-        heir.inherit(parcel.page, parcel.version, Some(parcel.value));
+        successor.inherit(parcel.page, parcel.version, Some(parcel.value));
         if let Some(ending) = self.ending.get_mut(&from)
-            && ending.heir == Some((to, sent))
+            && ending.successor == Some((to, sent))
         {
             ending.left -= 1;
         }
@@ -242,9 +242,9 @@ impl World {
         self.crash(server);
     }
 
-    /// The first server is the keeper of all pages.
+    /// The first server is the home server of all pages.
     pub fn keep(&mut self) {
-        self.keeper = Some(Keeper {
+        self.home = Some(Home {
             kept: vec![Default::default(); self.latest.len()],
             unanswered: BTreeMap::new(),
         });
@@ -284,7 +284,7 @@ impl World {
             self.links.remove(&(from, to));
         }
         match (from, to, packet) {
-            (Node::Server(from), Node::Server(to), Some(Packet::Fellow(message))) => {
+            (Node::Server(from), Node::Server(to), Some(Packet::PeerServer(message))) => {
                 self.server_hears(from, to, message);
             }
             (Node::Kernel(kernel), Node::Server(server), Some(Packet::Up(message))) => {
@@ -294,10 +294,10 @@ impl World {
                 self.kernel_hears(kernel, message);
             }
             (Node::Pager(from), Node::Server(to), Some(Packet::Inherit(epoch, parcel))) => {
-                self.heir_hears(from, to, (epoch, parcel));
+                self.successor_hears(from, to, (epoch, parcel));
             }
             (Node::Pager(from), _, Some(Packet::Keep(epoch, parcel))) => {
-                self.keeper_hears(from, epoch, parcel);
+                self.home_hears(from, epoch, parcel);
             }
             _ => {}
         }
@@ -368,7 +368,7 @@ impl World {
                 Action::TellServer(to, message) => {
                     if self.servers[to.0 as usize].is_some() {
                         let to = Node::Server(to.0 as usize);
-                        self.send(me, to, Packet::Fellow(message));
+                        self.send(me, to, Packet::PeerServer(message));
                     }
                 }
                 Action::Load(pages) => {
@@ -390,7 +390,7 @@ impl World {
 
     fn save(&mut self, server: usize, page: PageNumber, value: u32) {
         let stat = self.servers[server].as_ref().and_then(|it| it.stat(page));
-        let (Some(keeper), Some(stat)) = (&mut self.keeper, stat) else {
+        let (Some(home), Some(stat)) = (&mut self.home, stat) else {
             return;
         };
         let version = stat.version;
@@ -400,10 +400,10 @@ impl World {
             value,
         };
         if server == 0 {
-            keeper.kept[page.0 as usize] = (version, value);
+            home.kept[page.0 as usize] = (version, value);
             return;
         }
-        keeper.unanswered.insert((server, page), parcel);
+        home.unanswered.insert((server, page), parcel);
         self.send_parcel(server, parcel);
     }
 
@@ -414,10 +414,10 @@ impl World {
         }
     }
 
-    /// What comes for a view that the keeper has not heard of waits; of an earlier one it is
+    /// What comes for a view that the home server has not heard of waits; of an earlier one it is
     /// worth nothing, and comes again.
-    fn keeper_hears(&mut self, from: usize, sent: Epoch, parcel: Parcel) {
-        let (Some(keeper), Some(server)) = (&mut self.keeper, &mut self.servers[0]) else {
+    fn home_hears(&mut self, from: usize, sent: Epoch, parcel: Parcel) {
+        let (Some(home), Some(server)) = (&mut self.home, &mut self.servers[0]) else {
             return;
         };
         if sent > server.epoch() {
@@ -429,19 +429,19 @@ impl World {
             return;
         }
         let (page, version) = (parcel.page, parcel.version);
-        let kept = &mut keeper.kept[page.0 as usize];
+        let kept = &mut home.kept[page.0 as usize];
         if version > kept.0 {
             *kept = (version, parcel.value);
             server.paged_out(page, version, Some(parcel.value));
         }
-        if keeper.unanswered.get(&(from, page)) == Some(&parcel) {
-            keeper.unanswered.remove(&(from, page));
+        if home.unanswered.get(&(from, page)) == Some(&parcel) {
+            home.unanswered.remove(&(from, page));
         }
     }
 
     /// Whatever is lost, it is nothing that is kept.
     fn check_kept(&mut self) {
-        let kept = self.keeper.iter().flat_map(|keeper| &keeper.kept);
+        let kept = self.home.iter().flat_map(|home| &home.kept);
         if kept
             .zip(&self.latest)
             .any(|(kept, latest)| kept.1 > *latest)
@@ -580,8 +580,8 @@ impl World {
             });
         }
         self.links.retain(|&(_, to), _| to != Node::Server(server));
-        if let Some(keeper) = &mut self.keeper {
-            keeper.unanswered.retain(|(from, _), _| *from != server);
+        if let Some(home) = &mut self.home {
+            home.unanswered.retain(|(from, _), _| *from != server);
         }
         self.views.push(self.alive());
     }
@@ -665,7 +665,7 @@ impl World {
             self.break_with("a view was missed");
         }
         self.carry_out(server, actions);
-        let unanswered = self.keeper.iter().flat_map(|keeper| &keeper.unanswered);
+        let unanswered = self.home.iter().flat_map(|home| &home.unanswered);
         let of_it = unanswered.filter(|((from, _), _)| *from == server);
         let again: Vec<Parcel> = of_it.map(|(_, parcel)| *parcel).collect();
         for parcel in again {

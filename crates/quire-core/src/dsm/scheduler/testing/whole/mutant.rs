@@ -1,4 +1,4 @@
-//! Servers that are wrong, and what those of [`super::super::mutant`] are with fellows.
+//! Servers that are wrong, and what those of [`super::super::mutant`] are with peer servers.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ impl Server for Eager<Multi<u8>> {}
 impl Server for Deaf<Simple<u8>> {}
 impl Server for Deaf<Multi<u8>> {}
 
-/// What is wrong with a server that has fellows.
+/// What is wrong with a server that has peer servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Flaw {
     /// In WriteWait it answers an invalidation without obeying it, as the paper says.
@@ -30,7 +30,7 @@ pub(super) enum Flaw {
     Stays,
 }
 
-/// A server with fellows that is wrong.
+/// A server with peer servers that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flawed {
     pub(super) server: Distributed<u8>,
@@ -64,7 +64,7 @@ impl Scheduler<u8> for Flawed {
 }
 
 impl Server for Flawed {
-    fn fellow_says(
+    fn peer_server_says(
         &mut self,
         from: ServerId,
         mut message: Message<u8>,
@@ -81,7 +81,7 @@ impl Server for Flawed {
         if self.flaw == Flaw::Timeless && message.epoch < self.server.epoch() {
             message.epoch = self.server.epoch();
         }
-        self.server.fellow_says(from, message, actions)
+        self.server.peer_server_says(from, message, actions)
     }
 
     fn enters(

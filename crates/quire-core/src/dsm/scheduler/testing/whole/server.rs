@@ -1,4 +1,4 @@
-//! What a scheduler has to be here: one of a single server, or one with fellows.
+//! What a scheduler has to be here: one of a single server, or one with peer servers.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::dsm::scheduler::simple::Simple;
 use crate::dsm::scheduler::testing::model::Checkable;
 use crate::dsm::scheduler::{Action, Nonsense};
 
-/// A scheduler that may have fellows.
+/// A scheduler that may have peer servers.
 pub(super) trait Server: Checkable {
-    /// A fellow says something.
-    fn fellow_says(
+    /// A peer server says something.
+    fn peer_server_says(
         &mut self,
         _: ServerId,
         _: Message<u8>,
         _: &mut Vec<Action<u8>>,
     ) -> Result<(), Nonsense> {
-        Err(Nonsense("it has no fellows"))
+        Err(Nonsense("it has no peer servers"))
     }
 
     /// There is a new view; whether it could be entered.
@@ -42,7 +42,7 @@ impl Server for Simple<u8> {}
 impl Server for Multi<u8> {}
 
 impl Server for Distributed<u8> {
-    fn fellow_says(
+    fn peer_server_says(
         &mut self,
         from: ServerId,
         message: Message<u8>,

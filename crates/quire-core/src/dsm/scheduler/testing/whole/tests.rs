@@ -248,7 +248,7 @@ fn servers_that_are_wrong_are_found() {
 }
 
 #[test]
-fn servers_with_fellows_that_are_wrong_are_found() {
+fn servers_with_peer_servers_that_are_wrong_are_found() {
     let anything = [ONE_WRITER, CURRENT, SENSE, ANSWERED];
     let flaws: [(_, &[&str]); 4] = [
         (Flaw::AsThePaper, &[ONE_WRITER, CURRENT]),

@@ -167,8 +167,8 @@ impl<S: Server> World<S> {
         for (from, to) in self.pairs().filter(|_| self.left.breaks > 0) {
             steps.push(Step::Break(from, to));
         }
-        let has_fellow = self.servers.iter().flatten().count() > 1;
-        let mortal = self.left.mortal.iter().filter(|_| has_fellow);
+        let has_peer_server = self.servers.iter().flatten().count() > 1;
+        let mortal = self.left.mortal.iter().filter(|_| has_peer_server);
         steps.extend(mortal.map(|server| Step::Die(*server)));
     }
 
@@ -381,7 +381,7 @@ impl<S: Server> World<S> {
         let mut outcome = Ok(());
         self.serve(to, |server, actions| {
             if let Some(message) = message {
-                outcome = server.fellow_says(ServerId(from as u64), message, actions);
+                outcome = server.peer_server_says(ServerId(from as u64), message, actions);
             }
         });
         if let Err(nonsense) = outcome {

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use quire_core::dsm::message::ServerId;
 
-use super::{Around, Fellows};
+use super::{Around, PeerServers};
 use crate::link::LinkId;
 use crate::server::core::{self, PeerId};
 use crate::server::said::Said;
@@ -62,7 +62,7 @@ impl Types {
     }
 }
 
-impl Fellows {
+impl PeerServers {
     /// A program of this server has given a part of an object another type.
     pub fn tagged(
         &mut self,
@@ -154,12 +154,12 @@ impl Fellows {
         let early = joint.map(|joint| std::mem::take(&mut joint.types.early));
         for (from, said) in early.unwrap_or_default() {
             if let Err(why) = self.types_said(a, from, said) {
-                tracing::error!("a fellow server said what makes no sense: {why}");
+                tracing::error!("a peer server said what makes no sense: {why}");
             }
         }
     }
 
-    /// A fellow says something about types, over a link that is cut where it makes no sense.
+    /// A peer server says something about types, over a link that is cut where it makes no sense.
     pub(super) fn obey_types(
         &mut self,
         a: &mut Around<'_>,
@@ -167,7 +167,7 @@ impl Fellows {
         (from, said): (ServerId, Said),
     ) {
         if let Err(why) = self.types_said(a, from, said) {
-            tracing::error!("a fellow server is cut off: {why}");
+            tracing::error!("a peer server is cut off: {why}");
             a.links.close(link, &why);
         }
     }

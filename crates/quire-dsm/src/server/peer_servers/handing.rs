@@ -1,17 +1,17 @@
-//! What a server that ends hands over to its fellows.
+//! What a server that ends hands over to its peer servers.
 //!
 //! When its kernels have nothing of an object any more, it sends one of the other members the
 //! pages that would be lost with it. As soon as that member has them, it proposes the view
 //! without itself: nobody has to wait until its programs have certainly stopped. The pages are
-//! among the newest contents in that view. Until then it serves its fellows as ever. If
+//! among the newest contents in that view. Until then it serves its peer servers as ever. If
 //! another view comes before, or a member is gone, it begins again. Pages go in parts, so large that
-//! the link has room for what else is said: the fellow answers for each before the next one goes.
+//! the link has room for what else is said: the peer server answers for each before the next one goes.
 //!
 //! Mutexes, barriers and counters of the object that it keeps go to another member, too
 //! ([`crate::server::meeting`]).
 //!
 //! Who begins to end says so to all, and is asked by none that hears it in time; where all others
-//! end, too, there is nobody who would need the pages. A fellow that ends, or is in another view,
+//! end, too, there is nobody who would need the pages. A peer server that ends, or is in another view,
 //! refuses; then another one is asked. The last one proposes a view without anybody, so that no
 //! server that joins just then takes the object for one that goes on, with nothing in it. An
 //! object that this server keeps in its store stays there. Of one that another server keeps,
@@ -25,7 +25,7 @@ use quire_core::dsm::message::{KernelId, PageNumber, ServerId};
 use quire_core::dsm::scheduler::distributed::Version;
 
 use super::joint::Joint;
-use super::{AGAIN, Around, Fellows, Stage};
+use super::{AGAIN, Around, PeerServers, Stage};
 use crate::directory::LeaseId;
 use crate::server::core::Core;
 use crate::server::distant;
@@ -41,13 +41,13 @@ use crate::wire::control::MachineCode;
 pub(super) enum Handing {
     /// Nothing was done.
     Nothing,
-    /// A fellow was sent a part of the pages, and has this number to answer with.
+    /// A peer server was sent a part of the pages, and has this number to answer with.
     Sent(ServerId, u64),
     /// All pages that would be lost are somewhere else.
     Taken,
-    /// A fellow was sent what this server knows of mutexes, barriers and counters.
+    /// A peer server was sent what this server knows of mutexes, barriers and counters.
     Asked(ServerId, u64),
-    /// That fellow keeps them now, and these others have yet to say that they know.
+    /// That peer server keeps them now, and these others have yet to say that they know.
     Told(BTreeSet<ServerId>, u64),
     /// Nothing would be lost with this server.
     Settled,
@@ -58,11 +58,11 @@ pub(super) enum Handing {
 }
 
 impl Handing {
-    /// Whether a fellow has to answer.
-    pub fn waits_for(&self, fellow: ServerId) -> bool {
+    /// Whether a peer server has to answer.
+    pub fn waits_for(&self, peer_server: ServerId) -> bool {
         match self {
-            Handing::Sent(to, _) | Handing::Asked(to, _) => *to == fellow,
-            Handing::Told(silent, _) => silent.contains(&fellow),
+            Handing::Sent(to, _) | Handing::Asked(to, _) => *to == peer_server,
+            Handing::Told(silent, _) => silent.contains(&peer_server),
             _ => false,
         }
     }
@@ -71,7 +71,7 @@ impl Handing {
 /// A page that a server hands over: its number and version, and contents where they are not zeros.
 pub(super) type Estate = VecDeque<(PageNumber, Version, Option<Page>)>;
 
-/// A page that a fellow hands over.
+/// A page that a peer server hands over.
 pub(super) struct Legacy {
     pub object: ObjectId,
     pub epoch: u64,
@@ -81,7 +81,7 @@ pub(super) struct Legacy {
     pub contents: Option<Contents>,
 }
 
-impl Fellows {
+impl PeerServers {
     /// This server begins to end: nobody is to hand it anything.
     pub fn tell_of_the_end(&mut self, a: &mut Around<'_>) {
         let others = self.members.keys().filter(|it| Some(**it) != self.me());
@@ -95,13 +95,13 @@ impl Fellows {
         self.is_ending = true;
     }
 
-    /// Whether there is something that fellows have yet to take.
+    /// Whether there is something that peer servers have yet to take.
     pub fn is_handing_over(&self) -> bool {
         let mut joints = self.joints.values();
         self.is_a_member() && joints.any(|joint| self.is_to_be_left(joint))
     }
 
-    /// How often fellows have taken something from this server, as it ends.
+    /// How often peer servers have taken something from this server, as it ends.
     pub const fn inherited_from(&self) -> u64 {
         self.inherited
     }
@@ -115,13 +115,13 @@ impl Fellows {
             .filter(|joint| self.is_to_be_left(joint))
         {
             let left = match joint.handing {
-                Handing::Nothing if joint.keeper.is_none() => {
-                    let estate = core
+                Handing::Nothing if joint.home.is_none() => {
+                    let handoff = core
                         .object(&joint.name)
-                        .map(|here| here.estate(|server| !members.contains_key(&server)).len());
-                    estate.unwrap_or(0)
+                        .map(|here| here.handoff(|server| !members.contains_key(&server)).len());
+                    handoff.unwrap_or(0)
                 }
-                Handing::Sent(..) => joint.estate.len() + joint.untaken,
+                Handing::Sent(..) => joint.handoff.len() + joint.untaken,
                 _ => 0,
             };
             if left > 0 {
@@ -133,14 +133,14 @@ impl Fellows {
         }
     }
 
-    /// Whether this server is a member still, whom fellows would hear of what they lose with it.
+    /// Whether this server is a member still, whom peer servers would hear of what they lose with it.
     pub const fn is_a_member(&self) -> bool {
         matches!(self.stage, Stage::In(..))
     }
 
     /// Whether an object has yet to be left to others, or to nobody.
     fn is_to_be_left(&self, joint: &Joint) -> bool {
-        let is_mine = joint.keeper.is_some() && joint.keeper == self.me();
+        let is_mine = joint.home.is_some() && joint.home == self.me();
         joint.views.is_in() && !is_mine && joint.handing != Handing::Left
     }
 
@@ -174,10 +174,10 @@ impl Fellows {
                 continue;
             };
             match joint.handing {
-                Handing::Nothing if joint.keeper.is_some() => self.set(id, Handing::Taken),
+                Handing::Nothing if joint.home.is_some() => self.set(id, Handing::Taken),
                 Handing::Nothing if self.is_alone(joint) => self.close(id, (lease, me)),
                 Handing::Nothing if self.is_the_last(joint) => self.set(id, Handing::Settled),
-                Handing::Nothing => self.bequeath(a, id),
+                Handing::Nothing => self.hand_off(a, id),
                 Handing::Taken => self.hand_over_meeting(a, id),
                 Handing::Settled => self.leave_view(a, id, (lease, me)),
                 _ => {}
@@ -215,7 +215,7 @@ impl Fellows {
     }
 
     /// The members of an object's view that hear this server and go on.
-    fn heirs(&self, object: ObjectId) -> Vec<ServerId> {
+    fn successors(&self, object: ObjectId) -> Vec<ServerId> {
         let Some(joint) = self.joints.get(&object) else {
             return Vec::new();
         };
@@ -232,18 +232,18 @@ impl Fellows {
     /// Has another server keep mutexes, barriers and counters of an object, where this one does
     /// or did: the one that has been a member for longest, and does not end itself.
     fn hand_over_meeting(&mut self, a: &mut Around<'_>, object: ObjectId) {
-        let heirs = self.heirs(object);
+        let successors = self.successors(object);
         let Some(joint) = self.joints.get_mut(&object) else {
             return;
         };
-        let next = heirs.iter().find(|it| !joint.refused.contains(it));
+        let next = successors.iter().find(|it| !joint.refused.contains(it));
         let (Some(&next), true) = (next, joint.meeting.is_mine()) else {
             joint.handing = Handing::Settled;
             return;
         };
         let next = joint.meeting.successor().unwrap_or(next);
-        self.wills += 1;
-        let number = self.wills;
+        self.handoffs += 1;
+        let number = self.handoffs;
         joint.handing = Handing::Asked(next, number);
         let minutes = joint.meeting.hand_over(next);
         let said = Said::Minutes {
@@ -254,12 +254,12 @@ impl Fellows {
         self.wires.say(a.links, next, &said, None);
     }
 
-    /// A fellow keeps mutexes, barriers and counters of an object from now on.
+    /// A peer server keeps mutexes, barriers and counters of an object from now on.
     fn meeting_is_taken(&mut self, a: &mut Around<'_>, object: ObjectId, to: ServerId) {
-        let others = self.heirs(object).into_iter().filter(|it| *it != to);
+        let others = self.successors(object).into_iter().filter(|it| *it != to);
         let silent: BTreeSet<ServerId> = others.collect();
-        self.wills += 1;
-        let number = self.wills;
+        self.handoffs += 1;
+        let number = self.handoffs;
         let said = Said::Moved { object, number, to };
         for other in &silent {
             self.wires.say(a.links, *other, &said, None);
@@ -276,41 +276,41 @@ impl Fellows {
         }
     }
 
-    /// Begins to send a fellow what would be lost of an object.
-    fn bequeath(&mut self, a: &mut Around<'_>, object: ObjectId) {
-        let heirs = self.heirs(object);
+    /// Begins to send a peer server what would be lost of an object.
+    fn hand_off(&mut self, a: &mut Around<'_>, object: ObjectId) {
+        let successors = self.successors(object);
         let Some(joint) = self.joints.get_mut(&object) else {
             return;
         };
         let here = a.core.object(&joint.name);
-        let ready = |here: &mut Object| here.is_live() && !heirs.is_empty();
+        let ready = |here: &mut Object| here.is_live() && !successors.is_empty();
         let Some(here) = here.and_then(|here| ready(here).then_some(here)) else {
             joint.not_before = (self.clock)() + AGAIN / 5;
             return;
         };
         // Who refused is not asked again at once, as each part has another number.
-        let heir = heirs[self.wills as usize % heirs.len()];
+        let successor = successors[self.handoffs as usize % successors.len()];
         let members = &self.members;
-        joint.estate = here.estate(|server| !members.contains_key(&server)).into();
+        joint.handoff = here.handoff(|server| !members.contains_key(&server)).into();
         tracing::info!(
             "{}: {} pages are handed over",
             joint.name,
-            joint.estate.len()
+            joint.handoff.len()
         );
-        self.bequeath_part(a, object, heir);
+        self.hand_off_part(a, object, successor);
     }
 
-    /// Sends a fellow a part of what would be lost of an object.
-    fn bequeath_part(&mut self, a: &mut Around<'_>, object: ObjectId, heir: ServerId) {
+    /// Sends a peer server a part of what would be lost of an object.
+    fn hand_off_part(&mut self, a: &mut Around<'_>, object: ObjectId, successor: ServerId) {
         let Some(joint) = self.joints.get_mut(&object) else {
             return;
         };
-        self.wills += 1;
-        joint.handing = Handing::Sent(heir, self.wills);
+        self.handoffs += 1;
+        joint.handing = Handing::Sent(successor, self.handoffs);
         let epoch = joint.views.epoch();
         joint.untaken = 0;
         let mut weight = 0;
-        while let Some((page, version, data)) = joint.estate.pop_front() {
+        while let Some((page, version, data)) = joint.handoff.pop_front() {
             joint.untaken += 1;
             weight += distant::weight(data.as_ref().map(|data| &data.contents));
             let machine = data.as_ref().map(|data| data.machine);
@@ -322,18 +322,18 @@ impl Fellows {
                 machine: machine.map_or(MachineCode(0), MachineCode::from),
             };
             let contents = data.map(|data| data.contents);
-            self.wires.say(a.links, heir, &said, contents);
+            self.wires.say(a.links, successor, &said, contents);
             if weight >= distant::WINDOW {
                 break;
             }
         }
-        let number = self.wills;
+        let number = self.handoffs;
         let said = Said::Will {
             object,
             epoch,
             number,
         };
-        self.wires.say(a.links, heir, &said, None);
+        self.wires.say(a.links, successor, &said, None);
     }
 
     /// A member is gone: what this server has from it is to be handed over, too, as nobody else may
@@ -354,7 +354,7 @@ impl Fellows {
         })
     }
 
-    /// A fellow that ends hands over a page. What is wrong with it is an error.
+    /// A peer server that ends hands over a page. What is wrong with it is an error.
     pub(super) fn inherit(
         &mut self,
         a: &mut Around<'_>,
@@ -375,7 +375,7 @@ impl Fellows {
         inherited.map_err(|nonsense| nonsense.to_string())
     }
 
-    /// A fellow that ends has handed over pages of an object. It is told whether they are here.
+    /// A peer server that ends has handed over pages of an object. It is told whether they are here.
     pub(super) fn will(
         &mut self,
         a: &mut Around<'_>,
@@ -391,7 +391,7 @@ impl Fellows {
         self.wires.say(a.links, from, &said, None);
     }
 
-    /// A fellow has what was handed over, or knows what it was told, or refuses it.
+    /// A peer server has what was handed over, or knows what it was told, or refuses it.
     pub(super) fn inherited(
         &mut self,
         a: &mut Around<'_>,
@@ -405,8 +405,8 @@ impl Fellows {
         self.inherited += u64::from(is_taken);
         match &mut joint.handing {
             Handing::Sent(to, sent) if (*to, *sent) == (from, number) => match is_taken {
-                true if joint.estate.is_empty() => joint.handing = Handing::Taken,
-                true => self.bequeath_part(a, object, from),
+                true if joint.handoff.is_empty() => joint.handing = Handing::Taken,
+                true => self.hand_off_part(a, object, from),
                 false => {
                     joint.not_before = (self.clock)() + AGAIN / 5;
                     joint.handing = Handing::Nothing;
@@ -430,7 +430,7 @@ impl Fellows {
         }
     }
 
-    /// A fellow that ends has this server keep mutexes, barriers and counters of an object.
+    /// A peer server that ends has this server keep mutexes, barriers and counters of an object.
     pub(super) fn take_minutes(
         &mut self,
         a: &mut Around<'_>,
@@ -455,7 +455,7 @@ impl Fellows {
         self.wires.say(a.links, from, &said, None);
     }
 
-    /// A fellow that ends has another one keep mutexes, barriers and counters of an object.
+    /// A peer server that ends has another one keep mutexes, barriers and counters of an object.
     pub(super) fn moved(
         &mut self,
         a: &mut Around<'_>,
@@ -476,7 +476,7 @@ impl Fellows {
         self.wires.say(a.links, from, &said, None);
     }
 
-    /// A fellow says which kernels it has, as this server keeps mutexes, barriers and counters
+    /// A peer server says which kernels it has, as this server keeps mutexes, barriers and counters
     /// in the place of another one.
     pub(super) fn present(
         &mut self,

@@ -252,8 +252,8 @@ fn look_after_removal(group: &mut Group) {
         }
     };
     let refused = remove(group, 1).expect_err("another server keeps it");
-    let keeper = format!("--server {}", group.address(0));
-    assert!(refused.to_string().contains(&keeper), "{refused}");
+    let home = format!("--server {}", group.address(0));
+    assert!(refused.to_string().contains(&home), "{refused}");
     remove(group, 0).unwrap();
     group.kill(0);
     group.start(0);
@@ -264,7 +264,7 @@ fn look_after_removal(group: &mut Group) {
 }
 
 #[test]
-fn what_was_removed_comes_back_with_its_keeper() {
+fn what_was_removed_comes_back_with_its_home() {
     let is_well = |address: &str| TcpStream::connect(address).is_ok();
     let etcd = Etcd::start(Command::new("etcd"), [free(), free()], is_well);
     let Some(etcd) = etcd else { return };
@@ -277,7 +277,7 @@ fn what_was_removed_comes_back_with_copies_of_the_directory() {
 }
 
 #[test]
-fn what_was_removed_comes_back_with_its_keeper_and_the_directory() {
+fn what_was_removed_comes_back_with_its_home_and_the_directory() {
     removed_comes_back(Group::new(3, |all| ["--peers".to_owned(), all.join(",")]));
 }
 
@@ -289,24 +289,27 @@ fn listed(group: &Group, server: usize) -> Vec<String> {
 
 /// An object that was removed and is used is kept like the one that has its name by then.
 fn removed_comes_back(mut group: Group) {
-    let keeper = group.client(0);
-    create(&keeper, "grid", SchedulerKind::Distributed);
+    let home = group.client(0);
+    create(&home, "grid", SchedulerKind::Distributed);
     let (_old_client, old) = group.open(1, "grid");
     set(&old, 0, 1);
     old.flush().unwrap();
-    keeper.discard(name("grid")).unwrap();
-    create(&keeper, "grid", SchedulerKind::Distributed);
+    home.discard(name("grid")).unwrap();
+    create(&home, "grid", SchedulerKind::Distributed);
     let (_new_client, new) = group.open(2, "grid");
     set(&new, 0, 2);
     new.flush().unwrap();
     assert_eq!(get(&old, 0), 1);
     assert_ne!(new.exact(), old.exact());
     let [exact, removed] = [&new, &old].map(|shared| shared.exact().to_string());
-    drop(keeper);
+    drop(home);
     group.kill(0);
     let end = Instant::now() + SOON;
     while [&old, &new].iter().any(|shared| checked(shared, 0).is_ok()) {
-        assert!(Instant::now() < end, "objects of a dead keeper are used");
+        assert!(
+            Instant::now() < end,
+            "objects of a dead home server are used"
+        );
         thread::sleep(Duration::from_millis(100));
     }
     group.start(0);
@@ -331,13 +334,13 @@ fn much_that_is_written_at_another_server_is_kept() {
     const PAGE: u64 = 64 << 10;
     const PAGES: u64 = 2600;
     let mut group = Group::new(2, |all| ["--peers".to_owned(), all.join(",")]);
-    let keeper = group.client(0);
+    let home = group.client(0);
     let large = Object {
         size: Bytes(PAGES * PAGE),
         page_size: PageSize::try_from(Bytes(PAGE)).unwrap(),
         ..object("large", SchedulerKind::Distributed)
     };
-    keeper.create(large).unwrap();
+    home.create(large).unwrap();
     let (_client, shared) = group.open(1, "large");
     for page in 0..PAGES as usize {
         set(&shared, page * 16, page as u64 + 1);
@@ -353,15 +356,14 @@ fn much_that_is_written_at_another_server_is_kept() {
 }
 
 #[test]
-fn without_its_keeper_an_object_fails_and_others_go_on() {
+fn without_its_home_an_object_fails_and_others_go_on() {
     let mut group = Group::new(3, |all| {
         // Server 1 has no store, and the directory.
         let [a, b, c] = [&all[1], &all[0], &all[2]];
         ["--peers".to_owned(), format!("{a},{b},{c}")]
     });
-    let keeper = group.client(0);
-    keeper
-        .create(object("grid", SchedulerKind::Distributed))
+    let home = group.client(0);
+    home.create(object("grid", SchedulerKind::Distributed))
         .unwrap();
     let other = group.client(1);
     other
@@ -382,12 +384,15 @@ fn without_its_keeper_an_object_fails_and_others_go_on() {
         group.kill(0);
         let end = Instant::now() + SOON;
         while checked(&one, 0).is_ok() {
-            assert!(Instant::now() < end, "the object of a dead keeper is used");
+            assert!(
+                Instant::now() < end,
+                "the object of a dead home server is used"
+            );
             thread::sleep(Duration::from_millis(100));
         }
         assert!(one.flush().is_err());
         let why = group.client(1).open(name("grid"), BOTH).err();
-        let why = why.expect("its keeper is gone").to_string();
+        let why = why.expect("its home server is gone").to_string();
         assert!(why.contains("start it again with its --store"), "{why}");
         set(&going_on, 5, round);
         assert_eq!(get(&group.open(1, "other").1, 5), round);
@@ -397,10 +402,10 @@ fn without_its_keeper_an_object_fails_and_others_go_on() {
     assert_eq!(get(&last, 0), acknowledged);
 }
 
-/// A keeper is told to end, and is started again at once: programs that use its objects, there and
+/// A home server is told to end, and is started again at once: programs that use its objects, there and
 /// at other servers, wait for that, and go on with all that was written.
 #[test]
-fn programs_at_all_servers_go_on_when_their_keeper_is_started_again() {
+fn programs_at_all_servers_go_on_when_their_home_is_started_again() {
     let mut group = Group::new(2, |all| {
         // Server 1 has the directory.
         ["--peers".to_owned(), format!("{},{}", all[1], all[0])]

@@ -1,5 +1,5 @@
-//! The keeper of a `quire run`: brings to servers what programs had written that were killed
-//! ([`quire_dsm::client::keeper`]). It is a process of its own, so that no signal to the program or to
+//! The recovery process of a `quire run`: brings to servers what programs had written that were killed
+//! ([`quire_dsm::client::recovery`]). It is a process of its own, so that no signal to the program or to
 //! `quire run` ends it, and lives as long as any program that is connected to it.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use quire_dsm::attachment::Attachments;
-use quire_dsm::client::keeper::{self, Kept, Reach};
+use quire_dsm::client::recovery::{self, Kept, Reach};
 use quire_dsm::client::{Client, ClientError, Remains};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
@@ -26,13 +26,13 @@ use crate::serve;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// So often it is tried.
 const AGAIN: Duration = Duration::from_millis(200);
-/// So often the keeper looks whether it is needed. A child that outlives `quire run` connects within that.
+/// So often the recovery process looks whether it is needed. A child that outlives `quire run` connects within that.
 const LOOK: Duration = Duration::from_millis(500);
 /// So long after the end of `quire run` it has lines at most, and so soon it notices that a program has ended.
 const LAST_LINES: Duration = Duration::from_secs(2);
 const NOTICING: Duration = Duration::from_millis(10);
 
-/// Starts a keeper, and says by which name programs reach it.
+/// Starts a recovery process, and says by which name programs reach it.
 ///
 /// # Errors
 /// Those of the system.
@@ -40,13 +40,13 @@ pub fn start(attachments: &Attachments) -> io::Result<String> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let number = u64::from_ne_bytes(random);
-    let name = format!("quire-keeper-{}-{number:x}", std::process::id());
-    let listener = keeper::listen(&name)?;
+    let name = format!("quire-recovery-{}-{number:x}", std::process::id());
+    let listener = recovery::listen(&name)?;
     let mut command = Command::new("/proc/self/exe");
-    command.args(["dsm", "keep"]).envs(attachments.to_env());
+    command.args(["dsm", "recover"]).envs(attachments.to_env());
     command.env_remove("LD_PRELOAD");
     command.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
-    // Keys that end the program do not end its keeper.
+    // Keys that end the program do not end its recovery process.
     command.process_group(0).current_dir("/");
     command.spawn()?;
     Ok(name)
@@ -60,11 +60,11 @@ struct Counts {
 }
 
 /// Keeps until nobody is left who may need it. Programs connect at standard input.
-pub fn keep() -> Outcome<()> {
+pub fn run() -> Outcome<()> {
     serve::log(Level::WARN);
     let all = Attachments::from_env(|name| std::env::var(name).ok());
     let Ok(Some(all)) = all else {
-        return Err(Failure::bad_usage("dsm keep: quire run --dsm starts it"));
+        return Err(Failure::bad_usage("dsm recover: quire run --dsm starts it"));
     };
     let all = Arc::new(all);
     let listener = UnixListener::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -115,7 +115,7 @@ fn is_over(process: &OwnedFd) -> bool {
 
 /// Waits until a program is gone, and brings what it left.
 fn watch(all: &Attachments, program: UnixStream, counts: &Counts) {
-    let process = keeper::process_of(&program).map_or(0, |it| it.as_raw_nonzero().get());
+    let process = recovery::process_of(&program).map_or(0, |it| it.as_raw_nonzero().get());
     let Ok(kept) = Kept::new(program) else {
         return;
     };
@@ -125,7 +125,9 @@ fn watch(all: &Attachments, program: UnixStream, counts: &Counts) {
             Ok(Some(object)) => objects.push(object),
             Ok(None) => break,
             Err(error) => {
-                tracing::error!("process {process} says what no keeper understands: {error}");
+                tracing::error!(
+                    "process {process} says what no recovery process understands: {error}"
+                );
                 break;
             }
         }
@@ -162,7 +164,7 @@ fn bring(all: &Attachments, reach: &Reach, remains: Remains) -> Result<u64, Clie
     let options = all.options(&reach.address);
     let mut options = options.map_err(|error| ClientError::System(io::Error::other(error)))?;
     options.name = reach.node.clone();
-    (options.own_pages, options.warden, options.keeper) = (true, false, None);
+    (options.own_pages, options.revoker, options.recovery) = (true, false, None);
     let end = Instant::now() + PATIENCE;
     let client = loop {
         match Client::connect(options.clone()) {

@@ -1,12 +1,12 @@
 //! Objects that a server keeps in its store, although several servers share them.
 //!
-//! The server that made such an object is its *keeper*. It loads pages that no server has,
+//! The server that made such an object is its *home server*. It loads pages that no server has,
 //! and what kernels give back anywhere goes to it and onto its disk. The others need it: when
-//! it is gone, they give the object up, and it is there again when its keeper is back, with
-//! what was acknowledged. So nobody can go on with pages while their keeper knows of others. Programs
+//! it is gone, they give the object up, and it is there again when its home server is back, with
+//! what was acknowledged. So nobody can go on with pages while their home server knows of others. Programs
 //! that come again for it wait for three leases, as they do for a server of their own.
 //!
-//! A keeper that comes back, under a new number, offers its objects when its old number is
+//! A home server that comes back, under a new number, offers its objects when its old number is
 //! gone from the directory, and the programs of all that heard of that have certainly
 //! stopped. The object gets another number too, so that nothing that is said about the old
 //! one is taken for the new one.
@@ -18,9 +18,9 @@ use quire_core::dsm::message::{PageNumber, ServerId};
 use quire_core::dsm::scheduler::distributed::Version;
 
 use super::names::refused;
-use super::{AGAIN, Around, Fellows, Making, Stage, Told, known};
+use super::{AGAIN, Around, Making, PeerServers, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError, Matter};
-use crate::server::core::{self, Core, FELLOWS};
+use crate::server::core::{self, Core, PEER_SERVERS};
 use crate::server::distant::{self, Queue};
 use crate::server::object::{Part, Refused};
 use crate::server::said::Said;
@@ -31,11 +31,11 @@ use crate::wire::control::{Answer, Failure, FailureKind, Name, Request, RequestI
 /// So many leases programs wait for a server that is away ([`crate::client::Options::reconnect`]).
 const PATIENCE: u32 = 3;
 
-/// What the core of this server was asked for by its fellows' part.
+/// What the core of this server was asked for by its peer servers' part.
 enum Owed {
     /// To put an object into the store.
     Making(Making),
-    /// To keep a page that a fellow sent under this number.
+    /// To keep a page that a peer server sent under this number.
     Kept {
         to: ServerId,
         object: ObjectId,
@@ -43,7 +43,7 @@ enum Owed {
     },
 }
 
-/// What a fellow wants to be kept.
+/// What a peer server wants to be kept.
 pub(super) struct Parcel {
     pub object: ObjectId,
     pub epoch: u64,
@@ -53,9 +53,9 @@ pub(super) struct Parcel {
     pub contents: Option<Contents>,
 }
 
-/// What a server has to do with keepers, itself or others.
+/// What a server has to do with home servers, itself or others.
 #[derive(Default)]
-pub(super) struct Keepers {
+pub(super) struct Homes {
     /// Which store it has; none where it keeps nothing.
     pub store: Option<u64>,
     owed: BTreeMap<RequestId, Owed>,
@@ -64,19 +64,19 @@ pub(super) struct Keepers {
     closed: Vec<Name>,
     /// When they are.
     pub open_at: Option<Instant>,
-    /// Objects whose keepers are gone, which may be started again until then.
+    /// Objects whose home servers are gone, which may be started again until then.
     away: BTreeMap<Name, Instant>,
 }
 
-impl Keepers {
-    pub fn new(store: Option<u64>) -> Keepers {
-        Keepers {
+impl Homes {
+    pub fn new(store: Option<u64>) -> Homes {
+        Homes {
             store,
-            ..Keepers::default()
+            ..Homes::default()
         }
     }
 
-    /// Until when the keeper of an object is waited for, if it is.
+    /// Until when the home server of an object is waited for, if it is.
     pub fn back_by(&self, name: &Name, now: Instant) -> Option<Instant> {
         self.away.get(name).copied().filter(|until| *until > now)
     }
@@ -89,17 +89,17 @@ impl Keepers {
     }
 }
 
-/// Why a keeper's objects cannot be used where it is gone.
+/// Why a home server's objects cannot be used where it is gone.
 const GONE: &str = "the server that keeps it on its disk is gone; programs wait for it to be \
                     started again";
 
-impl Fellows {
+impl PeerServers {
     /// A new object goes into the store of this server.
     pub(super) fn admit(&mut self, a: &mut Around<'_>, making: Making) {
         match making.object().map(|object| a.core.granted(object)) {
             Ok(object) => {
-                let number = self.keepers.owe(Owed::Making(making));
-                a.core.admit((FELLOWS, number), object, a.out);
+                let number = self.homes.owe(Owed::Making(making));
+                a.core.admit((PEER_SERVERS, number), object, a.out);
             }
             Err(refused) => self.not_made(a, making, refused),
         }
@@ -123,7 +123,7 @@ impl Fellows {
         number: RequestId,
         answer: Result<Answer, Failure>,
     ) {
-        match self.keepers.owed.remove(&number) {
+        match self.homes.owed.remove(&number) {
             Some(Owed::Making(making)) => match answer {
                 Ok(_) => self.made(a, making),
                 Err(Failure { kind, text }) => self.not_made(a, making, (kind, text)),
@@ -159,9 +159,9 @@ impl Fellows {
     }
 
     /// An object is kept on disk, by this server or with what this queue brings to another.
-    pub(super) fn is_kept_by(&mut self, id: ObjectId, keeper: ServerId, queue: Option<Queue>) {
+    pub(super) fn is_kept_by(&mut self, id: ObjectId, home: ServerId, queue: Option<Queue>) {
         if let Some(joint) = self.joints.get_mut(&id) {
-            (joint.keeper, joint.queue) = (Some(keeper), queue);
+            (joint.home, joint.queue) = (Some(home), queue);
         }
     }
 
@@ -179,22 +179,22 @@ impl Fellows {
                 self.begin_anew(a, name, "its server has joined others");
             }
         }
-        self.keepers.closed.clear();
-        self.keepers.open_at = None;
+        self.homes.closed.clear();
+        self.homes.open_at = None;
         self.offer_again(kept.into_iter().map(|(name, _)| name).collect());
     }
 
     /// These objects are to be offered when nobody can use what they were before.
     fn offer_again(&mut self, names: Vec<Name>) {
-        self.keepers.closed.extend(names);
-        if !self.keepers.closed.is_empty() {
+        self.homes.closed.extend(names);
+        if !self.homes.closed.is_empty() {
             self.look_for_past(Duration::ZERO);
         }
     }
 
     /// Asks whether the directory still has this server under an earlier number.
     fn look_for_past(&mut self, later: Duration) {
-        let (Some(me), Some(store)) = (self.me(), self.keepers.store) else {
+        let (Some(me), Some(store)) = (self.me(), self.homes.store) else {
             return;
         };
         self.desk.ask_later(Matter::Names, later, move |directory| {
@@ -208,7 +208,7 @@ impl Fellows {
             return;
         }
         match is_there {
-            Ok(false) => self.keepers.open_at = Some((self.clock)() + self.certain()),
+            Ok(false) => self.homes.open_at = Some((self.clock)() + self.certain()),
             Ok(true) => self.look_for_past(AGAIN),
             Err(error) => {
                 tracing::warn!("objects of the store wait: {error}");
@@ -222,21 +222,21 @@ impl Fellows {
         let Stage::In(me, _) = &self.stage else {
             return;
         };
-        if self.keepers.open_at.is_none_or(|at| at > now) {
+        if self.homes.open_at.is_none_or(|at| at > now) {
             return;
         }
-        self.keepers.open_at = None;
-        let (home, keeper) = (*me, self.keepers.store);
-        for name in std::mem::take(&mut self.keepers.closed) {
+        self.homes.open_at = None;
+        let (home, store) = (*me, self.homes.store);
+        for name in std::mem::take(&mut self.homes.closed) {
             let Some(object) = a.core.object(&name) else {
                 continue;
             };
             let id = ObjectId((self.numbers)());
-            let mut entry = known::entry(&object.info, &object.owner, id, (home, keeper));
+            let mut entry = known::entry(&object.info, &object.owner, id, (home, store));
             entry.is_removed = object.is_discarded;
             self.desk.ask(Matter::Names, move |directory| {
                 let done = directory.find(name.exact().as_str()).and_then(|found| {
-                    if found.is_some_and(|found| found.keeper == keeper) {
+                    if found.is_some_and(|found| found.store == store) {
                         directory.withdraw(name.as_str())?;
                     }
                     known::publish_again(directory, &entry)
@@ -276,16 +276,16 @@ impl Fellows {
             }
             Err(error) => {
                 tracing::warn!("{name} of the store waits: {error}");
-                self.keepers.closed.push(name);
-                self.keepers.open_at = Some((self.clock)() + AGAIN);
+                self.homes.closed.push(name);
+                self.homes.open_at = Some((self.clock)() + AGAIN);
             }
         }
     }
 
     /// A server is gone: the objects that it keeps are given up here. Programs that come again for them
     /// wait, as long as for a server that is away, for it to be started again.
-    pub(super) fn keeper_left(&mut self, a: &mut Around<'_>, keeper: ServerId) {
-        let kept = |joint: &super::joint::Joint| joint.keeper == Some(keeper);
+    pub(super) fn home_left(&mut self, a: &mut Around<'_>, home: ServerId) {
+        let kept = |joint: &super::joint::Joint| joint.home == Some(home);
         let lost: Vec<ObjectId> = self
             .joints
             .iter()
@@ -293,11 +293,11 @@ impl Fellows {
             .map(|(id, _)| *id)
             .collect();
         let now = (self.clock)();
-        self.keepers.away.retain(|_, until| *until > now);
+        self.homes.away.retain(|_, until| *until > now);
         for id in lost {
             if let Some(joint) = self.joints.remove(&id) {
                 let back_by = now + PATIENCE * self.lease;
-                self.keepers.away.insert(joint.name.clone(), back_by);
+                self.homes.away.insert(joint.name.clone(), back_by);
                 tracing::warn!("{}: {GONE}", joint.name);
                 self.ids.remove(&joint.name);
                 a.core.drop_object(&joint.name, GONE, a.out);
@@ -305,16 +305,16 @@ impl Fellows {
         }
     }
 
-    /// What is to be told where an object's keeper alone may do what is asked.
-    pub(super) fn only_keeper(&self, name: &Name, request: &Request) -> Option<Refused> {
+    /// What is to be told where an object's home server alone may do what is asked.
+    pub(super) fn only_home(&self, name: &Name, request: &Request) -> Option<Refused> {
         let is_so = matches!(
             request,
             Request::Remove { .. } | Request::Discard { .. } | Request::Grant { .. }
         );
         let joint = self.ids.get(name).and_then(|id| self.joints.get(id));
-        let keeper = joint.and_then(|joint| joint.keeper);
-        let keeper = keeper.filter(|keeper| is_so && Some(*keeper) != self.me())?;
-        let member = self.members.get(&keeper)?;
+        let home = joint.and_then(|joint| joint.home);
+        let home = home.filter(|home| is_so && Some(*home) != self.me())?;
+        let member = self.members.get(&home)?;
         let text = format!(
             "the server at {0} keeps {name} on its disk, and what it is can be changed there \
              only: take --server {0}",
@@ -323,25 +323,25 @@ impl Fellows {
         Some((FailureKind::Unavailable, text))
     }
 
-    /// Sends keepers what was given back here, as much as may be under way to each.
+    /// Sends home servers what was given back here, as much as may be under way to each.
     pub(super) fn send_parcels(&mut self, a: &mut Around<'_>) {
         let mut under_way: BTreeMap<ServerId, usize> = BTreeMap::new();
         for joint in self.joints.values() {
-            if let (Some(keeper), Some(queue)) = (joint.keeper, &joint.queue) {
-                *under_way.entry(keeper).or_default() += queue.under_way();
+            if let (Some(home), Some(queue)) = (joint.home, &joint.queue) {
+                *under_way.entry(home).or_default() += queue.under_way();
             }
         }
         for (&object, joint) in &self.joints {
-            let (Some(keeper), Some(queue)) = (joint.keeper, &joint.queue) else {
+            let (Some(home), Some(queue)) = (joint.home, &joint.queue) else {
                 continue;
             };
             let epoch = joint.views.epoch();
-            if !joint.views.is_in() || !joint.views.may_send(keeper, epoch) {
+            if !joint.views.is_in() || !joint.views.may_send(home, epoch) {
                 continue;
             }
-            let to_keeper = under_way.entry(keeper).or_default();
-            for (number, parcel) in queue.take(distant::WINDOW.saturating_sub(*to_keeper)) {
-                *to_keeper += distant::weight(parcel.contents.as_ref());
+            let to_home = under_way.entry(home).or_default();
+            for (number, parcel) in queue.take(distant::WINDOW.saturating_sub(*to_home)) {
+                *to_home += distant::weight(parcel.contents.as_ref());
                 let said = Said::Keep {
                     object,
                     epoch,
@@ -350,12 +350,12 @@ impl Fellows {
                     version: parcel.version,
                 };
                 let contents = parcel.contents;
-                self.wires.say(a.links, keeper, &said, contents);
+                self.wires.say(a.links, home, &said, contents);
             }
         }
     }
 
-    /// A fellow wants something to be kept. What is wrong with it is an error.
+    /// A peer server wants something to be kept. What is wrong with it is an error.
     pub(super) fn keep(
         &mut self,
         a: &mut Around<'_>,
@@ -366,7 +366,7 @@ impl Fellows {
         let Some(joint) = self.joints.get_mut(&parcel.object) else {
             return Ok(());
         };
-        if joint.keeper != me {
+        if joint.home != me {
             return Err(format!("this server does not keep {}", joint.name));
         }
         let epoch = joint.views.epoch();
@@ -385,14 +385,14 @@ impl Fellows {
             object,
             number,
         };
-        let asker = (FELLOWS, self.keepers.owe(owed));
+        let asker = (PEER_SERVERS, self.homes.owe(owed));
         let page = (parcel.page, parcel.version, parcel.contents);
         let kept = a.core.keep(&name, page, asker, a.out);
         self.gathered_one(from, object);
         kept.map_err(|nonsense| format!("{name}: {nonsense}"))
     }
 
-    /// The keeper of an object has answered.
+    /// The home server of an object has answered.
     pub(super) fn kept(&mut self, object: ObjectId, number: u64, error: Option<String>) {
         let joint = self.joints.get(&object);
         if let Some(queue) = joint.and_then(|joint| joint.queue.as_ref()) {
@@ -406,10 +406,10 @@ fn has_past(directory: &dyn Directory, me: ServerId, store: u64) -> Result<bool,
     let members = directory.members()?;
     let lives = |id: ServerId| members.iter().any(|member| member.id == id);
     let mut entries = directory.entries()?.into_iter();
-    Ok(entries.any(|it| it.keeper == Some(store) && it.home != me && lives(it.home)))
+    Ok(entries.any(|it| it.store == Some(store) && it.home != me && lives(it.home)))
 }
 
-/// What those are told who want an object whose keeper is gone.
+/// What those are told who want an object whose home server is gone.
 pub(super) fn is_away(name: &Name) -> Refused {
     let text = format!(
         "the server that keeps {name} on its disk is not there; start it again with its --store, \
@@ -419,7 +419,7 @@ pub(super) fn is_away(name: &Name) -> Refused {
 }
 
 impl Core {
-    /// Keeps a page that a fellow server sent, and answers when it is safe.
+    /// Keeps a page that a peer server sent, and answers when it is safe.
     fn keep(
         &mut self,
         name: &Name,

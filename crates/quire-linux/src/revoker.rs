@@ -3,14 +3,14 @@
 //!
 //! Threads of a program cannot do that. A signal or a debugger stops all of them at once, and when
 //! they go on, those that read the memory run as early as the one that would take it from them. So
-//! a *warden* is a process of its own that has this one's memory (`CLONE_VM`) and nothing else of
+//! a *revoker* is a process of its own that has this one's memory (`CLONE_VM`) and nothing else of
 //! it: no descriptors, no signals, no session. It makes bare system calls, on a stack of its own,
 //! and sleeps until the [`Term`] is over.
 //!
 //! It ends with the thread that started it (`PR_SET_PDEATHSIG`): so also when the program is killed,
 //! or executes another one. The program does not notice it: a debugger is not told of it
 //! (`CLONE_UNTRACED`), and as it raises no signal when it ends, `wait` does not know it; who waits for
-//! children that raise none (`__WALL`) can ask whether one [is a warden](is_warden).
+//! children that raise none (`__WALL`) can ask whether one [is a revoker](is_revoker).
 //!
 //! What it takes are entries of page tables. What the pages hold stays in their file, so that nothing
 //! is lost where the time was longer after all.
@@ -25,7 +25,7 @@ use crate::futex::SignalsBlocked;
 use crate::memory;
 use crate::noted::Noted;
 use crate::raw::{Errno, Result, check, syscall};
-use crate::scheduling::{Heirs, Scheduling};
+use crate::scheduling::{Children, Scheduling};
 use crate::thread::{process_id, reap};
 
 pub use term::{Term, Watched};
@@ -38,47 +38,47 @@ const STACK: Bytes = Bytes(64 << 10);
 /// It has come up within this time, or never will.
 const STARTING: Duration = Duration::from_secs(5);
 
-/// A warden is looked for so often when it is to end, and so many times before it is killed.
+/// A revoker is looked for so often when it is to end, and so many times before it is killed.
 const LOOK: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 20_000;
 
-/// Wardens that were started and not reaped, each with its process: more than programs have. Those
+/// Revokers that were started and not reaped, each with its process: more than programs have. Those
 /// of another process are its parent's, and not its children.
 static ALL: Noted<64> = Noted::new();
 
-/// Whether a child of this process is a warden. May be asked in a signal handler.
+/// Whether a child of this process is a revoker. May be asked in a signal handler.
 #[must_use]
-pub fn is_warden(child: u32) -> bool {
+pub fn is_revoker(child: u32) -> bool {
     ALL.has(process_id(), child)
 }
 
-/// Whether this process has a warden. May be asked in a signal handler.
+/// Whether this process has a revoker. May be asked in a signal handler.
 #[must_use]
 pub fn is_any() -> bool {
     ALL.has_any(process_id())
 }
 
-/// A warden that watches. It ends with the thread that started it, which drops it before.
+/// A revoker that watches. It ends with the thread that started it, which drops it before.
 #[derive(Debug)]
-pub struct Warden {
+pub struct Revoker {
     term: Arc<Term>,
     process: u32,
     stack: AddrRange,
 }
 
-/// What a warden is told when it begins.
+/// What a revoker is told when it begins.
 struct Orders<'a> {
     term: &'a Term,
     scheduling: Option<Scheduling>,
 }
 
-impl Warden {
-    /// Starts a warden, which is scheduled in a way, if that is allowed.
+impl Revoker {
+    /// Starts a revoker, which is scheduled in a way, if that is allowed.
     ///
     /// # Errors
     /// As `clone`, for example where a filter of system calls forbids it. `EINVAL` where the
     /// process has chosen another namespace of processes for its children.
-    pub fn start(term: Arc<Term>, scheduling: Option<Scheduling>) -> Result<Warden> {
+    pub fn start(term: Arc<Term>, scheduling: Option<Scheduling>) -> Result<Revoker> {
         if !children_are_here() {
             return Err(Errno(libc::EINVAL));
         }
@@ -103,18 +103,18 @@ impl Warden {
             unsafe { memory::unmap(stack)? };
             return Err(errno.map_or(Errno(libc::EAGAIN), Errno::from));
         };
-        term.set_warden(process);
+        term.set_revoker(process);
         ALL.add(term.owner(), process);
-        let warden = Warden {
+        let revoker = Revoker {
             term: Arc::clone(&term),
             process,
             stack,
         };
         match term.is_watched_within(STARTING) {
-            true => Ok(warden),
+            true => Ok(revoker),
             false => {
                 // It is killed, if need be, before the orders are gone.
-                drop(warden);
+                drop(revoker);
                 Err(Errno(libc::ESRCH))
             }
         }
@@ -127,10 +127,10 @@ impl Warden {
     }
 }
 
-impl Drop for Warden {
+impl Drop for Revoker {
     fn drop(&mut self) {
         if process_id() != self.term.owner() {
-            // The copy that a fork made has no warden.
+            // The copy that a fork made has no revoker.
             return;
         }
         self.term.dismiss();
@@ -147,7 +147,7 @@ impl Drop for Warden {
             let _ = unsafe { syscall(libc::SYS_kill, args) };
             reap(self.process, 0);
         }
-        self.term.set_warden(0);
+        self.term.set_revoker(0);
         ALL.remove(self.term.owner(), self.process);
         // SAFETY: who used the stack has ended.
         let _ = unsafe { memory::unmap(self.stack) };
@@ -164,13 +164,13 @@ fn children_are_here() -> bool {
 /// What the process does. What belongs to a thread (`errno`, thread-local variables, whatever
 /// allocates or panics) is not its own here, and not to be touched.
 extern "C" fn run(orders: *mut c_void) -> c_int {
-    // SAFETY: `Warden::start` keeps the orders until they are not needed any more.
+    // SAFETY: `Revoker::start` keeps the orders until they are not needed any more.
     let orders = unsafe { &*orders.cast::<Orders<'_>>() };
     let term = orders.term;
     if settle(term.owner()).is_ok() {
         if let Some(scheduling) = orders.scheduling {
             // It watches with any.
-            let _ = scheduling.set(Heirs::Inherit);
+            let _ = scheduling.set(Children::Inherit);
         }
         // From here on the orders may be gone.
         term.keep_watch();
@@ -181,7 +181,7 @@ extern "C" fn run(orders: *mut c_void) -> c_int {
 /// Keeps nothing of the program but its memory, and ends with the thread that started it.
 fn settle(owner: u32) -> Result<()> {
     let kill = libc::SIGKILL as usize;
-    let name = c"quire-warden".as_ptr() as usize;
+    let name = c"quire-revoker".as_ptr() as usize;
     // SAFETY: all of these change this process alone, which has nothing that it needs; the texts
     // live for ever. A directory and a session of its own would be nice, and need not be.
     unsafe {

@@ -16,7 +16,7 @@ pub(super) fn entry(
     info: &Object,
     owner: &str,
     id: ObjectId,
-    (home, keeper): (ServerId, Option<u64>),
+    (home, store): (ServerId, Option<u64>),
 ) -> Entry {
     // No object is made for a machine that is unknown here.
     let machine = info.machine.machine().unwrap_or(Machine::native());
@@ -28,7 +28,7 @@ pub(super) fn entry(
             is: depot::described(info, machine, owner),
         },
         home,
-        keeper,
+        store,
         is_removed: false,
     }
 }

@@ -1,10 +1,10 @@
-//! The *keeper*: a process that outlives programs, and brings to the server what they had written when
+//! The *recovery process*: a process that outlives programs, and brings to the server what they had written when
 //! they were killed.
 //!
 //! A program with pages of its own connects to it when it opens its first object to write, and gives it the
 //! files of each object: the memory, and the ledger of what is written
 //! ([`crate::node::ledger`]). When the connection ends, the program does, or executes another one. The
-//! keeper waits until no thread of it is left, connects to the server, claims what the program's
+//! recovery process waits until no thread of it is left, connects to the server, claims what the program's
 //! link had, and gives it back.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -60,14 +60,14 @@ const LONGEST: usize = 4096;
 /// executes another program never is.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// The way to a keeper, from a program.
-pub(super) struct ToKeeper(UnixStream);
+/// The way to a recovery process, from a program.
+pub(super) struct ToRecovery(UnixStream);
 
-impl ToKeeper {
-    /// Connects to a keeper by its name.
-    pub fn connect(name: &str) -> io::Result<ToKeeper> {
+impl ToRecovery {
+    /// Connects to a recovery process by its name.
+    pub fn connect(name: &str) -> io::Result<ToRecovery> {
         let address = SocketAddr::from_abstract_name(name)?;
-        Ok(ToKeeper(UnixStream::connect_addr(&address)?))
+        Ok(ToRecovery(UnixStream::connect_addr(&address)?))
     }
 
     /// Gives it an object.
@@ -96,7 +96,7 @@ impl ToKeeper {
     }
 }
 
-/// A program that is connected to a keeper.
+/// A program that is connected to a recovery process.
 pub struct Kept {
     program: UnixStream,
     process: Option<OwnedFd>,

@@ -9,10 +9,10 @@ use quire_core::dsm::scheduler::distributed::Message;
 use quire_core::dsm::sync::{Parting, Request};
 
 use super::handing::{Estate, Handing, Legacy};
-use super::keeper::Parcel;
+use super::home::Parcel;
 use super::names::Gone;
 use super::types::Types;
-use super::{AGAIN, Around, Fellows, Stage, Told};
+use super::{AGAIN, Around, PeerServers, Stage, Told};
 use crate::directory::{DirectoryError, LeaseId, Matter, View};
 use crate::link::LinkId;
 use crate::server::core::{self, PeerId};
@@ -42,15 +42,15 @@ pub(super) struct Joint {
     /// Somebody wants to remove it.
     removal: Option<Removal>,
     /// The server that keeps it on its disk, if one does.
-    pub keeper: Option<ServerId>,
-    /// What is on its way to the keeper, if that is another server.
+    pub home: Option<ServerId>,
+    /// What is on its way to the home server, if that is another server.
     pub queue: Option<Queue>,
     /// What came to be kept in a view that is not known here yet.
     pub early_parcels: Vec<(ServerId, Parcel)>,
     /// How far it is, where this server ends.
     pub handing: Handing,
-    /// What is yet to be handed over, where a fellow has a part of it.
-    pub estate: Estate,
+    /// What is yet to be handed over, where a peer server has a part of it.
+    pub handoff: Estate,
     /// How many pages of it were sent, and are not answered.
     pub untaken: usize,
     /// Members that do not keep mutexes and the like in its place.
@@ -71,7 +71,7 @@ struct Removal {
     silent: BTreeSet<ServerId>,
 }
 
-impl Fellows {
+impl PeerServers {
     /// This server has a part in an object from now on.
     pub(super) fn add(&mut self, id: ObjectId, name: Name, (me, maker): (ServerId, ServerId)) {
         self.ids.insert(name.clone(), id);
@@ -86,11 +86,11 @@ impl Fellows {
             not_before: (self.clock)(),
             is_asked_at_last: false,
             removal: None,
-            keeper: None,
+            home: None,
             queue: None,
             early_parcels: Vec::new(),
             handing: Handing::Nothing,
-            estate: Estate::new(),
+            handoff: Estate::new(),
             untaken: 0,
             refused: BTreeSet::new(),
         };
@@ -122,7 +122,7 @@ impl Fellows {
             return;
         }
         if self.is_apart(me, now) {
-            return self.start_anew(a, "this server does not reach a fellow server that lives");
+            return self.start_anew(a, "this server does not reach a peer server that lives");
         }
         let ids: Vec<ObjectId> = self.joints.keys().copied().collect();
         for id in ids {
@@ -236,7 +236,7 @@ impl Fellows {
         let gone = Gone {
             key: &joint.name,
             owner: &owner,
-            is_kept: joint.keeper.is_some(),
+            is_kept: joint.home.is_some(),
             is_removed: is_discarded,
         };
         self.all_gone(a, &joint.name.exact(), &gone);
@@ -360,7 +360,7 @@ impl Fellows {
         self.types_in_view(a, id);
         for (from, parcel) in parcels {
             if let Err(why) = self.keep(a, from, parcel) {
-                tracing::warn!("a page of a fellow server is not kept: {why}");
+                tracing::warn!("a page of a peer server is not kept: {why}");
             }
         }
         self.look_soon();
@@ -403,20 +403,20 @@ impl Fellows {
         }
     }
 
-    /// A link to a fellow broke: what was under way is lost.
-    pub(super) fn broke(&mut self, a: &mut Around<'_>, fellow: ServerId) {
+    /// A link to a peer server broke: what was under way is lost.
+    pub(super) fn broke(&mut self, a: &mut Around<'_>, peer_server: ServerId) {
         let ids: Vec<ObjectId> = self.joints.keys().copied().collect();
         for id in ids {
             let mut all = Vec::new();
             let Some(joint) = self.joints.get_mut(&id) else {
                 continue;
             };
-            joint.views.broke(fellow);
-            if joint.handing.waits_for(fellow) {
+            joint.views.broke(peer_server);
+            if joint.handing.waits_for(peer_server) {
                 joint.handing = Handing::Nothing;
             }
-            joint.meeting.broke(fellow, &mut all);
-            let removal = joint.removal.take_if(|it| it.silent.contains(&fellow));
+            joint.meeting.broke(peer_server, &mut all);
+            let removal = joint.removal.take_if(|it| it.silent.contains(&peer_server));
             if let Some(removal) = removal {
                 let text = format!("the link to a server of {} broke; try again", joint.name);
                 let refused = (FailureKind::Unavailable, text);
@@ -424,11 +424,11 @@ impl Fellows {
             }
             self.carry_out(a, id, all);
         }
-        self.knows_of_discarded(a, fellow, None);
+        self.knows_of_discarded(a, peer_server, None);
         self.look_soon();
     }
 
-    /// The scheduler of an object speaks to its fellow.
+    /// The scheduler of an object speaks to its peer server.
     pub fn tell(&mut self, a: &mut Around<'_>, name: &Name, to: ServerId, message: Message<Page>) {
         let Some(&id) = self.ids.get(name) else {
             return;
@@ -441,8 +441,8 @@ impl Fellows {
         }
     }
 
-    /// A fellow says something.
-    pub(super) fn obey_fellow(
+    /// A peer server says something.
+    pub(super) fn obey_peer_server(
         &mut self,
         a: &mut Around<'_>,
         link: LinkId,
@@ -451,7 +451,7 @@ impl Fellows {
         match said {
             Said::Scheduler { object, message } => {
                 if let Err(why) = self.scheduler_says(a, from, object, (message, page)) {
-                    tracing::error!("a fellow server is cut off: {why}");
+                    tracing::error!("a peer server is cut off: {why}");
                     a.links.close(link, &why);
                 }
             }
@@ -500,7 +500,7 @@ impl Fellows {
                     contents: page,
                 };
                 if let Err(why) = self.keep(a, from, parcel) {
-                    tracing::error!("a fellow server is cut off: {why}");
+                    tracing::error!("a peer server is cut off: {why}");
                     a.links.close(link, &why);
                 }
             }
@@ -520,7 +520,7 @@ impl Fellows {
                     contents: page,
                 };
                 if let Err(why) = self.inherit(a, from, legacy) {
-                    tracing::error!("a fellow server is cut off: {why}");
+                    tracing::error!("a peer server is cut off: {why}");
                     a.links.close(link, &why);
                 }
             }
@@ -557,7 +557,7 @@ impl Fellows {
         }
     }
 
-    /// The scheduler of a fellow says something. What is wrong with it is an error.
+    /// The scheduler of a peer server says something. What is wrong with it is an error.
     fn scheduler_says(
         &mut self,
         a: &mut Around<'_>,
@@ -570,7 +570,7 @@ impl Fellows {
         };
         let name = joint.name.clone();
         let message = said::with_page(message, page).map_err(|error| error.to_string())?;
-        match a.core.hear_fellow(&name, from, message, a.out) {
+        match a.core.hear_peer_server(&name, from, message, a.out) {
             Some(Err(nonsense)) => Err(format!("{name}: {nonsense}")),
             _ => {
                 self.if_live(a, &name);
@@ -689,7 +689,7 @@ impl Fellows {
         self.carry_out(a, id, all);
     }
 
-    /// A fellow says something about a meeting.
+    /// A peer server says something about a meeting.
     fn meet_said(&mut self, a: &mut Around<'_>, (from, said): (ServerId, Said)) {
         let (Said::Synchronise { object, .. }
         | Said::Synchronised { object, .. }

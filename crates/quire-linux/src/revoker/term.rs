@@ -1,8 +1,8 @@
-//! Until when mappings may show what they show: shared by those who change it, and the warden.
+//! Until when mappings may show what they show: shared by those who change it, and the revoker.
 //!
-//! The warden must not touch addresses that are the program's again. So each mapping that it watches
-//! has a slot with a state, and who is going to unmap it first waits until the warden has its hands
-//! off ([`Watched`]). The warden waits for nobody: the threads of the program may be stopped anywhere.
+//! The revoker must not touch addresses that are the program's again. So each mapping that it watches
+//! has a slot with a state, and who is going to unmap it first waits until the revoker has its hands
+//! off ([`Watched`]). The revoker waits for nobody: the threads of the program may be stopped anywhere.
 
 use std::ptr;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
 /// The mapping is watched.
 const WATCHED: u32 = 2;
-/// The warden takes its pages.
+/// The revoker takes its pages.
 const TAKEN_FROM: u32 = 3;
 
 /// When pages were taken, it is looked so often whether the time is another one.
 const LOOK: Duration = Duration::from_millis(100);
-/// Who waits for a warden looks so often whether it is there.
+/// Who waits for a revoker looks so often whether it is there.
 const HANDS_OFF: Duration = Duration::from_millis(1);
 
 /// There is no end.
@@ -68,14 +68,14 @@ impl Slots {
 pub struct Term {
     /// On the monotonic clock, in nanoseconds.
     ends: AtomicU64,
-    /// Changes when the warden is to look at it at once.
+    /// Changes when the revoker is to look at it at once.
     look: AtomicU32,
-    /// Not 0 when a warden watches.
+    /// Not 0 when a revoker watches.
     is_watched: AtomicU32,
-    /// The warden is to end.
+    /// The revoker is to end.
     is_dismissed: AtomicU32,
-    /// The number of the warden's process, or 0.
-    warden: AtomicU32,
+    /// The number of the revoker's process, or 0.
+    revoker: AtomicU32,
     /// The process whose mappings these are.
     owner: u32,
     slots: Slots,
@@ -102,7 +102,7 @@ impl Term {
             look: AtomicU32::new(0),
             is_watched: AtomicU32::new(0),
             is_dismissed: AtomicU32::new(0),
-            warden: AtomicU32::new(0),
+            revoker: AtomicU32::new(0),
             owner: process_id(),
             slots: Slots::new(),
         }
@@ -178,27 +178,27 @@ impl Term {
         self.owner
     }
 
-    pub(super) fn set_warden(&self, process: u32) {
-        self.warden.store(process, Ordering::SeqCst);
+    pub(super) fn set_revoker(&self, process: u32) {
+        self.revoker.store(process, Ordering::SeqCst);
     }
 
-    /// Whether there is a warden that has not ended.
-    pub(super) fn has_warden(&self) -> bool {
-        let warden = self.warden.load(Ordering::SeqCst);
-        warden != 0 && !has_ended(warden)
+    /// Whether there is a revoker that has not ended.
+    pub(super) fn has_revoker(&self) -> bool {
+        let revoker = self.revoker.load(Ordering::SeqCst);
+        revoker != 0 && !has_ended(revoker)
     }
 
-    /// A warden is going to begin.
+    /// A revoker is going to begin.
     pub(super) fn engage(&self) {
         self.is_dismissed.store(0, Ordering::SeqCst);
         self.is_watched.store(0, Ordering::SeqCst);
     }
 
-    /// Waits until the warden watches; whether it does within a time, and does not end before.
+    /// Waits until the revoker watches; whether it does within a time, and does not end before.
     pub(super) fn is_watched_within(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while self.is_watched.load(Ordering::SeqCst) == 0 {
-            if Instant::now() >= end || !self.has_warden() {
+            if Instant::now() >= end || !self.has_revoker() {
                 return false;
             }
             futex::wait_for(&self.is_watched, 0, HANDS_OFF);
@@ -206,7 +206,7 @@ impl Term {
         true
     }
 
-    /// The warden is to end.
+    /// The revoker is to end.
     pub(super) fn dismiss(&self) {
         self.is_dismissed.store(1, Ordering::SeqCst);
         self.wake();
@@ -217,7 +217,7 @@ impl Term {
         futex::wake_all(&self.look);
     }
 
-    /// What the warden does, until it is dismissed. As it says there, it has nothing of a thread.
+    /// What the revoker does, until it is dismissed. As it says there, it has nothing of a thread.
     pub(super) fn keep_watch(&self) {
         self.is_watched.store(1, Ordering::SeqCst);
         futex::wake_all(&self.is_watched);
@@ -311,7 +311,7 @@ impl Drop for Watched {
             if freed.is_ok() {
                 return;
             }
-            if !self.term.has_warden() {
+            if !self.term.has_revoker() {
                 // It was killed while it took pages.
                 return state.store(FREE, Ordering::Release);
             }
@@ -321,7 +321,7 @@ impl Drop for Watched {
 }
 
 /// Whether a process has other memory than this one: it has executed another program in the thread
-/// that started the warden, which goes on in it.
+/// that started the revoker, which goes on in it.
 fn is_left_alone(owner: u32) -> bool {
     const KCMP_VM: usize = 1;
     let args = [process_id() as usize, owner as usize, KCMP_VM, 0, 0, 0];

@@ -37,13 +37,13 @@ use serving::started;
 
 #[path = "common/address.rs"]
 mod address;
-#[path = "fellows/apart.rs"]
+#[path = "peer_servers/apart.rs"]
 mod apart;
 #[path = "common/etcd.rs"]
 mod etcd;
-#[path = "fellows/heaps.rs"]
+#[path = "peer_servers/heaps.rs"]
 mod heaps;
-#[path = "fellows/moving.rs"]
+#[path = "peer_servers/moving.rs"]
 mod moving;
 #[path = "common/serving.rs"]
 mod serving;
@@ -1119,9 +1119,9 @@ fn a_server_cut_off_from_etcd_stops_what_it_has() {
     assert!(stuck.contains("directory"), "{stuck}");
 }
 
-/// With TLS, a fellow has to show that it has the name of a server.
+/// With TLS, a peer server has to show that it has the name of a server.
 #[test]
-fn fellows_are_known_by_their_certificates() {
+fn peer_servers_are_known_by_their_certificates() {
     let directory = TempDir::new().unwrap();
     let made = Command::new(env!("CARGO_BIN_EXE_quire"))
         .args(["dsm", "certify", "server", "node-1", "--directory"])
@@ -1217,7 +1217,7 @@ fn lied(address: &str, body: &[u8]) -> String {
     let plain = Security::Automatic(None);
     turn.links.connect(&address, &plain, None).unwrap();
     let mut liar = Liar {
-        sends: Some(Control::Fellow {
+        sends: Some(Control::PeerServer {
             object: Handle(0),
             from: ServerId(7),
             body: body.to_vec(),
@@ -1248,11 +1248,11 @@ fn a_server_that_sends_garbage_is_cut_off_and_harms_nobody() {
     assert_eq!(word(&other, 0).load(Ordering::Relaxed), 3);
     word(&other, 0).store(4, Ordering::Relaxed);
     assert_eq!(word(&one, 0).load(Ordering::Relaxed), 4);
-    // A server alone has no fellows.
+    // A server alone has no peer servers.
     let directory = TempDir::new().unwrap();
     let alone = Group::start(directory, 1, Vec::new());
     let ended = lied(&alone.addresses[0], &[0]);
-    assert!(ended.contains("no fellow servers"), "{ended}");
+    assert!(ended.contains("no peer servers"), "{ended}");
 }
 
 #[test]

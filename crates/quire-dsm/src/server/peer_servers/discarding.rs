@@ -13,7 +13,7 @@ use super::super::core::{self, Core, NOBODY};
 use super::super::said::Said;
 use super::joint::Joint;
 use super::names::{Wanted, refused, too_many};
-use super::{Around, Fellows};
+use super::{Around, PeerServers};
 use crate::directory::DirectoryError;
 use crate::store::ObjectId;
 use crate::wire::control::{Answer, FailureKind, Name, RequestId};
@@ -50,7 +50,7 @@ impl Discarding {
     }
 }
 
-impl Fellows {
+impl PeerServers {
     /// A program discards an object that is here.
     pub(super) fn discard(&mut self, a: &mut Around<'_>, asker: Asker, name: &Name) {
         let others = self.others_with(name);

@@ -1,4 +1,4 @@
-//! Servers that are joined: what a server does beside its own objects when it has fellows.
+//! Servers that are joined: what a server does beside its own objects when it has peer servers.
 //!
 //! They agree through a directory on who is a member, which names there are, and which
 //! servers have a part in which object (its *view*). A server is a member as long as its
@@ -16,7 +16,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `outside` | what it needs from outside of the loop |
-//! | `wires` | the links to fellows |
+//! | `wires` | the links to peer servers |
 //! | `names` | what programs ask by the name of an object |
 //! | `line` | whose question of these the directory is asked next |
 //! | `joint` | the objects that several servers share |
@@ -28,7 +28,7 @@
 //! | `gathering` | what a server that ends gathers of what it keeps on its disk |
 //! | `handing` | what a server that ends hands over |
 //! | `complaint` | what is said now and then |
-//! | `keeper` | shared objects that one server keeps on its disk |
+//! | `home` | shared objects that one server keeps on its disk |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -57,8 +57,8 @@ mod discarding;
 mod doubt;
 mod gathering;
 mod handing;
+mod home;
 mod joint;
-mod keeper;
 mod known;
 mod line;
 mod names;
@@ -71,8 +71,8 @@ use complaint::Complaint;
 use discarding::Discarding;
 use doubt::Doubt;
 use gathering::Gathering;
+use home::Homes;
 use joint::Joint;
-use keeper::Keepers;
 use line::Line;
 use names::{Lister, Listing, Waiting, Wanted};
 pub use outside::{Connect, Numbers, Outside};
@@ -101,7 +101,7 @@ pub struct Joining {
     pub host: Host,
     /// Where others reach this server.
     pub address: Address,
-    /// The names that certificates of fellow servers are for.
+    /// The names that certificates of peer servers are for.
     pub names: Vec<Name>,
     /// How links to them are secured.
     pub security: Security,
@@ -212,8 +212,8 @@ impl Making {
     }
 }
 
-/// The fellows of a server.
-pub(super) struct Fellows {
+/// The peer servers of a server.
+pub(super) struct PeerServers {
     directory: Shared,
     clock: fn() -> Instant,
     numbers: Numbers,
@@ -251,25 +251,25 @@ pub(super) struct Fellows {
     begun: BTreeSet<String>,
     /// Views are to be looked at, now or then.
     look_at: Option<Instant>,
-    keepers: Keepers,
+    homes: Homes,
     /// What this server gathers, as it ends.
     gathering: Gathering,
     discarding: Discarding,
     /// This server ends.
     is_ending: bool,
-    /// Fellows that end, too.
+    /// Peer servers that end, too.
     parting: BTreeSet<ServerId>,
     /// The last thing that it does, until that ends.
     awaited: Option<Receiver<()>>,
     /// How often it has handed over an object.
-    wills: u64,
-    /// How often fellows took something, as this server ends.
+    handoffs: u64,
+    /// How often peer servers took something, as this server ends.
     inherited: u64,
     /// What is wrong with the directory.
     complaint: Complaint,
 }
 
-impl Fellows {
+impl PeerServers {
     /// A server that joins others through a directory; with the number of its store, if it
     /// has one.
     pub fn new(
@@ -278,14 +278,14 @@ impl Fellows {
         lease: Duration,
         clock: fn() -> Instant,
         outside: Outside,
-    ) -> io::Result<Fellows> {
+    ) -> io::Result<PeerServers> {
         let (changes, heard) = mpsc::channel();
         let watcher = Watcher {
             changes,
             wake: outside.wake.clone(),
         };
         joining.directory.watch(watcher).map_err(io::Error::other)?;
-        Ok(Fellows {
+        Ok(PeerServers {
             clock,
             numbers: outside.numbers,
             desk: Desk::with(outside.clerk, outside.wake),
@@ -317,13 +317,13 @@ impl Fellows {
             doubt: Doubt::default(),
             begun: BTreeSet::new(),
             look_at: None,
-            keepers: Keepers::new(store),
+            homes: Homes::new(store),
             gathering: Gathering::default(),
             discarding: Discarding::default(),
             is_ending: false,
             parting: BTreeSet::new(),
             awaited: None,
-            wills: 0,
+            handoffs: 0,
             inherited: 0,
             complaint: Complaint::default(),
         })
@@ -361,14 +361,14 @@ impl Fellows {
     pub fn closed(&mut self, a: &mut Around<'_>, link: LinkId, why: &LinkError) {
         self.watching.remove(&link);
         self.wires.tell(link, why);
-        if let Some(fellow) = self.wires.ended(link) {
-            self.broke(a, fellow);
+        if let Some(peer_server) = self.wires.ended(link) {
+            self.broke(a, peer_server);
         }
     }
 
     /// Something came over a link to a server.
     pub fn heard(&mut self, a: &mut Around<'_>, link: LinkId, message: Control) {
-        let Control::Fellow {
+        let Control::PeerServer {
             from, body, data, ..
         } = message
         else {
@@ -420,7 +420,7 @@ impl Fellows {
                      give all servers of the list --replicate-directory",
                 ),
             },
-            (Some(from), said) => self.obey_fellow(a, link, (from, said, page)),
+            (Some(from), said) => self.obey_peer_server(a, link, (from, said, page)),
             (None, _) => a
                 .links
                 .close(link, "this server keeps no directory for others"),
@@ -547,7 +547,7 @@ impl Fellows {
         self.knows_of_discarded(a, id, None);
         self.programs_may_come(a, id);
         self.hand_over_anew(id);
-        self.keeper_left(a, id);
+        self.home_left(a, id);
         if Some(id) == self.me() {
             self.start_anew(a, "the directory has put this server out");
         }
@@ -659,7 +659,7 @@ impl Fellows {
         tracing::error!("{why}; what it has of shared objects is given up");
         self.doubt.begin((self.clock)() + self.lease);
         for joint in std::mem::take(&mut self.joints).into_values() {
-            match joint.keeper.is_some() && joint.queue.is_none() {
+            match joint.home.is_some() && joint.queue.is_none() {
                 true => self.begin_anew(a, &joint.name, why),
                 false => a.core.drop_object(&joint.name, why, a.out),
             }
@@ -732,7 +732,7 @@ impl Fellows {
             Stage::In(_, lease) => Some(lease.ends()),
         };
         let waiting = self.waiting.iter().map(|waiting| waiting.until).min();
-        let offer = self.keepers.open_at;
+        let offer = self.homes.open_at;
         let unused = self.discarding.deadline();
         let (wires, doubt) = (self.wires.deadline(), self.doubt.deadline());
         let all = [stage, waiting, self.look_at, wires, offer, unused, doubt];
@@ -765,7 +765,7 @@ impl Fellows {
         }
     }
 
-    /// Sends what was said to fellows, as the turn is over.
+    /// Sends what was said to peer servers, as the turn is over.
     pub fn send(&mut self, a: &mut Around<'_>) {
         self.wires.turn_ends(a.links);
     }

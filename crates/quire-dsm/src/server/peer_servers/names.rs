@@ -8,9 +8,9 @@ use std::time::Instant;
 use quire_core::dsm::message::ServerId;
 use quire_core::units::Bytes;
 
-use super::keeper::is_away;
+use super::home::is_away;
 use super::line::MOST;
-use super::{Fellows, How, Making, Stage, Told, known};
+use super::{How, Making, PeerServers, Stage, Told, known};
 use crate::directory::{Directory, DirectoryError, Entry, LeaseId, Matter, name_of};
 use crate::server::Around;
 use crate::server::core::{self, Core, NOBODY, Out, PeerId};
@@ -43,7 +43,7 @@ pub(super) struct Waiting {
     /// By what it asks for the object: its name, or the exact spelling of its key.
     pub asked: Name,
     pub until: Instant,
-    /// Its keeper may come back until then.
+    /// Its home server may come back until then.
     pub is_away: bool,
 }
 
@@ -121,7 +121,7 @@ enum Reach {
     Unknown,
 }
 
-impl Fellows {
+impl PeerServers {
     /// A program says something. What the server's own core is to answer comes back.
     pub fn intercept(
         &mut self,
@@ -336,7 +336,7 @@ impl Fellows {
         name: &Name,
         mut request: Request,
     ) -> Option<Control> {
-        if let Some(refused) = self.only_keeper(name, &request) {
+        if let Some(refused) = self.only_home(name, &request) {
             core::answer_with(peer, number, Err(refused), a.out);
             return None;
         }
@@ -460,8 +460,8 @@ impl Fellows {
         let Making {
             info, owner, how, ..
         } = &making;
-        let keeper = self.keepers.store.filter(|_| *how != How::Begun);
-        let mut entry = known::entry(info, owner, making.id, (making.home, keeper));
+        let store = self.homes.store.filter(|_| *how != How::Begun);
+        let mut entry = known::entry(info, owner, making.id, (making.home, store));
         entry.is_removed = *how == How::Unnamed;
         let (peer, number) = (making.peer, making.number);
         let wanted = match how {
@@ -494,7 +494,7 @@ impl Fellows {
             let answer = answer.map_err(|error| refused(&error));
             return core::answer_with(making.peer, making.number, answer, a.out);
         }
-        if done.is_ok() && self.keepers.store.is_some() {
+        if done.is_ok() && self.homes.store.is_some() {
             return self.admit(a, making);
         }
         let (is_joint, home) = (making.is_joint(), making.home);
@@ -603,7 +603,7 @@ impl Fellows {
             return self.seek_again(asked);
         }
         let is_joint = info.scheduler == SchedulerKind::Distributed;
-        if (!is_joint || entry.keeper.is_some()) && self.is_absent(entry.home).is_none() {
+        if (!is_joint || entry.store.is_some()) && self.is_absent(entry.home).is_none() {
             self.sought.insert(asked.clone());
             self.unsure.insert(asked);
             return;
@@ -611,13 +611,13 @@ impl Fellows {
         let gone = Gone {
             key: &key,
             owner: &owner,
-            is_kept: entry.keeper.is_some(),
+            is_kept: entry.store.is_some(),
             is_removed: entry.is_removed,
         };
         if !is_joint {
             return self.kept_elsewhere(a, &asked, entry.home, &gone);
         }
-        if entry.keeper.is_some() && !self.members.contains_key(&entry.home) {
+        if entry.store.is_some() && !self.members.contains_key(&entry.home) {
             return self.all_gone(a, &asked, &gone);
         }
         let part = Part { me, of: entry.home };
@@ -626,7 +626,7 @@ impl Fellows {
             Ok(()) => {
                 let id = entry.object.id;
                 self.add(id, key.clone(), (me, entry.home));
-                if entry.keeper.is_some() {
+                if entry.store.is_some() {
                     let (pager, queue) = Distant::new();
                     a.core.keep_elsewhere(&key, pager, queue.clone());
                     self.is_kept_by(id, entry.home, Some(queue));
@@ -723,7 +723,7 @@ impl Fellows {
             return self.withdraw(a, (NOBODY, RequestId(0)), key.clone(), false);
         }
         let name = key.plain();
-        let back_by = self.keepers.back_by(key, (self.clock)());
+        let back_by = self.homes.back_by(key, (self.clock)());
         for waiting in self.take_waiting(asked) {
             let (peer, number) = (waiting.peer, waiting.number);
             let is_owner = a.core.identity(peer) == Some(owner);
@@ -839,7 +839,7 @@ impl Fellows {
             .any(|waiting| waiting.asked.plain() == name)
     }
 
-    /// Asks again for what waits for a keeper that is away: one of them, or all.
+    /// Asks again for what waits for a home server that is away: one of them, or all.
     pub(super) fn retry_away(&mut self, a: &mut Around<'_>, published: Option<&str>) {
         let is_of = |name: &Name, key: &str| name.as_str() == name_of(key);
         let is_it = |name: &Name| published.is_none_or(|published| is_of(name, published));

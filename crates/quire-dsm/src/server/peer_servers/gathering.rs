@@ -1,4 +1,4 @@
-//! What a server that ends gathers from its fellows: of the objects that it keeps in its store, what
+//! What a server that ends gathers from its peer servers: of the objects that it keeps in its store, what
 //! programs have written at other servers, and have not given back.
 //!
 //! It asks the other members of such an object ([`Said::Flush`]). Each has its kernels give back all
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use quire_core::dsm::message::ServerId;
 
-use super::{AGAIN, Around, Fellows};
+use super::{AGAIN, Around, PeerServers};
 use crate::server::core::{Core, Out};
 use crate::server::said::Said;
 use crate::store::ObjectId;
@@ -27,7 +27,7 @@ pub(super) struct Gathering {
     owed: BTreeMap<(ObjectId, ServerId), Owed>,
 }
 
-/// What a fellow owes of an object.
+/// What a peer server owes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owed {
     /// It has not said yet.
@@ -37,7 +37,7 @@ enum Owed {
     Nothing,
 }
 
-impl Fellows {
+impl PeerServers {
     /// This server begins to end: what it keeps is gathered.
     pub fn gather(&mut self, a: &mut Around<'_>, now: Instant) {
         self.gathering.ask_at = Some(now);
@@ -50,22 +50,22 @@ impl Fellows {
             return;
         }
         self.gathering.ask_at = Some(now + AGAIN);
-        for (object, fellow) in self.asked() {
-            let owed = self.gathering.owed.entry((object, fellow));
+        for (object, peer_server) in self.asked() {
+            let owed = self.gathering.owed.entry((object, peer_server));
             if *owed.or_insert(Owed::Unknown) != Owed::Nothing {
                 self.wires
-                    .say(a.links, fellow, &Said::Flush { object }, None);
+                    .say(a.links, peer_server, &Said::Flush { object }, None);
             }
         }
     }
 
-    /// Which fellows are asked for what this server keeps.
+    /// Which peer servers are asked for what this server keeps.
     fn asked(&self) -> Vec<(ObjectId, ServerId)> {
         let Some(me) = self.me() else {
             return Vec::new();
         };
         let kept = self.joints.iter();
-        let kept = kept.filter(|(_, joint)| joint.keeper == Some(me) && joint.views.is_in());
+        let kept = kept.filter(|(_, joint)| joint.home == Some(me) && joint.views.is_in());
         let members = kept.flat_map(|(&object, joint)| {
             let members = joint.views.members().iter().copied();
             members.map(move |member| (object, member))
@@ -86,7 +86,7 @@ impl Fellows {
         all.filter(|(_, _, owed)| *owed != Owed::Nothing)
     }
 
-    /// Whether a fellow owes something.
+    /// Whether a peer server owes something.
     pub fn is_gathering(&self) -> bool {
         self.debts().next().is_some()
     }
@@ -94,7 +94,7 @@ impl Fellows {
     /// How many pages have to come still, as far as that is known: less is nearer to the end.
     pub fn uncollected(&self) -> u64 {
         let pages = self.debts().map(|(_, _, owed)| match owed {
-            // More than any fellow can have, though not so much that a sum overflows.
+            // More than any peer server can have, though not so much that a sum overflows.
             Owed::Unknown => 1 << 48,
             Owed::Pages(pages) => pages,
             Owed::Nothing => 0,
@@ -102,16 +102,16 @@ impl Fellows {
         pages.sum()
     }
 
-    /// Logs what fellows did not give back. Whether they gave back all.
+    /// Logs what peer servers did not give back. Whether they gave back all.
     pub fn name_what_is_uncollected(&self) -> bool {
         let mut is_complete = true;
-        for (object, fellow, owed) in self.debts() {
+        for (object, peer_server, owed) in self.debts() {
             is_complete = false;
             let name = self.joints.get(&object).map(|joint| joint.name.as_str());
             let name = name.unwrap_or("an object");
             let at = self
                 .members
-                .get(&fellow)
+                .get(&peer_server)
                 .map(|member| member.address.as_str());
             let at = at.unwrap_or("another server");
             match owed {
@@ -128,16 +128,16 @@ impl Fellows {
         is_complete
     }
 
-    /// The keeper of an object ends, and asks for all of it.
+    /// The home server of an object ends, and asks for all of it.
     pub(super) fn flush(&mut self, a: &mut Around<'_>, from: ServerId, object: ObjectId) {
         let joint = self.joints.get(&object);
-        let joint = joint.filter(|joint| joint.keeper == Some(from));
+        let joint = joint.filter(|joint| joint.home == Some(from));
         let left = joint.map_or(0, |joint| a.core.give_all_back(&joint.name, a.out));
         self.wires
             .say(a.links, from, &Said::Flushed { object, left }, None);
     }
 
-    /// A fellow has said how many pages have yet to come from it.
+    /// A peer server has said how many pages have yet to come from it.
     pub(super) fn flushed(&mut self, from: ServerId, object: ObjectId, left: u64) {
         if let Some(owed) = self.gathering.owed.get_mut(&(object, from)) {
             *owed = match left {
@@ -158,7 +158,7 @@ impl Fellows {
 
 impl Core {
     /// Has the kernels of an object give back all that they have, and gives them nothing any more.
-    /// How many pages its keeper does not have yet.
+    /// How many pages its home server does not have yet.
     fn give_all_back(&mut self, name: &Name, out: &mut Vec<Out>) -> u64 {
         self.act(name, out, |object, tell| object.recall(tell));
         let object = self.object(name);

@@ -66,7 +66,7 @@ impl Mapped {
     }
 }
 
-/// What a warden does in tests between finding a mapping and taking its pages, so that others come
+/// What a revoker does in tests between finding a mapping and taking its pages, so that others come
 /// between the two if they can.
 pub(super) fn pause() {
     futex::wait_for(&AtomicU32::new(0), 0, Duration::from_micros(200));
@@ -96,7 +96,7 @@ fn lives(process: u32) -> bool {
 fn pages_are_taken_when_time_is_over_and_not_before() {
     let (mapped, own) = (Mapped::new(), process_id());
     let term = Arc::new(Term::new());
-    let warden = Warden::start(Arc::clone(&term), None).unwrap();
+    let revoker = Revoker::start(Arc::clone(&term), None).unwrap();
     let watched = term.watch(mapped.range);
     let end = now() + 2 * SOON;
     term.set_end(Some(end));
@@ -118,8 +118,8 @@ fn pages_are_taken_when_time_is_over_and_not_before() {
     term.set_end(Some(now()));
     std::thread::sleep(2 * SOON);
     assert_eq!((mapped.shown(own), term.is_over()), (PAGES, true));
-    let process = warden.process();
-    drop(warden);
+    let process = revoker.process();
+    drop(revoker);
     assert!(!lives(process));
 }
 
@@ -127,7 +127,7 @@ fn pages_are_taken_when_time_is_over_and_not_before() {
 fn more_mappings_are_watched_than_there_are_slots_at_first() {
     let own = process_id();
     let term = Arc::new(Term::new());
-    let _warden = Warden::start(Arc::clone(&term), None).unwrap();
+    let _revoker = Revoker::start(Arc::clone(&term), None).unwrap();
     let all: Vec<Mapped> = (0..200).map(|_| Mapped::new()).collect();
     let mut watched: Vec<Watched> = all.iter().map(|one| term.watch(one.range)).collect();
     // Slots are used again.
@@ -142,7 +142,7 @@ fn more_mappings_are_watched_than_there_are_slots_at_first() {
 #[test]
 fn addresses_that_are_not_watched_any_more_are_left_alone() {
     let term = Arc::new(Term::new());
-    let _warden = Warden::start(Arc::clone(&term), None).unwrap();
+    let _revoker = Revoker::start(Arc::clone(&term), None).unwrap();
     let file = Mapped::new();
     let end = Instant::now() + Duration::from_secs(2);
     std::thread::scope(|scope| {
@@ -181,11 +181,11 @@ fn child(does: impl FnOnce(&AtomicU64), told: &Mapped) -> (u32, u32) {
         // SAFETY: it ends this process.
         unsafe { libc::_exit(1) };
     }
-    until("the child has a warden", || {
+    until("the child has a revoker", || {
         told.word(1).load(Ordering::SeqCst) > 1
     });
-    let warden = told.word(1).load(Ordering::SeqCst);
-    (child.unsigned_abs(), warden as u32)
+    let revoker = told.word(1).load(Ordering::SeqCst);
+    (child.unsigned_abs(), revoker as u32)
 }
 
 fn kill(process: u32, signal: i32) {
@@ -199,30 +199,30 @@ fn reap(process: u32) {
 }
 
 #[test]
-fn pages_are_taken_from_a_process_that_is_stopped_and_its_warden_dies_with_it() {
+fn pages_are_taken_from_a_process_that_is_stopped_and_its_revoker_dies_with_it() {
     let (mapped, told) = (Mapped::new(), Mapped::new());
     let stops = |word: &AtomicU64| {
         let term = Arc::new(Term::new());
-        let warden = Warden::start(Arc::clone(&term), None).unwrap();
+        let revoker = Revoker::start(Arc::clone(&term), None).unwrap();
         let _watched = term.watch(mapped.range);
         mapped.touch();
         term.set_end(Some(now() + 4 * SOON));
-        word.store(warden.process().into(), Ordering::SeqCst);
+        word.store(revoker.process().into(), Ordering::SeqCst);
         loop {
             std::thread::sleep(SOON);
         }
     };
-    let (process, warden) = child(stops, &told);
+    let (process, revoker) = child(stops, &told);
     kill(process, libc::SIGSTOP);
     until("its time is over", || mapped.shown(process) == 0);
-    assert!(lives(warden));
+    assert!(lives(revoker));
     kill(process, libc::SIGKILL);
     reap(process);
-    until("the warden is dead", || !lives(warden));
+    until("the revoker is dead", || !lives(revoker));
 }
 
 #[test]
-fn a_warden_ends_when_its_process_executes_another_program() {
+fn a_revoker_ends_when_its_process_executes_another_program() {
     let told = Mapped::new();
     // In the thread that has it, or in another one.
     for is_own in [false, true] {
@@ -230,10 +230,10 @@ fn a_warden_ends_when_its_process_executes_another_program() {
         let executes = |word: &AtomicU64| {
             let begin = |word: &AtomicU64| {
                 let term = Arc::new(Term::new());
-                let warden = Warden::start(Arc::clone(&term), None).unwrap();
+                let revoker = Revoker::start(Arc::clone(&term), None).unwrap();
                 term.set_end(Some(now()));
-                word.store(warden.process().into(), Ordering::SeqCst);
-                std::mem::forget(warden);
+                word.store(revoker.process().into(), Ordering::SeqCst);
+                std::mem::forget(revoker);
             };
             std::thread::scope(|scope| {
                 if is_own {
@@ -250,8 +250,8 @@ fn a_warden_ends_when_its_process_executes_another_program() {
                 let _ = Command::new("sleep").arg("60").exec();
             });
         };
-        let (process, warden) = child(executes, &told);
-        until("the warden has ended", || !lives(warden));
+        let (process, revoker) = child(executes, &told);
+        until("the revoker has ended", || !lives(revoker));
         assert!(lives(process));
         kill(process, libc::SIGKILL);
         reap(process);
@@ -262,7 +262,7 @@ fn a_warden_ends_when_its_process_executes_another_program() {
 fn a_program_that_waits_for_children_does_not_see_it() {
     let told = Mapped::new();
     let waits = |word: &AtomicU64| {
-        let _warden = Warden::start(Arc::new(Term::new()), None).unwrap();
+        let _revoker = Revoker::start(Arc::new(Term::new()), None).unwrap();
         // SAFETY: a null status is allowed.
         let waited = unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) };
         let is_alone = waited == -1

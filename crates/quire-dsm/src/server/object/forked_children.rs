@@ -1,6 +1,6 @@
 //! Children of programs that have an object open. A child of `fork` opens it by itself, and its parent may
-//! have ended by then: what was removed would be gone. So a parent says before it forks that an heir comes, and
-//! the heir when it is there. In between the object counts as used.
+//! have ended by then: what was removed would be gone. So a parent says before it forks that a forked child comes, and
+//! the forked child when it is there. In between the object counts as used.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::Awaited;
 
 /// Those who come for an object.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Heirs {
+pub(in crate::server) struct ForkedChildren {
     /// How many, by as whom they count: who says that it has come speaks for its own kind only.
     expected: BTreeMap<String, u32>,
     /// Who has not come when this is over has ended before.
     until: Awaited,
 }
 
-impl Heirs {
+impl ForkedChildren {
     /// One more comes, who will count as this.
     pub fn comes(&mut self, identity: &str) {
         let expected = self.expected.entry(identity.to_owned()).or_default();
@@ -55,32 +55,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heirs_are_awaited_until_all_came() {
-        let mut heirs = Heirs::default();
-        heirs.came("uid:7");
-        assert!(!heirs.are_awaited());
+    fn forked_children_are_awaited_until_all_came() {
+        let mut forked_children = ForkedChildren::default();
+        forked_children.came("uid:7");
+        assert!(!forked_children.are_awaited());
         for identity in ["uid:7", "uid:7", "uid:8"] {
-            heirs.comes(identity);
+            forked_children.comes(identity);
         }
         for identity in ["uid:7", "uid:9", "uid:7", "uid:7"] {
-            heirs.came(identity);
-            assert!(heirs.are_awaited(), "uid:8 has not come");
+            forked_children.came(identity);
+            assert!(forked_children.are_awaited(), "uid:8 has not come");
         }
-        heirs.came("uid:8");
-        assert!(!heirs.are_awaited());
+        forked_children.came("uid:8");
+        assert!(!forked_children.are_awaited());
     }
 
     #[test]
     fn who_ended_before_does_not_come() {
-        let mut heirs = Heirs::default();
-        heirs.comes("uid:7");
+        let mut forked_children = ForkedChildren::default();
+        forked_children.comes("uid:7");
         let leases = (0..20).take_while(|_| {
-            heirs.pass();
-            heirs.are_awaited()
+            forked_children.pass();
+            forked_children.are_awaited()
         });
         assert_eq!(leases.count(), 4);
-        heirs.comes("uid:7");
-        heirs.came("uid:7");
-        assert!(!heirs.are_awaited(), "the one before is forgotten");
+        forked_children.comes("uid:7");
+        forked_children.came("uid:7");
+        assert!(
+            !forked_children.are_awaited(),
+            "the one before is forgotten"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The links of a server to its fellows: one to each. Whoever has the smaller number
+//! The links of a server to its peer servers: one to each. Whoever has the smaller number
 //! connects, and connects again when the link breaks.
 //!
 //! A link carries what is said in order and loses nothing as long as it holds. What is said in a
@@ -22,7 +22,7 @@ use crate::wire::{Contents, Control};
 /// Between two attempts to connect, at first and at most.
 const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// The way to one fellow.
+/// The way to one peer server.
 struct Wire {
     /// Where it is; none where it is no member, as far as is known.
     address: Option<String>,
@@ -43,14 +43,14 @@ struct Wire {
 /// A link to a server.
 struct End {
     /// Which server it is, where that is known.
-    fellow: Option<ServerId>,
+    peer_server: Option<ServerId>,
     parts: Parts,
 }
 
 /// A message, from whom, and the page in it.
 pub(super) type Came = (Option<ServerId>, Said, Option<Contents>);
 
-/// The links to all fellows.
+/// The links to all peer servers.
 pub(super) struct Wires {
     me: Option<ServerId>,
     wires: BTreeMap<ServerId, Wire>,
@@ -82,12 +82,12 @@ impl Wires {
         }
     }
 
-    /// This server has another number from now on, or none. All links to fellows end.
+    /// This server has another number from now on, or none. All links to peer servers end.
     pub fn start(&mut self, me: Option<ServerId>, links: &mut Links) {
         self.me = me;
         self.wires.clear();
         for (link, end) in &mut self.ends {
-            if end.fellow.take().is_some() {
+            if end.peer_server.take().is_some() {
                 links.close(*link, "this server starts anew");
             }
         }
@@ -118,7 +118,7 @@ impl Wires {
         Some(id) == self.me || self.wires.get(&id).is_some_and(|wire| wire.is_up)
     }
 
-    /// Since when there is no link to a fellow.
+    /// Since when there is no link to a peer server.
     pub fn down_since(&self, id: ServerId) -> Option<Instant> {
         let wire = self.wires.get(&id).filter(|wire| !wire.is_up)?;
         Some(wire.down)
@@ -147,13 +147,13 @@ impl Wires {
         match who.proof {
             Proof::Certificate if !self.names.contains(&who.hello.name) => {
                 return Err(denied(format!(
-                    "{} is not the name of a fellow server here; name it with --fellow",
+                    "{} is not the name of a peer server here; name it with --peer-server",
                     who.hello.name
                 )));
             }
             Proof::User(uid) if uid != rustix::process::getuid().as_raw() => {
                 return Err(denied(format!(
-                    "a server of user {uid} is no fellow of this user's"
+                    "a server of user {uid} is no peer server of this user's"
                 )));
             }
             _ => {}
@@ -162,14 +162,14 @@ impl Wires {
         Ok(())
     }
 
-    fn add(&mut self, link: LinkId, fellow: Option<ServerId>) {
+    fn add(&mut self, link: LinkId, peer_server: Option<ServerId>) {
         let parts = Parts::default();
-        self.ends.insert(link, End { fellow, parts });
+        self.ends.insert(link, End { peer_server, parts });
     }
 
     /// A server to which this one connected has welcomed it.
     pub fn welcomed(&mut self, links: &mut Links, link: LinkId, welcome: &Welcome) {
-        let Some(to) = self.ends.get(&link).and_then(|end| end.fellow) else {
+        let Some(to) = self.ends.get(&link).and_then(|end| end.peer_server) else {
             return;
         };
         let is_tls = self.wires.get(&to).is_some_and(|wire| {
@@ -179,15 +179,15 @@ impl Wires {
             })
         });
         if is_tls && !self.names.contains(&welcome.name) {
-            return links.close(link, "that is not the name of a fellow server");
+            return links.close(link, "that is not the name of a peer server");
         }
         if u128::from(welcome.lease) != self.lease.as_millis() {
             tracing::error!(
-                "a fellow server has leases of {} ms, this one of {} ms: give all the same --lease",
+                "a peer server has leases of {} ms, this one of {} ms: give all the same --lease",
                 welcome.lease,
                 self.lease.as_millis()
             );
-            return links.close(link, "fellow servers must have the same --lease");
+            return links.close(link, "peer servers must have the same --lease");
         }
         for part in said::encode(
             self.me.unwrap_or(ServerId(0)),
@@ -199,7 +199,7 @@ impl Wires {
         self.up(links, to);
     }
 
-    /// A server that connected says which it is. The fellow whose earlier link it takes the
+    /// A server that connected says which it is. The peer server whose earlier link it takes the
     /// place of, if there was one.
     pub fn introduced(
         &mut self,
@@ -207,7 +207,10 @@ impl Wires {
         link: LinkId,
         (from, to): (ServerId, ServerId),
     ) -> Option<ServerId> {
-        let is_known = self.ends.get(&link).is_none_or(|end| end.fellow.is_some());
+        let is_known = self
+            .ends
+            .get(&link)
+            .is_none_or(|end| end.peer_server.is_some());
         if is_known || self.me != Some(to) || from == to {
             links.close(link, "another server was meant");
             return None;
@@ -218,7 +221,7 @@ impl Wires {
             links.close(before, "there is a newer link");
         }
         if let Some(end) = self.ends.get_mut(&link) {
-            end.fellow = Some(from);
+            end.peer_server = Some(from);
         }
         self.wire(from).link = Some(link);
         broken
@@ -240,7 +243,7 @@ impl Wires {
 
     /// A link to a server has ended: where it never stood, a line says so, and then one a minute.
     pub fn tell(&mut self, link: LinkId, why: &LinkError) {
-        let server = self.ends.get(&link).and_then(|end| end.fellow);
+        let server = self.ends.get(&link).and_then(|end| end.peer_server);
         let wire = server.and_then(|id| self.wires.get_mut(&id));
         if let Some(wire) = wire.filter(|wire| !wire.is_up)
             && let Some(address) = &wire.address
@@ -250,10 +253,10 @@ impl Wires {
         }
     }
 
-    /// A link to a server has ended. The fellow to which something may have been lost.
+    /// A link to a server has ended. The peer server to which something may have been lost.
     pub fn ended(&mut self, link: LinkId) -> Option<ServerId> {
-        let fellow = self.ends.remove(&link)?.fellow?;
-        let wire = self.wires.get_mut(&fellow)?;
+        let peer_server = self.ends.remove(&link)?.peer_server?;
+        let wire = self.wires.get_mut(&peer_server)?;
         if wire.link != Some(link) {
             return None;
         }
@@ -265,12 +268,12 @@ impl Wires {
             wire.down = (self.clock)();
         }
         if wire.address.is_none() {
-            self.wires.remove(&fellow);
+            self.wires.remove(&peer_server);
         }
-        was_up.then_some(fellow)
+        was_up.then_some(peer_server)
     }
 
-    /// Says something to a fellow, now or when there is a link.
+    /// Says something to a peer server, now or when there is a link.
     pub fn say(&mut self, links: &mut Links, to: ServerId, said: &Said, page: Option<Contents>) {
         let Some(me) = self.me else { return };
         let wire = self.wire(to);
@@ -314,10 +317,10 @@ impl Wires {
             return Ok(Vec::new());
         };
         let came = end.parts.add(body, data)?;
-        let fellow = end.fellow;
+        let peer_server = end.peer_server;
         let came = came.into_iter().map(|(said, page)| match &said {
             Said::Introduce { .. } => (Some(from), said, page),
-            _ => (fellow, said, page),
+            _ => (peer_server, said, page),
         });
         Ok(came.collect())
     }

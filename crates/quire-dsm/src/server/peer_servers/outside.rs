@@ -8,7 +8,7 @@ use crate::directory::{Clerk, Shared, Waker};
 use crate::link::{Address, LinkId, Links, Security, Turn};
 use crate::random::random;
 
-/// Connects to a fellow server.
+/// Connects to a peer server.
 pub type Connect = Box<dyn FnMut(&mut Links, &Address, &Security) -> io::Result<LinkId> + Send>;
 
 /// Numbers that nobody had before: they name servers and objects.
@@ -20,7 +20,7 @@ pub struct Outside {
     pub clerk: Arc<dyn Clerk>,
     /// Wakes the loop where the directory has answered, or something has changed in it.
     pub wake: Waker,
-    /// How fellows are reached.
+    /// How peer servers are reached.
     pub connect: Connect,
     /// What servers and objects are named by.
     pub numbers: Numbers,
