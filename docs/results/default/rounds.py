@@ -87,10 +87,10 @@ def workloads(options, build):
         "node": node,
         "java": java,
         "sqlite": sqlite,
-        "graph-long": [f"{build}/graph", "40"],
-        "node-long": [*node, "25"],
-        "java-long": [*java, "80"],
-        "duckdb-long": script("groups.py", "40"),
+        "graph-long": [f"{build}/graph", "100"],
+        "node-long": [*node, "60"],
+        "java-long": [*java, "200"],
+        "duckdb-long": script("groups.py", "100"),
     }
 
 

@@ -2,13 +2,13 @@
 //! a name, a certificate for that with its key, and the certificate of the CA. The CA and the certificate of
 //! this machine's server are made with the first one.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::UdpSocket;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use quire_dsm::link::identity::{Authority, Files, Pair, Validity};
+use quire_dsm::link::identity::{self, Authority, Files, Pair, Validity};
 use quire_dsm::link::{Address, Addresses, Identity};
 use quire_dsm::wire::control::Name;
 use serde::Deserialize;
@@ -87,13 +87,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn write_new(path: &Path, text: &str, mode: u32) -> Outcome<()> {
-    let write = || {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(|error| match error.kind() {
+    identity::write_new(path, text, mode).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => unfit(format!(
             "{} is there already: move it away, or have another written with --output FILE",
             path.display()

@@ -137,25 +137,29 @@ impl Pair {
     /// # Errors
     /// When a file is there, or cannot be written.
     pub fn write(&self, certificate: &Path, key: &Path) -> Result<(), IdentityError> {
-        write_new(key, &self.key, 0o600)?;
-        write_new(certificate, &self.certificate, 0o644)
+        let write = |path: &Path, text, mode| {
+            write_new(path, text, mode).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => IdentityError::Exists(path.into()),
+                _ => IdentityError::File {
+                    path: path.into(),
+                    error,
+                },
+            })
+        };
+        write(key, &self.key, 0o600)?;
+        write(certificate, &self.certificate, 0o644)
     }
 }
 
-fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), IdentityError> {
-    let write = || {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => IdentityError::Exists(path.into()),
-        _ => IdentityError::File {
-            path: path.into(),
-            error,
-        },
-    })
+/// Writes a file that must not be there yet, onto the disk.
+///
+/// # Errors
+/// `AlreadyExists`, and what else the system says.
+pub fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// A CA. It issues certificates to nodes.
