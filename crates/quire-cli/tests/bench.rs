@@ -123,7 +123,7 @@ fn what_the_kernel_counts_is_kept() {
     let run = Run::read(Path::new(&file)).unwrap();
     assert_eq!(run.executions.len(), 3);
     for execution in &run.executions {
-        let value = |name: &str| execution.metrics[name][0];
+        let value = |name: &str| execution.metrics.get(name).unwrap()[0];
         assert!(value("peak_memory") > 15e6, "{execution:?}");
         assert!(value("minor_faults") > 100.0);
         assert!(value("voluntary_switches") > 0.0);

@@ -17,8 +17,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::caution::{each_once, listed};
 use crate::judge::{Settings, Shift};
+use crate::parallel;
 use crate::report::experiment::{Experiment, Figure, Group, groups};
-use crate::report::{Effect, Verdict, number, pair, parallel};
+use crate::report::{Effect, Verdict, number, pair};
 use crate::run::{Better, Metric, Run};
 
 /// What both have.

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::parallel;
 use crate::run::{Lines, Run};
 pub use join::join;
 
@@ -144,8 +145,8 @@ pub fn read(path: &Path) -> Result<Run, ImportError> {
 /// # Errors
 /// As of [`read`], and where they do not go together.
 pub fn read_all(paths: &[PathBuf]) -> Result<Run, ImportError> {
-    let runs: Result<Vec<Run>, ImportError> = paths.iter().map(|path| read(path)).collect();
-    join(runs?)
+    let runs = parallel::map(paths.iter().collect(), |path: &PathBuf| read(path));
+    join(runs.into_iter().collect::<Result<_, _>>()?)
 }
 
 /// What is wrong with a file of anything else.

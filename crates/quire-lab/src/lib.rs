@@ -28,6 +28,7 @@
 //! | [`figures`] | the plots of reports |
 //! | [`network`] | machines far from each other, on this one |
 //! | [`share`] | machines that have a part of a processor, on this one |
+//! | `parallel` | the same work on all cores |
 
 pub mod caution;
 pub mod compare;
@@ -37,6 +38,7 @@ pub mod figures;
 pub mod import;
 pub mod judge;
 pub mod network;
+mod parallel;
 pub mod plan;
 pub mod prepare;
 pub mod protocol;

@@ -215,8 +215,6 @@ fn costs(values: &judge::Values, wall: &judge::Values, are_times: bool, wish: &W
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::run::{Execution, TIME};
 
@@ -232,7 +230,7 @@ mod tests {
                 benchmark: "b".into(),
                 variant: "v".into(),
                 order: n,
-                metrics: BTreeMap::from([(TIME.into(), values), (WALL_TIME.into(), wall)]),
+                metrics: [(TIME.into(), values), (WALL_TIME.into(), wall)].into(),
                 ..Execution::default()
             })
             .unwrap();

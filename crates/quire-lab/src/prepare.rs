@@ -57,7 +57,7 @@ pub enum PrepareError {
         why: String,
     },
     /// Settings could not be put back.
-    #[error("not put back: {0}; run `quire bench --restore` as root")]
+    #[error("not put back: {0}; `bench --restore` as root tries it again")]
     Left(String),
 }
 

@@ -10,7 +10,6 @@
 //! | [`number`] | numbers as people read them |
 //! | [`html`], [`markdown`], [`data`] | the forms that a report comes in |
 //! | `notes` | what readers of an experiment's figures should bear in mind |
-//! | `parallel` | the same work on all cores |
 
 pub mod data;
 pub mod experiment;
@@ -19,11 +18,11 @@ pub mod markdown;
 pub(crate) mod notes;
 pub mod number;
 pub mod pair;
-pub(crate) mod parallel;
 pub mod standing;
 
 use quire_stats::Settings;
 
+use crate::parallel;
 use crate::run::{Metric, Run, are_in_rounds};
 pub use experiment::{Experiment, Figure};
 pub use pair::{Effect, Pair, Verdict};

@@ -5,11 +5,15 @@
 //! that was going on, and a run can be resumed: what is there need not be done again. A
 //! last line without its end is what an interruption leaves, and is passed over.
 
+mod measured;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+pub use measured::Measured;
 
 /// The format that is written here.
 pub const FORMAT: u32 = 1;
@@ -80,7 +84,7 @@ pub struct Execution {
     pub started: f64,
     /// The measurements of each metric, in their order. What there is once for an
     /// execution, such as its peak memory, has one.
-    pub metrics: BTreeMap<String, Vec<f64>>,
+    pub metrics: Measured,
 }
 
 /// An execution that gave nothing.
@@ -201,7 +205,7 @@ impl Run {
     /// # Errors
     /// What is wrong with it: it has no measurement, or one that is not a number.
     pub fn add(&mut self, execution: Execution) -> Result<(), String> {
-        for (name, values) in &execution.metrics {
+        for (name, values) in execution.metrics.iter() {
             if values.is_empty() {
                 return Err(format!("no measurement of {name}"));
             }
@@ -292,7 +296,7 @@ impl Run {
                 variant: failure.variant,
                 order: failure.order,
                 started: 0.0,
-                metrics: failure.metrics,
+                metrics: failure.metrics.into(),
             })?;
         }
         self.executions.sort_by_key(|execution| execution.order);
@@ -330,7 +334,7 @@ impl Run {
     #[must_use]
     pub fn orders(&self, benchmark: &str, variant: &str, metric: &str) -> Vec<u64> {
         let of = |e: &&Execution| {
-            e.benchmark == benchmark && e.variant == variant && e.metrics.contains_key(metric)
+            e.benchmark == benchmark && e.variant == variant && e.metrics.get(metric).is_some()
         };
         self.executions.iter().filter(of).map(|e| e.order).collect()
     }
@@ -433,7 +437,7 @@ mod tests {
         Execution {
             benchmark: "fft".into(),
             variant: variant.into(),
-            metrics: BTreeMap::from([(TIME.into(), values.to_vec())]),
+            metrics: [(TIME.into(), values.to_vec())].into(),
             ..Execution::default()
         }
     }

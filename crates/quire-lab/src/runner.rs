@@ -18,7 +18,7 @@ use crate::protocol::Reported;
 use crate::run::{Execution, FORMAT, Failure, Header, Metric, Run, TIME};
 use crate::schedule::{self, Step};
 use crate::usage;
-use execute::{Done, Job, TOO_LONG, Undone, besides, execute};
+use execute::{Done, Job, Undone, besides, execute};
 pub use interrupt::Interrupt;
 use orphans::Adoption;
 pub use results::{Results, ResultsError};
@@ -157,7 +157,7 @@ fn may_continue(experiment: &Experiment, run: &Run) -> Result<(), RunnerError> {
     let path = run.path.display();
     let kept = serde_json::from_value::<Experiment>(run.header.experiment.clone());
     let why = match kept {
-        Err(_) => "no experiment of `quire bench`",
+        Err(_) => "no experiment of `bench`",
         Ok(kept) if !experiment.continues(&kept) => "results of another experiment",
         Ok(_) => return Ok(()),
     };
@@ -223,6 +223,19 @@ fn recorded(run: &Run) -> BTreeSet<u64> {
     let failed = run.failures.iter().filter(given_up).map(|f| f.order);
     let made = run.executions.iter().map(|execution| execution.order);
     made.chain(failed).collect()
+}
+
+/// Says of an execution that took too long that its limit is the guide's, where it is.
+fn with_limit(undone: Undone, is_of_guide: bool) -> Undone {
+    match undone {
+        Undone::TooLong(_) if is_of_guide => {
+            let why = undone.reason().unwrap_or_default();
+            Undone::Failed(format!(
+                "{why}: the time limit leaves each execution no more"
+            ))
+        }
+        undone => undone,
+    }
 }
 
 struct Session<'a> {
@@ -440,7 +453,8 @@ impl<'a> Session<'a> {
         self.made += 1;
         let (benchmark, variant) = (pair.benchmark.name.clone(), pair.variant.name.clone());
         let order = step.order;
-        match made.and_then(|done| self.values(done)) {
+        let kept = made.and_then(|done| self.values(done));
+        match kept.map_err(Undone::reason) {
             Ok(Kept {
                 values: metrics,
                 kinds,
@@ -451,12 +465,12 @@ impl<'a> Session<'a> {
                     variant,
                     order,
                     started,
-                    metrics,
+                    metrics: metrics.into(),
                 })?;
                 self.recorded.insert(order);
             }
-            Err(Undone::Interrupted) => {}
-            Err(Undone::Failed(reason)) => {
+            Err(None) => {}
+            Err(Some(reason)) => {
                 let number = self.number(step) + 1;
                 let failure = Failure {
                     benchmark,
@@ -527,7 +541,8 @@ impl<'a> Session<'a> {
             besides(text, job, limit, self.interrupt)?;
         }
         let own = self.job(step, number);
-        let mut done = execute(&own, self.interrupt).map_err(|why| self.with_limit(why, &own))?;
+        let done = execute(&own, self.interrupt);
+        let mut done = done.map_err(|undone| with_limit(undone, own.timeout == self.each))?;
         if let Some(start) = &self.shells[step.pair] {
             start.take_off(&mut done);
         }
@@ -535,18 +550,6 @@ impl<'a> Session<'a> {
             besides(text, job, limit, self.interrupt)?;
         }
         Ok(done)
-    }
-
-    /// Says of an execution that took too long that the limit is not one of its own.
-    fn with_limit(&self, undone: Undone, job: &Job) -> Undone {
-        match undone {
-            Undone::Failed(why) if job.timeout == self.each && why.starts_with(TOO_LONG) => {
-                Undone::Failed(format!(
-                    "{why}: the time limit leaves each execution no more"
-                ))
-            }
-            undone => undone,
-        }
     }
 
     /// What is kept of an execution.
@@ -629,7 +632,8 @@ impl<'a> Session<'a> {
     fn set_up(&self) -> Result<(), RunnerError> {
         for (pair, job) in self.pairs.iter().zip(&self.jobs) {
             if let Some(text) = pair.besides(|all| &all.setup)
-                && let Err(Undone::Failed(why)) = besides(text, job, BESIDES_LIMIT, self.interrupt)
+                && let Err(undone) = besides(text, job, BESIDES_LIMIT, self.interrupt)
+                && let Some(why) = undone.reason()
             {
                 let of = format!("{} ({})", pair.benchmark.name, pair.variant.name);
                 return Err(RunnerError::Setup { of, why });
@@ -728,6 +732,20 @@ mod tests {
             let left = left.expect("there is an end, so there is an estimate");
             assert!(left <= Duration::from_secs(1), "{left:?}");
         }
+    }
+
+    #[test]
+    fn only_of_an_execution_that_took_too_long_the_limit_is_told() {
+        let told = |undone, is_of_guide| with_limit(undone, is_of_guide).reason();
+        let too_long = || Undone::TooLong(Duration::from_millis(1500));
+        let why = "it did not end within 1.5 s, and was killed";
+        assert_eq!(told(too_long(), false).as_deref(), Some(why));
+        let with_limit = format!("{why}: the time limit leaves each execution no more");
+        assert_eq!(told(too_long(), true), Some(with_limit));
+        // Whatever else a reason says, it is no limit.
+        let other = || Undone::Failed(why.to_owned());
+        assert_eq!(told(other(), true).as_deref(), Some(why));
+        assert_eq!(told(Undone::Interrupted, true), None);
     }
 
     #[test]

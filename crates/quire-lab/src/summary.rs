@@ -311,8 +311,6 @@ fn unsteady(settling: &Settling, discarded: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::run::{Better, Execution, TIME};
 
@@ -324,7 +322,7 @@ mod tests {
                 run.add(Execution {
                     benchmark: "b".into(),
                     variant: (*name).into(),
-                    metrics: BTreeMap::from([(TIME.into(), vec![mean + spread * step])]),
+                    metrics: [(TIME.into(), vec![mean + spread * step])].into(),
                     ..Execution::default()
                 })
                 .unwrap();
@@ -417,7 +415,7 @@ mod tests {
             run.add(Execution {
                 benchmark: "b".into(),
                 variant: "v".into(),
-                metrics: BTreeMap::from([(TIME.into(), (0..40).map(value).collect())]),
+                metrics: [(TIME.into(), (0..40).map(value).collect())].into(),
                 ..Execution::default()
             })
             .unwrap();

@@ -198,7 +198,7 @@ fn a_single_file_of_criterion_is_enough() {
     assert!(close(
         &run.executions
             .iter()
-            .map(|e| e.metrics[TIME].clone())
+            .map(|e| e.metrics.get(TIME).unwrap().clone())
             .collect::<Vec<_>>(),
         &[&[1.033e-7]]
     ));
@@ -412,7 +412,7 @@ fn run() -> impl Strategy<Value = Run> {
     let execution = (name(), name(), metrics).prop_map(|(benchmark, variant, metrics)| Execution {
         benchmark,
         variant,
-        metrics,
+        metrics: metrics.into(),
         ..Execution::default()
     });
     let kinds = btree_map(

@@ -29,7 +29,7 @@ MEASUREMENTS:
 
 ORDER:
   A round executes every command once, in random order; --runs is the number of
-  rounds. Results are on the disk before the next execution begins.
+  rounds. With --save, each result is in the file before the next execution begins.
 
 EXIT STATUS:
   0: all executions gave something. 1: one failed, or the results could not be
@@ -47,7 +47,8 @@ METHOD:
   The pilot says how much executions differ, and how much measurements within one.
   The cheapest mixture of both follows from what each costs (docs/bench.md).
 
-2: the file holds no results.";
+EXIT STATUS:
+  2: the file holds no results.";
 
 /// What the help of `report` ends with.
 pub const REPORT_EXAMPLES: &str = "\
@@ -346,7 +347,7 @@ pub enum Switch {
 /// What `quire plan` takes.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// The results of a pilot run, of quire bench or of another tool (see quire report)
+    /// The results of a pilot run, of `bench` or of another tool that `report` reads
     #[arg(value_name = "RESULTS", value_hint = clap::ValueHint::AnyPath)]
     pub results: PathBuf,
     /// Take runs of hyperfine for good ones whatever their exit status was

@@ -123,7 +123,7 @@ pub fn tell_warnings(warnings: &[String]) {
     let mut stderr = io::stderr().lock();
     for warning in warnings {
         // Where standard error is closed nobody is to be warned.
-        let _ = writeln!(stderr, "quire: warning: {warning}");
+        let _ = writeln!(stderr, "{}: warning: {warning}", called());
     }
 }
 
@@ -157,12 +157,12 @@ fn tell(
     let mut stderr = io::stderr().lock();
     for (what, text) in &run.header.environment {
         if what.starts_with("shell start") && !is_quiet(options) && !options.json {
-            writeln!(stderr, "quire: {what}: {text}")?;
+            writeln!(stderr, "{}: {what}: {text}", called())?;
         }
     }
     let path = (!run.path.as_os_str().is_empty()).then_some(run.path.as_path());
     if let Some(line) = ending(experiment, run, over, path).filter(|_| !is_quiet(options)) {
-        writeln!(stderr, "quire: {line}")?;
+        writeln!(stderr, "{}: {line}", called())?;
     }
     Ok(())
 }

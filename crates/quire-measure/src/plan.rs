@@ -25,8 +25,9 @@ pub fn plan(options: &PlanArgs) -> Outcome<()> {
     if advice.is_empty() {
         let path = options.results.display();
         return Err(Failure::bad_usage(format!(
-            "{path} holds no execution that gave something; plan takes results of `quire bench` \
-             and of other tools, as `quire report` does"
+            "{path} holds no execution that gave something; plan takes results of `{0} bench` and of \
+             other tools, as `{0} report` does",
+            called()
         )));
     }
     let mut stdout = io::stdout().lock();

@@ -89,3 +89,57 @@ fn what_is_wrong_is_said_in_a_line() {
         assert!(said.contains(words), "{said}");
     }
 }
+
+/// Whatever it says of a run, it calls itself by its own name.
+#[test]
+fn lines_begin_with_the_name_of_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let commands = ["sh -c 'exit 3'", "echo | cat"];
+    let done = measure(
+        dir.path(),
+        &[&["bench", "-r", "2", "-o", "r.jsonl"][..], &commands].concat(),
+    );
+    assert_eq!(done.status.code(), Some(1));
+    let said = text(&done.stderr);
+    for line in said.lines() {
+        assert!(line.starts_with("quire-measure: "), "{line}");
+    }
+    for words in [
+        "commands: sh -c 'exit 3': execution 1: its exit status was 3",
+        "shell start (sh): ",
+        "executions; results in r.jsonl",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    let done = measure(dir.path(), &["bench"]);
+    let said = text(&done.stderr);
+    assert!(said.contains("such as quire-measure bench "), "{said}");
+    for command in ["bench", "report", "plan", "compare"] {
+        let help = text(&measure(dir.path(), &[command, "--help"]).stdout);
+        assert!(!help.contains("quire "), "{help}");
+    }
+}
+
+/// What was exported before is there until there is something to take its place.
+#[test]
+fn a_run_that_fails_leaves_the_file_of_an_export_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("out.json");
+    std::fs::write(&file, "before").unwrap();
+    let export = ["bench", "-r", "2", "--export-json", "out.json"];
+    let done = measure(
+        dir.path(),
+        &[&export[..], &["-s", "false", "true"]].concat(),
+    );
+    assert_eq!(done.status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "before");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert!(
+        measure(dir.path(), &[&export[..], &["true"]].concat())
+            .status
+            .success()
+    );
+    let written: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(written["results"][0]["command"], "true");
+}

@@ -176,8 +176,6 @@ fn misses(run: &Run, benchmark: &str) -> Option<[f64; 3]> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use quire_lab::run::Execution;
 
     use super::*;
@@ -192,7 +190,7 @@ mod tests {
                 let execution = Execution {
                     benchmark: benchmark.into(),
                     variant: variant.name().into(),
-                    metrics: BTreeMap::from([(TIME.into(), times)]),
+                    metrics: [(TIME.into(), times)].into(),
                     ..Execution::default()
                 };
                 run.add(execution).unwrap();

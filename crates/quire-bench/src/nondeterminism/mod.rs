@@ -112,7 +112,7 @@ fn line(turn: &Turn, started: f64, measured: Result<measure::Metrics>) -> Line {
             variant,
             order: turn.order,
             started,
-            metrics,
+            metrics: metrics.into(),
         }),
         Err(error) => Line::Failure(Failure {
             benchmark,

@@ -119,8 +119,6 @@ fn before(text: &str, header: &Header) -> Result<Run, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use quire_lab::run::{Execution, FORMAT, Failure};
 
     use super::*;
@@ -136,7 +134,7 @@ mod tests {
     fn execution(order: u64) -> Line {
         Line::Execution(Execution {
             order,
-            metrics: BTreeMap::from([("time".into(), vec![1.5, 2.5])]),
+            metrics: [("time".into(), vec![1.5, 2.5])].into(),
             ..Execution::default()
         })
     }

@@ -52,8 +52,7 @@ impl Builder {
                 ..Execution::default()
             });
         }
-        let metrics = &mut self.executions[place].metrics;
-        metrics.entry(metric.to_owned()).or_default().push(value);
+        self.executions[place].metrics.of(metric).push(value);
     }
 
     /// Adds an execution that gave nothing.

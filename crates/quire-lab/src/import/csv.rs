@@ -248,7 +248,7 @@ impl Iterator for Records<'_> {
 pub fn text(run: &Run) -> String {
     let mut text = COLUMNS.join(",") + "\n";
     for (number, execution) in (1..).zip(&run.executions) {
-        for (name, values) in &execution.metrics {
+        for (name, values) in execution.metrics.iter() {
             let metric = run.header.metrics.get(name);
             let unit = metric.map_or("", |metric| metric.unit.as_str());
             let better = match metric.map(|metric| metric.better) {

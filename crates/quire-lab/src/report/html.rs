@@ -2,12 +2,15 @@
 //! light or dark as the reader's system is, and fits a phone. For each benchmark the answer comes
 //! first, then a picture and a short table; all else is folded away.
 
+mod misses;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::figures::svg::{escape, range};
 use crate::figures::{counters, ecdf, ranks, sequence, spread};
 use crate::judge;
+use crate::parallel;
 use crate::report::experiment::{Experiment, Figure};
 use crate::report::markdown::{
     CHANGES, change_cells, experiment_cells, experiment_columns, kind, share,
@@ -39,9 +42,7 @@ pub fn page(report: &Report) -> String {
     page.head(report);
     let panels = report.experiments.iter().filter(|e| e.primary).count();
     let most = (POINTS / panels.max(1)).clamp(100, 2000);
-    for (n, rows) in report.by_benchmark().enumerate() {
-        page.benchmark(report, n, rows, most);
-    }
+    page.benchmarks(report, most);
     page.standings(report);
     page.about(report);
     page.folded("How to read this", |page| page.text.push_str(METHODS));
@@ -258,6 +259,26 @@ impl Page {
         );
     }
 
+    /// All benchmarks. Their figures are numbered one after the other, and each is drawn by itself.
+    fn benchmarks(&mut self, report: &Report, most: usize) {
+        let mut sections = Vec::new();
+        for (n, rows) in report.by_benchmark().enumerate() {
+            sections.push((n, rows, self.figures));
+            self.figures += 2 * primary_metrics(rows).len() + misses::of(rows).len();
+        }
+        let drawn = parallel::map(sections, |(n, rows, figures)| {
+            let mut page = Page {
+                figures,
+                ..Page::default()
+            };
+            page.benchmark(report, n, rows, most);
+            page.text
+        });
+        for section in drawn {
+            self.text.push_str(&section);
+        }
+    }
+
     /// The n-th benchmark.
     fn benchmark(&mut self, report: &Report, n: usize, rows: &[Experiment], most: usize) {
         let name = &rows[0].benchmark;
@@ -354,57 +375,26 @@ impl Page {
 
     /// Time against cache misses, where both were measured for two variants or more.
     fn misses(&mut self, rows: &[Experiment]) {
-        let is_misses = |name: &str| {
-            let name = name.to_ascii_lowercase();
-            name.contains("cache") && name.contains("miss")
-        };
-        let Some(time) = rows.iter().find(|e| e.primary) else {
-            return;
-        };
-        let mut metrics: Vec<&str> = rows
-            .iter()
-            .map(|e| &*e.metric)
-            .filter(|m| is_misses(m))
-            .collect();
-        metrics.sort_unstable();
-        metrics.dedup();
-        for misses in metrics {
-            let average = |metric: &str, variant: &str| {
-                let one = rows
-                    .iter()
-                    .find(|e| e.metric == metric && e.variant == variant)?;
-                Some(one.average)
-            };
-            let counted = rows.iter().filter(|e| e.metric == misses);
-            let found = counted.map(|e| e.variant.as_str()).filter_map(|variant| {
-                let time = average(&time.metric, variant)?;
-                Some((variant, time, average(misses, variant)?))
-            });
-            let found: Vec<(&str, f64, f64)> = found.collect();
-            let variants = found
+        for found in misses::of(rows) {
+            let misses::Misses {
+                names, variants, ..
+            } = &found;
+            let title = format!("{}: {} against {}", rows[0].benchmark, names[0], names[1]);
+            let lines = [(names[0], &*found.times), (names[1], &*found.counts)];
+            let numbered = variants
                 .iter()
                 .zip(1..)
-                .map(|(one, n)| format!("{n}: {}", one.0));
-            let variants: Vec<String> = variants.collect();
-            let times: Vec<f64> = found.iter().map(|one| one.1).collect();
-            let counts: Vec<f64> = found.iter().map(|one| one.2).collect();
-            let (Some(times), Some(counts)) =
-                (counters::normalised(&times), counters::normalised(&counts))
-            else {
-                continue;
-            };
-            let title = format!("{}: {} against {misses}", rows[0].benchmark, time.metric);
-            let names = [time.metric.clone(), misses.to_owned()];
-            let lines = [(names[0].as_str(), &*times), (names[1].as_str(), &*counts)];
+                .map(|(name, n)| format!("{n}: {name}"));
+            let numbered: Vec<String> = numbered.collect();
             self.figure(
                 &title,
                 |id| counters::draw(id, &title, variants.len(), lines),
                 &format!(
                     "Means as deviations from their mean over the variants ({}). Where the lines lie \
                      upon each other, the misses may explain the times.",
-                    variants.join("; ")
+                    numbered.join("; ")
                 ),
-                &names,
+                &names.map(str::to_owned),
             );
         }
     }

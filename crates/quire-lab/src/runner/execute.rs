@@ -28,8 +28,6 @@ use crate::usage::Counters;
 const GRACE: Duration = Duration::from_millis(500);
 /// How often what a program wrote on its descriptor is fetched.
 const TICK: Duration = Duration::from_millis(100);
-/// How the reason begins where an execution took too long.
-pub(super) const TOO_LONG: &str = "it did not end within";
 /// The size of the pipes that are fetched from now and then, in bytes.
 pub(super) const ROOM: usize = 1 << 20;
 /// As much of the end of standard error is kept, in bytes.
@@ -81,11 +79,25 @@ pub(super) struct Done {
 pub(super) enum Undone {
     /// The user wants to end.
     Interrupted,
+    /// It did not end within this time, and was killed.
+    TooLong(Duration),
     /// The execution failed, for this reason.
     Failed(String),
 }
 
 impl Undone {
+    /// Why the execution failed, in a line; nothing where the user wants to end.
+    pub(super) fn reason(self) -> Option<String> {
+        match self {
+            Undone::Interrupted => None,
+            Undone::TooLong(limit) => {
+                let seconds = limit.as_secs_f64();
+                Some(format!("it did not end within {seconds} s, and was killed"))
+            }
+            Undone::Failed(why) => Some(why),
+        }
+    }
+
     pub(super) fn of(what: &str) -> impl FnOnce(io::Error) -> Undone {
         move |error| Undone::Failed(format!("{what}: {error}"))
     }
@@ -122,10 +134,7 @@ pub(super) fn execute(job: &Job, interrupt: &Interrupt) -> Result<Done, Undone> 
     streams.end();
     match outcome {
         Outcome::Interrupted => Err(Undone::Interrupted),
-        Outcome::TooLong(limit) => Err(Undone::Failed(format!(
-            "{TOO_LONG} {} s, and was killed",
-            limit.as_secs_f64()
-        ))),
+        Outcome::TooLong(limit) => Err(Undone::TooLong(limit)),
         Outcome::Ended(wall_then) => {
             if let Some(why) = failure(job, &ended, &streams) {
                 return Err(Undone::Failed(why));
@@ -340,9 +349,9 @@ pub(super) fn besides(
         ends_all: false,
         ..job.clone()
     };
-    let failed = |undone| match undone {
-        Undone::Failed(why) => Undone::Failed(format!("`{text}`: {why}")),
-        Undone::Interrupted => Undone::Interrupted,
+    let failed = |undone: Undone| match undone.reason() {
+        Some(why) => Undone::Failed(format!("`{text}`: {why}")),
+        None => Undone::Interrupted,
     };
     execute(&shell, interrupt).map(drop).map_err(failed)
 }

@@ -180,7 +180,7 @@ pub(super) fn check(jobs: &[Job], interrupt: &Interrupt) -> Result<(), String> {
                 ignore_failure: Ignored::All(true),
                 ends_all: true,
             };
-            if let Err(Undone::Failed(why)) = execute(&probe, interrupt) {
+            if let Err(Some(why)) = execute(&probe, interrupt).map_err(Undone::reason) {
                 let why = why.rsplit(": ").next().unwrap_or_default();
                 return Err(format!("{what} is refused: {why}; {remedy}"));
             }

@@ -234,7 +234,6 @@ fn lock(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::fs;
 
     use super::*;
@@ -252,7 +251,7 @@ mod tests {
             benchmark: "b".into(),
             variant: "v".into(),
             order,
-            metrics: BTreeMap::from([(TIME.into(), vec![1.0])]),
+            metrics: [(TIME.into(), vec![1.0])].into(),
             ..Execution::default()
         }
     }

@@ -85,7 +85,7 @@ fn is_alike(a: &Job, b: &Job) -> bool {
 fn measure(idle: &Job, interrupt: &Interrupt) -> Result<Start, String> {
     let mut all = [const { Vec::new() }; 3];
     for _ in 0..TIMES {
-        match execute(idle, interrupt) {
+        match execute(idle, interrupt).map_err(Undone::reason) {
             Ok(done) => {
                 let times = [done.wall, done.ended.user, done.ended.system];
                 all.iter_mut()
@@ -93,8 +93,8 @@ fn measure(idle: &Job, interrupt: &Interrupt) -> Result<Start, String> {
                     .for_each(|(all, time)| all.push(time));
             }
             // The runner hears of it, too.
-            Err(Undone::Interrupted) => return Ok(Start::default()),
-            Err(Undone::Failed(why)) => {
+            Err(None) => return Ok(Start::default()),
+            Err(Some(why)) => {
                 let shell = idle.words.first().map(|word| word.to_string_lossy());
                 let shell = shell.unwrap_or_default();
                 return Err(format!("the shell `{shell}` does not start: {why}"));

@@ -157,7 +157,7 @@ pub fn metric(run: &Run, wanted: Option<&str>) -> Result<String, String> {
             if run
                 .executions
                 .iter()
-                .any(|e| e.metrics.contains_key(wanted)) =>
+                .any(|e| e.metrics.get(wanted).is_some()) =>
         {
             Ok(wanted.into())
         }
@@ -186,7 +186,7 @@ mod tests {
             benchmark: benchmark.into(),
             variant: variant.into(),
             order,
-            metrics: BTreeMap::from([(TIME.into(), vec![order as f64])]),
+            metrics: [(TIME.into(), vec![order as f64])].into(),
             ..Execution::default()
         };
         // Four places a round: two rounds of search, then the confirmation.
@@ -226,9 +226,8 @@ mod tests {
         let mut run = Run::default();
         assert_eq!(metric(&run, None).unwrap(), TIME);
         assert_eq!(metric(&run, Some("rate")).unwrap(), "rate");
-        let metrics = BTreeMap::from([(TIME.into(), vec![1.0])]);
         run.add(Execution {
-            metrics,
+            metrics: [(TIME.into(), vec![1.0])].into(),
             ..Execution::default()
         })
         .unwrap();

@@ -10,7 +10,7 @@ use quire_lab::run::{Run, TIME};
 
 use super::parameters::{self, Parameters};
 use crate::args::{BenchArgs, From};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, called};
 
 /// What is asked for.
 pub struct Asked {
@@ -63,7 +63,8 @@ fn of_results(path: &Path) -> Outcome<Experiment> {
     serde_json::from_value(run.header.experiment).map_err(|_| {
         let path = path.display();
         Failure::bad_usage(format!(
-            "cannot resume {path}: it holds no experiment of `quire bench`"
+            "cannot resume {path}: it holds no experiment of `{} bench`",
+            called()
         ))
     })
 }
@@ -71,9 +72,10 @@ fn of_results(path: &Path) -> Outcome<Experiment> {
 /// Refuses what would run nothing.
 fn check_commands(options: &BenchArgs) -> Outcome<()> {
     if options.commands.is_empty() {
-        return Err(Failure::bad_usage(
-            "nothing to run; give commands, such as quire bench 'sleep 0.1' 'sleep 0.2', or --file",
-        ));
+        return Err(Failure::bad_usage(format!(
+            "nothing to run; give commands, such as {} bench 'sleep 0.1' 'sleep 0.2', or --file",
+            called()
+        )));
     }
     let mut given = options.commands.iter().chain(&options.reference);
     if given.any(|command| command.trim().is_empty()) {

@@ -1,9 +1,8 @@
 //! Writes what came of it into files: JSON that scripts for hyperfine read, its tables as
 //! Markdown, AsciiDoc, Org and CSV.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 
 use quire_lab::judge::{Estimate, Judged};
 use quire_lab::run::{Run, TIME};
@@ -14,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::show::{Wish, number, scale, sorted};
 use crate::args::BenchArgs;
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 
 /// The largest resident set of an execution.
 const MEMORY: &str = "peak_memory";
@@ -29,10 +29,11 @@ pub struct Came<'a> {
 /// A way to write results into a file.
 type Write1 = fn(&mut dyn Write, Came) -> io::Result<()>;
 
-/// The files that are asked for.
-pub struct Exports(Vec<(Box<dyn Write>, PathBuf, Write1)>);
+/// The files that are asked for; none where it is standard output, which the tables are written to
+/// before.
+pub struct Exports(Vec<(Option<Output>, PathBuf, Write1)>);
 
-/// Opens the files, so that a bad path does not cost a run.
+/// Makes the files, so that a bad path does not cost a run. What is there is replaced at the end.
 pub fn check(options: &BenchArgs) -> Outcome<Exports> {
     let wanted: [(&Option<PathBuf>, Write1); 5] = [
         (&options.export_json, write_json),
@@ -47,38 +48,37 @@ pub fn check(options: &BenchArgs) -> Outcome<Exports> {
     ];
     let open = |(path, write): (&Option<PathBuf>, Write1)| {
         let path = path.as_ref()?;
-        Some(create(path).map(|file| (file, path.clone(), write)))
+        let is_file = path.as_os_str() != "-";
+        let output = is_file.then(|| Output::create(path)).transpose();
+        Some(output.map(|output| (output, path.clone(), write)))
     };
     let files: Outcome<Vec<_>> = wanted.into_iter().filter_map(open).collect();
     files.map(Exports)
 }
 
-/// A file, or standard output for `-`, which the tables are written to before.
-fn create(path: &Path) -> Outcome<Box<dyn Write>> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(io::stdout()));
-    }
-    let file = File::create(path);
-    file.map(|file| Box::new(file) as Box<dyn Write>)
-        .map_err(|error| {
-            Failure::bad_usage(format!(
-                "cannot write {}: {error}; name a file in a directory that you may write to",
-                path.display()
-            ))
-        })
-}
-
 impl Exports {
     /// Writes them.
     pub fn write(self, came: Came) -> Outcome<()> {
-        for (mut file, path, write) in self.0 {
-            write(&mut *file, came).map_err(|error| {
+        for (output, path, write) in self.0 {
+            let written = match output {
+                None => write(&mut io::stdout(), came),
+                Some(output) => write_file(output, write, came),
+            };
+            written.map_err(|error| {
                 let path = path.display();
                 Failure::system(format!("cannot write {path}: {error}"))
             })?;
         }
         Ok(())
     }
+}
+
+fn write_file(output: Output, write: Write1, came: Came) -> io::Result<()> {
+    let mut file = BufWriter::new(output.file());
+    write(&mut file, came)?;
+    file.flush()?;
+    drop(file);
+    output.finish()
 }
 
 /// What came of it, for programs.

@@ -8,6 +8,7 @@ use quire_lab::run::Failure;
 use quire_lab::runner::{Progress, Watcher};
 
 use crate::args::Style;
+use crate::failure::called;
 
 /// Shows how it goes.
 pub struct Bar {
@@ -53,7 +54,7 @@ impl Watcher for Bar {
 
     fn failed(&mut self, failure: &Failure) {
         let (benchmark, variant) = (&failure.benchmark, &failure.variant);
-        let line = format!("quire: {benchmark}: {variant}: {}", failure.reason);
+        let line = format!("{}: {benchmark}: {variant}: {}", called(), failure.reason);
         let print = || {
             // The failure is in the results, too.
             let _ = writeln!(io::stderr(), "{line}");
