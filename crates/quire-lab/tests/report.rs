@@ -22,6 +22,17 @@ fn report() -> Report {
     Report::of(run(&Shape::default()), settings())
 }
 
+/// A report as JSON, whose members are in the order of their names.
+fn json(report: &Report) -> Value {
+    let text = data::json(report).unwrap();
+    let members = text.lines().filter(|line| line.starts_with("  \""));
+    assert!(
+        members.clone().count() > 10 && members.is_sorted(),
+        "{text}"
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
 /// The text of a page without tags, as a reader sees it.
 fn visible(page: &str) -> String {
     let mut text = String::new();
@@ -55,7 +66,7 @@ fn estimate(value: &Value) -> Option<Estimate> {
 #[test]
 fn every_number_of_the_json_is_in_the_page_and_in_markdown() {
     let report = report();
-    let json = data::json(&report);
+    let json = json(&report);
     let page = visible(&html::page(&report));
     let text = markdown::text(&report).replace('\\', "");
     let mut seen = 0;
@@ -154,7 +165,7 @@ fn told(report: &Report) -> [String; 2] {
 #[test]
 fn few_executions_are_told_in_every_form() {
     let report = report();
-    let json = data::json(&report);
+    let json = json(&report);
     let few = &timed(&json)["few_executions"];
     assert_eq!(few["enough"], 50);
     // Six executions, of several measurements: not the mean.
@@ -225,7 +236,7 @@ fn corrected_intervals_are_named_and_hold_more() {
     {
         assert_eq!(text.contains("BCa intervals"), has);
     }
-    let json = [&plain, &bca].map(data::json);
+    let json = [&plain, &bca].map(json);
     assert_eq!(
         json.each_ref().map(|j| j["intervals"].clone()),
         ["percentile", "bca"]
@@ -247,7 +258,7 @@ fn executions_that_never_settle_are_told() {
         ..Shape::default()
     };
     let report = Report::of(run(&shape), settings());
-    let json = data::json(&report);
+    let json = json(&report);
     let steady = &timed(&json)["steady"];
     assert_eq!(
         (&steady["executions"], &steady["never"]),
@@ -270,13 +281,13 @@ fn warm_ups_and_short_executions_are_told() {
         ..Shape::default()
     };
     let report = Report::of(run(&warm), settings());
-    let json = data::json(&report);
+    let json = json(&report);
     assert_eq!(timed(&json)["steady"]["warm_up"], Value::from(vec![12; 6]));
     for text in told(&report) {
         assert!(text.contains("6 warm up and are steady after 12 measurements at most"));
     }
     let short = self::report();
-    let json = data::json(&short);
+    let json = json(&short);
     let steady = &timed(&json)["steady"];
     let why = steady["absent"].as_str().unwrap().to_owned();
     assert!(why.contains("it takes 10 measurements"), "{why}");
@@ -290,7 +301,7 @@ fn warm_ups_and_short_executions_are_told() {
         ..Shape::default()
     };
     let report = Report::of(run(&single), settings());
-    assert!(timed(&data::json(&report))["steady"].is_null());
+    assert!(timed(&json(&report))["steady"].is_null());
     assert!(
         told(&report)
             .iter()
@@ -320,7 +331,7 @@ fn one_measurement_an_execution_has_no_impact_factor_and_says_why() {
         ..Shape::default()
     };
     let report = Report::of(run(&shape), settings());
-    let json = data::json(&report);
+    let json = json(&report);
     for one in json["experiments"].as_array().unwrap() {
         if one["metric"] == "time" {
             assert!(estimate(&one["mean"]).is_some());

@@ -40,10 +40,7 @@ pub fn report(options: &ReportArgs) -> Outcome<()> {
         ReportFormat::Html => html::page(&Report::of(run, settings)),
         ReportFormat::Markdown => markdown::text(&Report::of(run, settings)),
         ReportFormat::Csv => data::csv(&Report::of(run, settings)),
-        ReportFormat::Json => {
-            let report = data::json(&Report::of(run, settings));
-            serde_json::to_string_pretty(&report)? + "\n"
-        }
+        ReportFormat::Json => data::json(&Report::of(run, settings))?,
     };
     match (output, path) {
         (Some(output), Some(path)) => {

@@ -185,6 +185,25 @@ fn short_runs(far: &[bool]) -> Vec<bool> {
         .collect()
 }
 
+/// Where a last segment may begin.
+struct Start {
+    at: usize,
+    /// From this end on it cannot be the best.
+    until: usize,
+    /// What all up to the present end costs, but for the penalty.
+    cost: f64,
+}
+
+impl Start {
+    fn at(at: usize) -> Start {
+        Start {
+            at,
+            until: usize::MAX,
+            cost: f64::INFINITY,
+        }
+    }
+}
+
 /// Where PELT cuts `values`, without the beginning.
 fn cuts(values: &[f64], penalty: f64) -> Vec<usize> {
     let costs = Costs::new(values);
@@ -192,25 +211,25 @@ fn cuts(values: &[f64], penalty: f64) -> Vec<usize> {
     // The least cost of the first so many values, and where their last segment begins.
     let mut best = vec![(f64::INFINITY, 0); n + 1];
     best[0] = (-penalty, 0);
-    // Where a last segment may begin, and from which end on that cannot be the best.
-    let mut starts: Vec<(usize, usize)> = vec![(0, usize::MAX)];
+    let mut starts = vec![Start::at(0)];
     for end in SHORTEST..=n {
-        starts.retain(|(_, until)| *until > end);
-        for &(start, _) in &starts {
-            let cost = best[start].0 + costs.of(start, end) + penalty;
+        starts.retain(|start| start.until > end);
+        for start in &mut starts {
+            start.cost = best[start.at].0 + costs.of(start.at, end);
+            let cost = start.cost + penalty;
             if cost < best[end].0 {
-                best[end] = (cost, start);
+                best[end] = (cost, start.at);
             }
         }
-        for (start, until) in &mut starts {
+        for start in &mut starts {
             // From the next place on where a segment can end that begins here.
-            if best[*start].0 + costs.of(*start, end) > best[end].0 {
-                *until = (*until).min(end + SHORTEST);
+            if start.cost > best[end].0 {
+                start.until = start.until.min(end + SHORTEST);
             }
         }
         let next = end + 1 - SHORTEST;
         if next >= SHORTEST {
-            starts.push((next, usize::MAX));
+            starts.push(Start::at(next));
         }
     }
     let mut cuts = Vec::new();

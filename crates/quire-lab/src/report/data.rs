@@ -1,7 +1,9 @@
 //! A report for programs: JSON, and CSV with a line for each figure.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::caution::{self, Few};
@@ -12,8 +14,10 @@ use crate::settling::Settling;
 
 /// The whole report as JSON. Numbers are in the units of their metrics; what is absent is
 /// an object with the member `absent`, which says why.
-#[must_use]
-pub fn json(report: &Report) -> Value {
+///
+/// # Errors
+/// Where it cannot be written as JSON.
+pub fn json(report: &Report) -> serde_json::Result<String> {
     let run = &report.run;
     let metrics = run.header.metrics.iter().map(|(name, metric)| {
         let primary = report
@@ -26,21 +30,50 @@ pub fn json(report: &Report) -> Value {
             json!({"unit": metric.unit, "better": better, "primary": primary}),
         )
     });
-    json!({
-        "title": run.header.title,
-        "started": run.header.started,
-        "confidence": report.settings.confidence,
-        "resamples": report.settings.resamples,
-        "seed": report.settings.seed,
-        "intervals": judge::key(report.settings.intervals),
-        "metrics": metrics.collect::<serde_json::Map<_, _>>(),
-        "experiments": report.experiments.iter().map(experiment).collect::<Vec<_>>(),
-        "pairs": report.pairs.iter().map(|p| pair(report, p)).collect::<Vec<_>>(),
-        "standings": report.standings.iter().map(standing).collect::<Vec<_>>(),
-        "environment": run.header.environment,
-        "warnings": run.header.warnings,
-        "failures": run.failures,
-    })
+    let whole = Whole {
+        confidence: report.settings.confidence,
+        environment: &run.header.environment,
+        experiments: Each(&report.experiments, &experiment),
+        failures: json!(run.failures),
+        intervals: judge::key(report.settings.intervals),
+        metrics: metrics.collect(),
+        pairs: Each(&report.pairs, &|one| pair(report, one)),
+        resamples: report.settings.resamples,
+        seed: report.settings.seed,
+        standings: Each(&report.standings, &standing),
+        started: run.header.started,
+        title: &run.header.title,
+        warnings: &run.header.warnings,
+    };
+    serde_json::to_string_pretty(&whole).map(|text| text + "\n")
+}
+
+/// A report, in the order of its members' names, in which other objects are, too.
+#[derive(Serialize)]
+struct Whole<'a> {
+    confidence: f64,
+    environment: &'a BTreeMap<String, String>,
+    experiments: Each<'a, Experiment>,
+    failures: Value,
+    intervals: &'a str,
+    metrics: Map<String, Value>,
+    pairs: Each<'a, Pair>,
+    resamples: usize,
+    seed: u64,
+    standings: Each<'a, Standing>,
+    started: f64,
+    title: &'a str,
+    warnings: &'a [String],
+}
+
+/// Things, and what is written of each. It is made one by one: of a large report it would take ten
+/// times the memory of its text.
+struct Each<'a, T>(&'a [T], &'a dyn Fn(&T) -> Value);
+
+impl<T> Serialize for Each<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(self.1))
+    }
 }
 
 /// An estimate, or why there is none.
