@@ -1,10 +1,9 @@
 //! What a run says, in a table for each benchmark and metric, with a plain sentence of
 //! what can be concluded and what cannot.
 
-use std::collections::BTreeSet;
-
-use crate::caution::{self, Few, Of, each_once, listed};
+use crate::caution::{Few, Of, each_once, listed};
 use crate::judge::{self, Absent, Family, Judged, Sample, Settings};
+use crate::report::experiment;
 use crate::report::pair::together;
 use crate::report::{Effect, Verdict};
 use crate::run::{Failure, Metric, Run, are_in_rounds};
@@ -53,6 +52,8 @@ pub struct Row {
     pub failures: usize,
     /// The mean.
     pub mean: Judged,
+    /// The same without an interval, which a single execution has, too.
+    pub average: Option<f64>,
     /// The coefficient of variation.
     pub variation: Judged,
     /// The least and the largest measurement.
@@ -196,6 +197,7 @@ fn row(name: &str, failures: usize, sample: &Result<Sample, Absent>, settings: &
         executions: sample.as_ref().map_or(0, |s| s.executions().len()),
         failures,
         mean: own().and_then(|sample| judge::mean(sample, settings)),
+        average: sample.as_ref().ok().map(experiment::average),
         variation: own().and_then(|sample| judge::variation(sample, settings)),
         range: (all().reduce(f64::min)).zip(all().reduce(f64::max)),
         median: quire_stats::median(&all().collect::<Vec<f64>>()),
@@ -217,17 +219,23 @@ fn notes(
         let both = rows.iter().zip(samples);
         both.filter_map(|(row, sample)| Some((row, sample.as_ref().ok()?)))
     };
-    let few = known().map(|(row, sample)| (name(row), few(row, sample, settings)));
+    let few = known().filter_map(|(row, sample)| {
+        let (own, enough) = (row.executions, wanted(row, sample, settings)?);
+        let text =
+            format!("{own} executions are few: the CV is known badly. About {enough} would do.");
+        Some((own, (name(row), text)))
+    });
+    let mut few: Vec<(usize, (String, String))> = few.collect();
+    few.sort_by_key(|(executions, _)| *executions);
     let steady = known().filter_map(|(row, sample)| {
         let settling = Settling::of(sample, kind.better, settings).ok()?;
         Some((name(row), unsteady(&settling, discarded)?))
     });
     let far = known().filter_map(|(row, sample)| Some((name(row), far(sample)?)));
     let of_all = known().count();
-    let few = few_by_executions(&few.collect::<Vec<_>>());
     let said = each_once(far)
         .into_iter()
-        .chain(few)
+        .chain(each_once(few.into_iter().map(|(_, said)| said)))
         .chain(each_once(steady));
     let text = |(names, text): (Vec<String>, String)| match names.len() == of_all {
         true => text,
@@ -236,47 +244,18 @@ fn notes(
     said.map(text).collect()
 }
 
-/// What is to be said of each number of executions, with the names of the rows that have it.
-fn few_by_executions(rows: &[(String, Vec<Few>)]) -> Vec<(Vec<String>, String)> {
-    let counts = rows
-        .iter()
-        .flat_map(|(_, few)| few.iter().map(|few| few.executions));
-    let counts: BTreeSet<usize> = counts.collect();
-    let of = |count: usize| {
-        let (mut names, mut all) = (Vec::new(), Vec::new());
-        for (name, few) in rows {
-            let alike: Vec<Few> = few
-                .iter()
-                .copied()
-                .filter(|few| few.executions == count)
-                .collect();
-            if !alike.is_empty() {
-                names.push(name.clone());
-            }
-            for few in alike {
-                if !all.contains(&few) {
-                    all.push(few);
-                }
-            }
-        }
-        Some((names, caution::sentence(&all)?))
-    };
-    counts.into_iter().filter_map(of).collect()
-}
-
 fn name(row: &Row) -> String {
     judge::quoted(&row.variant)
 }
 
-/// Which interval of a row is too narrow: that of the variation, where there are few executions.
-fn few(row: &Row, sample: &Sample, settings: &Settings) -> Vec<Few> {
+/// How many executions it takes to know the variation of a row well; nothing where it has as many.
+fn wanted(row: &Row, sample: &Sample, settings: &Settings) -> Option<usize> {
     let of = match sample.has_groups() {
         true => Of::Within,
         false => Of::Unclassified,
     };
-    let is_known = row.variation.is_ok();
-    let few = Few::of(of, row.executions, settings).filter(|_| is_known);
-    few.into_iter().collect()
+    let few = Few::of(of, row.executions, settings)?;
+    row.variation.is_ok().then(|| few.of.enough())
 }
 
 /// Which executions lie far from the others, and what may help.
@@ -390,10 +369,7 @@ mod tests {
         let notes = &tables(&run)[0].notes;
         assert_eq!(
             notes[..],
-            [
-                "10 executions are few: in simulations, about 77 % (unclassified CV) of intervals \
-                 of 95 % held the true value. About 50 would do."
-            ]
+            ["10 executions are few: the CV is known badly. About 50 would do."]
         );
         run.executions.pop();
         let notes = &tables(&run)[0].notes;

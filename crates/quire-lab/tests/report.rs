@@ -66,7 +66,7 @@ fn estimate(value: &Value) -> Option<Estimate> {
 #[test]
 fn every_number_of_the_json_is_in_the_page_and_in_markdown() {
     let report = report();
-    let json = json(&report);
+    let json = self::json(&report);
     let page = visible(&html::page(&report));
     let text = markdown::text(&report).replace('\\', "");
     let mut seen = 0;
@@ -165,7 +165,7 @@ fn told(report: &Report) -> [String; 2] {
 #[test]
 fn few_executions_are_told_in_every_form() {
     let report = report();
-    let json = json(&report);
+    let json = self::json(&report);
     let few = &timed(&json)["few_executions"];
     assert_eq!(few["enough"], 50);
     // Six executions, of several measurements: not the mean.
@@ -258,7 +258,7 @@ fn executions_that_never_settle_are_told() {
         ..Shape::default()
     };
     let report = Report::of(run(&shape), settings());
-    let json = json(&report);
+    let json = self::json(&report);
     let steady = &timed(&json)["steady"];
     assert_eq!(
         (&steady["executions"], &steady["never"]),
@@ -281,13 +281,13 @@ fn warm_ups_and_short_executions_are_told() {
         ..Shape::default()
     };
     let report = Report::of(run(&warm), settings());
-    let json = json(&report);
+    let json = self::json(&report);
     assert_eq!(timed(&json)["steady"]["warm_up"], Value::from(vec![12; 6]));
     for text in told(&report) {
         assert!(text.contains("6 warm up and are steady after 12 measurements at most"));
     }
     let short = self::report();
-    let json = json(&short);
+    let json = self::json(&short);
     let steady = &timed(&json)["steady"];
     let why = steady["absent"].as_str().unwrap().to_owned();
     assert!(why.contains("it takes 10 measurements"), "{why}");
@@ -301,7 +301,7 @@ fn warm_ups_and_short_executions_are_told() {
         ..Shape::default()
     };
     let report = Report::of(run(&single), settings());
-    assert!(timed(&json(&report))["steady"].is_null());
+    assert!(timed(&self::json(&report))["steady"].is_null());
     assert!(
         told(&report)
             .iter()
@@ -331,7 +331,7 @@ fn one_measurement_an_execution_has_no_impact_factor_and_says_why() {
         ..Shape::default()
     };
     let report = Report::of(run(&shape), settings());
-    let json = json(&report);
+    let json = self::json(&report);
     for one in json["experiments"].as_array().unwrap() {
         if one["metric"] == "time" {
             assert!(estimate(&one["mean"]).is_some());

@@ -147,7 +147,7 @@ fn one_line(all: &str) -> String {
     let line = line.replace("invalid digit found in string", "write a whole number");
     let command = command_of(all).unwrap_or_else(|| match std::env::args_os().nth(1) {
         // Errors of values come without the usage.
-        Some(word) if all.starts_with("error: invalid value") => {
+        Some(word) if !word.as_encoded_bytes().starts_with(b"-") => {
             format!("{} {}", called(), word.to_string_lossy())
         }
         _ => called(),

@@ -82,6 +82,15 @@ fn what_is_wrong_is_said_in_a_line() {
         (&["bench", "-m", "0", "-M", "2", "true"], "--min-runs"),
         (&["bench", "-m", "5", "-M", "3", "true"], "--min-runs"),
         (&["bench", "-m", "5", "-f", "e.toml"], "cannot be used with"),
+        (
+            &["bench", "--input", "none", "cat"],
+            "there is no such file",
+        ),
+        (&["bench", "--runs"], "(see `quire-measure bench --help`)"),
+        (
+            &["report", "--seed", "x", "r"],
+            "(see `quire-measure report --help`)",
+        ),
     ] {
         let done = measure(dir.path(), args);
         assert_eq!(done.status.code(), Some(2), "{args:?}");
@@ -142,4 +151,23 @@ fn a_run_that_fails_leaves_the_file_of_an_export_as_it_was() {
     let written: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(written["results"][0]["command"], "true");
+}
+
+#[test]
+fn a_single_execution_has_a_mean_in_a_unit_that_is_read_easily() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = text(&measure(dir.path(), &["bench", "-r", "1", "sleep 0.02"]).stdout);
+    assert!(said.starts_with("commands: time in ms\n"), "{said}");
+    let row = said
+        .lines()
+        .find(|line| line.contains("sleep 0.02"))
+        .unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    // The name, the runs, the mean, no interval of it, and the median.
+    assert_eq!((cells[2], cells[4]), ("1", "-"), "{said}");
+    assert_eq!(cells[3], cells[5], "{said}");
+    assert!(
+        said.contains("No interval of the mean of sleep 0.02: "),
+        "{said}"
+    );
 }

@@ -174,7 +174,7 @@ fn compute(figure: Figure, sample: &Sample, settings: &Settings) -> Judged {
 }
 
 /// The mean of the means of executions.
-fn average(sample: &Sample) -> f64 {
+pub(crate) fn average(sample: &Sample) -> f64 {
     let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
     let executions = sample.executions();
     executions.iter().map(mean).sum::<f64>() / executions.len() as f64

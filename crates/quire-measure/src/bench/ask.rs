@@ -83,6 +83,13 @@ fn check_commands(options: &BenchArgs) -> Outcome<()> {
             "a command is empty; give `:` for a shell that does nothing",
         ));
     }
+    let is_missing = |path: &&PathBuf| path.as_os_str() != "null" && !path.exists();
+    if let Some(path) = options.input.as_ref().filter(is_missing) {
+        let path = path.display();
+        return Err(Failure::bad_usage(format!(
+            "--input {path}: there is no such file; give one that is there, or null"
+        )));
+    }
     let least = options.min_runs.unwrap_or(1);
     if least == 0 || options.max_runs.is_some_and(|most| most < least) {
         return Err(Failure::bad_usage(

@@ -80,7 +80,11 @@ pub fn tables(
             writeln!(out, "{}", of.notes.join(" "))?;
         }
         if let Some((first, Err(why))) = of.rows.first().map(|row| (row, &row.mean)) {
-            writeln!(out, "No mean of {}: {why}.", first.variant)?;
+            let what = match first.average {
+                Some(_) => "interval of the mean",
+                None => "mean",
+            };
+            writeln!(out, "No {what} of {}: {why}.", first.variant)?;
         }
     }
     let failed = run.failures.len();
@@ -114,14 +118,14 @@ fn rows(of: &Table, wish: Wish) -> table::Table {
     for row in sorted(of, wish) {
         let value = |value: f64| number(value * factor);
         let known = |known: Option<f64>| known.map_or("-".to_owned(), value);
-        let mean = row.mean.as_ref().ok();
+        let error = row.mean.as_ref().ok().map(Estimate::error);
         let mut cells = vec![table::shown(&row.variant), row.executions.to_string()];
         if has_failures {
             cells.push(row.failures.to_string());
         }
         cells.extend([
-            known(mean.map(|mean| mean.value)),
-            known(mean.map(Estimate::error)),
+            known(row.average),
+            known(error),
             known(row.median),
             known(row.range.map(|range| range.0)),
             known(row.range.map(|range| range.1)),
@@ -144,11 +148,7 @@ pub fn sorted(of: &Table, wish: Wish) -> Vec<&Row> {
             Better::Lower => 1.0,
             Better::Higher => -1.0,
         };
-        let mean = |row: &Row| {
-            row.mean
-                .as_ref()
-                .map_or(f64::INFINITY, |mean| sign * mean.value)
-        };
+        let mean = |row: &Row| row.average.map_or(f64::INFINITY, |mean| sign * mean);
         rows.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
     }
     rows
@@ -174,10 +174,10 @@ fn ratio(row: &Row) -> String {
 
 /// What the values of a table are multiplied with, and the unit that they have then.
 pub fn scale(of: &Table, wish: Wish) -> (f64, Option<&'static str>) {
-    let means = of.rows.iter().filter_map(|row| row.mean.as_ref().ok());
+    let means = of.rows.iter().filter_map(|row| row.average);
     match wish.unit {
         Some(unit) if of.kind.unit == "s" => unit.scale(),
-        _ => scale_of(&of.kind.unit, means.map(|mean| mean.value)),
+        _ => scale_of(&of.kind.unit, means),
     }
 }
 
