@@ -48,7 +48,7 @@ use args::{Cli, Command};
 use failure::{Outcome, finish, usage};
 use quire_measure::{bench, compare, failure, output, plan, report, table};
 
-quire_linux::record_sigpipe!();
+quire_linux::record_start!();
 
 fn main() -> ExitCode {
     match Cli::read() {

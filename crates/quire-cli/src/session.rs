@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use quire_attach::pages::ATTACHED_SUFFIX;
 use quire_core::config::{SESSION_PREFIX, SESSION_ROOT, Way};
+use quire_core::control::CONTROL_FILE_PREFIX;
 use quire_core::stat::{ADVICE_SUFFIX, ProcessStat, STAT_FILE_PREFIX, StatPage};
 use quire_dsm::attachment::ASKED_PREFIX;
 use quire_linux::control::socket_path;
@@ -329,6 +330,16 @@ impl Session {
                 // What cannot be removed keeps the directory, which the next
                 // `quire stat` tries again.
                 let _ = fs::remove_file(&entry.path);
+            }
+        }
+        // Without a page nobody finds the socket: a program may make sockets, but no files of a page's size.
+        for socket in self.files(CONTROL_FILE_PREFIX) {
+            let name = socket.file_name();
+            let pid = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(CONTROL_FILE_PREFIX)?.parse().ok());
+            if pid.is_some_and(|pid| process::start_time(pid).is_none()) {
+                let _ = fs::remove_file(socket.path());
             }
         }
         // Where `quire run` was killed, nobody has read what programs asked for.

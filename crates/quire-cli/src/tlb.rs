@@ -274,7 +274,7 @@ impl StandIn {
 impl Host for StandIn {
     fn arrived(&mut self, arrived: Arrived) {
         if child::is_passed_on(arrived) {
-            send(self.pid, arrived.number);
+            arrived.pass_on(self.pid);
         }
     }
 

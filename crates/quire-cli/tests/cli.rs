@@ -121,7 +121,9 @@ fn start(script: &str, ready: &Path) -> Child {
 
 #[test]
 fn signals_are_passed_on() {
-    for signal in ["TERM", "HUP", "INT", "QUIT", "USR1"] {
+    // Those of job control, which a program may catch, and those of real time, too.
+    let all = "TERM HUP INT QUIT USR1 USR2 ALRM VTALRM PROF XCPU XFSZ IO PWR STKFLT ABRT SYS TSTP TTIN TTOU RTMIN+6";
+    for signal in all.split(' ') {
         let dir = tempfile::tempdir().unwrap();
         let ready = dir.path().join("ready");
         let script = format!(
@@ -132,6 +134,79 @@ fn signals_are_passed_on() {
         send(signal, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(7), "{signal}");
     }
+}
+
+#[test]
+fn the_word_of_a_queued_signal_is_passed_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready");
+    let script = format!(
+        "import signal as s\ns.pthread_sigmask(s.SIG_BLOCK, [40])\nopen({:?}, 'w')\n\
+         print(s.sigwaitinfo([40]).si_code)",
+        ready.display()
+    );
+    let mut command = quire(&["run", "--quiet", "--", "python3", "-c", &script]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    wait_for(|| ready.exists());
+    let word = libc::sigval {
+        sival_ptr: std::ptr::null_mut(),
+    };
+    // SAFETY: the call touches no memory.
+    assert_eq!(
+        unsafe { libc::sigqueue(child.id().cast_signed(), 40, word) },
+        0
+    );
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(stdout(&done), format!("{}\n", libc::SI_QUEUE));
+}
+
+/// A program that ignores stops from the keyboard goes on, and `quire run` with it.
+#[test]
+fn quire_stops_only_where_the_program_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready");
+    let script = format!("trap '' TSTP; : > {}; sleep 0.5; exit 3", ready.display());
+    let mut child = start(&script, &ready);
+    send("TSTP", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn closed_descriptors_stay_closed() {
+    for redirected in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let open = |before: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let list = dir.path().join("list");
+            let run = format!(
+                "{before} python3 -c 'import os; open(\"{}\", \"w\").write(str([fd for fd in range(3) if os.path.exists(f\"/proc/self/fd/{{fd}}\")]))' {redirected}",
+                list.display()
+            );
+            let mut bash = Command::new("bash");
+            let done = bash.args(["-c", &run]).env("QUIRE_LIB", harmless_library());
+            done.output().unwrap();
+            std::fs::read_to_string(&list).unwrap()
+        };
+        let wrapped = format!("{} run --quiet --", env!("CARGO_BIN_EXE_quire"));
+        assert_eq!(open(&wrapped), open(""), "{redirected}");
+    }
+}
+
+#[test]
+fn programs_run_without_proc() {
+    let script = format!(
+        "mount -t tmpfs none /proc && exec {} run --quiet -- echo runs",
+        env!("CARGO_BIN_EXE_quire")
+    );
+    let mut unshare = Command::new("unshare");
+    let done = unshare
+        .args(["-Urmpf", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    if stderr(&done).contains("unshare") {
+        eprintln!("SKIP: programs_run_without_proc: {}", stderr(&done).trim());
+        return;
+    }
+    assert_eq!(stdout(&done), "runs\n", "{}", stderr(&done));
 }
 
 #[test]

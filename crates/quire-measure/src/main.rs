@@ -7,7 +7,7 @@ use quire_measure::args::{self, BenchArgs, CompareArgs, PlanArgs, ReportArgs};
 use quire_measure::failure::{Outcome, finish, usage};
 use quire_measure::{bench, compare, plan, report};
 
-quire_linux::record_sigpipe!();
+quire_linux::record_start!();
 
 /// Benchmarks that tell noise from truth; the same as in `quire`.
 #[derive(Debug, Parser)]

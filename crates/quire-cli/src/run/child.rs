@@ -3,7 +3,7 @@
 
 use std::io;
 
-use quire_linux::sysinfo::signals::{Arrived, ChildEvent, Ended, Signals, poll_child, send};
+use quire_linux::sysinfo::signals::{Arrived, ChildEvent, Ended, Signals, poll_child};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 
@@ -19,19 +19,25 @@ pub fn stand_in(pid: u32, signals: &Signals) -> io::Result<Ended> {
         }
         let arrived = signals.wait()?;
         if is_passed_on(arrived) {
-            send(pid, arrived.number);
+            arrived.pass_on(pid);
         }
     }
 }
 
-/// Whether the child needs to be sent a signal that arrived here. What a key
-/// of the terminal raises went to the whole process group, and so to the child
-/// already.
+/// Whether the child needs to be sent a signal that arrived here. What a key of the terminal
+/// raises, or an access from the background, went to the whole process group, and so to the child
+/// already; if that stops, so does this process. A broken pipe is this process's own.
 pub(crate) fn is_passed_on(arrived: Arrived) -> bool {
-    let of_terminal = [Signal::INT, Signal::QUIT, Signal::WINCH]
-        .iter()
-        .any(|signal| signal.as_raw() == arrived.number);
-    let ours = arrived.number == Signal::CHILD.as_raw();
+    let is_one = |signals: &[Signal]| signals.iter().any(|it| it.as_raw() == arrived.number);
+    let of_terminal = is_one(&[
+        Signal::INT,
+        Signal::QUIT,
+        Signal::WINCH,
+        Signal::TSTP,
+        Signal::TTIN,
+        Signal::TTOU,
+    ]);
+    let ours = is_one(&[Signal::CHILD, Signal::PIPE]);
     let known = of_terminal && arrived.from_kernel;
     !ours && !known
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use quire_core::config::{self, ENV_ADVICE, Malloc, Policy, Way};
+use rustix::param::linux_execfn;
 
 use crate::failure::{Failure, Outcome};
 
@@ -236,7 +237,7 @@ fn check(path: &Path, wanted: &Wanted) -> Outcome<Library> {
 
 /// Looks near this executable, and where libraries are installed.
 fn search(wanted: &Wanted) -> Outcome<Library> {
-    let exe = env::current_exe().and_then(|exe| exe.canonicalize());
+    let exe = executable();
     let near = exe.as_deref().ok().and_then(Path::parent);
     let near = near.map(|dir| candidates_near(dir, wanted));
     let installed = INSTALLED.iter().map(|dir| Path::new(dir).join(wanted.name));
@@ -244,11 +245,16 @@ fn search(wanted: &Wanted) -> Outcome<Library> {
     match (all.find(|path| path.is_file()), exe) {
         (Some(path), _) => Library::new(&path, wanted),
         (None, Ok(_)) => Err(absent(wanted)),
-        (None, Err(error)) => {
-            let is_mounted = Path::new("/proc/self").exists();
-            Err(lost(wanted, is_mounted.then_some(&error)))
-        }
+        (None, Err(error)) => Err(lost(wanted, &error)),
     }
+}
+
+/// This executable: without `/proc`, by the path that it was started by.
+fn executable() -> io::Result<PathBuf> {
+    let started_by = || PathBuf::from(OsStr::from_bytes(linux_execfn().to_bytes()));
+    env::current_exe()
+        .unwrap_or_else(|_| started_by())
+        .canonicalize()
 }
 
 /// Whether a file is a shared object for programs like this one. The loader would say of another
@@ -262,8 +268,8 @@ fn is_library(path: &Path) -> bool {
     let Ok(found) = head(path) else {
         return false;
     };
-    // Without /proc this executable is not known, and so not which machine it is for.
-    let own = env::current_exe().and_then(|exe| head(&exe));
+    // Where this executable is not known, it is not known which machine it is for.
+    let own = executable().and_then(|exe| head(&exe));
     let is_alike = own.map_or(true, |own| {
         found[ELF_CLASS] == own[ELF_CLASS] && found[ELF_MACHINE] == own[ELF_MACHINE]
     });
@@ -283,16 +289,11 @@ fn absent(wanted: &Wanted) -> Failure {
     ))
 }
 
-/// Where this executable is not known, no library can be looked for near it: because of this
-/// error, or as `/proc` is not mounted.
-fn lost(wanted: &Wanted, error: Option<&io::Error>) -> Failure {
+/// Where this executable is not known, because of this error, no library can be looked for near it.
+fn lost(wanted: &Wanted, error: &io::Error) -> Failure {
     let Wanted { name, variable, .. } = wanted;
-    let why = match error {
-        Some(error) => format!("/proc/self/exe cannot be read ({error})"),
-        None => "/proc is not mounted".to_owned(),
-    };
     Failure::bad_usage(format!(
-        "{why}, so quire does not know where it lies: set {variable} to the path of {name}"
+        "quire does not know where it lies ({error}): set {variable} to the path of {name}"
     ))
 }
 
@@ -402,10 +403,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("-p 'quire-preload*'"), "{text}");
-        let text = lost(&ADVISER, None).to_string();
-        assert!(text.starts_with("/proc is not mounted"), "{text}");
+        let text = lost(&ADVISER, &io::ErrorKind::NotFound.into()).to_string();
         assert!(
-            text.contains("QUIRE_LIB") && !text.contains("not found"),
+            text.contains("QUIRE_LIB") && !text.contains("was not found"),
             "{text}"
         );
     }

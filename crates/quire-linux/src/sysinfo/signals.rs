@@ -3,51 +3,51 @@
 //! directly.
 //!
 //! The launcher blocks the signals that it handles and fetches them one by
-//! one, so no code runs in a signal handler. The child gets back the mask and
-//! the dispositions that the launcher was given, which `std` alone would not
-//! do: its runtime ignores SIGPIPE, and its `Command` empties the mask.
+//! one, so no code runs in a signal handler. These are all that can be caught:
+//! one that was left out would end or stop the launcher alone. A fault of the
+//! launcher's own ends it all the same, as the kernel does not let a blocked
+//! signal hold that up.
+//!
+//! The child gets back the mask, the dispositions and the standard descriptors
+//! that the launcher was given, which `std` alone would not do: its runtime
+//! ignores SIGPIPE and opens `/dev/null` in the place of descriptors that were
+//! closed, and its `Command` empties the mask.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 use std::{io, mem, ptr};
 
 pub use crate::execution::Ended;
 
-/// The signals that [`Signals`] fetches.
-const HANDLED: [libc::c_int; 9] = [
-    libc::SIGCHLD,
-    libc::SIGTERM,
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGWINCH,
-    libc::SIGCONT,
-];
-
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// A bit for each standard descriptor that was closed.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Remembers whether SIGPIPE was ignored; see
-/// [`record_sigpipe!`](crate::record_sigpipe).
-pub extern "C" fn record_sigpipe_disposition() {
+/// Remembers what Rust's runtime changes; see [`record_start!`](crate::record_start).
+pub extern "C" fn record_start() {
     SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    // SAFETY: the call touches no memory, and refuses numbers that are not open.
+    let is_closed = |fd: &libc::c_int| unsafe { libc::fcntl(*fd, libc::F_GETFD) } < 0;
+    let closed = STANDARD.filter(is_closed).fold(0, |all, fd| all | 1 << fd);
+    CLOSED.store(closed, Ordering::Relaxed);
 }
 
+/// The standard descriptors.
+const STANDARD: std::ops::RangeInclusive<libc::c_int> = 0..=2;
+
 /// Put once into a program, makes it remember whether SIGPIPE was ignored when
-/// it was started. Rust's runtime overwrites that before `main`, so it is
-/// looked up by an initialiser of the executable.
+/// it was started, and which standard descriptors were closed. Rust's runtime
+/// changes both before `main`, so an initialiser of the executable looks them up.
 #[macro_export]
-macro_rules! record_sigpipe {
+macro_rules! record_start {
     () => {
         // SAFETY: the section holds pointers to functions that are called once
-        // before `main`; this one only reads a disposition and stores a flag.
+        // before `main`; this one only asks the kernel and stores flags.
         #[used]
         #[unsafe(link_section = ".init_array")]
-        static RECORD_SIGPIPE: extern "C" fn() =
-            $crate::sysinfo::signals::record_sigpipe_disposition;
+        static RECORD_START: extern "C" fn() = $crate::sysinfo::signals::record_start;
     };
 }
 
@@ -59,6 +59,20 @@ pub struct Arrived {
     /// Whether the kernel sent it, such as for a key on the terminal, rather
     /// than a process.
     pub from_kernel: bool,
+    /// The word that its sender put beside it (`sigqueue`).
+    word: Option<usize>,
+}
+
+impl Arrived {
+    /// Sends it on to process `pid`. A process that is gone is no concern.
+    pub fn pass_on(self, pid: u32) {
+        let Some(word) = self.word else {
+            return send(pid, self.number);
+        };
+        let sival_ptr = ptr::without_provenance_mut(word);
+        // SAFETY: the call touches no memory; the word is not followed.
+        unsafe { libc::sigqueue(pid as libc::pid_t, self.number, libc::sigval { sival_ptr }) };
+    }
 }
 
 /// The signals of this process, blocked so that they can be fetched.
@@ -68,13 +82,13 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals that are handled in this thread, which must be the
-    /// only one, and lets exit statuses of children be collected.
+    /// Blocks all signals in this thread, which must be the only one, and lets exit statuses of
+    /// children be collected.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn block() -> io::Result<Signals> {
-        let set = set_of(&HANDLED);
+        let set = all_signals();
         // SAFETY: all-zero is a valid signal set; the call overwrites it.
         let mut given_mask = unsafe { mem::zeroed() };
         // SAFETY: both sets live for the call.
@@ -92,18 +106,24 @@ impl Signals {
         })
     }
 
-    /// Lets `command` start with the mask and the dispositions that this
-    /// process was given.
+    /// Lets `command` start with the mask, the dispositions and the standard descriptors that
+    /// this process was given.
     pub fn hand_down(&self, command: &mut Command) {
         let mask = self.given_mask;
         let ignore_child = self.child_was_ignored;
         let ignore_pipe = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
+        let closed = CLOSED.load(Ordering::Relaxed);
         let restore = move || {
             if ignore_child {
                 set_disposition(libc::SIGCHLD, libc::SIG_IGN);
             }
             if ignore_pipe {
                 set_disposition(libc::SIGPIPE, libc::SIG_IGN);
+            }
+            for fd in STANDARD.filter(|fd| closed & 1 << fd != 0) {
+                // SAFETY: the process is about to execute another program, and nothing of it uses
+                // what the runtime opened here.
+                unsafe { libc::close(fd) };
             }
             // SAFETY: the set lives for the call; no old set is asked for.
             let rc = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, ptr::null_mut()) };
@@ -141,7 +161,7 @@ impl Signals {
 /// Fetches a signal; waits for one without end where no time is given. `None`
 /// where none arrived, or the wait was interrupted.
 fn fetch(time: Option<Duration>) -> io::Result<Option<Arrived>> {
-    let set = set_of(&HANDLED);
+    let set = all_signals();
     // SAFETY: all-zero is a valid `siginfo_t`; the call overwrites it.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
     let time = time.map(|time| libc::timespec {
@@ -152,9 +172,12 @@ fn fetch(time: Option<Duration>) -> io::Result<Option<Arrived>> {
     // SAFETY: all arguments live for the call; no time is a valid argument.
     let number = unsafe { libc::sigtimedwait(&set, &mut info, time) };
     if number > 0 {
+        // SAFETY: what was queued has the sender's word, and any bytes are one.
+        let word = || unsafe { info.si_value() }.sival_ptr.addr();
         return Ok(Some(Arrived {
             number,
             from_kernel: info.si_code > 0,
+            word: (info.si_code == libc::SI_QUEUE).then(word),
         }));
     }
     let error = io::Error::last_os_error();
@@ -224,6 +247,15 @@ pub fn die_by(signal: i32) -> ! {
     // SAFETY: the call touches no memory of ours.
     unsafe { libc::raise(signal) };
     std::process::exit(128 + signal)
+}
+
+/// All but those of the C library's own, which it never blocks.
+fn all_signals() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid signal set.
+    let mut set = unsafe { mem::zeroed() };
+    // SAFETY: the set lives for the call.
+    unsafe { libc::sigfillset(&mut set) };
+    set
 }
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
