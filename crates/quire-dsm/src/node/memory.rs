@@ -408,35 +408,29 @@ impl Memory {
         if let Some(space) = space
             && found == Found::Nothing
             && !self.is_too_late()
+            && (book.is_none() || self.is_shown_whole(part))
         {
             let addresses = space.addresses(part);
             if addresses.len() == part.len {
                 let (uffd, allow) = (space.uffd.as_fd(), allow(access));
                 if let Some(book) = &mut book {
-                    // What an old page holds must not be taken for what comes.
-                    match self.is_hole(part) {
-                        true => book.is_written(pages),
-                        false => book.fills(pages),
-                    }
+                    book.is_written(pages);
                 }
                 let put = match (contents, access) {
                     (None, Access::Write) => shared::zero(uffd, addresses, Waiters::Wake),
                     _ => shared::copy(uffd, addresses.start, bytes, allow, Waiters::Wake),
                 };
                 if put.error.is_none() {
-                    if let Some(book) = book {
-                        book.is_written(pages);
-                    }
                     return Ok(());
                 }
                 done = put.done;
             }
         }
-        // The file has a page, or the mapping has only a part of them, or is gone: the file
-        // gets the contents all the same.
+        // The file has a page, or the mapping has only a part of them, or is gone, or what is shown in
+        // pieces is to be there as a whole before: the file gets the contents first.
         if contents.is_some() || found != Found::Zeros {
             if let Some(book) = &mut book {
-                book.fills(pages);
+                book.fills(rest_of(pages, done.0 / self.page.0));
             }
             self.write(part.start + done, &bytes[done.0 as usize..])?;
         }
@@ -447,6 +441,13 @@ impl Memory {
             Some(space) => self.show(pages, access, space),
             None => Ok(()),
         }
+    }
+
+    /// Whether each page of a part is there as a whole when the kernel, which puts one base page after
+    /// the other there, has shown anything of it; and nothing old is there that could be taken for it. A
+    /// program can write to what is shown, and be killed before the next base page comes.
+    fn is_shown_whole(&self, part: Part) -> bool {
+        self.page.0 == BASE_PAGE && self.is_hole(part)
     }
 
     /// Whether the file has nothing in a part.
@@ -742,6 +743,16 @@ pub(super) fn punch(file: &OwnedFd, part: Part) -> Result<(), Broken> {
     punched.map_err(|errno| broken("to free pages", errno.into()))
 }
 
+/// Some pages without the first so many.
+fn rest_of(pages: Pages, done: u64) -> Pages {
+    Pages {
+        first: PageNumber(pages.first.0 + done),
+        count: pages
+            .count
+            .saturating_sub(u32::try_from(done).unwrap_or(u32::MAX)),
+    }
+}
+
 /// Holds writers back in a mapping.
 fn protect(space: &AddressSpace, range: AddrRange) -> Result<(), Broken> {
     let hold_back = |range| uffd::write_protect(space.uffd.as_fd(), range, true);
@@ -802,8 +813,11 @@ pub(super) fn held(file: &OwnedFd) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
     use super::*;
-    use quire_core::dsm::message::PageNumber;
+    use crate::node::{Holds, Mapping, Written};
 
     /// A way in which pages lose what they hold.
     type Change = fn(&mut Memory, Pages, &[Option<Contents>]);
@@ -912,6 +926,55 @@ mod tests {
             assert_eq!(held(&memory.file), 0);
             assert!(memory.place(PAGES).is_none());
         }
+    }
+
+    /// A program that is killed in the midst of that may have written to what is shown of a page, and
+    /// all of that page is brought then.
+    #[test]
+    fn a_page_that_is_written_to_is_whole_before_any_of_it_is_shown() {
+        const PAGE: Bytes = Bytes(1 << 20);
+        const ALL: u64 = 24;
+        let mut memory = Memory::new(PAGE, ALL, Pool::new()).unwrap();
+        let mapping = match Mapping::new(memory.file(), memory.all(), None, true) {
+            Ok(mapping) => mapping,
+            Err(error) => return eprintln!("SKIP: memory cannot be watched: {error}"),
+        };
+        let (base, own) = (mapping.range().start, Some(mapping.mapped()));
+        let uffd = mapping.uffd().try_clone_to_owned().unwrap();
+        let space = AddressSpace::new(uffd, base, mapping.part(), own);
+        let file = memory.file().try_clone_to_owned().unwrap();
+        let ledger = Arc::new(Ledger::new(ALL).unwrap());
+        let written = Written {
+            memory: file,
+            ledger: Arc::clone(&ledger),
+            page: PAGE,
+        };
+        let mut book = Book::new(ledger);
+        let contents = Pool::new().copy(&vec![1; PAGE.0 as usize]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let table = File::open("/proc/self/pagemap").unwrap();
+                for page in 0..ALL {
+                    let at = (base.0 + page * PAGE.0) / BASE_PAGE * 8;
+                    let mut entry = [0; 8];
+                    // Its highest bit says that the page is mapped.
+                    while entry[7] & 0x80 == 0 {
+                        table.read_exact_at(&mut entry, at).unwrap();
+                    }
+                    let holds = written.holds(PageNumber(page));
+                    assert_eq!(holds, Holds::All, "page {page}");
+                }
+            });
+            for page in 0..ALL {
+                let data = match page % 2 {
+                    0 => Some(contents.clone()),
+                    _ => None,
+                };
+                let how = (Access::Write, Some(&mut book));
+                let one = Pages::one(PageNumber(page));
+                memory.fill(one, &[data], how, Some(&space)).unwrap();
+            }
+        });
     }
 
     #[test]
