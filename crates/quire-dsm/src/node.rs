@@ -318,7 +318,7 @@ impl Cache {
             book.begin(Session {
                 number,
                 object: object.0,
-                given_back: 0,
+                ..Session::default()
             });
         }
     }
@@ -327,6 +327,21 @@ impl Cache {
     pub fn set_stamp(&mut self, stamp: u64) {
         if let Some(book) = &mut self.book {
             book.set_stamp(stamp);
+        }
+    }
+
+    /// How many pages were given back in this session, and how many of them, the first ones, the server is
+    /// known to keep for good.
+    #[must_use]
+    pub fn given_back(&self) -> (u64, u64) {
+        let session = self.book.as_ref().map(Book::session);
+        session.map_or((0, 0), |it| (it.given_back, it.safe))
+    }
+
+    /// The server keeps so many of the pages for good that were given back in this session, the first ones.
+    pub fn is_safe(&mut self, count: u64) {
+        if let Some(book) = &mut self.book {
+            book.is_safe(count);
         }
     }
 
@@ -615,7 +630,7 @@ impl Cache {
             true => {
                 // What they held was given back, and has arrived: they come anew.
                 if let Some(book) = &mut self.book {
-                    book.fills_to_read(*pages);
+                    book.fills(*pages);
                 }
                 self.memory.place(*pages)
             }
@@ -885,13 +900,14 @@ impl Cache {
             } => {
                 self.users.come(pages, now, thread::time_of);
                 let space = space.and_then(|space| spaces.get(&space));
-                let mut book = self.book.as_mut();
-                if access == Access::Read
-                    && let Some(book) = book.take()
-                {
-                    book.fills_to_read(pages);
+                match (access, &mut self.book) {
+                    (Access::Read, Some(book)) => {
+                        book.fills(pages);
+                        memory.fill(pages, &data, (access, None), space)?;
+                        book.came_to_be_read(pages);
+                    }
+                    (_, book) => memory.fill(pages, &data, (access, book.as_mut()), space)?,
                 }
-                memory.fill(pages, &data, (access, book), space)?;
             }
             Action::Show {
                 pages,
@@ -917,11 +933,12 @@ impl Cache {
             }
             Action::GiveBack(pages) => {
                 self.users.gone(pages);
-                let data = memory.take(pages, spaces.values())?;
-                let data = data.into_iter().map(Some).collect();
+                // Before the memory is freed: of a hole, nothing would be brought.
                 if let Some(book) = &mut self.book {
                     book.gives_back(pages);
                 }
+                let data = memory.take(pages, spaces.values())?;
+                let data = data.into_iter().map(Some).collect();
                 server.send(FromKernel::DataWrite { pages, data });
             }
             Action::Remove(pages) => {

@@ -8,6 +8,7 @@
 //! | [`opening`] | objects that are opened, and their mappings |
 //! | [`bringing`] | what was written over a link that has ended, brought over the next one |
 //! | [`giving_back`] | what was written, given back piece by piece |
+//! | [`safety`] | what of that the server keeps for good |
 //! | [`elsewhere`] | the next server, where one cannot be used |
 
 mod asking;
@@ -16,6 +17,7 @@ mod commands;
 mod elsewhere;
 mod giving_back;
 mod opening;
+mod safety;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
@@ -48,6 +50,7 @@ pub(super) use commands::{Command, Found, Opened, Told, Wanted};
 use elsewhere::{Question, Reopening, Servers};
 use giving_back::{GivingBack, NEXT_PIECE, Then};
 pub(super) use opening::Form;
+use safety::Safety;
 
 /// How late a timer of the thread may be, in nanoseconds.
 const SLACK: u64 = 1000;
@@ -72,6 +75,7 @@ pub(super) struct Object {
     handle: Option<Handle>,
     /// How often the link broke.
     breaks: Arc<AtomicU64>,
+    safety: Safety,
 }
 
 /// The way to the scheduler of one object. Without a link what is sent is lost, as the cache
@@ -369,11 +373,15 @@ impl Handler for Carrier {
         self.reopening = Reopening::default();
         self.stop_bringing();
         self.handles.clear();
+        let is_kept = matches!(&closed.why, LinkError::Goodbye(why) if why == KEPT_ALL);
         for key in self.keys() {
             if let Some(object) = self.objects.get_mut(&key)
                 && object.handle.take().is_some()
             {
                 object.breaks.fetch_add(1, Ordering::SeqCst);
+                if is_kept {
+                    object.cache.is_safe(object.cache.given_back().0);
+                }
             }
             self.with(links, key, |cache, way| cache.lost(node::now(), way));
         }
@@ -388,7 +396,6 @@ impl Handler for Carrier {
             }
         }
         let until = links.now() + self.reconnect();
-        let is_kept = matches!(&closed.why, LinkError::Goodbye(why) if why == KEPT_ALL);
         for attached in self.attached.values_mut() {
             attached.lost(until, is_kept);
         }
@@ -426,7 +433,7 @@ impl Handler for Carrier {
         let has_more = !self.giving_back.is_empty() || self.brings();
         let next_piece = has_more.then(|| Instant::now() + NEXT_PIECE);
         let failing = self.attached.values().filter_map(Attached::fails_at);
-        let due = due.into_iter().chain(self.again);
+        let due = due.into_iter().chain(self.again).chain(self.asks_at());
         due.chain(next_piece).chain(failing).min()
     }
 
@@ -441,6 +448,7 @@ impl Handler for Carrier {
         self.woken(links);
         self.go_on_giving_back(links);
         self.go_on_bringing(links);
+        self.ask_what_is_safe(links, now);
         self.note_progress(links, Note::GoesOn);
         let round_trip = self.link.and_then(|link| links.round_trip(link));
         let round_trip = round_trip.unwrap_or_default();

@@ -5,19 +5,19 @@
 //! | entry | means |
 //! |---|---|
 //! | 0 | nothing is here that the server does not have |
-//! | 1 | contents are being put there, in the place of others: what the memory file holds is of no use |
-//! | 2 | the page may be written to: what the memory file holds is the latest, and a hole was never shown |
-//! | 3 + n | it was given back, as the page `n` of all that were so over this link, and the server may not have it yet |
+//! | 1 | the page may be written to: what the memory file holds is the latest, and a hole was never shown |
+//! | 2 + n | it was given back, as the page `n` of all that were so over this link; the memory file holds that, or what came to be read since |
+//! | the same, and the highest bit | the memory file does not hold it any more |
 //!
-//! Beside it stands the last stamp that was heard from the server when the entry was made.
+//! Beside it stands the last stamp that was heard from the server when the entry was made. Before the
+//! entries stands how many of the pages that were given back the server is known to keep for good
+//! ([`Session::safe`]): of these nothing has to be brought.
 //!
 //! An entry is changed before the page is shown, given back or freed, so that it never says that the
-//! memory file holds what it does not. Where contents come to a hole, the kernel puts each base page there whole
-//! and shows it in the same call: the entry says before that it may be written to, and the hole tells
-//! whoever reads the ledger that the call was not made yet ([`Written::holds`](super::Written::holds)).
-//!
-//! What is given back stays there until the page is filled again, which shows that the server had it, or its
-//! memory is freed, by whoever sets the entry to zero first.
+//! memory file holds what it does not. A page of one base page that comes to a hole is put there whole and
+//! shown by one call of the kernel's: the entry says before that it may be written to, and the hole tells
+//! whoever reads the ledger that the call was not made yet ([`Written::holds`](super::Written::holds)). All
+//! others are in the file before the entry says so, and are shown then.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -38,19 +38,19 @@ const ENTRY: u64 = 16;
 const TOGETHER: u64 = 256;
 
 const NOTHING: u64 = 0;
-const FILLING: u64 = 1;
-const WRITTEN: u64 = 2;
-const GIVEN_BACK: u64 = 3;
+const WRITTEN: u64 = 1;
+const GIVEN_BACK: u64 = 2;
+const GONE: u64 = 1 << 63;
 
 /// What is to be brought of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// What it held cannot be known.
-    Doubtful,
     /// What the memory file holds.
     Written,
-    /// The same, unless the server has got so many pages and one more over the link.
+    /// The same, unless the server has got, or keeps for good, so many pages and one more of the link's.
     GivenBack(u64),
+    /// So it is, but the memory file does not hold it.
+    Gone(u64),
 }
 
 /// The session in which the pages were had: what the server calls the link and the object there.
@@ -62,6 +62,8 @@ pub struct Session {
     pub object: u32,
     /// So many pages were given back in it.
     pub given_back: u64,
+    /// So many of these, the first ones, the server has said to keep for good.
+    pub safe: u64,
 }
 
 /// The ledger as a file, which any process may read.
@@ -88,14 +90,15 @@ impl Ledger {
     /// The session in which its pages were had; none where all was given up in order.
     #[must_use]
     pub fn session(&self) -> Option<Session> {
-        let mut bytes = [0; 24];
+        let mut bytes = [0; 32];
         whole::read(&self.file, &mut bytes, 0).ok()?;
-        let [number, object, given_back] = [0, 8, 16].map(|at| word(&bytes, at));
+        let [number, object, given_back, safe] = [0, 8, 16, 24].map(|at| word(&bytes, at));
         let object = u32::try_from(object).ok()?;
         (object != 0).then_some(Session {
             number,
             object,
             given_back,
+            safe,
         })
     }
 
@@ -109,6 +112,7 @@ impl Ledger {
         self.put(8, &0u64.to_le_bytes());
         self.put(0, &session.number.to_le_bytes());
         self.put(16, &session.given_back.to_le_bytes());
+        self.put(24, &session.safe.to_le_bytes());
         self.put(8, &u64::from(session.object).to_le_bytes());
     }
 
@@ -139,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// Some pages are about to be freed: nothing can be brought of those that were given back.
+    /// Some pages are about to be freed: those that were given back cannot be brought any more.
     pub(super) fn free(&self, pages: Pages) {
         let at = ENTRIES + pages.first.0 * ENTRY;
         let mut bytes = vec![0; pages.count as usize * ENTRY as usize];
@@ -147,8 +151,9 @@ impl Ledger {
             return;
         }
         for (page, both) in pages.iter().zip(bytes.chunks_exact(ENTRY as usize)) {
-            if word(both, 0) >= GIVEN_BACK {
-                self.put(ENTRIES + page.0 * ENTRY, &NOTHING.to_le_bytes());
+            let entry = word(both, 0);
+            if entry >= GIVEN_BACK {
+                self.put(ENTRIES + page.0 * ENTRY, &(entry | GONE).to_le_bytes());
             }
         }
     }
@@ -185,8 +190,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 const fn meant(entry: u64) -> Option<Entry> {
     match entry {
         NOTHING => None,
-        FILLING => Some(Entry::Doubtful),
         WRITTEN => Some(Entry::Written),
+        GONE.. => Some(Entry::Gone((entry & !GONE).saturating_sub(GIVEN_BACK))),
         _ => Some(Entry::GivenBack(entry - GIVEN_BACK)),
     }
 }
@@ -225,22 +230,55 @@ impl Book {
         self.ledger.begin(session);
     }
 
-    /// Contents come next that are not to be written to.
-    pub(super) fn fills_to_read(&mut self, pages: Pages) {
+    /// So many of the pages that were given back the server keeps for good.
+    pub(super) fn is_safe(&mut self, count: u64) {
+        if count > self.session.safe {
+            self.session.safe = count;
+            self.ledger.put(24, &count.to_le_bytes());
+        }
+    }
+
+    pub(super) const fn session(&self) -> Session {
+        self.session
+    }
+
+    /// Contents are about to be put in the place of what the file holds of pages. Of these nothing can be
+    /// brought until they are there: none of it is shown.
+    pub(super) fn fills(&mut self, pages: Pages) {
         if self.entries.is_empty() {
             return;
         }
         for page in pages.iter() {
-            if self.entries.remove(page).is_some() {
-                let at = ENTRIES + page.0 * ENTRY;
-                self.ledger.put(at, &NOTHING.to_le_bytes());
+            let entry = self.entries.get(page).copied();
+            match entry {
+                None => {}
+                Some(entry) if self.is_owed(entry) => self.set(page, entry | GONE),
+                Some(_) => {
+                    self.entries.remove(page);
+                    let at = ENTRIES + page.0 * ENTRY;
+                    self.ledger.put(at, &NOTHING.to_le_bytes());
+                }
             }
         }
     }
 
-    /// Contents are about to be put in the place of others, piece by piece, and to be written to.
-    pub(super) fn fills(&mut self, pages: Pages) {
-        self.set_all(pages, FILLING);
+    /// Contents that are not to be written to are there: the latest of what was given back here, or
+    /// later ones, which can be brought in their place.
+    pub(super) fn came_to_be_read(&mut self, pages: Pages) {
+        if self.entries.is_empty() {
+            return;
+        }
+        for page in pages.iter() {
+            let entry = self.entries.get(page).copied();
+            if let Some(entry) = entry.filter(|entry| entry & GONE != 0) {
+                self.set(page, entry & !GONE);
+            }
+        }
+    }
+
+    /// Whether an entry is of a page that was given back, and that the server may not keep.
+    const fn is_owed(&self, entry: u64) -> bool {
+        entry >= GIVEN_BACK && (entry & !GONE) - GIVEN_BACK >= self.session.safe
     }
 
     /// A program may write to pages from now on, of which the contents are there, or come to a hole next.
@@ -248,7 +286,7 @@ impl Book {
         self.set_all(pages, WRITTEN);
     }
 
-    /// Pages are given back in a message that leaves next.
+    /// Pages are given back in a message that leaves next, after they were taken from the mappings.
     pub(super) fn gives_back(&mut self, pages: Pages) {
         let first = GIVEN_BACK + self.session.given_back;
         let entries = pages.iter().zip(first..);
@@ -283,6 +321,12 @@ impl Book {
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.ledger.clear();
+    }
+
+    fn set(&mut self, page: PageNumber, entry: u64) {
+        self.entries.insert(page, entry);
+        let bytes = [entry.to_le_bytes(), self.stamp.to_le_bytes()].concat();
+        self.ledger.put(ENTRIES + page.0 * ENTRY, &bytes);
     }
 
     fn set_all(&mut self, pages: Pages, entry: u64) {
@@ -332,25 +376,38 @@ mod tests {
         book.begin(Session {
             number: 7,
             object: 3,
-            given_back: 0,
+            ..Session::default()
         });
         book.fills(pages(90_000, 2));
-        book.is_written(pages(90_000, 1));
-        let (doubtful, written) = (Entry::Doubtful, Entry::Written);
-        assert_eq!(all(&ledger), [(90_000, written), (90_001, doubtful)]);
-        book.is_written(pages(90_001, 1));
+        assert!(all(&ledger).is_empty());
+        book.is_written(pages(90_000, 2));
         book.is_written(pages(5, 1));
+        let written = Entry::Written;
+        assert_eq!(
+            all(&ledger),
+            [(5, written), (90_000, written), (90_001, written)]
+        );
         book.gives_back(pages(90_000, 2));
         let given = |page, number| (page, Entry::GivenBack(number));
+        let gone = |page, number| (page, Entry::Gone(number));
         assert_eq!(
             all(&ledger),
             [(5, written), given(90_000, 0), given(90_001, 1)]
         );
         assert_eq!(ledger.session().unwrap().given_back, 2);
         ledger.free(pages(90_000, 1));
-        book.fills_to_read(pages(90_001, 1));
         ledger.free(pages(0, 10));
-        assert_eq!(all(&ledger), [(5, written)]);
+        book.fills(pages(90_001, 1));
+        let both = [(5, written), gone(90_000, 0), gone(90_001, 1)];
+        assert_eq!(all(&ledger), both);
+        book.came_to_be_read(pages(90_001, 1));
+        book.fills(pages(90_000, 1));
+        let both = [(5, written), gone(90_000, 0), given(90_001, 1)];
+        assert_eq!(all(&ledger), both, "what was freed and did not come yet");
+        book.is_safe(2);
+        assert_eq!(ledger.session().unwrap().safe, 2);
+        book.fills(pages(90_000, 2));
+        assert_eq!(all(&ledger), [(5, written)], "the server keeps the others");
         book.clear();
         assert!(all(&ledger).is_empty() && book.is_empty());
     }

@@ -42,6 +42,8 @@ pub(super) enum Awaited {
     Settled(u64),
     /// What was to be given back is, and is safe where that was asked for.
     Sync(Reply<()>),
+    /// So many pages of an object that were given back are safe.
+    Safe(Key, u64),
 }
 
 /// Whether a mapping that is registered is a new one, and who waits for it.
@@ -127,7 +129,11 @@ impl Carrier {
                 new.refuse(why);
             }
             // They are asked again over the next link.
-            Awaited::Told(_) | Awaited::Again(_) | Awaited::Claimed(_) | Awaited::Settled(_) => {}
+            Awaited::Told(_)
+            | Awaited::Again(_)
+            | Awaited::Claimed(_)
+            | Awaited::Settled(_)
+            | Awaited::Safe(..) => {}
         }
     }
 
@@ -176,6 +182,9 @@ impl Carrier {
             (Awaited::Unregistered(reply), _) => drop(reply.send(Ok(()))),
             (Awaited::Sync(reply), answer) => {
                 let _ = reply.send(answer.map(drop).map_err(Into::into));
+            }
+            (Awaited::Safe(key, count), answer) => {
+                self.is_safe(key, answer.is_ok().then_some(count));
             }
             (Awaited::Question(question), answer) => {
                 self.told(links, question, answer, descriptors);

@@ -65,21 +65,28 @@ impl Bringing {
             };
             let follows = run.is_none_or(|run| run.is_followed_by(Pages::one(page)));
             let is_full = run.is_some_and(|run| run.count >= most);
+            let is_owed = match entry {
+                Entry::Written => true,
+                Entry::GivenBack(number) | Entry::Gone(number) if self.is_known => {
+                    number >= self.received
+                }
+                Entry::GivenBack(number) | Entry::Gone(number) => number >= self.session.safe,
+            };
             let holds = match entry {
-                Entry::Written => self.written.holds(page),
-                _ => Holds::All,
+                Entry::Gone(_) => Holds::Nothing,
+                _ => self.written.holds(page),
             };
-            let is_brought = match entry {
-                Entry::Doubtful => false,
-                Entry::Written => holds == Holds::All,
-                Entry::GivenBack(number) => !self.is_known || number >= self.received,
-            };
+            let is_brought = is_owed && holds == Holds::All;
             if is_brought && (!follows || is_full) {
                 return run;
             }
             self.next = PageNumber(page.0 + 1);
-            // Of a hole the program has never seen anything.
-            self.missing += u64::from(entry == Entry::Doubtful || holds == Holds::Some);
+            self.missing += u64::from(match entry {
+                // Of a hole the program has never seen anything.
+                Entry::Written => holds == Holds::Some,
+                // Those that a server which knows the link did not get are counted together.
+                _ => is_owed && !is_brought && !self.is_known,
+            });
             if is_brought {
                 self.again += u64::from(matches!(entry, Entry::GivenBack(_)));
                 let count = run.map_or(0, |run| run.count) + 1;
@@ -223,6 +230,7 @@ impl Carrier {
             }
             // The object is gone, or may not be written to any more: so is all that was written.
             _ => {
+                bringing.session.safe = 0;
                 while bringing.next(1).is_some() {
                     bringing.missing += 1;
                 }

@@ -18,6 +18,7 @@ use quire_core::dsm::kernel;
 use super::asking::{Awaited, New};
 use super::commands::{Found, Opened, Reply, Wanted};
 use super::opening::Form;
+use super::safety::Safety;
 use super::{Carrier, Key};
 use crate::client::ClientError;
 use crate::link::{Address, Addresses, Links, Seldom};
@@ -367,7 +368,7 @@ impl Carrier {
             // It was closed meanwhile.
             return self.ask(links, Request::Close { object: handle }, Awaited::nobody());
         };
-        object.handle = Some(handle);
+        (object.handle, object.safety) = (Some(handle), Safety::default());
         object.cache.begin_session(number, handle);
         self.handles.insert(handle, key);
         self.with(links, key, |cache, way| cache.linked(way));

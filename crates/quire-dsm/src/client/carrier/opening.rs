@@ -8,6 +8,7 @@ use quire_core::units::{Bytes, ObjectOffset};
 
 use super::asking::{Awaited, New};
 use super::commands::{Found, Opened, Reply, Wanted};
+use super::safety::Safety;
 use super::{Carrier, Key, Object};
 use crate::client::attached::Attached;
 use crate::client::recovery::{Reach, ToRecovery};
@@ -100,6 +101,7 @@ impl Carrier {
             form: Form::from(info),
             handle,
             breaks: Arc::default(),
+            safety: Safety::default(),
         };
         let breaks = Arc::clone(&object.breaks);
         self.objects.insert(key, object);

@@ -190,8 +190,14 @@ impl Object {
             }
         }
         self.carry_out(actions, tell);
-        // One that was given back may be what the store has.
-        let may_be_stored = version.is_some_and(|it| !it.is_held) && before.is_none();
-        Ok(is_taken || may_be_stored)
+        // What was given back to joined servers may be what one of the others has.
+        let is_given_back = version.is_some_and(|it| !it.is_held);
+        let may_be_elsewhere = is_given_back && before.is_none() && self.is_joint;
+        let is_lost = !is_taken && !may_be_elsewhere;
+        if is_lost && version.is_some() {
+            self.orphans.lost += 1;
+            self.orphans.untold += 1;
+        }
+        Ok(!is_lost)
     }
 }
