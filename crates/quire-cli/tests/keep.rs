@@ -617,17 +617,16 @@ fn what_was_acknowledged_survives_kill_9_with_the_simple_scheduler() {
 /// A program that has memory mapped goes on when the server that was killed is there again.
 #[test]
 fn memory_goes_on_after_the_server_was_killed() {
-    // It brings what it had written.
-    goes_on(Served::options_apart, 8);
+    goes_on(Served::options_apart);
 }
 
 /// The same, where what is mapped is the memory of the server that was killed.
 #[test]
 fn memory_that_is_shared_with_the_server_goes_on_after_it_was_killed() {
-    goes_on(Served::options, 0);
+    goes_on(Served::options);
 }
 
-fn goes_on(options: fn(&Served) -> Options, unsafe_word: u64) {
+fn goes_on(options: fn(&Served) -> Options) {
     let home = Home::new();
     let served = home.serve();
     let client = Client::connect(options(&served)).unwrap();
@@ -652,7 +651,8 @@ fn goes_on(options: fn(&Served) -> Options, unsafe_word: u64) {
         reads.store(false, Ordering::Relaxed);
         served
     });
-    assert_eq!(shared.words()[512].load(Ordering::Relaxed), unsafe_word);
+    // It brings what it had written.
+    assert_eq!(shared.words()[512].load(Ordering::Relaxed), 8);
     for round in 1..=2 {
         shared.words()[1024].store(round, Ordering::Relaxed);
         shared.flush().unwrap();
@@ -738,6 +738,48 @@ fn what_programs_wrote_to_a_copy_that_they_share_is_kept() {
     }
 }
 
+/// Nobody flushed what programs wrote to the copies that they share with a server, and it is killed: they have
+/// its file, and bring to the next server what is in it.
+#[test]
+fn what_programs_wrote_to_a_copy_that_they_share_outlives_the_server() {
+    /// More than is brought at once.
+    const PAGES: usize = 5000;
+    let home = Home::new();
+    let served = home.serve();
+    let made = object("kept", PAGES as u64);
+    served.client().create(made).unwrap();
+    let clients = [served.client(), served.client()];
+    let [one, other] = clients.each_ref().map(|client| open(client, "kept"));
+    assert!(one.is_attached() && other.is_attached());
+    for page in 0..PAGES {
+        set([&one, &other][page % 2], page, 7);
+    }
+    // Some are on the disk, and some were given back since, or written to again.
+    one.flush().unwrap();
+    (0..PAGES / 2).for_each(|page| set(&one, page, 8));
+    let apart = Client::connect(served.options_apart()).unwrap();
+    let there = open(&apart, "kept");
+    for page in 0..PAGES / 4 {
+        assert_eq!(word(&there, page), 8, "page {page}");
+    }
+    drop((there, apart));
+    served.kill();
+    let served = home.serve();
+    for page in 0..PAGES {
+        let right = if page < PAGES / 2 { 8 } else { 7 };
+        let found = (word(&one, page), word(&other, page));
+        assert_eq!(found, (right, right), "page {page}");
+    }
+    other.flush().unwrap();
+    served.kill();
+    drop((one, other, clients));
+    let served = home.serve();
+    let client = served.client();
+    let shared = open(&client, "kept");
+    let right = (0..PAGES).map(|page| if page < PAGES / 2 { 8 } else { 7 });
+    assert!((0..PAGES).map(|page| word(&shared, page)).eq(right));
+}
+
 /// A program that comes late when its server was started again: its way there is closed and opened.
 struct Late {
     shared: Shared,
@@ -781,6 +823,26 @@ fn word(shared: &Shared, page: usize) -> u64 {
 
 fn set(shared: &Shared, page: usize, value: u64) {
     shared.words()[page * PAGE / 8].store(value, Ordering::Relaxed);
+}
+
+/// Pages that somebody else was given before a program came back are lost to it, which it is told.
+#[test]
+fn what_is_lost_with_a_copy_that_a_program_shared_is_told_and_counted() {
+    static LOST: AtomicU64 = AtomicU64::new(0);
+    let home = Home::new();
+    let served = home.serve();
+    served.client().create(object("kept", 4)).unwrap();
+    let late = Late::new(&home, served.options(), |loss| {
+        LOST.fetch_add(loss.pages, Ordering::SeqCst);
+    });
+    assert!(late.shared.is_attached());
+    set(&late.shared, 1, 8);
+    set(&late.shared, 3, 8);
+    let (served, found) = late.comes_after_another(&home, served, 1);
+    assert_eq!((found, word(&late.shared, 3)), (0, 8));
+    assert_eq!(LOST.load(Ordering::SeqCst), 1);
+    let said = served.does(&["object", "stat", "kept"]);
+    assert!(said.contains("lost: 1"), "{said}");
 }
 
 /// What a program gave back for another one is in the server's memory alone, as the disk is full, when that

@@ -98,6 +98,10 @@ pub struct Shape {
     pub room: Bytes,
 }
 
+/// Why what is brought may be lost.
+pub(crate) const OTHERS_HAVE_THEM: &str =
+    "others have been given these pages since, or the server has others";
+
 /// A message holds at most 16 pages of 2 MiB.
 const LONGEST_MESSAGE: u64 = 32 << 20;
 
@@ -298,9 +302,9 @@ impl Cache {
         })
     }
 
-    /// What is written is kept when a link breaks, until it is brought over another one or given up:
-    /// [`Cache::written_before`]. To be called before anything is mapped, for a cache whose mappings
-    /// are all of this process.
+    /// What is written is noted in a ledger. Where all mappings are of this process, it is kept when a link
+    /// breaks, until it is brought over another one or given up ([`Cache::written_before`]); else whoever
+    /// has the files may bring it when this process is gone. To be called before anything is mapped.
     ///
     /// # Errors
     /// Where there is no memory file to be had.
@@ -320,6 +324,13 @@ impl Cache {
                 object: object.0,
                 ..Session::default()
             });
+        }
+    }
+
+    /// All was given back in order: nothing is to be brought.
+    pub fn end_session(&mut self) {
+        if let Some(book) = &mut self.book {
+            book.begin(Session::default());
         }
     }
 
@@ -376,8 +387,7 @@ impl Cache {
     pub fn is_brought(&mut self, lost: u64) -> Result<(), Broken> {
         self.is_kept = false;
         if lost > 0 {
-            let why = "others have been given these pages since, or the server has others";
-            self.lose(lost, why);
+            self.lose(lost, OTHERS_HAVE_THEM);
         }
         if let Some(book) = &mut self.book {
             book.clear();
@@ -856,6 +866,9 @@ impl Cache {
     /// # Errors
     /// When something may be left. The mappings fail then, when it is dropped.
     pub fn abandon(&mut self) -> Result<(), Broken> {
+        if let Some(book) = &mut self.book {
+            book.loses_all();
+        }
         self.memory.remove_all()?;
         self.is_left = true;
         Ok(())

@@ -45,7 +45,7 @@ use crate::pager::Pager;
 use crate::store::Store;
 use crate::wire::Control;
 use crate::wire::control::{
-    Failure, HAS_RECOVERY, Name, Reason, Refusal, Rights, Role, SHARES_PAGES, Welcome,
+    Failure, HAS_RECOVERY, Name, Reason, Refusal, Request, Rights, Role, SHARES_PAGES, Welcome,
 };
 
 mod backed;
@@ -117,6 +117,8 @@ pub struct Server {
     /// again with what they had written; and who has asked meanwhile.
     opens_at: Option<Instant>,
     asked_early: Vec<(PeerId, Control)>,
+    /// The same of programs that share pages with this machine: which of their mappings have faults.
+    touched_early: Vec<u64>,
     /// Peers that are gone, by when they have certainly stopped to use what they have.
     leaving: BTreeMap<(Instant, PeerId), Leaving>,
     out: Vec<Out>,
@@ -155,6 +157,7 @@ impl Server {
             stamp: 0,
             opens_at: None,
             asked_early: Vec::new(),
+            touched_early: Vec::new(),
             leaving: BTreeMap::new(),
             out: Vec::new(),
             peer_servers: None,
@@ -390,8 +393,10 @@ impl Server {
     /// Tells a kernel something.
     fn tell(&mut self, links: &mut Links, peer: PeerId, (object, message): Bundle) {
         if peer == MACHINE {
+            self.stamp += 1;
+            let stamp = self.stamp;
             let (local, mut around) = self.around(links);
-            local.hear(&mut around, object, message);
+            local.hear(&mut around, object, (stamp, message));
         } else if let Some(link) = self.links.get(&peer) {
             // A link that takes no more has ended; that is told.
             self.stamp += 1;
@@ -460,13 +465,21 @@ impl Server {
             Control::FromKernel {
                 message: DataRequest { .. } | DataUnlock { .. },
                 ..
+            } | Control::Request {
+                request: Request::WillNeed { .. },
+                ..
             }
         );
-        if asks && self.opens_at.is_some_and(|at| at > now) {
+        if asks && self.is_early(now) {
             self.asked_early.push((peer, message));
             return None;
         }
         Some(message)
+    }
+
+    /// Whether programs may still come with what they had written before this server was started.
+    fn is_early(&self, now: Instant) -> bool {
+        self.opens_at.is_some_and(|at| at > now)
     }
 
     /// What this machine's programs share, and what it acts on.
@@ -679,6 +692,10 @@ impl Handler for Server {
             return;
         }
         self.look_at_lease(links);
+        if self.is_early(links.now()) {
+            self.touched_early.push(key);
+            return;
+        }
         let (local, mut around) = self.around(links);
         local.ready(&mut around, key);
         self.send(links);
@@ -710,6 +727,10 @@ impl Handler for Server {
             self.opens_at = None;
             for (peer, message) in std::mem::take(&mut self.asked_early) {
                 self.peer_says(links, peer, message, Vec::new());
+            }
+            for key in std::mem::take(&mut self.touched_early) {
+                let (local, mut around) = self.around(links);
+                local.ready(&mut around, key);
             }
         }
         self.let_go(now);

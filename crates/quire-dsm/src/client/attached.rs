@@ -5,8 +5,9 @@
 //! When the link to the server ends, all pages are taken from the mappings at once, as
 //! nobody answers for them any more, and touches wait. A new link to the same server, which
 //! still has the same file, goes on from there. A server that was started anew has another
-//! file, which takes the place of the first. The memory fails where there is no link in time,
-//! and where the object is not as it was.
+//! file, which takes the place of the first. Before that, each program that may write brings what was
+//! written to the first, as the server's ledger says, which came with it. The memory fails where there is
+//! no link in time, and where the object is not as it was.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +22,8 @@ use rustix::fs::MemfdFlags;
 
 use super::ClientError;
 use super::carrier::{Form, Found};
-use crate::node::{Hold, Mapping, Part};
+use crate::node::ledger::{Ledger, Session};
+use crate::node::{Hold, Mapping, Part, Written};
 use crate::wire::control::{Handle, MappingNumber, Name, Request, Rights};
 
 /// An object that is attached.
@@ -31,6 +33,10 @@ pub(super) struct Attached {
     exact: Name,
     rights: Rights,
     file: OwnedFd,
+    /// What of it was written.
+    ledger: Option<Arc<Ledger>>,
+    /// A server has other files, which take the place of these when what was written is brought.
+    next: Option<Next>,
     /// As it was when it was opened.
     form: Form,
     mapped: BTreeMap<MappingNumber, Mapped>,
@@ -41,6 +47,13 @@ pub(super) struct Attached {
     /// The last server that it had said at its end that it has kept all.
     is_kept: bool,
     state: State,
+}
+
+/// What another server has for it.
+struct Next {
+    handle: Handle,
+    file: OwnedFd,
+    ledger: Option<Arc<Ledger>>,
 }
 
 /// A mapping of it.
@@ -67,13 +80,16 @@ impl Attached {
         handle: Handle,
         is: &Found,
         rights: Rights,
-        file: Option<OwnedFd>,
+        files: Vec<OwnedFd>,
     ) -> Result<Attached, ClientError> {
+        let (file, ledger) = of(files)?;
         Ok(Attached {
             name: is.info.name.clone(),
             exact: is.exact.clone(),
             rights,
-            file: file.ok_or(ClientError::Confused)?,
+            file,
+            ledger,
+            next: None,
             form: Form::from(&is.info),
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
@@ -98,6 +114,8 @@ impl Attached {
             exact: is.exact.clone(),
             rights,
             file,
+            ledger: None,
+            next: None,
             form: Form::from(&is.info),
             mapped: BTreeMap::new(),
             breaks: Arc::default(),
@@ -115,6 +133,11 @@ impl Attached {
     /// Its name.
     pub const fn name(&self) -> &Name {
         &self.name
+    }
+
+    /// The exact spelling of its key.
+    pub const fn exact(&self) -> &Name {
+        &self.exact
     }
 
     /// The server's file.
@@ -194,6 +217,7 @@ impl Attached {
     /// that was written.
     pub fn lost(&mut self, until: Instant, is_kept: bool) {
         self.breaks.fetch_add(1, Ordering::SeqCst);
+        self.next = None;
         let until = match self.state {
             State::Linked(_) => {
                 self.is_kept = is_kept;
@@ -225,8 +249,9 @@ impl Attached {
         Request::Attach { name, rights }
     }
 
-    /// It is open again, and so it is now. Where the server has other memory for it, that takes
-    /// the place of what is mapped.
+    /// It is open again, and so it is now. Where the server has other memory for it, that takes the place
+    /// of what is mapped: [`Attached::go_on`], before which is brought what was written, if there is
+    /// something.
     ///
     /// # Errors
     /// When it cannot go on.
@@ -234,34 +259,73 @@ impl Attached {
         &mut self,
         handle: Handle,
         form: Form,
-        file: Option<OwnedFd>,
-    ) -> Result<(), ClientError> {
-        let (State::Lost(_, until), Some(file)) = (&self.state, file) else {
+        files: Vec<OwnedFd>,
+    ) -> Result<Option<(Session, Written)>, ClientError> {
+        let State::Lost(_, until) = self.state else {
             return Err(ClientError::Confused);
         };
-        let until = *until;
+        let (file, ledger) = of(files)?;
         if form != self.form {
             return Err(ClientError::Changed(self.name.clone()));
         }
-        if identity(&file)? != identity(&self.file)? {
-            for mapped in self.mapped.values_mut() {
-                // Without a mapping there is nothing to be looked after.
-                if let Some(hold) = mapped.hold.replace(file.as_fd())? {
-                    mapped.hold = hold;
-                }
-            }
-            self.file = file;
-            if self.rights.write && !self.is_expected && !self.is_kept {
-                tracing::warn!(
-                    "{}: the server was started again: what programs of this machine wrote and did \
-                     not flush is lost with its copies",
-                    self.name
-                );
+        if identity(&file)? == identity(&self.file)? {
+            self.state = State::Lost(Some(handle), until);
+            return Ok(None);
+        }
+        self.next = Some(Next {
+            handle,
+            file,
+            ledger,
+        });
+        match self.rights.write && !self.is_expected && !self.is_kept {
+            true => self.written(),
+            false => Ok(None),
+        }
+    }
+
+    /// What was written to the memory of a server that is gone and did not give all back.
+    fn written(&self) -> Result<Option<(Session, Written)>, ClientError> {
+        let session = self.ledger.as_ref().and_then(|ledger| ledger.session());
+        let (Some(session), Some(ledger)) = (session, &self.ledger) else {
+            tracing::warn!(
+                "{}: the server was started again: what programs of this machine wrote and did \
+                 not flush may be lost with its copies",
+                self.name
+            );
+            return Ok(None);
+        };
+        let written = Written {
+            memory: self.file.try_clone().map_err(ClientError::System)?,
+            ledger: Arc::clone(ledger),
+            page: self.form.page.bytes(),
+        };
+        Ok(Some((session, written)))
+    }
+
+    /// What was written is brought: the server's memory takes the place of what is mapped.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn go_on(&mut self) -> Result<(), ClientError> {
+        let (State::Lost(_, until), Some(next)) = (&self.state, self.next.take()) else {
+            return Ok(());
+        };
+        let until = *until;
+        for mapped in self.mapped.values_mut() {
+            // Without a mapping there is nothing to be looked after.
+            if let Some(hold) = mapped.hold.replace(next.file.as_fd())? {
+                mapped.hold = hold;
             }
         }
+        (self.file, self.ledger) = (next.file, next.ledger);
         self.is_expected = false;
-        self.state = State::Lost(Some(handle), until);
+        self.state = State::Lost(Some(next.handle), until);
         Ok(())
+    }
+
+    /// What the server calls it that is to go on when all is brought.
+    pub fn next(&self) -> Option<Handle> {
+        self.next.as_ref().map(|next| next.handle)
     }
 
     /// The server answers the faults of a mapping.
@@ -284,8 +348,8 @@ impl Attached {
     /// When it fails.
     pub fn fails_at(&self) -> Option<Instant> {
         match self.state {
-            State::Lost(_, until) => Some(until),
-            State::Linked(_) | State::Failed(_) => None,
+            State::Lost(_, until) if self.next.is_none() => Some(until),
+            State::Lost(..) | State::Linked(_) | State::Failed(_) => None,
         }
     }
 
@@ -293,7 +357,8 @@ impl Attached {
     pub fn give_up(&mut self, why: &str) -> Option<Handle> {
         tracing::error!("the memory of {} fails: {why}", self.name);
         self.fail();
-        let handle = self.handle();
+        let handle = self.handle().or_else(|| self.next());
+        self.next = None;
         self.state = State::Failed(why.to_owned());
         handle
     }
@@ -309,6 +374,14 @@ impl Attached {
             }
         }
     }
+}
+
+/// A server's file, and its ledger, where it has one.
+fn of(files: Vec<OwnedFd>) -> Result<(OwnedFd, Option<Arc<Ledger>>), ClientError> {
+    let mut files = files.into_iter();
+    let file = files.next().ok_or(ClientError::Confused)?;
+    let ledger = files.next().map(|ledger| Arc::new(Ledger::of(ledger)));
+    Ok((file, ledger))
 }
 
 fn identity(file: &OwnedFd) -> Result<FileId, ClientError> {

@@ -25,7 +25,7 @@ use quire_core::dsm::message::{PageNumber, Pages};
 use quire_core::dsm::per_page::PerPage;
 use quire_core::units::BASE_PAGE;
 use quire_linux::Errno;
-use rustix::fs::{MemfdFlags, SeekFrom};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno as Code;
 
 use crate::whole;
@@ -78,6 +78,9 @@ impl Ledger {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
         let file = rustix::fs::memfd_create(c"quire-dsm-ledger", flags)?;
         rustix::fs::ftruncate(&file, ENTRIES + pages * ENTRY)?;
+        // Other programs may get the file, too.
+        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(Ledger { file })
     }
 
@@ -298,6 +301,17 @@ impl Book {
         }
         self.ledger.put(ENTRIES + pages.first.0 * ENTRY, &bytes);
         self.gave_back(pages.count);
+    }
+
+    /// The file is about to be freed: what was written and not given back cannot be brought any more.
+    pub(super) fn loses_all(&mut self) {
+        let all = self.entries.iter();
+        let written = all.filter(|(_, entry)| **entry == WRITTEN);
+        let written: Vec<PageNumber> = written.map(|(page, _)| page).collect();
+        for page in written {
+            self.set(page, GONE | (GIVEN_BACK + self.session.given_back));
+            self.gave_back(1);
+        }
     }
 
     /// So many pages leave with contents.

@@ -16,9 +16,13 @@
 //!
 //! When a program flushes or closes an object, what all programs here wrote to it is given
 //! back first, piece by piece between other things, as it may be much.
+//!
+//! Programs get the cache's ledger with its file, too, and have both when this server is killed: they bring
+//! what was written to the next one.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel::Space;
@@ -30,7 +34,8 @@ use super::Around;
 use super::core::{MACHINE, Opening, PeerId};
 use super::object::Refused;
 use crate::link::Established;
-use crate::node::{self, Broken, Cache, Exchange, Part, Shape, Until, room_for};
+use crate::node::ledger::Ledger;
+use crate::node::{self, Broken, Cache, Exchange, Part, Shape, Until, Written, room_for};
 use crate::wire::control::{
     Answer, FailureKind, Handle, MappingNumber, Name, PageSize, Request, RequestId, Rights,
     SHARES_PAGES,
@@ -51,6 +56,10 @@ const BOTH: Rights = Rights {
     read: true,
     write: true,
 };
+
+/// By this number no server ever knows a link: what programs bring of this one's caches, others take as they
+/// take what was written over links that they do not know.
+const NO_LINK: u64 = u64::MAX;
 
 /// An answer, with descriptors.
 type Answered = (Result<Answer, Refused>, Vec<OwnedFd>);
@@ -84,6 +93,8 @@ pub(super) struct Local {
     look: Option<Instant>,
     /// Until when this server may show programs what it has.
     until: Until,
+    /// The ledgers of caches that this server, which ends, has given all back of.
+    left: Vec<(Name, Arc<Ledger>)>,
 }
 
 /// The cache of one object.
@@ -225,11 +236,11 @@ impl Local {
         name: Name,
         rights: Rights,
     ) -> Answered {
-        let file = match around.core.allows(peer, &name, BOTH) {
+        let files = match around.core.allows(peer, &name, BOTH) {
             true => self.cache_of(around, &name),
             false => None,
         };
-        let Some((cache, file)) = file else {
+        let Some((cache, files)) = files else {
             let opened = around.core.open(peer, &name, rights, Opening::Kernel);
             return (opened, Vec::new());
         };
@@ -260,20 +271,19 @@ impl Local {
         });
         self.retire(around, cache);
         match attached.is_ok() {
-            true => (attached, vec![file]),
+            true => (attached, files),
             false => (attached, Vec::new()),
         }
     }
 
-    /// The cache of an object, and its file; none, where it cannot be had.
-    fn cache_of(&mut self, around: &mut Around<'_>, name: &Name) -> Option<(Handle, OwnedFd)> {
+    /// The cache of an object, its file, and its ledger; none, where it cannot be had.
+    fn cache_of(&mut self, around: &mut Around<'_>, name: &Name) -> Option<(Handle, Vec<OwnedFd>)> {
         let handle = match self.names.get(name) {
             Some(handle) => *handle,
             None => self.make_cache(around, name)?,
         };
-        let file = self.caches.get(&handle)?.cache.file().try_clone_to_owned();
-        match file {
-            Ok(file) => Some((handle, file)),
+        match self.caches.get(&handle)?.files() {
+            Ok(files) => Some((handle, files)),
             Err(error) => {
                 tracing::warn!("{name}: its pages cannot be shared: {error}");
                 self.retire(around, handle);
@@ -297,7 +307,10 @@ impl Local {
             start: ObjectOffset(0),
             len: Bytes(settings.pages * shape.page.0),
         };
-        let mut cache = match Cache::new(shape.page, settings, around.links.pool().clone()) {
+        let pages = settings.pages;
+        let made = Cache::new(shape.page, settings, around.links.pool().clone());
+        let noted = made.and_then(|mut cache| cache.keep_what_is_written(pages).map(|()| cache));
+        let mut cache = match noted {
             Ok(cache) => cache,
             Err(errno) => {
                 tracing::warn!("{name}: its pages cannot be shared: {errno}");
@@ -305,6 +318,7 @@ impl Local {
                 return None;
             }
         };
+        cache.begin_session(NO_LINK, object);
         cache.show_until(self.until.term());
         let cached = Cached {
             cache,
@@ -439,7 +453,11 @@ impl Local {
     fn retire(&mut self, around: &mut Around<'_>, handle: Handle) {
         let cached = self.caches.get(&handle);
         if cached.is_some_and(|cached| cached.programs == 0 && cached.silent.is_empty()) {
-            self.with(around, handle, |cache, said| cache.terminate(said));
+            self.with(around, handle, |cache, said| {
+                cache.terminate(said)?;
+                cache.end_session();
+                Ok(())
+            });
             self.drop_cache(around, handle);
         }
     }
@@ -509,8 +527,14 @@ impl Local {
     }
 
     /// The core says something to this machine's kernels.
-    pub fn hear(&mut self, around: &mut Around<'_>, object: Handle, message: ToKernel<Contents>) {
+    pub fn hear(
+        &mut self,
+        around: &mut Around<'_>,
+        object: Handle,
+        (stamp, message): (u64, ToKernel<Contents>),
+    ) {
         self.with(around, object, |cache, said| {
+            cache.set_stamp(stamp);
             cache.hear(node::now(), message, said)
         });
     }
@@ -557,9 +581,32 @@ impl Local {
         for handle in due {
             self.with(around, handle, |cache, said| cache.pass(time, said));
         }
+        self.note_what_is_safe(around);
         if self.look.is_some_and(|look| look <= now) {
             self.look_for_the_dead(around, now);
         }
+    }
+
+    /// Notes in ledgers what nobody has to bring any more, as it is kept where it outlives this server.
+    fn note_what_is_safe(&mut self, around: &mut Around<'_>) {
+        let mut is_kept = |name: &Name| {
+            let object = around.core.object(name);
+            let behind = object.and_then(|object| object.behind.as_ref());
+            behind.is_none_or(|behind| behind.left().0 == 0)
+        };
+        for cached in self.caches.values_mut() {
+            let (given_back, safe) = cached.cache.given_back();
+            if given_back > safe && is_kept(&cached.name) {
+                cached.cache.is_safe(given_back);
+            }
+        }
+        self.left.retain(|(name, ledger)| {
+            let is_kept = is_kept(name);
+            if is_kept {
+                ledger.end();
+            }
+            !is_kept
+        });
     }
 
     /// Forgets silent programs that have died since it was looked: an object that only they had
@@ -598,12 +645,23 @@ impl Local {
         let all: Vec<Handle> = self.caches.keys().copied().collect();
         for handle in all {
             self.with(around, handle, |cache, said| cache.leave(said));
+            let cached = self.caches.get(&handle);
+            let left = cached.and_then(|it| Some((it.name.clone(), it.cache.kept().ok()??.ledger)));
+            self.left.extend(left);
             self.drop_cache(around, handle);
         }
     }
 }
 
 impl Cached {
+    /// What programs get: the file, and the ledger.
+    fn files(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let Some(Written { memory, ledger, .. }) = self.cache.kept()? else {
+            return Ok(vec![self.cache.file().try_clone_to_owned()?]);
+        };
+        Ok(vec![memory, ledger.as_fd().try_clone_to_owned()?])
+    }
+
     /// The faults of a mapping are not read any more.
     fn unwatch(&self, around: &mut Around<'_>, mapped: &Mapped) {
         if let Some(uffd) = self.cache.uffd(mapped.space) {

@@ -192,13 +192,13 @@ fn nothing_is_said_to_be_lost_with_a_server_that_ends_in_order() {
     program.has(700, "5");
     let log = fs::read_to_string(served.path().join("log")).expect("text");
     assert!(!log.contains("is lost"), "{log}");
-    // Of one that is killed it may be.
+    // Of one that is killed they bring what they wrote.
     program.does("set 700 6");
     served.kill();
     served.start_again();
-    program.has(700, "5");
+    program.has(700, "6");
     let log = fs::read_to_string(served.path().join("log")).expect("text");
-    assert!(log.contains("is lost with its copies"), "{log}");
+    assert!(!log.contains("is lost"), "{log}");
 }
 
 /// While a server is away that is reached over TCP, programs say so in one line, and in another that it is back.

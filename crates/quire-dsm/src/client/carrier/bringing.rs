@@ -14,7 +14,7 @@ use super::{Carrier, Key};
 use crate::client::{Loss, Remains};
 use crate::link::turn::Links;
 use crate::node::ledger::{Entry, Session};
-use crate::node::{Holds, Written};
+use crate::node::{Holds, OTHERS_HAVE_THEM, Written};
 use crate::whole;
 use crate::wire::control::{Answer, Failure, Handle, Name, Request, RequestId};
 use crate::wire::{Contents, Control, Pool};
@@ -26,6 +26,8 @@ const TOGETHER: u64 = 128 << 10;
 pub(super) enum Whose {
     /// An object that this program has open, and what it is called over the new link.
     Own(Key, Handle),
+    /// An object of this program, of which another server had the pages that this machine shares.
+    Server(Key),
     /// That of a program that is gone. Who waits is told how many pages are lost.
     Other(Reply<u64>),
 }
@@ -148,6 +150,19 @@ impl Carrier {
         };
         self.bring(links, (name, session, written), Whose::Own(key, handle));
         true
+    }
+
+    /// Brings what was written to memory that this program shared with a server, which is gone. The object goes
+    /// on when that is done.
+    pub(super) fn bring_of_server(
+        &mut self,
+        links: &mut Links,
+        key: Key,
+        (session, written): (Session, Written),
+    ) {
+        if let Some(name) = self.attached.get(&key).map(|it| it.exact().clone()) {
+            self.bring(links, (name, session, written), Whose::Server(key));
+        }
     }
 
     fn bring(
@@ -317,6 +332,12 @@ impl Carrier {
                 self.with(links, key, |cache, _| cache.is_brought(lost));
                 self.resume(links, key, handle);
             }
+            Whose::Server(key) => {
+                if let Some(attached) = self.attached.get(&key).filter(|_| lost > 0) {
+                    self.is_lost(attached.name(), lost, OTHERS_HAVE_THEM);
+                }
+                self.attached_goes_on(links, key);
+            }
         }
     }
 
@@ -328,7 +349,11 @@ impl Carrier {
         let Some((pages, why)) = object.cache.take_lost() else {
             return;
         };
-        let name = &object.name;
+        let name = object.name.clone();
+        self.is_lost(&name, pages, &why);
+    }
+
+    fn is_lost(&self, name: &Name, pages: u64, why: &str) {
         tracing::error!("{name}: what this program wrote to {pages} of its pages is lost: {why}");
         if let Some(on_loss) = self.options.on_loss {
             on_loss(&Loss { name, pages });

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use quire_core::dsm::kernel;
 
-use super::asking::{Awaited, New};
+use super::asking::Awaited;
 use super::commands::{Found, Opened, Reply, Wanted};
 use super::opening::Form;
 use super::safety::Safety;
@@ -262,12 +262,12 @@ impl Carrier {
     ) {
         let why = match (answer, self.attached.get_mut(&key)) {
             (Ok(Answer::Attached { object, info, .. }), Some(attached)) => {
-                let file = descriptors.into_iter().next();
-                match attached.is_again(object, Form::from(&info), file) {
-                    Ok(()) => {
+                match attached.is_again(object, Form::from(&info), descriptors) {
+                    Ok(written) => {
                         self.reopening.attached += 1;
-                        for mapping in attached.mapped() {
-                            self.register(links, key, mapping, New::No);
+                        match written {
+                            Some(written) => self.bring_of_server(links, key, written),
+                            None => self.attached_goes_on(links, key),
                         }
                         None
                     }
@@ -451,9 +451,8 @@ impl Carrier {
                 }),
             ) => {
                 tell_of_lost(&info, lost);
-                let file = descriptors.into_iter().next();
                 let is = Found { exact, info };
-                self.attached(links, (object, is), file, (wanted, reply));
+                self.attached(links, (object, is), descriptors, (wanted, reply));
             }
             (What::Open { reply, .. }, Ok(_)) => drop(reply.send(Err(ClientError::Confused))),
         }

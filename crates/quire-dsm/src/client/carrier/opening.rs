@@ -201,11 +201,11 @@ impl Carrier {
         &mut self,
         links: &mut Links,
         (handle, is): (Handle, Found),
-        file: Option<OwnedFd>,
+        files: Vec<OwnedFd>,
         (wanted, reply): (Wanted, Reply<Opened>),
     ) {
         let part = whole(&is.info);
-        let attached = Attached::new(handle, &is, wanted.rights, file);
+        let attached = Attached::new(handle, &is, wanted.rights, files);
         let mapped = attached.and_then(|attached| {
             let (at, writable) = (wanted.at, wanted.rights.write);
             let mapping = Mapping::new(attached.file(), part, at, writable)?;
@@ -314,6 +314,22 @@ impl Carrier {
         new.refuse(failure.into());
     }
 
+    /// What was written to the memory of a server that is gone is brought: what the next one has takes its
+    /// place, and its faults are answered.
+    pub(super) fn attached_goes_on(&mut self, links: &mut Links, key: Key) {
+        let Some(attached) = self.attached.get_mut(&key) else {
+            return;
+        };
+        match attached.go_on() {
+            Ok(()) => {
+                for mapping in attached.mapped() {
+                    self.register(links, key, mapping, New::No);
+                }
+            }
+            Err(error) => self.give_up(links, key, &error.to_string()),
+        }
+    }
+
     /// An object that was attached fails for good.
     pub(super) fn give_up(&mut self, links: &mut Links, key: Key, why: &str) {
         let object = self.attached.get_mut(&key).and_then(|it| it.give_up(why));
@@ -327,6 +343,9 @@ impl Carrier {
         let request = |object| Request::Close { object };
         self.ask_of(links, key, request, Awaited::Close(reply));
         if let Some(attached) = self.attached.remove(&key) {
+            if let Some(object) = attached.next() {
+                self.ask(links, Request::Close { object }, Awaited::nobody());
+            }
             // Parts of it may still be mapped.
             attached.fail();
         }

@@ -5,6 +5,7 @@
 //! object next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use quire_core::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages, ToKernel};
 use quire_core::dsm::scheduler::Nonsense;
@@ -20,8 +21,10 @@ pub(in crate::server) struct Orphans {
     pages: BTreeMap<PageNumber, Orphan>,
     /// Those that were brought by a kernel that is not settled yet.
     brought: BTreeSet<(KernelId, PageNumber)>,
-    /// The versions of pages that were brought by kernels of a server that was here before.
-    versions: BTreeMap<PageNumber, u64>,
+    /// The latest versions of pages that were brought by kernels of a server that was here before.
+    versions: BTreeMap<PageNumber, Known>,
+    /// Those that were not taken: programs that share a copy bring the same.
+    refused: BTreeSet<(PageNumber, u64)>,
     /// The kernel that has brought all that it had.
     is_settled: Option<KernelId>,
     /// How many pages were lost.
@@ -54,6 +57,26 @@ pub(in crate::server) struct Version {
     pub stamp: u64,
     /// It was not given back: no later one is in the store.
     pub is_held: bool,
+}
+
+/// A version of a page that was brought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    stamp: u64,
+    /// Programs that share a copy bring the same version each, and who does so later may have written to it
+    /// since.
+    sum: u64,
+}
+
+impl Known {
+    fn new(version: Version, data: Option<&Contents>) -> Known {
+        let mut sum = DefaultHasher::new();
+        data.map(|data| &data[..]).hash(&mut sum);
+        Known {
+            stamp: version.stamp,
+            sum: sum.finish(),
+        }
+    }
 }
 
 impl Orphans {
@@ -156,15 +179,16 @@ impl Object {
             return Ok(true);
         }
         let before = self.orphans.versions.get(&page).copied();
-        match version {
+        let known = version.map(|version| Known::new(version, data.as_ref()));
+        match known {
             None if self
                 .orphans
                 .pages
                 .get(&page)
                 .is_some_and(|it| it.kernel == kernel) => {}
             None => return Ok(self.orphans.brought.contains(&(kernel, page))),
-            // A later one is there already.
-            Some(version) if before.is_some_and(|before| before >= version.stamp) => {
+            // It is there already, or a later one is.
+            Some(it) if before.is_some_and(|before| before == it || before.stamp > it.stamp) => {
                 return Ok(true);
             }
             Some(_) => {}
@@ -185,8 +209,8 @@ impl Object {
         if is_taken {
             self.orphans.pages.remove(&page);
             self.orphans.brought.insert((kernel, page));
-            if let Some(version) = version {
-                self.orphans.versions.insert(page, version.stamp);
+            if let Some(known) = known {
+                self.orphans.versions.insert(page, known);
             }
         }
         self.carry_out(actions, tell);
@@ -194,7 +218,7 @@ impl Object {
         let is_given_back = version.is_some_and(|it| !it.is_held);
         let may_be_elsewhere = is_given_back && before.is_none() && self.is_joint;
         let is_lost = !is_taken && !may_be_elsewhere;
-        if is_lost && version.is_some() {
+        if is_lost && known.is_some_and(|it| self.orphans.refused.insert((page, it.stamp))) {
             self.orphans.lost += 1;
             self.orphans.untold += 1;
         }
