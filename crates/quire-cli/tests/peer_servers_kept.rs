@@ -21,6 +21,8 @@ use serving::started;
 mod address;
 #[path = "common/etcd.rs"]
 mod etcd;
+#[path = "common/log.rs"]
+mod log;
 #[path = "common/serving.rs"]
 mod serving;
 #[path = "common/signals.rs"]
@@ -403,20 +405,21 @@ fn without_its_home_an_object_fails_and_others_go_on() {
 }
 
 /// A home server is told to end, and is started again at once: programs that use its objects, there and
-/// at other servers, wait for that, and go on with all that was written.
+/// at other servers, wait for that, and go on with all that was written. Nobody is told that anything is lost.
 #[test]
 fn programs_at_all_servers_go_on_when_their_home_is_started_again() {
+    log::keep();
     let mut group = Group::new(2, |all| {
         // Server 1 has the directory.
         ["--peers".to_owned(), format!("{},{}", all[1], all[0])]
     });
-    create(&group.client(0), "grid", SchedulerKind::Distributed);
+    create(&group.client(0), "going-on", SchedulerKind::Distributed);
     let patient = |server: usize, own_pages: bool| {
-        drop(group.open(server, "grid"));
+        drop(group.open(server, "going-on"));
         let mut options = Options::new(group.address(server).parse().unwrap(), name("patient"));
         options.own_pages = own_pages;
         let client = Client::connect(options).expect("the server is there");
-        let shared = client.open(name("grid"), BOTH).expect("others have it");
+        let shared = client.open(name("going-on"), BOTH).expect("others have it");
         (client, shared)
     };
     let places = [(0, true), (0, false), (1, true), (1, false)];
@@ -439,4 +442,6 @@ fn programs_at_all_servers_go_on_when_their_home_is_started_again() {
             }
         }
     }
+    let lost = log::said("going-on: the server was started again");
+    assert!(lost.is_empty(), "{lost:?}");
 }

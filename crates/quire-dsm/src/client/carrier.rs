@@ -40,7 +40,7 @@ use crate::link::turn::{Closed, Handler, LinkId, Links, Turn};
 use crate::link::{Established, LinkError};
 use crate::node::{self, Broken, Cache, Exchange};
 use crate::wire::control::{
-    Handle, KEPT_ALL, Name, Reason, Refusal, RequestId, Rights, SHARES_PAGES, Welcome,
+    Handle, Name, Reason, Refusal, RequestId, Rights, SHARES_PAGES, Welcome, has_kept_all,
 };
 use crate::wire::{Contents, Control, Lent};
 use asking::Awaited;
@@ -373,7 +373,7 @@ impl Handler for Carrier {
         self.reopening = Reopening::default();
         self.stop_bringing();
         self.handles.clear();
-        let is_kept = matches!(&closed.why, LinkError::Goodbye(why) if why == KEPT_ALL);
+        let is_kept = matches!(&closed.why, LinkError::Goodbye(why) if has_kept_all(why));
         for key in self.keys() {
             if let Some(object) = self.objects.get_mut(&key)
                 && object.handle.take().is_some()

@@ -161,6 +161,8 @@ pub struct Core {
     misses: bool,
     /// The server ends: nothing new is begun.
     pub(super) is_ending: bool,
+    /// It hands over what it has: programs are not heard any more.
+    pub(super) is_deaf: bool,
     /// What others may do to each new object, unless its maker says otherwise.
     pub(super) usual_grants: Vec<(String, Rights)>,
 }

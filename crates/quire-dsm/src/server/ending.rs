@@ -1,7 +1,8 @@
 //! How a server ends that is told to: first it takes back what programs may have written, at its
 //! peer servers, too, where it keeps the object; then it has that safe where it is kept, then it hands
 //! over to peer servers what they would lose with it. Each of these goes on as long as it comes nearer
-//! to its end, and who does not answer holds nobody up.
+//! to its end, and who does not answer holds nobody up. Links of programs end last, as what a program is
+//! told then says whether all was kept.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -202,10 +203,8 @@ impl Ending {
             }
             Stage::Keeps => {
                 self.all_is_kept = server.core.name_what_is_not_kept();
-                // What joined servers still have to be handed they may not take.
-                let is_kept = self.all_is_back && self.all_is_kept && server.peer_servers.is_none();
-                let why = if is_kept { KEPT_ALL } else { "the server ends" };
-                server.end_links(links, why);
+                // What a program says now comes too late to be handed over.
+                server.core.is_deaf = true;
                 server.with_peer_servers(links, |peer_servers, _| peer_servers.end());
                 Stage::HandsOver
             }
@@ -219,6 +218,9 @@ impl Ending {
                     tracing::warn!("others did not take over in time what they lose now");
                     peer_servers.inspect(|peer_servers| peer_servers.name_what_is_lost(core));
                 }
+                let is_kept = self.all_is_back && self.is_whole();
+                let why = if is_kept { KEPT_ALL } else { "the server ends" };
+                server.end_links(links, why);
                 Stage::SaysLast
             }
             Stage::SaysLast => {
@@ -232,6 +234,11 @@ impl Ending {
             Stage::EndsCopy | Stage::Over => Stage::Over,
         };
         (self.until, self.left) = (now + self.longest_wait(), self.left(server));
+    }
+
+    /// Whether nothing is lost that was given back.
+    const fn is_whole(&self) -> bool {
+        self.all_is_gathered && self.all_is_kept && self.all_is_taken
     }
 
     /// Whether all that programs may have written came back.
@@ -267,8 +274,7 @@ pub(super) fn end(turn: &mut Turn, server: &mut Server) -> io::Result<Ended> {
     while !ending.step(server, &mut turn.links, Instant::now()) {
         turn.once(server, ending.longest())?;
     }
-    let is_whole = ending.all_is_gathered && ending.all_is_kept && ending.all_is_taken;
-    Ok(match is_whole {
+    Ok(match ending.is_whole() {
         true => Ended::Whole,
         false => Ended::Lost,
     })
@@ -296,9 +302,11 @@ impl Server {
         }
     }
 
-    /// Refuses what is new, if the server ends. What is left to be done.
+    /// Refuses what is new, if the server ends, and hears nothing as soon as it hands over. What is left
+    /// to be done.
     pub(super) fn unless_ending(&mut self, peer: PeerId, message: Control) -> Option<Control> {
         match message {
+            _ if self.core.is_deaf => None,
             Control::Request { id, request } if self.core.is_ending && is_new(&request) => {
                 let refused = (FailureKind::Unavailable, "the server ends".to_owned());
                 answer_with(peer, id, Err(refused), &mut self.out);
@@ -432,5 +440,11 @@ impl Object {
     /// Whether no kernel has a page any more.
     pub(super) fn is_all_back(&self) -> bool {
         self.missing().is_empty()
+    }
+
+    /// Whether its kernels were asked for all, and whoever keeps it has all.
+    pub(super) fn has_given_all_back(&self) -> bool {
+        let left = self.behind.as_ref().map_or(0, |behind| behind.left().0);
+        self.recalled.is_begun && self.is_all_back() && left == 0
     }
 }

@@ -100,6 +100,17 @@ pub enum Control {
 /// who comes to it again, when it is started anew, has lost nothing.
 pub const KEPT_ALL: &str = "the server ends, and has kept all";
 
+/// Why a server closes links whose peers use an object of another one, which is told to end and has kept all
+/// that anybody wrote to it.
+pub const HOME_KEPT_ALL: &str = "the server that keeps it on its disk has ended, and has kept all; programs \
+                                 wait for it to be started again";
+
+/// Whether nothing is lost with a link that was closed for this reason.
+#[must_use]
+pub fn has_kept_all(reason: &str) -> bool {
+    [KEPT_ALL, HOME_KEPT_ALL].contains(&reason)
+}
+
 /// The kinds of messages, to count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]

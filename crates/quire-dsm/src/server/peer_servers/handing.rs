@@ -90,7 +90,7 @@ impl PeerServers {
         }
     }
 
-    /// This server ends, and its programs are gone.
+    /// This server ends, and hears its programs no more.
     pub fn end(&mut self) {
         self.is_ending = true;
     }

@@ -26,7 +26,9 @@ use crate::server::object::{Part, Refused};
 use crate::server::said::Said;
 use crate::store::ObjectId;
 use crate::wire::Contents;
-use crate::wire::control::{Answer, Failure, FailureKind, Name, Request, RequestId, SchedulerKind};
+use crate::wire::control::{
+    Answer, Failure, FailureKind, HOME_KEPT_ALL, Name, Request, RequestId, SchedulerKind,
+};
 
 /// So many leases programs wait for a server that is away ([`crate::client::Options::reconnect`]).
 const PATIENCE: u32 = 3;
@@ -298,9 +300,14 @@ impl PeerServers {
             if let Some(joint) = self.joints.remove(&id) {
                 let back_by = now + PATIENCE * self.lease;
                 self.homes.away.insert(joint.name.clone(), back_by);
-                tracing::warn!("{}: {GONE}", joint.name);
+                let here = a.core.object(&joint.name);
+                let why = match here.is_some_and(|here| here.has_given_all_back()) {
+                    true => HOME_KEPT_ALL,
+                    false => GONE,
+                };
+                tracing::warn!("{}: {why}", joint.name);
                 self.ids.remove(&joint.name);
-                a.core.drop_object(&joint.name, GONE, a.out);
+                a.core.drop_object(&joint.name, why, a.out);
             }
         }
     }
