@@ -39,6 +39,8 @@ use serving::started;
 mod address;
 #[path = "peer_servers/apart.rs"]
 mod apart;
+#[path = "peer_servers/bringing.rs"]
+mod bringing;
 #[path = "common/etcd.rs"]
 mod etcd;
 #[path = "peer_servers/heaps.rs"]

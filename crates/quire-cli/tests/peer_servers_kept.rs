@@ -445,3 +445,43 @@ fn programs_at_all_servers_go_on_when_their_home_is_started_again() {
     let lost = log::said("going-on: the server was started again");
     assert!(lost.is_empty(), "{lost:?}");
 }
+
+/// A home server is killed, and is started again: programs with pages of their own, there and at another
+/// server, bring what they had written and not given back.
+#[test]
+fn what_nobody_had_given_back_is_brought_to_a_home_that_was_killed() {
+    log::keep();
+    let mut group = Group::new(2, |all| {
+        // Server 1 has the directory.
+        ["--peers".to_owned(), format!("{},{}", all[1], all[0])]
+    });
+    create(&group.client(0), "brought", SchedulerKind::Distributed);
+    let program = |server: usize| {
+        drop(group.open(server, "brought"));
+        let mut options = Options::new(group.address(server).parse().unwrap(), name("program"));
+        (options.own_pages, options.reconnect) = (true, Some(SOON));
+        let client = Client::connect(options).expect("the server is there");
+        let shared = client.open(name("brought"), BOTH).expect("others have it");
+        (client, shared)
+    };
+    let programs = [0, 1].map(program);
+    // Some pages have been at the other server before.
+    for page in 0..4 {
+        set(&programs[(page + 1) % 2].1, page, 1);
+    }
+    for page in 0..8 {
+        set(&programs[page % 2].1, page, 10 + page as u64);
+    }
+    group.kill(0);
+    group.start(0);
+    for readers in [0, 1] {
+        for page in 0..8_usize {
+            let reader = (page + readers) % 2;
+            let found = checked(&programs[reader].1, page as u64);
+            let found = found.map_err(|why| why.to_string());
+            assert_eq!(found, Ok(10 + page as u64), "page {page} at {reader}");
+        }
+    }
+    let lost = log::said("brought: what this program wrote");
+    assert!(lost.is_empty(), "{lost:?}");
+}

@@ -111,8 +111,6 @@ pub struct Server {
     /// Those that have recovery processes.
     kept: BTreeSet<PeerId>,
     next: u64,
-    /// Of the last message to a kernel.
-    stamp: u64,
     /// Until when nobody gets anything of objects that were there when it was started, as programs come
     /// again with what they had written; and who has asked meanwhile.
     opens_at: Option<Instant>,
@@ -154,7 +152,6 @@ impl Server {
             links: BTreeMap::new(),
             kept: BTreeSet::new(),
             next: 0,
-            stamp: 0,
             opens_at: None,
             asked_early: Vec::new(),
             touched_early: Vec::new(),
@@ -182,7 +179,7 @@ impl Server {
     /// Stamps what it says to kernels from this one on: more than any server has given that kept the
     /// same objects before, such as nanoseconds of a clock that goes on.
     pub const fn stamp_from(&mut self, first: u64) {
-        self.stamp = first;
+        self.core.clock = first;
     }
 
     /// Keeps objects in a store from now on: they, their rights and what was acknowledged
@@ -382,6 +379,9 @@ impl Server {
                 self.with_peer_servers(links, |peer_servers, a| peer_servers.unused(a, &name));
             }
             Out::Unused(name) => self.core.let_unused_go(&name, &mut self.out),
+            Out::WantsView(name) => {
+                self.with_peer_servers(links, |peer_servers, _| peer_servers.wants_view(&name));
+            }
             Out::Parted { name, kernel, how } => {
                 self.with_peer_servers(links, |peer_servers, a| {
                     peer_servers.parted(a, &name, kernel, how)
@@ -393,14 +393,14 @@ impl Server {
     /// Tells a kernel something.
     fn tell(&mut self, links: &mut Links, peer: PeerId, (object, message): Bundle) {
         if peer == MACHINE {
-            self.stamp += 1;
-            let stamp = self.stamp;
+            self.core.clock += 1;
+            let stamp = self.core.clock;
             let (local, mut around) = self.around(links);
             local.hear(&mut around, object, (stamp, message));
         } else if let Some(link) = self.links.get(&peer) {
             // A link that takes no more has ended; that is told.
-            self.stamp += 1;
-            let stamp = self.stamp;
+            self.core.clock += 1;
+            let stamp = self.core.clock;
             links.send(
                 *link,
                 Control::ToKernel {

@@ -6,7 +6,7 @@ use super::*;
 
 impl Group {
     /// A program with pages of its own that knows some of the servers, in this order.
-    fn client_of(&self, servers: &[usize]) -> Client {
+    pub(super) fn client_of(&self, servers: &[usize]) -> Client {
         let all: Vec<&str> = servers.iter().map(|at| &*self.addresses[*at]).collect();
         self.client_at(&all.join(","))
     }
@@ -18,13 +18,13 @@ impl Group {
         })
     }
 
-    fn kill(&mut self, server: usize) {
+    pub(super) fn kill(&mut self, server: usize) {
         self.servers[server].kill().unwrap();
         self.servers[server].wait().unwrap();
     }
 
     /// The command, told to reach servers at these addresses.
-    fn quire(arguments: &[&str], servers: &str) -> std::process::Output {
+    pub(super) fn quire(arguments: &[&str], servers: &str) -> std::process::Output {
         Command::new(env!("CARGO_BIN_EXE_quire"))
             .args(arguments)
             .env("QUIRE_SERVER", servers)
@@ -46,7 +46,7 @@ fn comes(is_so: impl Fn() -> bool) -> bool {
 }
 
 /// Each of three programs increments a word of its own, all in one page. One of them goes on
-/// at another server; what the other two did is all there.
+/// at another server; what all three did is there, though all want the page when that is killed.
 #[test]
 fn a_program_goes_on_at_another_server_when_its_own_is_killed() {
     let mut group = Group::of(3);
@@ -80,13 +80,8 @@ fn a_program_goes_on_at_another_server_when_its_own_is_killed() {
     for who in 0..3 {
         assert_eq!([sees(who, 0), sees(who, 2)], [count(0), count(2)]);
     }
-    // Of its own it lost at most what it did until the link broke.
     let of_moved = [0, 1, 2].map(|who| sees(who, 1));
-    assert!(
-        of_moved[0] > 1000 && of_moved[0] <= count(1),
-        "{of_moved:?}"
-    );
-    assert_eq!(of_moved, [of_moved[0]; 3]);
+    assert_eq!(of_moved, [count(1); 3]);
     assert_eq!(shared.each_ref().map(Shared::breaks), [0, 1, 0]);
 }
 

@@ -42,6 +42,13 @@ const MOST_OPEN: usize = 4096;
 /// Objects that a server keeps at most.
 const MOST_OBJECTS: usize = 65_536;
 
+/// A later time than this no server's clock has for centuries.
+const LATEST: u64 = 1 << 63;
+
+/// No server says so much to kernels without a word to its peer servers: what a million messages a
+/// second are in four hours.
+const UNHEARD: u64 = 1 << 34;
+
 /// A peer, among all that a server ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u64);
@@ -131,6 +138,8 @@ pub enum Out {
     },
     /// Nobody has an object open here any more that was discarded.
     Unused(Name),
+    /// The next view of an object decides about what was brought of it.
+    WantsView(Name),
     /// Somebody is gone who had an object open that several servers share.
     Parted {
         /// The object.
@@ -152,6 +161,9 @@ pub struct Core {
     /// Which peer a kernel belongs to, and what it calls the object.
     pub(super) kernels: BTreeMap<KernelId, (PeerId, Handle)>,
     last_kernel: u64,
+    /// What is said to kernels is numbered by this, on and on. It is a clock of all servers that are joined:
+    /// whoever hears of another one's time goes on from there. So a page's later version has a later time.
+    pub(super) clock: u64,
     /// Kernels whose links have ended, and what had been called what there.
     without_link: BTreeMap<(PeerId, Handle), claims::Left>,
     /// What stands behind the objects.
@@ -301,7 +313,13 @@ impl Core {
         let (kernels, peers) = (&self.kernels, &self.peers);
         let object = self.objects.get_mut(name)?;
         let mut tell = |kernel, message| deliver(kernels, peers, kernel, message, out);
+        if let Some(replica) = object.scheduler.joint() {
+            replica.set_clock(self.clock);
+        }
         let result = act(object, &mut tell);
+        if let Some(replica) = object.scheduler.joint() {
+            self.clock = self.clock.max(replica.clock());
+        }
         for (to, message) in object.mail.drain(..) {
             out.push(Out::PeerServer(name.clone(), to, message));
         }
@@ -584,9 +602,11 @@ impl Core {
         if !self.forget_object(name) {
             return;
         }
+        self.forget_kernels(name);
+        let claimers = self.claimers(name);
         let users = self.users(name).map(|(id, handle, _)| (id, handle));
         // Each peer is cut off once, with all that it has.
-        let users: BTreeMap<PeerId, Handle> = users.collect();
+        let users: BTreeMap<PeerId, Handle> = users.chain(claimers).collect();
         let cut = |(id, handle)| cut(id, handle, why.to_owned());
         out.extend(users.into_iter().map(cut));
     }
@@ -613,9 +633,11 @@ impl Core {
         message: Message<Page>,
         out: &mut Vec<Out>,
     ) -> Option<Result<(), Nonsense>> {
-        self.act(name, out, |object, tell| {
+        let heard = self.act(name, out, |object, tell| {
             object.hear_peer_server(from, message, tell)
-        })
+        });
+        self.claims_are_decided(name, out);
+        heard
     }
 
     /// An object that several servers share has a new view.
@@ -628,7 +650,19 @@ impl Core {
         let entered = self.act(name, out, |object, tell| {
             object.new_view(epoch, members, tell)
         });
+        self.claims_are_decided(name, out);
         entered.unwrap_or(Ok(()))
+    }
+
+    /// A peer server's clock: it is never ahead of this one's from now on.
+    pub(super) fn hears_time(&mut self, clock: u64) {
+        self.clock = self.clock.max(clock.min(LATEST));
+    }
+
+    /// A server of those that are joined is gone, and may have said more to kernels than the others have
+    /// heard of: whatever is said from now on is later.
+    pub(super) const fn passes_what_was_unheard(&mut self) {
+        self.clock += UNHEARD;
     }
 
     /// Answers somebody who synchronises over an object that several servers share.

@@ -389,6 +389,7 @@ impl Object {
         };
         if let Some((number, mut data)) = carried {
             look_at_page(size, &self.info, number.0, data.as_deref())?;
+            self.orphans.came(number);
             if let Some(page) = &mut data {
                 page.contents = self.kept(page.contents.clone());
             }
@@ -510,7 +511,12 @@ impl Object {
             },
             // Without a pager what is given back stays in the scheduler.
             Action::Save(pages, data) => self.save(pages, data),
-            Action::TellServer(to, message) => self.mail.push((to, message)),
+            Action::TellServer(to, message) => {
+                if let Body::Copy { page, .. } | Body::Own { page, .. } = &message.body {
+                    self.orphans.given_one(*page);
+                }
+                self.mail.push((to, message));
+            }
         }
     }
 

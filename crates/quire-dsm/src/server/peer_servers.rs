@@ -541,6 +541,7 @@ impl PeerServers {
 
     fn left(&mut self, a: &mut Around<'_>, id: ServerId) {
         self.members.remove(&id);
+        a.core.passes_what_was_unheard();
         self.parting.remove(&id);
         self.left.entry(id).or_insert_with(self.clock);
         self.wires.left(id);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use quire_core::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
 use quire_core::dsm::scheduler::distributed::{
-    self, Distributed, Epoch, Message, MissedView, Owner, Version,
+    self, Brought, Decided, Distributed, Epoch, Message, MissedView, Owner, Version,
 };
 use quire_core::dsm::scheduler::observe::{self, Observe, PageStats, PageStatus, Stats};
 use quire_core::dsm::scheduler::{Action, Nonsense, Recall, Scheduler};
@@ -16,13 +16,19 @@ use super::object::Page;
 pub(super) struct Replica {
     inner: Distributed<Page>,
     stats: Stats,
+    /// The server's clock.
+    clock: u64,
 }
+
+/// No other server's clock is so far ahead: what somebody brings with a later time is made up.
+const AHEAD: u64 = 1 << 44;
 
 impl Replica {
     pub fn new(inner: Distributed<Page>) -> Replica {
         Replica {
             inner,
             stats: Stats::default(),
+            clock: 0,
         }
     }
 
@@ -48,6 +54,40 @@ impl Replica {
         self.counted(actions, |inner, actions| {
             inner.new_view(epoch, members, actions)
         })
+    }
+
+    /// Kernels are given versions that are later than this time of the server's clock.
+    pub fn set_clock(&mut self, clock: u64) {
+        self.clock = clock;
+        self.inner.set_floor(Version(clock + 1));
+    }
+
+    /// A time of the servers' clock that is no earlier than any version that was here.
+    pub const fn clock(&self) -> u64 {
+        self.inner.newest().0
+    }
+
+    /// Somebody brings a version of a page that it had written.
+    pub fn bring(
+        &mut self,
+        page: PageNumber,
+        it: (Version, Option<Page>),
+        actions: &mut Vec<Action<Page>>,
+    ) -> Brought {
+        if it.0.0 > self.clock.saturating_add(AHEAD) {
+            return Brought::Refused;
+        }
+        self.counted(actions, |inner, actions| inner.bring(page, it, actions))
+    }
+
+    /// Whether any version of a page was ever here.
+    pub fn had(&self, page: PageNumber) -> bool {
+        self.version(page).is_some_and(|it| it > Version::default())
+    }
+
+    /// What views have decided since that was last asked.
+    pub fn decided(&mut self) -> Vec<Decided> {
+        self.inner.decided()
     }
 
     /// The version of a page, or that of the latest contents here.

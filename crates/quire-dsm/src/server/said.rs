@@ -40,6 +40,8 @@ pub(crate) enum Said {
     Scheduler {
         /// The object.
         object: ObjectId,
+        /// The sender's clock: what it says to kernels from now on has a later time.
+        clock: u64,
         /// What it says.
         message: Message<MachineCode>,
     },
@@ -343,7 +345,11 @@ impl Together {
 }
 
 /// The scheduler's message, with its page beside it.
-pub(crate) fn scheduler(object: ObjectId, message: Message<Page>) -> (Said, Option<Contents>) {
+pub(crate) fn scheduler(
+    object: ObjectId,
+    clock: u64,
+    message: Message<Page>,
+) -> (Said, Option<Contents>) {
     let mut contents = None;
     let body = exchange(message.body, |page: Page| {
         contents = Some(page.contents);
@@ -356,7 +362,12 @@ pub(crate) fn scheduler(object: ObjectId, message: Message<Page>) -> (Said, Opti
     };
     let epoch = message.epoch;
     let message = Message { epoch, body };
-    (Said::Scheduler { object, message }, contents)
+    let said = Said::Scheduler {
+        object,
+        clock,
+        message,
+    };
+    (said, contents)
 }
 
 /// Puts a page back into the scheduler's message.
@@ -531,12 +542,17 @@ mod tests {
             machine: Machine::VaxD,
         };
         for data in [None, Some(None), Some(Some(page))] {
-            let (said, contents) = scheduler(ObjectId(1), own(data.clone()));
+            let (said, contents) = scheduler(ObjectId(1), 8, own(data.clone()));
             let (said, contents) = carried(&said, contents).unwrap().unwrap();
-            let Said::Scheduler { object, message } = said else {
+            let Said::Scheduler {
+                object,
+                clock,
+                message,
+            } = said
+            else {
                 panic!("{said:?}");
             };
-            assert_eq!(object, ObjectId(1));
+            assert_eq!((object, clock), (ObjectId(1), 8));
             let back = with_page(message, contents).unwrap();
             assert_eq!(format!("{back:?}"), format!("{:?}", own(data)));
         }
@@ -557,6 +573,7 @@ mod tests {
         };
         let said = Said::Scheduler {
             object: ObjectId(2),
+            clock: 0,
             message,
         };
         assert_eq!(carried(&said, None), Ok(Some((said, None))));
@@ -570,10 +587,11 @@ mod tests {
             let contents = Contents::from(vec![number as u8; length]);
             scheduler(
                 ObjectId(number),
+                0,
                 own(Some(Some(Page { contents, machine }))),
             )
         };
-        let without = |number| scheduler(ObjectId(number), own(None));
+        let without = |number| scheduler(ObjectId(number), 0, own(None));
         let long = |number| {
             let granted = Said::Granted {
                 object: ObjectId(number),
@@ -604,7 +622,7 @@ mod tests {
     #[test]
     fn contents_must_fit_the_message() {
         let page = Some(Contents::from(vec![0; 4096]));
-        let (said, _) = scheduler(ObjectId(1), own(Some(None)));
+        let (said, _) = scheduler(ObjectId(1), 0, own(Some(None)));
         let Said::Scheduler { message, .. } = said else {
             panic!("{said:?}");
         };

@@ -141,7 +141,7 @@ impl World {
             match out {
                 Out::PeerServer(_, to, message) => {
                     self.messages += 1;
-                    let (said, page) = said::scheduler(ObjectId(1), message);
+                    let (said, page) = said::scheduler(ObjectId(1), 0, message);
                     let to = to.0 as usize - 1;
                     let link = self.links.entry((server, to)).or_default();
                     link.extend(said::encode(id(server), &said, page));

@@ -7,7 +7,8 @@
 //! - a member is certainly gone;
 //! - a link to a member broke while messages may have been under way in this view, and is
 //!   there again. Until the next view comes, nothing more is sent to that member: a message
-//!   must not arrive where one before it was lost.
+//!   must not arrive where one before it was lost;
+//! - somebody has brought pages, about which a view decides, and it reaches all members.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +48,8 @@ pub(super) struct Views {
     members: Vec<ServerId>,
     /// Up to which epoch a peer server gets nothing more, as something was lost on its way.
     barred: BTreeMap<ServerId, u64>,
+    /// A view is wanted, whoever is in it.
+    is_wanted: bool,
 }
 
 impl Views {
@@ -58,7 +61,13 @@ impl Views {
             epoch: 0,
             members: Vec::new(),
             barred: BTreeMap::new(),
+            is_wanted: false,
         }
+    }
+
+    /// The next view is wanted, as soon as all members can be reached.
+    pub fn want(&mut self) {
+        self.is_wanted = true;
     }
 
     pub fn me(&self) -> ServerId {
@@ -97,6 +106,7 @@ impl Views {
         }
         self.epoch = epoch;
         self.members = members;
+        self.is_wanted = false;
         match is_in {
             true => Heard::Enter,
             false => Heard::Outside,
@@ -141,7 +151,9 @@ impl Views {
             next.push(self.me);
         }
         let is_cut = |member: &ServerId| !self.may_send(*member, self.epoch) && is_up(*member);
-        match next != self.members || next.iter().any(is_cut) {
+        let is_there = |member: &ServerId| *member == self.me || is_up(*member);
+        let is_wanted = self.is_wanted && next.iter().all(is_there);
+        match next != self.members || next.iter().any(is_cut) || is_wanted {
             true => Wish::Next(self.epoch + 1, next),
             false => Wish::Nothing,
         }
@@ -241,6 +253,17 @@ mod tests {
         b.broke(A);
         assert!(!b.may_send(A, 5));
         assert!(b.may_send(A, 6));
+        assert_eq!(b.wish((nobody, nobody), nobody), Wish::Nothing);
+        assert_eq!(b.wish((nobody, nobody), all), Wish::Next(6, vec![A, B]));
+        assert_eq!(b.heard(6, vec![A, B]), Heard::Enter);
+        assert_eq!(b.wish((nobody, nobody), all), Wish::Nothing);
+    }
+
+    #[test]
+    fn a_view_that_is_wanted_has_the_same_members_when_all_are_reached() {
+        let mut b = Views::new(B, A);
+        b.heard(5, vec![A, B]);
+        b.want();
         assert_eq!(b.wish((nobody, nobody), nobody), Wish::Nothing);
         assert_eq!(b.wish((nobody, nobody), all), Wish::Next(6, vec![A, B]));
         assert_eq!(b.heard(6, vec![A, B]), Heard::Enter);

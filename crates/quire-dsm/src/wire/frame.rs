@@ -4,7 +4,7 @@
 use quire_core::units::BASE_PAGE;
 
 /// The version of the protocol that is spoken here.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 
 /// The first bytes of each frame.
 pub const MAGIC: [u8; 4] = *b"QDSM";

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `page` | one page at one server: the procedures of Figures 2 to 4, 6 and 7 |
 //! | `view` | what happens when servers come and go |
+//! | `bringing` | versions of pages that are brought whose owners are gone |
 //! | `message` | what servers say to each other |
 //! | `counters` | what is counted |
 //! | `together` | answers about neighbouring pages, made one |
@@ -84,6 +85,7 @@
 //! A request of several pages is answered as they become free; those that are free at once
 //! are given in one message.
 
+mod bringing;
 mod counters;
 mod message;
 mod page;
@@ -92,6 +94,7 @@ mod tests;
 mod together;
 mod view;
 
+pub use bringing::{Brought, Decided};
 pub use counters::{Counters, Faults, Traffic};
 pub use message::{Body, Epoch, Fault, Holding, Message, Version};
 pub use page::{Owner, State};
@@ -101,6 +104,7 @@ use super::hot::Hot;
 use super::{Action, Nonsense, Recall, Scheduler, observe};
 use crate::dsm::message::{Access, Client, FromKernel, KernelId, PageNumber, Pages, ServerId};
 use crate::dsm::per_page::PerPage;
+use bringing::Bringing;
 use page::{Page, Step, Writer};
 use std::collections::BTreeSet;
 use view::{Phase, View};
@@ -131,6 +135,10 @@ pub struct Distributed<D> {
     /// Faults of local kernels, by page.
     heat: PerPage<Faults>,
     hot: Hot,
+    /// The least version that a kernel is given now.
+    floor: Version,
+    newest: Version,
+    bringing: Bringing<D>,
 }
 
 /// A page as one server sees it.
@@ -173,7 +181,21 @@ impl<D: Clone> Distributed<D> {
             counters: Counters::default(),
             heat: PerPage::new(),
             hot: Hot::default(),
+            floor: Version::default(),
+            newest: Version::default(),
+            bringing: Bringing::default(),
         }
+    }
+
+    /// Versions that are given from now on are this one or later ones.
+    pub fn set_floor(&mut self, floor: Version) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// The latest version of any page that was here.
+    #[must_use]
+    pub const fn newest(&self) -> Version {
+        self.newest
     }
 
     /// What it has done so far.
@@ -402,10 +424,13 @@ impl<D: Clone> Distributed<D> {
             epoch: self.view.epoch,
             page: number,
             is_ending: self.is_ending,
+            floor: self.floor,
             counters: &mut self.counters,
             actions,
         };
-        act(page, &mut step)
+        let result = act(page, &mut step);
+        self.newest = self.newest.max(page.version);
+        result
     }
 
     /// A kernel needs pages.

@@ -5,6 +5,9 @@
 //! becomes that kernel, and gives back as it would have done. Later the pages are *orphans*
 //! ([`super::super::object::orphans`]): they are as the server knew them last, and what is brought is
 //! taken as long as nobody has been given them.
+//!
+//! Of an object that several servers share, pages can be brought to any of them. What is elsewhere, the
+//! next view decides about, which is wanted as soon as all was brought; who brings it is answered then.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +15,12 @@ use quire_core::dsm::message::{FromKernel, KernelId, PageNumber, Pages};
 use quire_core::dsm::sync::Parting;
 use quire_core::dsm::types::Machine;
 
-use super::{Core, Open, Opening, Out, PeerId, answer_with, cut, not_open};
+use super::{Core, Open, Opening, Out, Peer, PeerId, answer_with, cut, not_open};
 use crate::server::backed::Asker;
-use crate::server::object::Refused;
-use crate::server::object::orphans::{Brought, Version};
+use crate::server::object::orphans::{Bearer, Fate, Version};
+use crate::server::object::{Object, Refused};
 use crate::wire::Contents;
-use crate::wire::control::{Answer, FailureKind, Handle, Name, Rights};
+use crate::wire::control::{Answer, FailureKind, Handle, Name, RequestId, Rights};
 
 /// So many kernels without a link are remembered at most; the first are forgotten first.
 const MOST: usize = 4096;
@@ -50,6 +53,10 @@ pub(super) struct Claim {
     lost: u64,
     /// Which versions of pages come next.
     versions: BTreeMap<PageNumber, Version>,
+    /// Those about which a view decides.
+    waits: BTreeMap<PageNumber, Version>,
+    /// All was brought: which request says so, and of how many pages there was nothing.
+    settles: Option<(RequestId, u64)>,
 }
 
 impl Core {
@@ -66,7 +73,9 @@ impl Core {
             return;
         };
         for (handle, open) in &peer.open {
-            if open.opening != Opening::Kernel || !open.rights.write {
+            let object = self.objects.get(&open.name);
+            let is_known = object.is_some_and(|it| it.kernels.contains_key(&open.kernel));
+            if !is_known || open.opening != Opening::Kernel || !open.rights.write {
                 continue;
             }
             let left = Left {
@@ -116,6 +125,8 @@ impl Core {
             machine,
             lost: 0,
             versions: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            settles: None,
         };
         let taken = self.kernels.get(&kernel).copied();
         let taken =
@@ -208,22 +219,21 @@ impl Core {
             let why = "not as many contents as pages".to_owned();
             return out.push(cut(id, handle, why));
         }
-        let mut lost = 0;
+        let (mut lost, mut waits) = (0, Vec::new());
         for (page, data) in pages.iter().zip(data) {
-            let brought = Brought {
+            let version = claim.versions.get(&page).copied().unwrap_or_default();
+            let bearer = Bearer {
                 kernel,
-                version: match claim.known {
-                    true => None,
-                    false => Some(claim.versions.get(&page).copied().unwrap_or_default()),
-                },
+                version: (!claim.known).then_some(version),
                 machine: claim.machine,
             };
             let one = (Pages::one(page), data);
-            let taken = self.act(&name, out, |object, tell| object.take(brought, one, tell));
-            match taken {
-                Some(Ok(is_taken)) => lost += u64::from(!is_taken),
+            let fate = self.act(&name, out, |object, tell| object.take(bearer, one, tell));
+            match fate {
+                Some(Ok(Fate::Kept)) => {}
+                Some(Ok(Fate::Waits)) => waits.push((page, version)),
+                Some(Ok(Fate::Lost)) | None => lost += 1,
                 Some(Err(nonsense)) => return out.push(cut(id, handle, nonsense.to_string())),
-                None => lost += 1,
             }
         }
         let open = self
@@ -232,7 +242,57 @@ impl Core {
             .and_then(|peer| peer.open.get_mut(&handle));
         if let Some(claim) = open.and_then(|open| open.claim.as_mut()) {
             claim.lost += lost;
+            claim.waits.extend(waits);
         }
+    }
+
+    /// Views have decided about pages of an object that were brought.
+    pub(super) fn claims_are_decided(&mut self, name: &Name, out: &mut Vec<Out>) {
+        let decided = self.objects.get_mut(name).map(Object::decided);
+        let decided = decided.filter(|decided| !decided.is_empty());
+        let Some(decided) = decided else {
+            return;
+        };
+        let (mut settled, mut refused) = (Vec::new(), Vec::new());
+        for (id, handle, claim) in claims_of(&mut self.peers, name) {
+            for it in &decided {
+                // Of a kernel that is known only one version is brought.
+                let is_known = claim.known;
+                let is_it = |waits: &mut Version| is_known || waits.stamp == it.version.0;
+                let waited = claim.waits.get_mut(&it.page).is_some_and(is_it);
+                if waited && let Some(version) = claim.waits.remove(&it.page) {
+                    let is_lost = (is_known || version.is_held) && !it.is_taken;
+                    claim.lost += u64::from(is_lost);
+                    refused.extend((is_lost && !is_known).then_some((it.page, it.version.0)));
+                }
+            }
+            settled.extend(
+                claim
+                    .settles
+                    .filter(|_| claim.waits.is_empty())
+                    .map(|it| (id, handle, it)),
+            );
+        }
+        if let Some(object) = self.objects.get_mut(name) {
+            refused
+                .into_iter()
+                .for_each(|(page, stamp)| object.orphans.refuse(page, stamp));
+        }
+        for (id, handle, (number, missing)) in settled {
+            self.settle_claim((id, number), handle, missing, out);
+        }
+    }
+
+    /// An object is given up here: which of its kernels had links does not matter any more.
+    pub(super) fn forget_kernels(&mut self, name: &Name) {
+        self.without_link.retain(|_, left| left.name != *name);
+    }
+
+    /// Who waits until a view has decided about what was brought of an object.
+    pub(super) fn claimers(&mut self, name: &Name) -> Vec<(PeerId, Handle)> {
+        let claims = claims_of(&mut self.peers, name);
+        let waiting = claims.filter(|(.., claim)| claim.settles.is_some());
+        waiting.map(|(id, handle, _)| (id, handle)).collect()
     }
 
     /// All was brought.
@@ -243,6 +303,14 @@ impl Core {
         missing: u64,
         out: &mut Vec<Out>,
     ) {
+        let peer = self.peers.get_mut(&asker.0);
+        let open = peer.and_then(|peer| peer.open.get_mut(&handle));
+        if let Some(open) = open
+            && let Some(claim) = open.claim.as_mut().filter(|claim| !claim.waits.is_empty())
+        {
+            claim.settles = Some((asker.1, missing));
+            return out.push(Out::WantsView(open.name.clone()));
+        }
         let peer = self.peers.get_mut(&asker.0);
         let open = peer.and_then(|peer| peer.open.remove(&handle));
         let Some(mut open) = open else {
@@ -271,4 +339,18 @@ impl Core {
             out,
         );
     }
+}
+
+/// What is claimed of an object.
+fn claims_of<'a>(
+    peers: &'a mut BTreeMap<PeerId, Peer>,
+    name: &'a Name,
+) -> impl Iterator<Item = (PeerId, Handle, &'a mut Claim)> {
+    peers.iter_mut().flat_map(move |(id, peer)| {
+        let of_it = peer
+            .open
+            .iter_mut()
+            .filter(move |(_, open)| open.name == *name);
+        of_it.filter_map(|(handle, open)| Some((*id, *handle, open.claim.as_mut()?)))
+    })
 }

@@ -9,9 +9,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use quire_core::dsm::message::{Client, FromKernel, KernelId, PageNumber, Pages, ToKernel};
 use quire_core::dsm::scheduler::Nonsense;
+use quire_core::dsm::scheduler::distributed::{self, Brought, Decided};
 use quire_core::dsm::types::Machine;
 
 use super::{Object, Page};
+use crate::server::replica::Replica;
 use crate::wire::Contents;
 use crate::wire::control::SchedulerKind;
 
@@ -21,8 +23,10 @@ pub(in crate::server) struct Orphans {
     pages: BTreeMap<PageNumber, Orphan>,
     /// Those that were brought by a kernel that is not settled yet.
     brought: BTreeSet<(KernelId, PageNumber)>,
-    /// The latest versions of pages that were brought by kernels of a server that was here before.
+    /// The latest versions of pages that were brought by kernels that are not known here.
     versions: BTreeMap<PageNumber, Known>,
+    /// Those about which the next view decides.
+    waiting: BTreeMap<PageNumber, Known>,
     /// Those that were not taken: programs that share a copy bring the same.
     refused: BTreeSet<(PageNumber, u64)>,
     /// The kernel that has brought all that it had.
@@ -41,7 +45,7 @@ struct Orphan {
 
 /// Who brings a page.
 #[derive(Clone, Copy)]
-pub(in crate::server) struct Brought {
+pub(in crate::server) struct Bearer {
     /// Who could write to it.
     pub kernel: KernelId,
     /// Which version it is, where that kernel is not known here.
@@ -79,6 +83,25 @@ impl Known {
     }
 }
 
+/// What becomes of a page that is brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Fate {
+    /// The object has it, or something later.
+    Kept,
+    Lost,
+    /// The next view of the object decides.
+    Waits,
+}
+
+impl Fate {
+    const fn of(is_kept: bool) -> Fate {
+        match is_kept {
+            true => Fate::Kept,
+            false => Fate::Lost,
+        }
+    }
+}
+
 impl Orphans {
     /// How many pages were lost.
     pub(in crate::server) const fn lost(&self) -> u64 {
@@ -109,12 +132,7 @@ impl Orphans {
     }
 
     /// A kernel is gone that could write to these pages.
-    fn add(&mut self, kernel: KernelId, pages: Vec<PageNumber>, can_be_brought: bool) {
-        if !can_be_brought {
-            self.lost += pages.len() as u64;
-            self.untold += pages.len() as u64;
-            return;
-        }
+    fn add(&mut self, kernel: KernelId, pages: Vec<PageNumber>) {
         let orphan = |page| {
             let is_told = false;
             (page, Orphan { kernel, is_told })
@@ -127,11 +145,34 @@ impl Orphans {
         if self.pages.is_empty() || !matches!(message, ToKernel::DataProvided { .. }) {
             return;
         }
-        for page in message.pages().iter() {
-            if let Some(orphan) = self.pages.remove(&page) {
-                self.lost += 1;
-                self.untold += u64::from(!orphan.is_told);
-            }
+        message.pages().iter().for_each(|page| self.given_one(page));
+    }
+
+    /// Somebody is given this page.
+    pub(super) fn given_one(&mut self, page: PageNumber) {
+        if let Some(orphan) = self.pages.remove(&page) {
+            self.lost += 1;
+            self.untold += u64::from(!orphan.is_told);
+        }
+    }
+
+    /// A page comes from another server: if it was an orphan here, it was brought there.
+    pub(super) fn came(&mut self, page: PageNumber) {
+        self.pages.remove(&page);
+    }
+
+    /// This version of a page was brought to an object that several servers may share.
+    fn was_brought(&mut self, page: PageNumber, version: Known) {
+        self.pages.remove(&page);
+        self.versions.insert(page, version);
+    }
+
+    /// This version of a page, which no server knew of as an orphan, was brought in vain. Programs that share a
+    /// copy bring the same, which counts once.
+    pub(in crate::server) fn refuse(&mut self, page: PageNumber, stamp: u64) {
+        if self.refused.insert((page, stamp)) {
+            self.lost += 1;
+            self.untold += 1;
         }
     }
 }
@@ -143,28 +184,27 @@ impl Object {
             return;
         }
         let written = self.scheduler.written_by(kernel);
-        let can_be_brought = self.info.scheduler != SchedulerKind::Distributed;
-        self.orphans.add(kernel, written, can_be_brought);
+        self.orphans.add(kernel, written);
     }
 
-    /// A page is brought that was claimed. Whether it is not lost.
+    /// A page is brought that was claimed.
     pub(in crate::server) fn take(
         &mut self,
-        brought: Brought,
+        bearer: Bearer,
         (one, data): (Pages, Option<Contents>),
         tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
-    ) -> Result<bool, Nonsense> {
+    ) -> Result<Fate, Nonsense> {
         let page = one.first;
         let size = self.info.page_size.bytes().0;
         let whole = data.as_ref().is_none_or(|data| data.len() as u64 == size);
         if !whole || page.0 >= self.info.size.0.div_ceil(size) {
             return Err(Nonsense("a page that the object does not have"));
         }
-        let Brought {
+        let Bearer {
             kernel,
             version,
             machine,
-        } = brought;
+        } = bearer;
         if self.kernels.contains_key(&kernel) {
             let is_its = |object: &Object| {
                 let owner = object.scheduler.page(page).and_then(|page| page.owner);
@@ -176,7 +216,10 @@ impl Object {
                 // It may have given it back, and not have said so yet: then that is what the page holds.
                 let _ = self.hear(kernel, message, tell);
             }
-            return Ok(true);
+            return Ok(Fate::Kept);
+        }
+        if self.info.scheduler == SchedulerKind::Distributed {
+            return Ok(self.take_distributed(page, bearer, data, tell));
         }
         let before = self.orphans.versions.get(&page).copied();
         let known = version.map(|version| Known::new(version, data.as_ref()));
@@ -186,10 +229,10 @@ impl Object {
                 .pages
                 .get(&page)
                 .is_some_and(|it| it.kernel == kernel) => {}
-            None => return Ok(self.orphans.brought.contains(&(kernel, page))),
+            None => return Ok(Fate::of(self.orphans.brought.contains(&(kernel, page)))),
             // It is there already, or a later one is.
             Some(it) if before.is_some_and(|before| before == it || before.stamp > it.stamp) => {
-                return Ok(true);
+                return Ok(Fate::Kept);
             }
             Some(_) => {}
         }
@@ -214,14 +257,85 @@ impl Object {
             }
         }
         self.carry_out(actions, tell);
-        // What was given back to joined servers may be what one of the others has.
-        let is_given_back = version.is_some_and(|it| !it.is_held);
-        let may_be_elsewhere = is_given_back && before.is_none() && self.is_joint;
-        let is_lost = !is_taken && !may_be_elsewhere;
-        if is_lost && known.is_some_and(|it| self.orphans.refused.insert((page, it.stamp))) {
-            self.orphans.lost += 1;
-            self.orphans.untold += 1;
+        if !is_taken && let Some(it) = known {
+            self.orphans.refuse(page, it.stamp);
         }
-        Ok(!is_lost)
+        Ok(Fate::of(is_taken))
+    }
+
+    /// The same, of an object that several servers may share: versions are times of their clock.
+    fn take_distributed(
+        &mut self,
+        page: PageNumber,
+        bearer: Bearer,
+        data: Option<Contents>,
+        tell: &mut dyn FnMut(KernelId, ToKernel<Contents>),
+    ) -> Fate {
+        let Bearer {
+            kernel, machine, ..
+        } = bearer;
+        let is_its = |orphan: &Orphan| orphan.kernel == kernel;
+        let version = bearer.version.or_else(|| {
+            // Of a kernel that is known: it is what the page had become, if that is still an orphan.
+            self.orphans.pages.get(&page).filter(|it| is_its(it))?;
+            let given = self.scheduler.joint()?.version(page)?;
+            Some(Version {
+                stamp: given.0 + 1,
+                is_held: true,
+            })
+        });
+        let Some(Version { stamp, is_held }) = version else {
+            return Fate::of(self.orphans.brought.contains(&(kernel, page)));
+        };
+        let it = Known::new(Version { stamp, is_held }, data.as_ref());
+        if self.orphans.versions.get(&page) == Some(&it) {
+            return Fate::Kept;
+        }
+        let is_kept = self.behind.is_some();
+        let data = data.map(|contents| Page {
+            contents: self.kept(contents),
+            machine,
+        });
+        let mut actions = std::mem::take(&mut self.actions);
+        let taken = match self.scheduler.joint() {
+            // What was given back before the store was opened, that may have, and later versions.
+            Some(replica) if is_kept && !is_held && !replica.had(page) => Brought::Refused,
+            Some(replica) => replica.bring(page, (distributed::Version(stamp), data), &mut actions),
+            None => Brought::Refused,
+        };
+        if taken == Brought::Taken {
+            self.orphans.was_brought(page, it);
+            self.orphans.brought.insert((kernel, page));
+        }
+        self.carry_out(actions, tell);
+        match taken {
+            Brought::Taken => Fate::Kept,
+            Brought::Waits => {
+                self.orphans.waiting.insert(page, it);
+                Fate::Waits
+            }
+            Brought::Refused => {
+                if is_held && bearer.version.is_some() {
+                    self.orphans.refuse(page, stamp);
+                }
+                Fate::of(!is_held)
+            }
+        }
+    }
+
+    /// What views have decided about pages that were brought since that was last asked.
+    pub(in crate::server) fn decided(&mut self) -> Vec<Decided> {
+        let decided = self
+            .scheduler
+            .joint()
+            .map(Replica::decided)
+            .unwrap_or_default();
+        for it in decided.iter().filter(|it| it.is_taken) {
+            let known = self.orphans.waiting.remove(&it.page);
+            if let Some(known) = known.filter(|known| known.stamp == it.version.0) {
+                self.orphans.was_brought(it.page, known);
+            }
+        }
+        decided
     }
 }

@@ -428,6 +428,15 @@ impl PeerServers {
         self.look_soon();
     }
 
+    /// The next view of an object is to decide about what was brought of it.
+    pub fn wants_view(&mut self, name: &Name) {
+        let id = self.ids.get(name);
+        if let Some(joint) = id.and_then(|id| self.joints.get_mut(id)) {
+            joint.views.want();
+            self.look_soon();
+        }
+    }
+
     /// The scheduler of an object speaks to its peer server.
     pub fn tell(&mut self, a: &mut Around<'_>, name: &Name, to: ServerId, message: Message<Page>) {
         let Some(&id) = self.ids.get(name) else {
@@ -436,7 +445,7 @@ impl PeerServers {
         let epoch = message.epoch.0;
         let joint = self.joints.get(&id);
         if joint.is_some_and(|joint| joint.views.may_send(to, epoch)) {
-            let (said, page) = said::scheduler(id, message);
+            let (said, page) = said::scheduler(id, a.core.clock, message);
             self.wires.say(a.links, to, &said, page);
         }
     }
@@ -449,7 +458,12 @@ impl PeerServers {
         (from, said, page): (ServerId, Said, Option<Contents>),
     ) {
         match said {
-            Said::Scheduler { object, message } => {
+            Said::Scheduler {
+                object,
+                clock,
+                message,
+            } => {
+                a.core.hears_time(clock);
                 if let Err(why) = self.scheduler_says(a, from, object, (message, page)) {
                     tracing::error!("a peer server is cut off: {why}");
                     a.links.close(link, &why);

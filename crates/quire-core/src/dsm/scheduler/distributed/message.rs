@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
-/// How often a page was given to a kernel to be written. Two copies of a page with the same
-/// version have the same contents.
+/// Which version of a page it is: each time that the page is given to a kernel to be written it gets a
+/// larger one. Two copies of a page with the same version have the same contents.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -74,6 +74,8 @@ pub(super) struct Step<'a, D> {
     pub page: PageNumber,
     /// The server ends, and has asked its kernels for all that they have.
     pub is_ending: bool,
+    /// The least version that a kernel is given now.
+    pub floor: Version,
     pub counters: &'a mut Counters,
     pub actions: &'a mut Vec<Action<D>>,
 }
@@ -137,6 +139,9 @@ pub(super) struct Page<D> {
     pub source: ServerId,
     /// The latest contents that are here. While a kernel writes, they are what it was given.
     pub contents: Option<Option<D>>,
+    /// The page is owned here, as its owner is gone or the kernel that could write to it, and nobody has
+    /// been given it since: later contents are taken, where somebody brings them.
+    pub is_orphan: bool,
 }
 
 impl<D: Clone> Page<D> {
@@ -155,6 +160,7 @@ impl<D: Clone> Page<D> {
             version: Version(0),
             source: me,
             contents: None,
+            is_orphan: false,
         }
     }
 
@@ -328,6 +334,7 @@ impl<D: Clone> Page<D> {
     }
 
     fn give_copy(&mut self, client: Client, step: &mut Step<'_, D>) {
+        self.is_orphan = false;
         self.readers.insert(client);
         let data = self.contents.clone().flatten();
         match client {
@@ -355,7 +362,8 @@ impl<D: Clone> Page<D> {
     }
 
     fn give_to_kernel(&mut self, kernel: KernelId, unlock: bool, step: &mut Step<'_, D>) {
-        self.version.0 += 1;
+        self.is_orphan = false;
+        self.version = Version(self.version.0 + 1).max(step.floor);
         self.owner = Owner::Kernel(kernel);
         self.state = State::Write;
         self.asked = false;
@@ -385,6 +393,7 @@ impl<D: Clone> Page<D> {
     /// Gives the page to another server. Whoever waits here to read goes ahead of it, to be
     /// served when it comes; whoever waits to write goes after it, as if it asked now.
     fn ship(&mut self, to: ServerId, have: Option<Version>, step: &mut Step<'_, D>) {
+        self.is_orphan = false;
         let writers = take(&mut self.writers);
         for client in take(&mut self.waiting) {
             match client {
@@ -643,6 +652,7 @@ impl<D: Clone> Page<D> {
         self.waiting.remove(&client);
         self.writers.retain(|writer| writer.client() != client);
         if self.owner == Owner::Kernel(kernel) {
+            self.is_orphan = true;
             self.back(live, step);
         } else if self.dropping.remove(&client) && live {
             self.all_dropped(step);
@@ -732,19 +742,40 @@ impl<D: Clone> Page<D> {
             page,
             version: self.version,
             contents: self.contents.is_some(),
-            owner: !self.owner.is_server(),
+            owner: !self.owner.is_server() && !self.is_free(),
         }
+    }
+
+    /// Whether the page is owned here, and later contents are taken where somebody brings them.
+    pub(super) fn is_free(&self) -> bool {
+        match self.owner {
+            Owner::Myself => self.is_orphan,
+            Owner::Pager => !self.asked,
+            Owner::Kernel(_) | Owner::Server(_) => false,
+        }
+    }
+
+    /// Somebody brings contents of a page that is free, or of which the new view has nothing later.
+    pub(super) fn bring(&mut self, version: Version, data: Option<D>) {
+        self.contents = Some(data);
+        self.version = version;
+        if self.owner == Owner::Pager {
+            (self.owner, self.state) = (Owner::Myself, State::Read);
+        }
+        self.is_orphan = true;
     }
 
     /// The new view says who owns the page; the faults of kernels are asked again.
     pub(super) fn enter_view(&mut self, owner: ServerId, step: &mut Step<'_, D>) {
         if owner != step.me {
             self.owner = Owner::Server(owner);
+            self.is_orphan = false;
         } else if self.owner.is_server() {
             self.owner = match self.contents {
                 Some(_) => Owner::Myself,
                 None => Owner::Pager,
             };
+            self.is_orphan = true;
         }
         self.source = owner;
         self.state = match self.owner {

@@ -90,6 +90,7 @@ impl<D: Clone> Distributed<D> {
         }
         self.counters.views += 1;
         let early = take(&mut self.view.early);
+        self.bring_again();
         self.view = View {
             epoch,
             members,
@@ -119,11 +120,7 @@ impl<D: Clone> Distributed<D> {
             return;
         }
         self.view.phase = Phase::Reported;
-        let holdings: Vec<Holding> = self
-            .pages
-            .iter()
-            .map(|(number, page)| page.holding(number))
-            .collect();
+        let holdings = self.holdings();
         match self.view.coordinator() {
             Some(coordinator) if coordinator != self.me => {
                 self.send(coordinator, Body::Holdings(holdings), actions);
@@ -167,6 +164,8 @@ impl<D: Clone> Distributed<D> {
         self.home = home;
         self.view.phase = Phase::Live;
         let mut owners: BTreeMap<PageNumber, ServerId> = owners.into_iter().collect();
+        let owner_of = |page| owners.get(&page).copied().unwrap_or(home);
+        self.decide_brought(owner_of, actions);
         for number in self.numbers() {
             owners.entry(number).or_insert(home);
         }

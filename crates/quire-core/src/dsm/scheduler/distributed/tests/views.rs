@@ -10,7 +10,7 @@ fn members(of: &[u64]) -> BTreeSet<ServerId> {
     of.iter().map(|&server| ServerId(server)).collect()
 }
 
-fn enter_all(world: &mut World) {
+pub(super) fn enter_all(world: &mut World) {
     for server in 0..world.servers.len() {
         while world.is_behind(server) {
             world.new_view(server);
@@ -20,7 +20,7 @@ fn enter_all(world: &mut World) {
     assert_eq!(world.broken, None);
 }
 
-fn write(world: &mut World, kernel: usize) {
+pub(super) fn write(world: &mut World, kernel: usize) {
     world.fault(kernel, 0, Access::Write);
     world.drain();
     assert_eq!(world.broken, None);
