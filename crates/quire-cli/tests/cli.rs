@@ -152,10 +152,8 @@ fn the_word_of_a_queued_signal_is_passed_on() {
         sival_ptr: std::ptr::null_mut(),
     };
     // SAFETY: the call touches no memory.
-    assert_eq!(
-        unsafe { libc::sigqueue(child.id().cast_signed(), 40, word) },
-        0
-    );
+    let sent = unsafe { libc::sigqueue(child.id().cast_signed(), 40, word) };
+    assert_eq!(sent, 0);
     let done = child.wait_with_output().unwrap();
     assert_eq!(stdout(&done), format!("{}\n", libc::SI_QUEUE));
 }
