@@ -171,7 +171,7 @@ impl Server {
     /// Gives programs numbers from this one on, below 2^62. Servers that programs may take for each
     /// other, as one is started in the place of another, are to begin far from each other: by its
     /// number over a link that has ended a program brings what it had written over that
-    /// ([`Request::Claim`](crate::wire::control::Request::Claim)).
+    /// ([`Request::Claim`]).
     pub fn number_from(&mut self, first: u64) {
         self.next = first.max(self.next);
     }
