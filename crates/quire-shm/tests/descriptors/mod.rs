@@ -38,7 +38,7 @@ fn orders_of_one_program_are_as_with_the_kernel() {
 fn a_descriptor_outlives_the_parent() {
     for served in Served::both() {
         let descriptors = program("descriptors");
-        let mut child = start(&served, &descriptors, "child");
+        let mut child = start(&served, &descriptors, "inherited");
         child.hear("has it");
         child.go_on();
         until(|| served.objects().is_empty());
@@ -73,7 +73,7 @@ fn workers_of_python_have_memory_without_a_name() {
 fn who_inherits_what_was_removed_has_it_in_time() {
     for served in Served::both() {
         let descriptors = program("descriptors");
-        let mut children = start(&served, &descriptors, "children");
+        let mut children = start(&served, &descriptors, "successive");
         children.hear("has it");
         children.go_on();
         until(|| served.objects().is_empty());

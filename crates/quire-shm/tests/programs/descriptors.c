@@ -5,8 +5,8 @@
  *     descriptors nameless NAME  removed before it has a size
  *     descriptors removed NAME   removed while a descriptor is all that is left of it
  *     descriptors anew NAME      made anew while there is an old descriptor
- *     descriptors child NAME      a child has the descriptor when its parent has ended
- *     descriptors children NAME     several children in turn, whose parents end at once
+ *     descriptors inherited NAME  a child has the descriptor when its parent has ended
+ *     descriptors successive NAME several children in turn, whose parents end at once
  *     descriptors orphans NAME   the same where another program removes it
  *     descriptors unlink NAME    is that one
  *     descriptors sent NAME      the descriptor is under way while others get the name
@@ -143,7 +143,7 @@ static void anew(const char *name) {
   CHECK(map(old)[1] == 7 && map(new)[1] == 8);
 }
 
-static void child(const char *name) {
+static void inherited(const char *name) {
   int fd = get(name, O_CREAT), pipes[2], ready[2];
   char byte = 0;
   CHECK(ftruncate(fd, SIZE) == 0 && pipe(pipes) == 0 && pipe(ready) == 0);
@@ -166,7 +166,7 @@ static void child(const char *name) {
 
 static void unlink_it(const char *name) { CHECK(shm_unlink(name) == 0); }
 
-static void children_of(const char *name, void (*remove)(const char *)) {
+static void successive_of(const char *name, void (*remove)(const char *)) {
   int fd = get(name, O_CREAT);
   CHECK(ftruncate(fd, SIZE) == 0);
   volatile unsigned char *at = map(fd);
@@ -186,7 +186,7 @@ static void children_of(const char *name, void (*remove)(const char *)) {
   say("has it");
 }
 
-static void children(const char *name) { children_of(name, unlink_it); }
+static void successive(const char *name) { successive_of(name, unlink_it); }
 
 static void await_unlink(const char *name) {
   (void)name;
@@ -194,7 +194,7 @@ static void await_unlink(const char *name) {
   hear();
 }
 
-static void orphans(const char *name) { children_of(name, await_unlink); }
+static void orphans(const char *name) { successive_of(name, await_unlink); }
 
 static void send_it(int to, int fd, struct msghdr *message) {
   struct cmsghdr *control = CMSG_FIRSTHDR(message);
@@ -339,8 +339,8 @@ int main(int argc, char **argv) {
     const char *name;
     void (*act)(const char *);
   } all[] = {{"early", early},     {"child", child}, {"nameless", nameless},
-             {"removed", removed}, {"anew", anew},   {"child", child},
-             {"children", forked children}, {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
+             {"removed", removed}, {"anew", anew},   {"inherited", inherited},
+             {"successive", successive}, {"find", find},       {"statx", find_statx}, {"fstatat", find_fstatat},
              {"lseek", find_lseek}, {"hold", hold},  {"orphans", orphans},  {"unlink", unlink_it},
              {"sent", sent},        {"again", again},      {"emptied", emptied},
              {"written", written}};
