@@ -1047,6 +1047,9 @@ pub enum Answer {
         is_known: bool,
         /// So many pages came with contents over that link.
         received: u64,
+        /// Whether other servers may share the object: they may have what was given back over that link, or
+        /// what came of it.
+        is_shared: bool,
     },
     /// That is done.
     Settled {

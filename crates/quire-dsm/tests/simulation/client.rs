@@ -405,6 +405,7 @@ impl Program {
                     object,
                     is_known,
                     received,
+                    is_shared: _,
                 }),
             ) => self.claimed(links, object, (is_known, received)),
             (Awaited::Settle, Ok(Answer::Settled { lost })) => {

@@ -367,11 +367,12 @@ fn answer() -> impl Strategy<Value = Answer> {
                 lost,
             }
         }),
-        (handle(), any::<bool>(), any::<u64>()).prop_map(|(object, is_known, received)| {
+        (handle(), any::<[bool; 2]>(), any::<u64>()).prop_map(|(object, are, received)| {
             Answer::Claimed {
                 object,
-                is_known,
+                is_known: are[0],
                 received,
+                is_shared: are[1],
             }
         }),
         any::<u64>().prop_map(|lost| Answer::Settled { lost }),

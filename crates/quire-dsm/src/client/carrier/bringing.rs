@@ -44,6 +44,8 @@ pub(super) struct Bringing {
     /// that.
     is_known: bool,
     received: u64,
+    /// Whether other servers may have what was given back.
+    is_shared: bool,
     /// Where to go on.
     next: PageNumber,
     /// So many pages had been given back that had not arrived, and are brought.
@@ -87,7 +89,7 @@ impl Bringing {
                 // Of a hole the program has never seen anything.
                 Entry::Written => holds == Holds::Some,
                 // Those that a server which knows the link did not get are counted together.
-                _ => is_owed && !is_brought && !self.is_known,
+                _ => is_owed && !is_brought && !self.is_known && !self.is_shared,
             });
             if is_brought {
                 self.again += u64::from(matches!(entry, Entry::GivenBack(_)));
@@ -180,6 +182,7 @@ impl Carrier {
             claim: None,
             is_known: false,
             received: 0,
+            is_shared: false,
             next: PageNumber(0),
             again: 0,
             missing: 0,
@@ -238,9 +241,11 @@ impl Carrier {
                 object,
                 is_known,
                 received,
+                is_shared,
             }) => {
                 bringing.claim = Some(object);
                 (bringing.is_known, bringing.received) = (is_known, received);
+                bringing.is_shared = is_shared;
                 self.go_on_bringing(links);
             }
             // The object is gone, or may not be written to any more: so is all that was written.

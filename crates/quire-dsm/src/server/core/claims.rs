@@ -160,6 +160,7 @@ impl Core {
             object: new,
             is_known: found.is_some(),
             received,
+            is_shared: self.is_joint(name),
         })
     }
 
