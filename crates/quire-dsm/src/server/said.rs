@@ -184,7 +184,7 @@ pub(crate) enum Said {
     },
     /// The sender ends, and a page would be lost with it. Its contents are beside it; there are
     /// none where it is all zeros.
-    Inherit {
+    Handoff {
         /// The object.
         object: ObjectId,
         /// The view.
@@ -197,7 +197,7 @@ pub(crate) enum Said {
         machine: MachineCode,
     },
     /// That was all of them.
-    Will {
+    HandoffEnd {
         /// The object.
         object: ObjectId,
         /// The view.
@@ -206,7 +206,7 @@ pub(crate) enum Said {
         number: u64,
     },
     /// They are at the sender, or it does not take them.
-    Inherited {
+    HandoffTaken {
         /// The object.
         object: ObjectId,
         /// Which message it was.
@@ -215,7 +215,7 @@ pub(crate) enum Said {
         is_taken: bool,
     },
     /// The sender ends, and the receiver shall keep mutexes, barriers and counters of an
-    /// object in its place. It answers with [`Said::Inherited`].
+    /// object in its place. It answers with [`Said::HandoffTaken`].
     Minutes {
         /// The object.
         object: ObjectId,
@@ -225,7 +225,7 @@ pub(crate) enum Said {
         minutes: Minutes,
     },
     /// Another server keeps mutexes, barriers and counters of an object in the place of the
-    /// sender. The answer is [`Said::Inherited`].
+    /// sender. The answer is [`Said::HandoffTaken`].
     Moved {
         /// The object.
         object: ObjectId,

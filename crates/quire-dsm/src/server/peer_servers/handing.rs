@@ -69,7 +69,7 @@ impl Handing {
 }
 
 /// A page that a server hands over: its number and version, and contents where they are not zeros.
-pub(super) type Estate = VecDeque<(PageNumber, Version, Option<Page>)>;
+pub(super) type HandedOver = VecDeque<(PageNumber, Version, Option<Page>)>;
 
 /// A page that a peer server hands over.
 pub(super) struct Legacy {
@@ -314,7 +314,7 @@ impl PeerServers {
             joint.untaken += 1;
             weight += distant::weight(data.as_ref().map(|data| &data.contents));
             let machine = data.as_ref().map(|data| data.machine);
-            let said = Said::Inherit {
+            let said = Said::Handoff {
                 object,
                 epoch,
                 page,
@@ -328,7 +328,7 @@ impl PeerServers {
             }
         }
         let number = self.handoffs;
-        let said = Said::Will {
+        let said = Said::HandoffEnd {
             object,
             epoch,
             number,
@@ -383,7 +383,7 @@ impl PeerServers {
         (object, epoch, number): (ObjectId, u64, u64),
     ) {
         let is_taken = self.inherits(from, object, epoch);
-        let said = Said::Inherited {
+        let said = Said::HandoffTaken {
             object,
             number,
             is_taken,
@@ -447,7 +447,7 @@ impl PeerServers {
             joint.meeting.take_over(from, minutes, &living, &mut all);
             self.carry_out(a, object, all);
         }
-        let said = Said::Inherited {
+        let said = Said::HandoffTaken {
             object,
             number,
             is_taken,
@@ -468,7 +468,7 @@ impl PeerServers {
             joint.meeting.moved(from, to, &mut all);
             self.carry_out(a, object, all);
         }
-        let said = Said::Inherited {
+        let said = Said::HandoffTaken {
             object,
             number,
             is_taken: true,

@@ -8,7 +8,7 @@ use quire_core::dsm::message::{KernelId, ServerId};
 use quire_core::dsm::scheduler::distributed::Message;
 use quire_core::dsm::sync::{Parting, Request};
 
-use super::handing::{Estate, Handing, Legacy};
+use super::handing::{HandedOver, Handing, Legacy};
 use super::home::Parcel;
 use super::names::Gone;
 use super::types::Types;
@@ -50,7 +50,7 @@ pub(super) struct Joint {
     /// How far it is, where this server ends.
     pub handing: Handing,
     /// What is yet to be handed over, where a peer server has a part of it.
-    pub handoff: Estate,
+    pub handoff: HandedOver,
     /// How many pages of it were sent, and are not answered.
     pub untaken: usize,
     /// Members that do not keep mutexes and the like in its place.
@@ -90,7 +90,7 @@ impl PeerServers {
             queue: None,
             early_parcels: Vec::new(),
             handing: Handing::Nothing,
-            handoff: Estate::new(),
+            handoff: HandedOver::new(),
             untaken: 0,
             refused: BTreeSet::new(),
         };
@@ -518,7 +518,7 @@ impl PeerServers {
                     a.links.close(link, &why);
                 }
             }
-            Said::Inherit {
+            Said::Handoff {
                 object,
                 epoch,
                 page: number_of_page,
@@ -538,12 +538,12 @@ impl PeerServers {
                     a.links.close(link, &why);
                 }
             }
-            Said::Will {
+            Said::HandoffEnd {
                 object,
                 epoch,
                 number,
             } => self.will(a, from, (object, epoch, number)),
-            Said::Inherited {
+            Said::HandoffTaken {
                 object,
                 number,
                 is_taken,
