@@ -139,12 +139,14 @@ def superpages_mib():
 
 
 def settle():
-    """Waits until superpages are no more than a second ago, and says how long."""
-    began, before = time.monotonic(), -1
-    while superpages_mib() > before:
-        before = superpages_mib()
-        time.sleep(1)
-    return time.monotonic() - began - 1
+    """Waits until no superpage has come for ten seconds, and says how long it took until the last one came."""
+    began = last = time.monotonic()
+    most = superpages_mib()
+    while time.monotonic() < last + 10:
+        time.sleep(0.5)
+        if superpages_mib() > most:
+            most, last = superpages_mib(), time.monotonic()
+    return last - began
 
 
 def begin(servers, results):
@@ -212,6 +214,8 @@ def arguments():
         sys.exit(f"no such way: {unknown[0]}: choose from {', '.join(WAYS)}")
     if os.geteuid() != 0:
         sys.exit("run this as root: it sizes the hugetlb pool and becomes postgres")
+    if options.out:
+        os.makedirs(options.out, exist_ok=True)
     if not os.path.exists(QUIRE):
         sys.exit("build first: cargo build --release")
     return options

@@ -44,6 +44,8 @@ const LOOKS_SAVE: Duration = Duration::from_secs(4);
 const LOOKS_BEGIN: Duration = Duration::from_millis(300);
 /// How often looks read the page tables of what was full at the last look, too.
 const ALL_APART: Duration = Duration::from_millis(500);
+/// Shared memory is left alone for so many times what a look at it costs: a quarter of a percent of a processor.
+const SHARED_APART: u32 = 400;
 /// A process in which nothing changes is left alone for so many times what a look costs, but not for longer than that.
 const REST: u32 = 1000;
 const RAREST_LOOK: Duration = Duration::from_secs(10);
@@ -91,6 +93,8 @@ pub struct Advisor<P, C> {
     look_at: Duration,
     /// When to look at what was full, too.
     all_at: Duration,
+    /// When to look at shared memory.
+    shared_at: Duration,
     /// Between looks: when to glance at the fronts, and how long after the glance before.
     glance_at: Duration,
     glances_apart: Duration,
@@ -136,6 +140,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             interval: LOOKS_APART.0,
             look_at: now,
             all_at: now,
+            shared_at: now,
             glance_at: Duration::MAX,
             glances_apart: GLANCES_APART.1,
             copy_at: now,
@@ -230,7 +235,27 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             self.glance_at = Duration::MAX;
         }
         self.look_at = after + wait.max(pause);
+        self.look_at_shared(after);
         Ok(())
+    }
+
+    /// Looks at shared memory, if it is time to: which of its pages exist, the kernel finds out page by page. So this takes
+    /// no more than half of what looks may.
+    fn look_at_shared(&mut self, now: Duration) {
+        if now < self.shared_at {
+            return;
+        }
+        let began = self.clock.used();
+        let mut demoted = 0;
+        for region in self.regions.iter_mut().filter(|r| is_shared(r.kind)) {
+            // Unmapped meanwhile: the next look knows.
+            if let Ok(change) = region.look_at(&mut self.process, now, true) {
+                demoted += change.demoted;
+            }
+        }
+        self.stats.add(Counter::Demotions, demoted);
+        let (cost, after, _) = self.pay(began, |own| &mut own.looks);
+        self.shared_at = after + ALL_APART.max(cost * SHARED_APART);
     }
 
     /// Follows the fronts: what is known of mappings may be out of date, but advice on the wrong ones harms nobody.
@@ -297,7 +322,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             self.all_at = now + ALL_APART;
         }
         let mut pages = 0;
-        for region in &mut self.regions {
+        for region in self.regions.iter_mut().filter(|r| !is_shared(r.kind)) {
             // Unmapped meanwhile: the next look knows.
             let Ok(change) = region.look_at(&mut self.process, now, all) else {
                 continue;
@@ -495,6 +520,10 @@ const fn is_plain(kind: RegionKind) -> bool {
     matches!(kind, RegionKind::Heap | RegionKind::Anon)
 }
 
+fn is_shared(kind: RegionKind) -> bool {
+    kind == RegionKind::Shared
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -528,6 +557,10 @@ mod tests {
         shared: Cell<u64>,
         refusal: Cell<Option<i32>>,
         collapses: Cell<u64>,
+        /// Only other processes have touched it; how often it was asked for what exists, which takes ten milliseconds.
+        of_others: Cell<bool>,
+        asked: Cell<u32>,
+        time: RefCell<Time>,
     }
 
     impl Memory {
@@ -536,6 +569,15 @@ mod tests {
             let mut used = self.used.borrow_mut();
             used.entry(slot)
                 .or_insert((if huge { FULL } else { pages }, huge));
+        }
+
+        fn find(&self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool)) {
+            for (slot, (pages, huge)) in self.used.borrow().iter() {
+                let run = AddrRange::new(Slot(*slot).start(), PageCount(*pages).to_bytes());
+                if range.contains(run) {
+                    found(run, *huge);
+                }
+            }
         }
 
         /// How many extents are superpages.
@@ -560,12 +602,22 @@ mod tests {
             range: AddrRange,
             found: &mut dyn FnMut(AddrRange, bool),
         ) -> Result<(), Errno> {
-            for (slot, (pages, huge)) in self.used.borrow().iter() {
-                let run = AddrRange::new(Slot(*slot).start(), PageCount(*pages).to_bytes());
-                if range.contains(run) {
-                    found(run, *huge);
-                }
+            if self.of_others.get() {
+                return Ok(());
             }
+            self.find(range, found);
+            Ok(())
+        }
+
+        fn existing(
+            &mut self,
+            range: AddrRange,
+            found: &mut dyn FnMut(AddrRange, bool),
+        ) -> Result<(), Errno> {
+            self.asked.set(self.asked.get() + 1);
+            let used = &self.time.borrow().1;
+            used.set(used.get() + 10 * MILLISECOND);
+            self.find(range, found);
             Ok(())
         }
 
@@ -625,6 +677,7 @@ mod tests {
     fn world(policy: Policy, setting: Setting) -> World {
         let (memory, time) = (Rc::new(Memory::default()), Time::default());
         time.0.set(Duration::from_secs(100));
+        memory.time.replace(time.clone());
         let range = AddrRange::new(VirtAddr(100 << 21), Bytes(1000 << 21));
         let kind = RegionKind::Anon;
         memory.areas.borrow_mut().push(Area { range, kind });
@@ -758,6 +811,23 @@ mod tests {
         world.memory.shared.set(0);
         world.run(Duration::from_secs(3));
         assert_eq!(world.memory.whole(), 200);
+    }
+
+    #[test]
+    fn shared_memory_that_others_fill_is_found_and_rarely_asked_for() {
+        let mut world = world(Policy::Adaptive, Setting::Advised);
+        world.memory.areas.borrow_mut()[0].kind = RegionKind::Shared;
+        world.memory.of_others.set(true);
+        for slot in 100..300 {
+            world.memory.touch(slot, FULL);
+        }
+        world.memory.touch(300, FULL - 1);
+        world.run(Duration::from_secs(100));
+        assert_eq!(world.memory.whole(), 200);
+        assert!(world.memory.advised.borrow().is_empty());
+        // The range is asked for in two parts. Ten milliseconds each are a quarter of a percent of four seconds.
+        let asked = world.memory.asked.get();
+        assert!((10..=30).contains(&asked), "{asked}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::Result;
 use quire_linux::sysinfo::maps::{Mapping, Reader};
+use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::kinds::{kind_of, small_kind_of};
 use crate::process::{Area, Areas, Process};
@@ -27,6 +28,8 @@ pub struct OwnProcess {
     scans: bool,
     /// Whether it has `MADV_COLLAPSE` (Linux 6.1).
     collapses: bool,
+    /// Shared memory of which the kernel does not say which of its pages exist.
+    untold: Vec<AddrRange>,
 }
 
 impl OwnProcess {
@@ -43,6 +46,7 @@ impl OwnProcess {
             reader: Reader::default(),
             scans: probe.is_ok(),
             collapses: has_collapse(),
+            untold: Vec::new(),
         })
     }
 
@@ -67,6 +71,8 @@ impl Process for OwnProcess {
         found.areas.clear();
         found.mappings = 0;
         let mut before: Option<Mapping> = None;
+        let untold = &mut self.untold;
+        untold.clear();
         let read = self.reader.own(|mapping, name| {
             found.mappings += 1;
             let mut kind = kind_of(before.as_ref(), &mapping, name);
@@ -76,6 +82,9 @@ impl Process for OwnProcess {
             before = Some(mapping);
             if let Some(kind) = kind {
                 let range = mapping.range;
+                if kind == RegionKind::Shared && !tells_existing(name) {
+                    untold.push(range);
+                }
                 found.areas.push(Area { range, kind });
             }
             ControlFlow::Continue(())
@@ -95,6 +104,41 @@ impl Process for OwnProcess {
             });
         }
         populated_by_entries(pagemap, range, found)
+    }
+
+    fn existing(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool)) -> Result<()> {
+        let mut untold = self.untold.iter();
+        if untold.any(|untold| !untold.intersect(range).is_empty()) {
+            return self.populated(range, found);
+        }
+        let mut huge = Vec::new();
+        if self.scans {
+            self.populated(range, &mut |run, is_huge| {
+                if is_huge {
+                    huge.push(run);
+                }
+            })?;
+        }
+        let mut start = range.start;
+        let end = AddrRange {
+            start: range.end,
+            end: range.end,
+        };
+        for run in huge.into_iter().chain([end]) {
+            let between = AddrRange {
+                start,
+                end: run.start,
+            };
+            if !between.is_empty() {
+                let resident = memory::resident_runs(between)?;
+                resident.into_iter().for_each(|run| found(run, false));
+            }
+            if !run.is_empty() {
+                found(run, true);
+            }
+            start = run.end;
+        }
+        Ok(())
     }
 
     fn tells_superpages(&self) -> bool {
@@ -148,6 +192,17 @@ impl Process for OwnProcess {
         advise(Advice::NoHugePage)?;
         collapsed
     }
+}
+
+/// Whether `mincore` tells which pages of shared memory exist. Of a file that the process could not write to now, as
+/// after a change of its user, the kernel says that all do. Shared memory without a name in a file system is anybody's.
+fn tells_existing(name: &str) -> bool {
+    let may_write = || rustix::fs::accessat(CWD, name, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+    !name.starts_with('/')
+        || ["/memfd:", "/dev/zero (deleted)", "/SYSV"]
+            .iter()
+            .any(|own| name.starts_with(own))
+        || may_write()
 }
 
 /// Whether the kernel knows the request to make superpages: of nothing, there is nothing else to refuse.

@@ -83,6 +83,14 @@ pub trait Process {
     fn populated(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool))
     -> Result<()>;
 
+    /// The same of shared memory, with the pages that only other processes have touched, where they can be told.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    fn existing(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool)) -> Result<()> {
+        self.populated(range, found)
+    }
+
     /// Whether [`populated`](Self::populated) can tell what superpages map.
     fn tells_superpages(&self) -> bool;
 

@@ -245,7 +245,11 @@ impl Region {
     fn populated_in(&self, range: AddrRange, process: &mut impl Process) -> Result<Tally> {
         let mut tally = Tally::default();
         let private = self.is_private();
-        process.populated(range, &mut |run, huge| tally.add(run, huge, private))?;
+        let mut found = |run, huge| tally.add(run, huge, private);
+        match self.kind {
+            RegionKind::Shared => process.existing(range, &mut found)?,
+            _ => process.populated(range, &mut found)?,
+        }
         Ok(tally)
     }
 

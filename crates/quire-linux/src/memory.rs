@@ -476,6 +476,35 @@ pub fn reserve_space_modulo(len: Bytes, congruent: u64, modulus: Bytes) -> Resul
     Ok(start)
 }
 
+/// An address at which the kernel would map `len` bytes now, and whose start is congruent to `congruent` modulo the
+/// superpage size. Nothing holds it: another thread may map there first, so it is for a mapping that may go elsewhere.
+///
+/// # Errors
+/// As `mmap`.
+pub fn likely_space(len: Bytes, congruent: u64) -> Result<VirtAddr> {
+    let len = len.to_pages().to_bytes();
+    let at = reserve_space(len, congruent)?;
+    // SAFETY: the address space was reserved here, and nothing came there.
+    unsafe { unmap(AddrRange::new(at, len))? };
+    Ok(at)
+}
+
+/// Whether a request to `mmap` is for memory that is shared, that is large enough for a superpage, and whose address is
+/// left open.
+#[must_use]
+pub const fn is_shared_anywhere(at: VirtAddr, len: Bytes, flags: i32) -> bool {
+    const UNDERSTOOD: i32 = libc::MAP_SHARED
+        | libc::MAP_SHARED_VALIDATE
+        | libc::MAP_ANONYMOUS
+        | libc::MAP_NORESERVE
+        | libc::MAP_POPULATE;
+    let kind = flags & libc::MAP_TYPE;
+    at.0 == 0
+        && len.0 >= SUPERPAGE
+        && flags & !UNDERSTOOD == 0
+        && (kind == libc::MAP_SHARED || kind == libc::MAP_SHARED_VALIDATE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

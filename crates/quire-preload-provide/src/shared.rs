@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
 
 use quire_core::units::{AddrRange, BASE_PAGE, Bytes, SUPERPAGE, VirtAddr};
+use quire_linux::memory;
 use quire_linux::raw::Result;
 use quire_vm::{Handled, files};
 
@@ -36,7 +37,7 @@ pub fn map(target: AddrRange, args: [usize; 6]) -> Result<usize> {
     let file = (!anonymous && fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) });
     // Devices have their own ideas about addresses.
     let regular = file.filter(|file| files::is_regular(*file));
-    let free = files::shared::is_placed_freely(target.start, len, flags);
+    let free = memory::is_shared_anywhere(target.start, len, flags);
     let at = if free && (anonymous || regular.is_some()) {
         place(len, args, offset as u64)?
     } else {

@@ -10,7 +10,7 @@ use quire_core::units::{AddrRange, BASE_PAGE, SUPERPAGE, VirtAddr};
 use quire_linux::memory::{self, Advice};
 use quire_linux::real::Real;
 
-use crate::{beside, growth, moving, settings};
+use crate::{beside, growth, moving, settings, shared};
 
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
 type Calloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
@@ -244,14 +244,20 @@ unsafe extern "C" fn mmap(
     let Some(real) = MMAP.known() else {
         return libc::MAP_FAILED;
     };
+    let shares = len >= SUPERPAGE as usize && shared::is_memory(flags, fd);
+    let at = match shares {
+        true => shared::place(at, len, flags, offset),
+        false => at,
+    };
     // SAFETY: as for `malloc`.
     let mapped = unsafe { real(at, len, prot, flags, fd, offset) };
     let private = flags & (libc::MAP_ANONYMOUS | libc::MAP_PRIVATE)
         == libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
     // A library that provides memory has made of large mappings what it makes of them.
     let is_provided = len >= SUPERPAGE as usize && beside::provides();
-    if mapped != libc::MAP_FAILED && private && prot & libc::PROT_WRITE != 0 && !is_provided {
-        if settings::policy() == Policy::Eager && len >= SUPERPAGE as usize {
+    let grows = (private && !is_provided) || shares;
+    if mapped != libc::MAP_FAILED && grows && prot & libc::PROT_WRITE != 0 {
+        if private && settings::policy() == Policy::Eager && len >= SUPERPAGE as usize {
             eager(mapped.cast(), len, flags);
         }
         growth::note(mapped.cast(), len);

@@ -115,6 +115,10 @@ impl Process for Noting {
         self.own.populated(range, found)
     }
 
+    fn existing(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool)) -> Result<()> {
+        self.own.existing(range, found)
+    }
+
     fn tells_superpages(&self) -> bool {
         self.own.tells_superpages()
     }

@@ -12,6 +12,7 @@
 //! | `helper` | the thread |
 //! | `sanitizers` | what programs built with AddressSanitizer are told |
 //! | `moving` | `mremap` of what advice has made several mappings of |
+//! | `shared` | where shared memory is mapped, so that it can have superpages |
 //! | `settings` | what the user chose, and how it is changed in a running process |
 //! | `own_memory` | the allocator of the thread |
 //!
@@ -26,6 +27,7 @@ mod moving;
 mod own_memory;
 mod sanitizers;
 mod settings;
+mod shared;
 mod state;
 
 #[global_allocator]

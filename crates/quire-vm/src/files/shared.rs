@@ -7,7 +7,7 @@
 use std::os::fd::AsFd;
 
 use quire_core::config::Policy;
-use quire_core::units::{AddrRange, Bytes, ObjectOffset, SUPERPAGE, VirtAddr};
+use quire_core::units::{AddrRange, Bytes, ObjectOffset, VirtAddr};
 use quire_linux::raw::Result;
 use quire_linux::{huge_file, memory};
 use rustix::fs::{Mode, OFlags};
@@ -15,24 +15,6 @@ use rustix::fs::{Mode, OFlags};
 use crate::hands;
 use crate::manager::Manager;
 use crate::mapping::Handled;
-
-/// What a request may ask for beside shared memory to be placed here.
-const UNDERSTOOD: i32 = libc::MAP_SHARED
-    | libc::MAP_SHARED_VALIDATE
-    | libc::MAP_ANONYMOUS
-    | libc::MAP_NORESERVE
-    | libc::MAP_POPULATE;
-
-/// Whether a request is for shared memory whose address is left open, and which
-/// is large enough for a superpage.
-#[must_use]
-pub fn is_placed_freely(at: VirtAddr, len: Bytes, flags: i32) -> bool {
-    let kind = flags & libc::MAP_TYPE;
-    at.0 == 0
-        && len.0 >= SUPERPAGE
-        && flags & !UNDERSTOOD == 0
-        && (kind == libc::MAP_SHARED || kind == libc::MAP_SHARED_VALIDATE)
-}
 
 /// Chooses an address that is congruent to `offset`, and maps there what `map`
 /// maps. The address space is held meanwhile, so `map` must replace what is at
@@ -63,7 +45,7 @@ impl Manager {
         let ours = self.policy() == Policy::Eager
             && flags & libc::MAP_ANONYMOUS != 0
             && flags & libc::MAP_TYPE == libc::MAP_SHARED
-            && is_placed_freely(VirtAddr(0), len, flags);
+            && memory::is_shared_anywhere(VirtAddr(0), len, flags);
         if !ours || may_be_refused(len) {
             return Handled::No;
         }
