@@ -29,8 +29,10 @@ pub struct Identity {
 /// What names this process; what cannot be read is left empty.
 #[must_use]
 pub fn own_identity() -> Identity {
+    // Not by its number, which may be another process's in `/proc`: that may be of the namespace outside of this one.
+    let stat = super::read_small("/proc/self/stat").ok();
     Identity {
-        start_time: start_time(std::process::id()).unwrap_or(0),
+        start_time: stat.and_then(|stat| parse_start_time(&stat)).unwrap_or(0),
         comm: super::read_trimmed("/proc/self/comm").unwrap_or_default(),
     }
 }
