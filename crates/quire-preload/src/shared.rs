@@ -24,7 +24,6 @@ pub fn is_memory(flags: c_int, fd: c_int) -> bool {
         && flags & libc::MAP_HUGETLB == 0
         && settings::policy() == Policy::Adaptive
         && !growth::is_left_alone()
-        && !beside::provides()
         && (flags & libc::MAP_ANONYMOUS != 0 || is_in_memory(fd))
 }
 
@@ -37,10 +36,11 @@ fn is_in_memory(fd: c_int) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|about| about.f_type == libc::TMPFS_MAGIC)
 }
 
-/// Where the memory is to be mapped: at an address that suits superpages, if the program leaves it open.
+/// Where the memory is to be mapped: at an address that suits superpages, if the program leaves it open. A library that
+/// provides memory sees to that itself.
 pub fn place(at: *mut c_void, len: usize, flags: c_int, offset: i64) -> *mut c_void {
     let (start, len) = (VirtAddr(at as u64), Bytes(len as u64));
-    if !memory::is_shared_anywhere(start, len, flags) {
+    if !memory::is_shared_anywhere(start, len, flags) || beside::provides() {
         return at;
     }
     match memory::likely_space(len, offset as u64) {
