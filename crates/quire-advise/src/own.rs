@@ -14,7 +14,6 @@ use quire_linux::memory::{self, Advice};
 use quire_linux::pagemap::{self, Filter};
 use quire_linux::raw::Result;
 use quire_linux::sysinfo::maps::{Mapping, Reader};
-use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::kinds::{kind_of, small_kind_of};
 use crate::process::{Area, Areas, Process};
@@ -28,8 +27,6 @@ pub struct OwnProcess {
     scans: bool,
     /// Whether it has `MADV_COLLAPSE` (Linux 6.1).
     collapses: bool,
-    /// Shared memory of which the kernel does not say which of its pages exist.
-    untold: Vec<AddrRange>,
 }
 
 impl OwnProcess {
@@ -46,7 +43,6 @@ impl OwnProcess {
             reader: Reader::default(),
             scans: probe.is_ok(),
             collapses: has_collapse(),
-            untold: Vec::new(),
         })
     }
 
@@ -59,58 +55,16 @@ impl OwnProcess {
         unsafe { memory::advise(range, Advice::NoHugePage) }
     }
 
-    /// Whether the kernel makes superpages on request.
-    #[must_use]
-    pub const fn collapses(&self) -> bool {
-        self.collapses
-    }
-}
-
-impl Process for OwnProcess {
-    fn areas(&mut self, found: &mut Areas) -> Result<()> {
-        found.areas.clear();
-        found.mappings = 0;
-        let mut before: Option<Mapping> = None;
-        let untold = &mut self.untold;
-        untold.clear();
-        let read = self.reader.own(|mapping, name| {
-            found.mappings += 1;
-            let mut kind = kind_of(before.as_ref(), &mapping, name);
-            if kind.is_none() && found.small {
-                kind = small_kind_of(before.as_ref(), &mapping, name);
-            }
-            before = Some(mapping);
-            if let Some(kind) = kind {
-                let range = mapping.range;
-                if kind == RegionKind::Shared && !tells_existing(name) {
-                    untold.push(range);
-                }
-                found.areas.push(Area { range, kind });
-            }
-            ControlFlow::Continue(())
-        });
-        read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
-    }
-
-    fn populated(
+    /// Calls `found` with each run of pages of anonymous shared memory that exist, whichever process has touched them,
+    /// and whether superpages map it here. Of a file's pages the kernel might say that all exist.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub fn existing(
         &mut self,
         range: AddrRange,
         found: &mut dyn FnMut(AddrRange, bool),
     ) -> Result<()> {
-        let pagemap = self.pagemap.as_fd();
-        if self.scans {
-            return pagemap::scan(pagemap, range, Filter::POPULATED, |run| {
-                found(run.range(), run.categories & pagemap::HUGE != 0);
-            });
-        }
-        populated_by_entries(pagemap, range, found)
-    }
-
-    fn existing(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool)) -> Result<()> {
-        let mut untold = self.untold.iter();
-        if untold.any(|untold| !untold.intersect(range).is_empty()) {
-            return self.populated(range, found);
-        }
         let mut huge = Vec::new();
         if self.scans {
             self.populated(range, &mut |run, is_huge| {
@@ -139,6 +93,48 @@ impl Process for OwnProcess {
             start = run.end;
         }
         Ok(())
+    }
+
+    /// Whether the kernel makes superpages on request.
+    #[must_use]
+    pub const fn collapses(&self) -> bool {
+        self.collapses
+    }
+}
+
+impl Process for OwnProcess {
+    fn areas(&mut self, found: &mut Areas) -> Result<()> {
+        found.areas.clear();
+        found.mappings = 0;
+        let mut before: Option<Mapping> = None;
+        let read = self.reader.own(|mapping, name| {
+            found.mappings += 1;
+            let mut kind = kind_of(before.as_ref(), &mapping, name);
+            if kind.is_none() && found.small {
+                kind = small_kind_of(before.as_ref(), &mapping, name);
+            }
+            before = Some(mapping);
+            if let Some(kind) = kind {
+                let range = mapping.range;
+                found.areas.push(Area { range, kind });
+            }
+            ControlFlow::Continue(())
+        });
+        read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn populated(
+        &mut self,
+        range: AddrRange,
+        found: &mut dyn FnMut(AddrRange, bool),
+    ) -> Result<()> {
+        let pagemap = self.pagemap.as_fd();
+        if self.scans {
+            return pagemap::scan(pagemap, range, Filter::POPULATED, |run| {
+                found(run.range(), run.categories & pagemap::HUGE != 0);
+            });
+        }
+        populated_by_entries(pagemap, range, found)
     }
 
     fn tells_superpages(&self) -> bool {
@@ -192,17 +188,6 @@ impl Process for OwnProcess {
         advise(Advice::NoHugePage)?;
         collapsed
     }
-}
-
-/// Whether `mincore` tells which pages of shared memory exist. Of a file that the process could not write to now, as
-/// after a change of its user, the kernel says that all do. Shared memory without a name in a file system is anybody's.
-fn tells_existing(name: &str) -> bool {
-    let may_write = || rustix::fs::accessat(CWD, name, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
-    !name.starts_with('/')
-        || ["/memfd:", "/dev/zero (deleted)", "/SYSV"]
-            .iter()
-            .any(|own| name.starts_with(own))
-        || may_write()
 }
 
 /// Whether the kernel knows the request to make superpages: of nothing, there is nothing else to refuse.

@@ -83,7 +83,7 @@ pub trait Process {
     fn populated(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool))
     -> Result<()>;
 
-    /// The same of shared memory, with the pages that only other processes have touched, where they can be told.
+    /// The same of shared memory; with the pages that only other processes have touched, where this one serves them.
     ///
     /// # Errors
     /// As the kernel refuses.

@@ -260,6 +260,9 @@ unsafe extern "C" fn mmap(
         if private && settings::policy() == Policy::Eager && len >= SUPERPAGE as usize {
             eager(mapped.cast(), len, flags);
         }
+        if shares {
+            shared::note(mapped.cast(), len, flags);
+        }
         growth::note(mapped.cast(), len);
     }
     mapped

@@ -18,7 +18,7 @@ use quire_linux::sysinfo::process::{self, disable_huge_pages};
 use quire_linux::{futex, lone_thread, stat_map, thread};
 
 use crate::state::State;
-use crate::{beside, growth, own_memory, settings};
+use crate::{beside, growth, own_memory, settings, shared};
 
 /// A pause longer than this is sleep from which a growing process wakes the helper.
 const LONG: Duration = Duration::from_millis(2);
@@ -116,7 +116,24 @@ impl Process for Noting {
     }
 
     fn existing(&mut self, range: AddrRange, found: &mut dyn FnMut(AddrRange, bool)) -> Result<()> {
-        self.own.existing(range, found)
+        let AddrRange { mut start, end } = range;
+        while start < end {
+            let served = shared::served(start).filter(|served| served.start < end);
+            let served = served.unwrap_or(AddrRange { start: end, end });
+            let before = AddrRange {
+                start,
+                end: served.start,
+            };
+            if !before.is_empty() {
+                self.own.populated(before, found)?;
+            }
+            let served = served.intersect(range);
+            if !served.is_empty() {
+                self.own.existing(served, found)?;
+            }
+            start = served.end.max(before.end);
+        }
+        Ok(())
     }
 
     fn tells_superpages(&self) -> bool {

@@ -6,7 +6,9 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use quire_core::units::{AddrRange, Bytes, VirtAddr};
 use quire_linux::block_lists::BlockLists;
@@ -15,6 +17,8 @@ use quire_linux::memory;
 
 /// Extents that are told apart: [`State::seen`] is a table by their numbers, modulo this.
 pub const EXTENTS: usize = 8192;
+/// So many ranges of shared memory are kept that the process has mapped.
+pub const SERVED: usize = 8;
 /// `MADV_WIPEONFORK`.
 const WIPE_ON_FORK: i32 = 18;
 
@@ -34,6 +38,11 @@ pub struct State {
     pub retry_at: AtomicU32,
     /// The extents in which memory was asked for, one by one; not zero for those.
     pub seen: [AtomicU8; EXTENTS],
+    /// Anonymous shared memory that this process has mapped, the last times: the first of its pages and the one behind
+    /// it.
+    pub served: [[AtomicU64; 2]; SERVED],
+    /// How often it has mapped such memory.
+    pub serves: AtomicUsize,
     /// The helper's allocator.
     pub blocks: UnsafeCell<BlockLists>,
 }

@@ -107,8 +107,6 @@ programs! {
     dense_pieces = ["dense", "pieces", "384"], AS_ROOT, alone: true;
     server_anonymous = ["server", "anonymous"], WITH_BASE;
     server_memfd = ["server", "memfd"], SOME;
-    server_name = ["server", "name"], SOME;
-    server_other = ["server", "other"], DENSE;
     scattered_each = ["scattered", "each", "1024"], DENSE;
     scattered_random = ["scattered", "random", "1024"], DENSE;
     scattered_quarter = ["scattered", "quarter", "1024"], DENSE;
