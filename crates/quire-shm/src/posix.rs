@@ -493,7 +493,7 @@ pub fn unlink(state: &mut State, place: usize, keeps: bool) -> Result<()> {
 
 /// A new object is to be made by a name. Where this process, or one that it was forked from, has removed
 /// that name from what others made, and it stayed, it goes now. Whether it was so.
-fn replaced(state: &mut State, entry: Entry) -> Result<bool> {
+pub fn replaced(state: &mut State, entry: Entry) -> Result<bool> {
     if !ages::is_given_up(entry) {
         return Ok(false);
     }

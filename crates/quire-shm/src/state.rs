@@ -253,9 +253,18 @@ impl State {
 
 /// Reads the environment.
 pub fn start() {
-    // What cannot be read is `quire run`'s business to refuse.
-    if let Ok(Some(attachments)) = Attachments::from_env(|name| std::env::var(name).ok()) {
-        let _ = ATTACHMENTS.set(attachments);
+    match Attachments::from_env(|name| std::env::var(name).ok()) {
+        Ok(Some(attachments)) => drop(ATTACHMENTS.set(attachments)),
+        Ok(None) => {}
+        // `quire run` gives nothing that is wrong, but people set the variables, too. The program would share memory with
+        // nobody, and not know.
+        Err(error) => {
+            let line =
+                format!("quire: QUIRE_DSM and its like: {error}; the program is not started\n");
+            let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+            // SAFETY: nothing of the program has run.
+            unsafe { libc::_exit(2) }
+        }
     }
 }
 

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use quire_dsm::attachment::Attachments;
+use quire_dsm::attachment::{Attachments, Pattern};
 use quire_dsm::client::recovery::{self, Kept, Reach};
 use quire_dsm::client::{Client, ClientError, Remains};
+use quire_dsm::link::Addresses;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use tracing::Level;
@@ -22,10 +23,15 @@ use tracing::Level;
 use crate::failure::{Failure, Outcome};
 use crate::serve;
 
-/// A server that cannot be reached is tried for so long: as programs wait for it.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// So often it is tried.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Servers that cannot be reached are tried for so long: whoever starts one again takes some minutes for it. Meanwhile
+/// what the program had is held in memory.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// So long after one attempt comes the next: at first, and later.
+const AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
+/// So long the server is tried often.
+const OFTEN: Duration = Duration::from_secs(15);
+/// So long a server that is there may take for all that it is brought.
+const TAKING: Duration = Duration::from_secs(30);
 /// So often the recovery process looks whether it is needed. A child that outlives `quire run` connects within that.
 const LOOK: Duration = Duration::from_millis(500);
 /// So long after the end of `quire run` it has lines at most, and so soon it notices that a program has ended.
@@ -96,6 +102,14 @@ fn say_the_rest(counts: &Counts) -> io::Result<()> {
     while counts.bringing.load(Ordering::SeqCst) > 0 && Instant::now() < end {
         thread::sleep(NOTICING);
     }
+    let left = counts.bringing.load(Ordering::SeqCst);
+    if left > 0 {
+        tracing::warn!(
+            "what {left} of the programs that have ended wrote last is not at its server yet: that is tried for {} minutes \
+             more, and `quire object stat` says what is lost",
+            PATIENCE.as_secs() / 60
+        );
+    }
     let nothing = File::options().write(true).open("/dev/null")?;
     Ok(rustix::stdio::dup2_stderr(&nothing)?)
 }
@@ -161,16 +175,29 @@ fn bring_all(all: &Attachments, objects: Vec<(Reach, Remains)>, process: i32) {
 }
 
 fn bring(all: &Attachments, reach: &Reach, remains: Remains) -> Result<u64, ClientError> {
-    let options = all.options(&reach.address);
+    let options = all.options(&servers(all, &reach.address));
     let mut options = options.map_err(|error| ClientError::System(io::Error::other(error)))?;
     options.name = reach.node.clone();
     (options.own_pages, options.revoker, options.recovery) = (true, false, None);
-    let end = Instant::now() + PATIENCE;
+    let begin = Instant::now();
     let client = loop {
         match Client::connect(options.clone()) {
-            Err(ClientError::Unreachable { .. }) if Instant::now() < end => thread::sleep(AGAIN),
+            Err(ClientError::Unreachable { .. }) if begin.elapsed() < PATIENCE => {
+                thread::sleep(AGAIN[usize::from(begin.elapsed() > OFTEN)]);
+            }
             connected => break connected?,
         }
     };
-    client.bring(remains, 2 * PATIENCE)
+    client.bring(remains, TAKING)
+}
+
+/// The server that a program had last, and those that are joined with it.
+fn servers(all: &Attachments, last: &Addresses) -> Addresses {
+    let listed = all.list().iter().map(|attachment| &attachment.servers);
+    let mut joined = listed.chain(all.patterns.iter().map(Pattern::servers));
+    let holds = |servers: &&Addresses| servers.iter().any(|it| it == last.get(0));
+    match joined.find(holds) {
+        Some(joined) => last.clone().and(joined),
+        None => last.clone(),
+    }
 }

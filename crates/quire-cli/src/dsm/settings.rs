@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use quire_dsm::link::identity::Files;
@@ -79,6 +80,11 @@ fn is_named() -> bool {
     std::env::var_os(ENV).is_some_and(|path| !path.is_empty())
 }
 
+/// Whether a file is this user's.
+fn is_own(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.uid() == rustix::process::geteuid().as_raw())
+}
+
 impl Settings {
     /// Reads the files.
     ///
@@ -129,8 +135,10 @@ impl Settings {
             {
                 return Ok(None);
             }
-            // Who keeps `HOME` and becomes another user has no settings there.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_named() => {
+            // Who keeps `HOME` and becomes another user has no settings there. One's own file is to be read.
+            Err(error)
+                if error.kind() == ErrorKind::PermissionDenied && !is_named() && !is_own(path) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(bad(&error)),

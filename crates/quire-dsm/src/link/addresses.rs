@@ -25,6 +25,15 @@ impl Addresses {
         &self.0[number % self.0.len()]
     }
 
+    /// These, and behind them those of others that are not among them.
+    #[must_use]
+    pub fn and(mut self, others: &Addresses) -> Addresses {
+        let new = |address: &&Address| !self.0.contains(address);
+        let new: Vec<Address> = others.iter().filter(new).cloned().collect();
+        self.0.extend(new);
+        self
+    }
+
     /// All, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Address> {
         self.0.iter()
@@ -93,6 +102,11 @@ mod tests {
         let all: Vec<String> = list.iter().map(ToString::to_string).collect();
         assert_eq!(all, ["[::1]:80", "unix:/run/a,b", "127.0.0.1:7450"]);
         assert_eq!(list.get(4), list.get(1));
+        let last: Addresses = "127.0.0.1:7450".parse().unwrap();
+        assert_eq!(
+            last.and(&list).to_string(),
+            "127.0.0.1:7450,[::1]:80,unix:/run/a,,b"
+        );
     }
 
     #[test]

@@ -100,8 +100,11 @@ fn open_once(state: &mut State, place: usize, call: Call) -> Result<u64> {
 /// The object that a name stands for, which is made if that is asked for.
 fn entry_named(state: &mut State, place: usize, call: Call) -> Result<Entry> {
     match state.run(move |works| works.named(place))? {
-        Meaning::Sized(..) | Meaning::Begun(_) if call.only_new => {
-            Err(Trouble::new(libc::EEXIST, "the semaphore exists"))
+        Meaning::Sized(entry, _) | Meaning::Begun(entry) if call.only_new => {
+            match posix::replaced(state, entry)? {
+                true => entry_named(state, place, call),
+                false => Err(Trouble::new(libc::EEXIST, "the semaphore exists")),
+            }
         }
         Meaning::Sized(entry, BASE_PAGE) => Ok(entry),
         Meaning::Sized(..) => {
@@ -216,7 +219,7 @@ unsafe extern "C" fn sem_unlink(name: *const c_char) -> c_int {
     // SAFETY: the program gives a C string.
     let place = unsafe { posix::place_named(PREFIX, name) };
     let unlinked =
-        place.and_then(|place| state::locked(|state| posix::unlink(state, place, false)));
+        place.and_then(|place| state::locked(|state| posix::unlink(state, place, posix::keeps())));
     match (unlinked, UNLINK.known()) {
         (Some(unlinked), _) => state::answer(unlinked.map(|()| 0), -1),
         // SAFETY: passed on as it came.

@@ -38,6 +38,24 @@ fn what_others_made_stays_unless_it_is_said_or_replaced() {
     }
 }
 
+/// A mutex beside memory that stays, stays: else the next program would make another one for the same memory.
+#[test]
+fn semaphores_that_others_made_stay_as_memory_does() {
+    for served in Served::both() {
+        let keeps = program("keeps");
+        let does = |what: &str| {
+            let mut run = served.run_with("*", &["--keep"], &keeps);
+            does(run.args([what, "/mutex"]))
+        };
+        does("make-semaphore");
+        assert_eq!(does("semaphore"), "3\n");
+        assert_eq!(does("semaphore"), "3\n", "it was removed");
+        does("remake-semaphore");
+        assert_eq!(does("semaphore"), "5\n", "another one has its name");
+        does("own-semaphore");
+    }
+}
+
 /// The resource tracker of Python removes at the end what a program has only attached.
 #[test]
 fn a_program_in_python_may_attach_an_object_again_and_again() {

@@ -5,12 +5,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::harness::{Running, Served, assert_well, signal, source};
+use crate::harness::{Running, Served, assert_well, quire, signal, source};
 use crate::{LEASE, program};
 
 /// Servers at a Unix socket and by TCP, at which programs have pages of their own.
@@ -294,4 +294,50 @@ fn a_server_that_is_started_again_gets_what_programs_wrote() {
         // One came too late, was told, and killed.
         _ => assert!(log.contains("is lost"), "{counts:?}: {log}"),
     }
+}
+
+/// What a program wrote that is killed together with its server, which is one of three that are joined, is brought to
+/// the others.
+#[test]
+fn what_a_program_wrote_that_is_killed_with_its_server_is_brought_to_the_others() {
+    let home = TempDir::new().expect("a directory");
+    let addresses = ["a", "b", "c"].map(|name| format!("unix:{}/{name}", home.path().display()));
+    let peers = addresses.join(",");
+    let mut servers = addresses.each_ref().map(|address| {
+        let own = TempDir::new().expect("a directory");
+        let copy = own.path().join("copy").display().to_string();
+        let joined = ["--peers", &peers, "--replicate-directory", &copy];
+        Served::start_with(own, &[&["--listen", address][..], &joined].concat())
+    });
+    let script = "import os
+from multiprocessing import shared_memory
+m = shared_memory.SharedMemory(name='grid', create=True, size=4096)
+print('there', flush=True)
+input()
+m.buf[1] = 9
+print(os.getpid(), flush=True)
+input()";
+    let python = Path::new("python3");
+    let look = |served: &Served| served.contents("grid")[1];
+    let [first, second, _] = &mut servers;
+    let others = addresses[1..].join(",");
+    let mut command = quire();
+    command.args(["run", "--quiet", "--own-pages", "--dsm"]);
+    command.arg(format!("grid@{},{others}", addresses[0]));
+    let mut run = Running::start(command.arg("--").arg(python).args(["-c", script]));
+    run.hear("there");
+    // All have heard of the object.
+    assert_eq!(look(second), 0);
+    run.say("");
+    let process = run.listen().parse().expect("a number");
+    first.kill();
+    send(process, Signal::KILL);
+    assert!(!run.status().success());
+    let end = Instant::now() + Duration::from_secs(90);
+    while look(second) != 9 {
+        assert!(Instant::now() < end, "what it wrote is not there");
+        thread::sleep(Duration::from_millis(200));
+    }
+    let stat = second.does(&["object", "stat", "grid"]);
+    assert!(!stat.contains("lost"), "{stat}");
 }

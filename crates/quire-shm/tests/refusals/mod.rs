@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::harness::{Served, assert_well, built, quire};
+use crate::harness::{Served, assert_well, built, library, quire};
 
 /// Asserts that a run is refused, and that nothing was started.
 fn refused(served: &Served, options: &[&str], words: &[&str]) {
@@ -68,6 +68,28 @@ fn what_cannot_be_is_refused_before_the_program_starts() {
         &["/nonexistent"],
     );
     assert!(served.objects().is_empty());
+}
+
+/// The variables that `quire run` gives can be set by hand. What is wrong there must not end in memory of the program's
+/// own.
+#[test]
+fn variables_that_say_what_cannot_be_end_the_program() {
+    let served = Served::start();
+    let mark = served.path().join("started");
+    let grid = format!("grid@{}", served.address);
+    let wrong = [
+        ("QUIRE_DSM", "grid@nowhere", "\"nowhere\""),
+        ("QUIRE_DSM_ON_LOSS", "foo", "foo"),
+        ("QUIRE_DSM_ROOM", "abc", "abc"),
+        ("QUIRE_DSM_CREATE", "no", "no"),
+    ];
+    for (name, value, word) in wrong {
+        let mut command = Command::new("touch");
+        command.arg(&mark).env("QUIRE_DSM", &grid).env(name, value);
+        command.env("LD_PRELOAD", library());
+        check(command, &["QUIRE_DSM", word]);
+        assert!(!mark.exists(), "{name}");
+    }
 }
 
 #[test]

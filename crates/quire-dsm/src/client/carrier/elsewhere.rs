@@ -181,7 +181,7 @@ pub(super) const fn is_about_an_object(request: &Request) -> bool {
 fn tell_of_lost(info: &control::Object, lost: u64) {
     if lost > 0 {
         let name = &info.name;
-        tracing::warn!(
+        tracing::error!(
             "{name}: what programs wrote to {lost} of its pages is lost: they are gone and gave \
              nothing back; these pages are as they were before (quire object stat {name})"
         );
