@@ -81,6 +81,9 @@ pub fn run(options: &RunArgs) -> Outcome<u8> {
         Err(failure) => Err(failure),
     };
     let wall = started.elapsed();
+    if let Some(objects) = &mut objects {
+        objects.wait_for_recovery();
+    }
     let entries = session.as_ref().map(Session::entries).unwrap_or_default();
     let in_vain = objects
         .as_ref()

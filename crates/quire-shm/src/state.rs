@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -259,9 +260,8 @@ pub fn start() {
         // `quire run` gives nothing that is wrong, but people set the variables, too. The program would share memory with
         // nobody, and not know.
         Err(error) => {
-            let line =
-                format!("quire: QUIRE_DSM and its like: {error}; the program is not started\n");
-            let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+            let why = format!("quire: QUIRE_DSM and its like: {error}");
+            let _ = writeln!(std::io::stderr(), "{why}; the program is not started");
             // SAFETY: nothing of the program has run.
             unsafe { libc::_exit(2) }
         }

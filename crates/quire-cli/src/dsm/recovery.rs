@@ -2,13 +2,15 @@
 //! ([`quire_dsm::client::recovery`]). It is a process of its own, so that no signal to the program or to
 //! `quire run` ends it, and lives as long as any program that is connected to it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -17,7 +19,7 @@ use quire_dsm::client::recovery::{self, Kept, Reach};
 use quire_dsm::client::{Client, ClientError, Remains};
 use quire_dsm::link::Addresses;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::Level;
 
 use crate::failure::{Failure, Outcome};
@@ -34,15 +36,35 @@ const OFTEN: Duration = Duration::from_secs(15);
 const TAKING: Duration = Duration::from_secs(30);
 /// So often the recovery process looks whether it is needed. A child that outlives `quire run` connects within that.
 const LOOK: Duration = Duration::from_millis(500);
-/// So long after the end of `quire run` it has lines at most, and so soon it notices that a program has ended.
-const LAST_LINES: Duration = Duration::from_secs(2);
-const NOTICING: Duration = Duration::from_millis(10);
+/// So long `quire run` waits at its end until what programs had written is brought, and so often that is looked at.
+const LAST_LINES: Duration = Duration::from_secs(3);
+const NOTICING: Duration = Duration::from_millis(5);
 
-/// Starts a recovery process, and says by which name programs reach it.
+/// A recovery process, for the `quire run` that has started it.
+pub struct Recovery {
+    /// By which name programs reach it.
+    pub name: String,
+    /// Its standard output, which `quire run` alone has.
+    link: UnixStream,
+}
+
+impl Recovery {
+    /// Waits until it has brought what programs had written that have ended, for [`LAST_LINES`] at most.
+    pub fn finish(mut self) {
+        let late = Some(2 * LAST_LINES);
+        let is_asked = self.link.shutdown(Shutdown::Write).is_ok();
+        if is_asked && self.link.set_read_timeout(late).is_ok() {
+            // It says nothing; where it is gone, there is nothing to wait for.
+            let _ = self.link.read(&mut [0]);
+        }
+    }
+}
+
+/// Starts a recovery process.
 ///
 /// # Errors
 /// Those of the system.
-pub fn start(attachments: &Attachments) -> io::Result<String> {
+pub fn start(attachments: &Attachments) -> io::Result<Recovery> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let number = u64::from_ne_bytes(random);
@@ -51,18 +73,44 @@ pub fn start(attachments: &Attachments) -> io::Result<String> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["dsm", "recover"]).envs(attachments.to_env());
     command.env_remove("LD_PRELOAD");
-    command.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
+    let (link, other) = UnixStream::pair()?;
+    command
+        .stdin(OwnedFd::from(listener))
+        .stdout(OwnedFd::from(other));
     // Keys that end the program do not end its recovery process.
     command.process_group(0).current_dir("/");
     command.spawn()?;
-    Ok(name)
+    Ok(Recovery { name, link })
 }
 
-/// How many programs are connected, and how many of those that are gone are looked after right now.
+/// The programs that are connected, or whose writes are being brought; nothing for one that had ended before.
 #[derive(Default)]
-struct Counts {
-    connected: AtomicUsize,
-    bringing: AtomicUsize,
+struct Programs(Mutex<BTreeMap<u64, Option<OwnedFd>>>);
+
+impl Programs {
+    fn add(&self, number: u64, program: &UnixStream) {
+        let process = recovery::process_of(program);
+        let process = process.and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+        self.with(|all| all.insert(number, process));
+    }
+
+    fn remove(&self, number: u64) {
+        self.with(|all| all.remove(&number));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.with(|all| all.is_empty())
+    }
+
+    /// How many have ended.
+    fn ended(&self) -> usize {
+        let has_ended = |it: &&Option<OwnedFd>| it.as_ref().is_none_or(is_over);
+        self.with(|all| all.values().filter(has_ended).count())
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<u64, Option<OwnedFd>>) -> R) -> R {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// Keeps until nobody is left who may need it. Programs connect at standard input.
@@ -74,35 +122,35 @@ pub fn run() -> Outcome<()> {
     };
     let all = Arc::new(all);
     let listener = UnixListener::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let parent = getppid().filter(|parent| *parent != Pid::INIT);
-    let mut parent = parent.and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
-    let counts = Arc::new(Counts::default());
-    loop {
-        if comes(&listener, parent.as_ref()) {
+    // At its end `quire run` closes its side, by itself or as it is killed.
+    let mut starter = Some(io::stdout().as_fd().try_clone_to_owned()?);
+    let programs = Arc::new(Programs::default());
+    for number in 0.. {
+        if comes(&listener, starter.as_ref()) {
             let (program, _) = listener.accept()?;
-            let (counts, all) = (Arc::clone(&counts), Arc::clone(&all));
-            counts.connected.fetch_add(1, Ordering::SeqCst);
+            programs.add(number, &program);
+            let (programs, all) = (Arc::clone(&programs), Arc::clone(&all));
             thread::Builder::new().spawn(move || {
-                watch(&all, program, &counts);
-                counts.connected.fetch_sub(1, Ordering::SeqCst);
+                watch(&all, program);
+                programs.remove(number);
             })?;
-        } else if parent.take_if(|it| is_over(it)).is_some() {
-            say_the_rest(&counts)?;
-        } else if parent.is_none() && counts.connected.load(Ordering::SeqCst) == 0 {
-            return Ok(());
+        } else if starter.take_if(|it| is_over(it)).is_some() {
+            say_the_rest(&programs)?;
+        } else if starter.is_none() && programs.is_empty() {
+            break;
         }
     }
+    Ok(())
 }
 
-/// `quire run` has ended, and who reads what it says waits for the end of that: what is said of programs
-/// that have ended just now is said, and then no more.
-fn say_the_rest(counts: &Counts) -> io::Result<()> {
+/// `quire run` ends when this is done: what programs had written that have ended is brought, and what there is to
+/// say of it is said. Then nobody reads any more.
+fn say_the_rest(programs: &Programs) -> io::Result<()> {
     let end = Instant::now() + LAST_LINES;
-    thread::sleep(NOTICING);
-    while counts.bringing.load(Ordering::SeqCst) > 0 && Instant::now() < end {
+    while programs.ended() > 0 && Instant::now() < end {
         thread::sleep(NOTICING);
     }
-    let left = counts.bringing.load(Ordering::SeqCst);
+    let left = programs.ended();
     if left > 0 {
         tracing::warn!(
             "what {left} of the programs that have ended wrote last is not at its server yet: that is tried for {} minutes \
@@ -111,24 +159,26 @@ fn say_the_rest(counts: &Counts) -> io::Result<()> {
         );
     }
     let nothing = File::options().write(true).open("/dev/null")?;
-    Ok(rustix::stdio::dup2_stderr(&nothing)?)
+    rustix::stdio::dup2_stderr(&nothing)?;
+    Ok(rustix::stdio::dup2_stdout(&nothing)?)
 }
 
-/// Waits for a while, or until the parent is gone; whether a program wants to connect.
-fn comes(listener: &UnixListener, parent: Option<&OwnedFd>) -> bool {
+/// Waits for a while, or until `quire run` ends; whether a program wants to connect.
+fn comes(listener: &UnixListener, starter: Option<&OwnedFd>) -> bool {
     let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
-    fds.extend(parent.map(|parent| PollFd::new(parent, PollFlags::IN)));
+    fds.extend(starter.map(|starter| PollFd::new(starter, PollFlags::IN)));
     let most = rustix::time::Timespec::try_from(LOOK).ok();
     poll(&mut fds, most.as_ref()).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
-fn is_over(process: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(process, PollFlags::IN)];
+/// Whether a process has ended, or the other side of a link.
+fn is_over(other: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(other, PollFlags::IN)];
     poll(&mut fds, Some(&rustix::time::Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Waits until a program is gone, and brings what it left.
-fn watch(all: &Attachments, program: UnixStream, counts: &Counts) {
+fn watch(all: &Attachments, program: UnixStream) {
     let process = recovery::process_of(&program).map_or(0, |it| it.as_raw_nonzero().get());
     let Ok(kept) = Kept::new(program) else {
         return;
@@ -149,10 +199,8 @@ fn watch(all: &Attachments, program: UnixStream, counts: &Counts) {
     if objects.is_empty() {
         return;
     }
-    counts.bringing.fetch_add(1, Ordering::SeqCst);
     kept.wait_until_gone();
     bring_all(all, objects, process);
-    counts.bringing.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Brings what a process has left.

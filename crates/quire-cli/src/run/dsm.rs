@@ -23,7 +23,7 @@ use super::library::{self, Library};
 use super::program::Program;
 use super::report;
 use crate::args::dsm::{AttachArgs, SERVER};
-use crate::dsm::recovery;
+use crate::dsm::recovery::{self, Recovery};
 use crate::dsm::settings::{self, Settings};
 use crate::failure::{Failure, Outcome};
 use crate::serve;
@@ -35,6 +35,7 @@ pub struct Objects {
     library: Library,
     /// The faults of objects that were there when the program was started.
     before: BTreeMap<Name, Faults>,
+    recovery: Option<Recovery>,
 }
 
 /// What names of semaphores begin with, of which the summary says nothing.
@@ -83,6 +84,7 @@ pub fn prepare(options: &AttachArgs, program: &Program) -> Outcome<Option<Object
         attachments,
         library,
         before,
+        recovery: None,
     }))
 }
 
@@ -102,9 +104,9 @@ impl Objects {
     /// is not its own.
     pub fn give_to(&mut self, command: &mut Command, session: Option<&Session>) {
         self.attachments.asked = session.map(|session| session.dir().to_owned());
-        self.attachments.recovery = recovery::start(&self.attachments)
-            .map_err(told_without_recovery)
-            .ok();
+        let recovery = recovery::start(&self.attachments).map_err(told_without_recovery);
+        self.recovery = recovery.ok();
+        self.attachments.recovery = self.recovery.as_ref().map(|it| it.name.clone());
         for name in ENV_ALL {
             command.env_remove(name);
         }
@@ -112,6 +114,13 @@ impl Objects {
         let list = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
         let list = list.and_then(|(_, list)| list.map(Into::into));
         command.env("LD_PRELOAD", library::with_first(&self.library, list));
+    }
+
+    /// The program has ended: waits a little until what it had written is with its servers.
+    pub fn wait_for_recovery(&mut self) {
+        if let Some(recovery) = self.recovery.take() {
+            recovery.finish();
+        }
     }
 
     /// What the program has made, which is known as long as its session is there.

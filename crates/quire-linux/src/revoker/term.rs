@@ -13,7 +13,7 @@ use quire_core::units::{AddrRange, VirtAddr};
 
 use crate::futex;
 use crate::memory::{self, Advice};
-use crate::raw::syscall;
+use crate::raw::{Errno, syscall};
 use crate::thread::{now_ns, process_id};
 
 /// The states of a slot. It is nobody's.
@@ -27,6 +27,8 @@ const TAKEN_FROM: u32 = 3;
 
 /// When pages were taken, it is looked so often whether the time is another one.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same while the pages may be had for ever.
+const RARE_LOOK: Duration = Duration::from_secs(10);
 /// Who waits for a revoker looks so often whether it is there.
 const HANDS_OFF: Duration = Duration::from_millis(1);
 
@@ -229,13 +231,14 @@ impl Term {
                 return;
             }
             let (end, now) = (self.ends.load(Ordering::SeqCst), now_ns());
-            if end == NEVER {
-                futex::wait(&self.look, look);
-            } else if end == over {
+            if end == NEVER || end == over {
+                // Whoever has started it has ended in most cases when it sees that: it was killed then, but not where
+                // the program has become another user.
                 if is_left_alone(self.owner) {
                     return;
                 }
-                futex::wait_for(&self.look, look, LOOK);
+                let pause = if end == NEVER { RARE_LOOK } else { LOOK };
+                futex::wait_for(&self.look, look, pause);
             } else if now < end {
                 futex::wait_for(&self.look, look, Duration::from_nanos(end - now));
             } else {
@@ -320,13 +323,16 @@ impl Drop for Watched {
     }
 }
 
-/// Whether a process has other memory than this one: it has executed another program in the thread
+/// Whether a process is gone, or has other memory than this one: it has executed another program in the thread
 /// that started the revoker, which goes on in it.
 fn is_left_alone(owner: u32) -> bool {
     const KCMP_VM: usize = 1;
     let args = [process_id() as usize, owner as usize, KCMP_VM, 0, 0, 0];
     // SAFETY: the call only compares. A system that does not offer it says so.
-    unsafe { syscall(libc::SYS_kcmp, args) }.is_ok_and(|order| order != 0)
+    match unsafe { syscall(libc::SYS_kcmp, args) } {
+        Ok(order) => order != 0,
+        Err(errno) => errno == Errno(libc::ESRCH),
+    }
 }
 
 /// Whether a child of this process has ended, or is none any more.

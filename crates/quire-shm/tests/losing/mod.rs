@@ -310,8 +310,9 @@ fn what_a_program_wrote_that_is_killed_with_its_server_is_brought_to_the_others(
         Served::start_with(own, &[&["--listen", address][..], &joined].concat())
     });
     let script = "import os
-from multiprocessing import shared_memory
+from multiprocessing import shared_memory, resource_tracker
 m = shared_memory.SharedMemory(name='grid', create=True, size=4096)
+resource_tracker.unregister(m._name, 'shared_memory')
 print('there', flush=True)
 input()
 m.buf[1] = 9
