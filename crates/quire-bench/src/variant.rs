@@ -275,8 +275,10 @@ impl Environment {
 
     /// Puts a child under Quire, with a session of its own.
     fn manage(&mut self, library: &Path, mut config: Config) -> Result<()> {
+        // `quire stat` sweeps sessions of which it does not know who awaits them.
+        let (user, own) = (rustix::process::geteuid().as_raw(), std::process::id());
         let session = tempfile::Builder::new()
-            .prefix(SESSION_PREFIX)
+            .prefix(&format!("{SESSION_PREFIX}{user}.{own}."))
             .tempdir_in(SESSION_ROOT)
             .with_context(|| format!("making a session directory in {SESSION_ROOT}"))?;
         config.session = Some(session.path().display().to_string());
