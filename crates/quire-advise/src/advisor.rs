@@ -246,14 +246,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             return;
         }
         let began = self.clock.used();
-        let mut demoted = 0;
-        for region in self.regions.iter_mut().filter(|r| is_shared(r.kind)) {
-            // Unmapped meanwhile: the next look knows.
-            if let Ok(change) = region.look_at(&mut self.process, now, true) {
-                demoted += change.demoted;
-            }
-        }
-        self.stats.add(Counter::Demotions, demoted);
+        self.look_at_those(|kind| kind == RegionKind::Shared, now, true);
         let (cost, after, _) = self.pay(began, |own| &mut own.looks);
         self.shared_at = after + ALL_APART.max(cost * SHARED_APART);
     }
@@ -310,7 +303,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         Some(time.clamp(GLANCES_APART.0, GLANCES_APART.1))
     }
 
-    /// Looks at all regions; says by how many pages populations differ from before.
+    /// Looks at all regions but shared memory; says by how many pages populations differ from before.
     fn look_at_all(&mut self, now: Duration) -> Result<u64, Errno> {
         self.areas.small = self.machine.small_folios(now);
         self.process.areas(&mut self.areas)?;
@@ -321,8 +314,17 @@ impl<P: Process, C: Clock> Advisor<P, C> {
         if all {
             self.all_at = now + ALL_APART;
         }
+        let pages = self.look_at_those(|kind| kind != RegionKind::Shared, now, all);
+        if !tells {
+            self.count_superpages();
+        }
+        Ok(pages)
+    }
+
+    /// Looks at the regions of some kinds; says by how many pages populations differ from before.
+    fn look_at_those(&mut self, wanted: fn(RegionKind) -> bool, now: Duration, all: bool) -> u64 {
         let mut pages = 0;
-        for region in self.regions.iter_mut().filter(|r| !is_shared(r.kind)) {
+        for region in self.regions.iter_mut().filter(|r| wanted(r.kind)) {
             // Unmapped meanwhile: the next look knows.
             let Ok(change) = region.look_at(&mut self.process, now, all) else {
                 continue;
@@ -330,10 +332,7 @@ impl<P: Process, C: Clock> Advisor<P, C> {
             pages += change.pages;
             self.stats.add(Counter::Demotions, change.demoted);
         }
-        if !tells {
-            self.count_superpages();
-        }
-        Ok(pages)
+        pages
     }
 
     /// Takes over what the kernel says of whole mappings, where the page table does not tell superpages.
@@ -518,10 +517,6 @@ impl<P: Process, C: Clock> Advisor<P, C> {
 /// Whether it is private memory that is no stack.
 const fn is_plain(kind: RegionKind) -> bool {
     matches!(kind, RegionKind::Heap | RegionKind::Anon)
-}
-
-fn is_shared(kind: RegionKind) -> bool {
-    kind == RegionKind::Shared
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -7,7 +7,7 @@
  *     keeps make-semaphore NAME     makes a semaphore with the value 3
  *     keeps semaphore NAME          prints its value, and removes its name
  *     keeps remake-semaphore NAME   removes its name, and makes another one with the value 5
- *     keeps own-semaphore NAME-own  makes one and removes it */
+ *     keeps own-semaphore NAME      makes one with another name, and removes it */
 #include "common.h"
 
 #include <fcntl.h>
